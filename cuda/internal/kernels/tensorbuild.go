@@ -37,21 +37,6 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
 	g.m, g.n = q.m, q.n
-	g.stage = s.staged()
-	g.shared = sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
-	g.results = g.shared
-	wm, wn := f.warp()
-	warp := b.WarpID()
-	g.warpM, g.warpN = warp.Div(num(f.warpsN)).Mul(num(wm)), warp.Rem(num(f.warpsN)).Mul(num(wn))
-	g.acc = make([][][]*ptx.Var, wm/16)
-	for i := range g.acc {
-		g.acc[i] = make([][]*ptx.Var, wn/8)
-		for j := range g.acc[i] {
-			for range 4 {
-				g.acc[i][j] = append(g.acc[i][j], b.Var(b.F32(0)))
-			}
-		}
-	}
 	if s.loop {
 		g.loopTiles(q)
 	} else {
@@ -72,6 +57,7 @@ func (g *tensorBuilder) oneTile(q productParams) {
 	default:
 		g.tileM, g.tileN = tileOf(g.Builder, q.tile, g.m, g.n, f.bm, f.bn, s.tune)
 	}
+	g.begin()
 	g.declareSums()
 	if s.odd && !s.a.alongK {
 		g.oddSums(q)
@@ -79,6 +65,26 @@ func (g *tensorBuilder) oneTile(q productParams) {
 		g.sum(g.copiers(q))
 	}
 	g.complete(q)
+}
+
+// begin declares shared memory and the sums.
+func (g *tensorBuilder) begin() {
+	b, s, f := g.Builder, g.s, g.s.form
+	g.stage = s.staged()
+	g.shared = sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
+	g.results = g.shared
+	wm, wn := f.warp()
+	warp := b.WarpID()
+	g.warpM, g.warpN = warp.Div(num(f.warpsN)).Mul(num(wm)), warp.Rem(num(f.warpsN)).Mul(num(wn))
+	g.acc = make([][][]*ptx.Var, wm/16)
+	for i := range g.acc {
+		g.acc[i] = make([][]*ptx.Var, wn/8)
+		for j := range g.acc[i] {
+			for range 4 {
+				g.acc[i][j] = append(g.acc[i][j], b.Var(b.F32(0)))
+			}
+		}
+	}
 }
 
 // copiers prepares to copy the operands of the block's tile.
@@ -118,8 +124,15 @@ type fragments struct{ a, b [][]*ptx.Var }
 
 // sum adds the products of all tiles to the accumulators.
 func (g *tensorBuilder) sum(loads []*tensorCopier) {
+	readA, readB := g.readers()
 	g.fill(loads)
-	g.multiplyAll(loads)
+	g.multiplyAll(loads, readA, readB)
+}
+
+// readers returns the functions that load fragments of a and of b.
+func (g *tensorBuilder) readers() (readA, readB fragmentReader) {
+	f := g.s.form
+	return g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false), g.reader(g.s.b.alongK, f.bn, g.warpN, g.s.stagedA(), true)
 }
 
 // async reports whether one of the operands is copied asynchronously. Otherwise a barrier is
@@ -151,11 +164,9 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 // multiplyAll adds the products of all tiles, of which fill began to copy the first. Fragments of
 // the next step are read before those of this one are multiplied, so that the tensor cores do not
 // wait for shared memory.
-func (g *tensorBuilder) multiplyAll(loads []*tensorCopier) {
+func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {
 	b, f := g.Builder, g.s.form
 	stages, steps := g.s.stages(), g.s.steps()
-	readA := g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false)
-	readB := g.reader(g.s.b.alongK, f.bn, g.warpN, g.s.stagedA(), true)
 	arrived := func(but int) {
 		if async(loads) {
 			b.WaitGroup(but)
@@ -267,12 +278,16 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 	return row.Mul(num(2 * length)).Add(c.Xor(x.And(num(mask))).Shl(num(4)))
 }
 
+// fragmentReader loads the fragment with number i along the outer dimension and number step along k
+// from the stage at a byte offset.
+type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
+
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k from the
 // stage at a byte offset. A fragment has number i along the outer dimension, from first on, and
 // number step along k. The outer dimension of the tile has length elements. For a the four
 // registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For b (second) they are
 // (0,0), (0,8), (8,0), (8,8). For tf32 read 4 in place of 8 along k.
-func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) func(stage ptx.Value, step, i int) []ptx.Value {
+func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, first, base, second)
 	}

@@ -33,6 +33,7 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 // store: its copies are of zero bytes.
 func (g *tensorBuilder) loopTiles(q productParams) {
 	b, f := g.Builder, g.s.form
+	g.begin()
 	if g.s.out != dtype.F32 {
 		g.results = g.shared.At(num(g.s.stages() * g.stage))
 	}
@@ -54,7 +55,8 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 		for _, v := range slices.Concat(slices.Concat(g.acc...)...) {
 			v.Set(b.F32(0))
 		}
-		g.multiplyAll(loads)
+		readA, readB := g.readers()
+		g.multiplyAll(loads, readA, readB)
 		lastM.Set(row)
 		lastN.Set(column)
 	})
