@@ -14,9 +14,8 @@ type Batch struct {
 	X, Y *tensor.Tensor // nil if the samples' values do not become one tensor
 
 	// Nested holds values that [Collate] did not make into one tensor: a map[string]any, []any or
-	// []string whose entries may be tensors, which
-	// [Batch.Tensor] finds by name. Nested.X is nil if the field X is set. Nested.Y is nil
-	// if the field Y is set.
+	// []string. Their entries may be tensors; [Batch.Tensor] finds those of a map by name. Nested.X
+	// is nil if the field X is set. Nested.Y is nil if the field Y is set.
 	Nested Sample
 
 	// indexes of the samples in the dataset; for a stream, their numbers in the epoch from 0

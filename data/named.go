@@ -105,7 +105,11 @@ func (b *Batch) Tensor(name string) *tensor.Tensor {
 		case *tensor.Tensor:
 			return v
 		case nil:
-			names = append(names, slices.Sorted(maps.Keys(of))...)
+			for _, other := range slices.Sorted(maps.Keys(of)) {
+				if !slices.Contains(names, other) { // an input and a target may have one name
+					names = append(names, other)
+				}
+			}
 		default:
 			panic(tensor.NewError("batch", tensor.ErrType, fmt.Sprintf("%q is a %T, not a tensor: Nested has it", name, v)))
 		}

@@ -89,9 +89,15 @@ func TestBatchTensor(t *testing.T) {
 		t.Error(got)
 	}
 	plain := &data.Batch{X: tensor.Zeros(1), Y: tensor.Zeros(1)}
+	named := map[string]any{"left": plain.X, "right": plain.Y}
+	both := &data.Batch{Nested: data.Sample{X: named, Y: map[string]any{"left": plain.Y, "class": plain.Y}}}
+	if both.Tensor("left") != plain.X {
+		t.Error("an input comes before a target of its name")
+	}
 	for want, f := range map[string]func(){
 		`"word" is a []string, not a tensor`:           func() { b.Tensor("word") },
 		`it has no tensor "x"; it has word, class`:     func() { b.Tensor("x") },
+		`it has left, right, class`:                    func() { both.Tensor("x") },
 		`it has no tensor "x": its samples are no map`: func() { plain.Tensor("x") },
 	} {
 		if err := tensor.Try(f); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "named_test.go") {

@@ -48,6 +48,7 @@ func TestExprErrors(t *testing.T) {
 			{"a*x", tensor.Vars{"x": x}, tensor.ErrValue, []string{"column 1: unknown name a", "a*x\n    ^", "(given are x; known are false, inf, nan, pi, true)"}},
 			{"2*PI", nil, nil, []string{"unknown name PI", "did you mean pi?"}},
 			{"mean((x - y)*(x - y))", tensor.Vars{"x": x, "y": x}, nil, []string{"column 1: mean is not elementwise", "apply .Mean to what Expr returns"}},
+			{"Mean(x)", tensor.Vars{"x": x}, nil, []string{"Mean is not elementwise", "apply .Mean to"}},
 			{"x / softmax(x)", tensor.Vars{"x": x}, nil, []string{"column 5: softmax is not elementwise", ".Softmax"}},
 			{"x + pow(x, 2) + gleu(x)", tensor.Vars{"x": x}, nil, []string{"column 17: unknown function gleu", "\n                    ^", "did you mean gelu?"}},
 			{"x + frobnicate(x)", tensor.Vars{"x": x}, nil, []string{"unknown function frobnicate"}},

@@ -256,7 +256,7 @@ func (r *exprReader) call(at int, written, name string, depth int, args ...ast.E
 	fn := exprFuncOf(name)
 	if fn == nil {
 		p := &exprProblem{at: at, msg: "unknown function " + name}
-		if method := exprWholes[name]; method != "" {
+		if method := exprWholes[strings.ToLower(name)]; method != "" {
 			p.msg = name + " is not elementwise, and an expression is: it computes each element from those at its place"
 			p.hint = "apply ." + method + " to what Expr returns, or give what it returns as an operand"
 			return nil, p

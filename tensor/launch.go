@@ -41,7 +41,11 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		x.View.Buf = t.st.buf
 	}
 	if err := device.Run(dev, to.stream, o); err != nil {
-		panic(deviceError(op, atOnce(o, err), taken(o, tensors)))
+		in := taken(o, tensors)
+		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
+			in = []*Tensor{tensors[0], tensors[2]} // the bound is one of the target, as in lateTag
+		}
+		panic(deviceError(op, atOnce(o, err), in))
 	}
 }
 

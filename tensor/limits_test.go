@@ -138,6 +138,12 @@ func TestIndexPosition(t *testing.T) {
 			"embedding: index 7 at position 1 | [4, 3] float32 ones [2, 2] int64 from":       func() *Tensor { return table.Embedding(m.From([][]int64{{1, 7}, {0, 9}})) },
 			"index_select: index -1 at position 2 | [3, 4] float32 transpose [3] int64 from": func() *Tensor { return table.T().IndexSelect(1, m.From([]int64{0, 3, -1})) },
 			"gather: index 4 at position 3 | [4, 3] float32 ones [2, 3] int64 from":          func() *Tensor { return table.Gather(0, m.From([][]int64{{0, 1, 2}, {4, 0, 0}})) },
+			"scatter_add: index 4 at position 3 | [4, 3] float32 clone [2, 2] int64 from": func() *Tensor {
+				return table.ScatterAdd(0, m.From([][]int64{{0, 1}, {3, 4}}), m.Ones(2, 2))
+			},
+			"index_add: index 3 at position 1 | [4, 3] float32 clone [4, 2] int64 expand": func() *Tensor {
+				return table.IndexAdd(1, m.From([]int64{0, 3}), m.Ones(4, 2), 1)
+			},
 			"index_select: index 9 at position 0 | [4, 3] float32 ones [3] int64 expand": func() *Tensor {
 				return table.IndexSelect(0, m.From([]int64{9}).Expand(3))
 			},

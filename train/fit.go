@@ -201,7 +201,9 @@ type Result struct {
 	Reason   Reason
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
-	BestPath string  // the best checkpoint, with KeepBest; "" if there is none. See LoadBest
+	// the best checkpoint, with KeepBest; "" if there is none. See LoadBest. With MinDelta it may
+	// be of another step than BestStep, with a value that is better by less than MinDelta.
+	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration in this process, without evaluations
 	Fresh    int     // samples seen in this process

@@ -84,8 +84,9 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	return first
 }
 
-// before says whether a variable has its value from outside of the function of an opening: it is
-// declared there, and neither it nor a field of it is assigned to, or its address taken, inside.
+// before reports whether a variable has its value from outside the function of an opening. It is
+// declared outside. Inside, nothing assigns to it or to a field of it, takes its address, or calls
+// something with it and the scope.
 func (u *unit) before(o *opening, v *types.Var) bool {
 	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
 		return false
@@ -104,6 +105,15 @@ func (u *unit) before(o *opening, v *types.Var) bool {
 		case *ast.UnaryExpr:
 			if n.Op == token.AND {
 				is(n.X)
+			}
+		case *ast.CallExpr: // a call with the scope may bind the variable's tensors to it
+			if slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return u.variable(a) == o.scope }) {
+				for _, a := range n.Args {
+					is(a)
+				}
+				if on, f := u.method(n); f != nil {
+					is(on)
+				}
 			}
 		}
 		return older

@@ -45,6 +45,9 @@ func main() {
 	rounds := flag.Int("rounds", 6, "steps of LBFGS, of 50 iterations each")
 	points := flag.Int("points", 1000, "times and places at which the equation has to hold")
 	flag.Parse()
+	if *points < 10 {
+		log.Fatal("-points must be at least 10: a tenth of them lies at each edge, and a mean of none is NaN")
+	}
 
 	dev, why := device.Best() // "cuda" if available else "cpu"
 	fmt.Println(why)

@@ -12,6 +12,8 @@ type model struct{ w *tensor.Tensor }
 
 func (m model) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Mul(m.w) }
 
+func (m *model) bind(s *tensor.Scope) { m.w = m.w.In(s) }
+
 func unusedModes(m model, x *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Do(func(*tensor.Scope) { y = m.Forward(x) }, tensor.NoGrad())                      // want unusedmode "NoGrad does nothing here.*compute with x.In.s."
 	tensor.Do(func(c *tensor.Scope) { y = m.Forward(x) }, tensor.Autocast(dtype.BF16))        // want unusedmode "Autocast does nothing here.*x.In.c."
@@ -47,6 +49,12 @@ func missedModes(m model, x, z *tensor.Tensor, pair struct{ a model }) (y *tenso
 		var own model
 		own.w = s.Ones(2)
 		y = own.Forward(x) // its weights belong to s
+		s.Close(y)
+	}, tensor.NoGrad())
+	tensor.Do(func(s *tensor.Scope) {
+		s.Ones(2)
+		m.bind(s)
+		y = m.Forward(z) // its weights belong to s
 		s.Close(y)
 	}, tensor.NoGrad())
 	tensor.Do(func(s *tensor.Scope) {
