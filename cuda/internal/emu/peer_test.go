@@ -253,7 +253,7 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	}
 }
 
-// affine1 adds 1 to 64 words, with the module of the current device.
+// affine1 adds 1 to 64 words at x, with the module of x's device, which must be current.
 func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	dev := int(uint64(x)/addressBase(0)) - 1
 	if r.mods == nil {

@@ -276,7 +276,7 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots, Operand{})
 		}},
 
-		// they also read the table, as above
+		// Threads also read the table of addresses.
 		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) {
 			p := unscale(t, f)
 			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
