@@ -231,7 +231,8 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 			t.Errorf("seed %d, with an event: %v, %v", seed, v, err)
 		}
 	}
-	// Unchanged, changed in the middle, and changed before the copy began.
+	// The copy read the source unchanged, changed between its two pieces, or changed before the
+	// first.
 	for _, k := range []string{"true true true", "true false false", "false false true"} {
 		if !kinds[k] {
 			t.Errorf("40 schedules never gave %q, only %v", k, kinds)
