@@ -26,8 +26,8 @@ type lane struct {
 	held  []heldBlock
 }
 
-// heldBlock is a block that was freed but is still in use. Its use ends when its own lane comes
-// after the first until[i] pieces of each lane i.
+// heldBlock is a block that was freed but is still in use. Its use ends when its own lane is
+// ordered after the first until[i] pieces of each lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
