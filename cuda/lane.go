@@ -137,8 +137,8 @@ func (e *recordedEvent) joins(s *stream) bool {
 	r := l.r
 	r.mu.Lock()
 	// Add only edges that are not implied yet. Leave out pieces of the mark that the lane already
-	// follows. If there are none of these, leave out pieces of the lane that the mark already
-	// follows. Every piece that a clock counts is in after, or precedes a piece in after.
+	// follows. If no such piece exists, leave out pieces of the lane that the mark already follows.
+	// Every piece that a clock counts is in the field after, or precedes a piece in it.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= at(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {
