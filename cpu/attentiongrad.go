@@ -82,7 +82,7 @@ func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, fi
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add stores n rows of the sum of all parts in the gradient.
+// add sums up n rows over all parts, and stores the sums in the gradient.
 func (t *attentionGradTask) add(d *device.View, parts []float32, pair, from, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return

@@ -20,7 +20,8 @@ type counterPool struct {
 }
 
 // counters returns the address of the stream's [kernels.Counters]. It clears new counters by a
-// write on the driver's stream. Replays of a recording run after earlier work of that stream.
+// memset on s.handle. The counters of a recording are clear in time, because replays run later on
+// the same handle.
 func (s *stream) counters() (uint64, error) {
 	d, arena := s.dev, s.arena()
 	c := &d.counters

@@ -68,7 +68,7 @@ func TestDividedProductsBeside(t *testing.T) {
 				run(s, float32(1+3*i+k))
 			}
 			must(t, g.Replay(nil))
-			// on the graph's stream, which is an ordinary one after the recording
+			// The recording has ended, so main is an ordinary stream again.
 			run(main, float32(40+i))
 		}
 		for _, f := range all {

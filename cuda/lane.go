@@ -26,8 +26,8 @@ type lane struct {
 	held  []heldBlock
 }
 
-// heldBlock is a block that was freed but is still in use. Its use ends when its own lane comes
-// after the first until[i] pieces of each lane i.
+// heldBlock is a block that was freed but is still in use. Its use ends when its own lane is
+// ordered after the first until[i] pieces of each lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
@@ -137,8 +137,8 @@ func (e *recordedEvent) joins(s *stream) bool {
 	r := l.r
 	r.mu.Lock()
 	// Add only edges that are not implied yet. Leave out pieces of the mark that the lane already
-	// follows. If there are none of these, leave out pieces of the lane that the mark already
-	// follows. Every piece that a clock counts is in after, or precedes a piece in after.
+	// follows. If no such piece exists, leave out pieces of the lane that the mark already follows.
+	// Every piece that a clock counts is in the field after, or precedes a piece in it.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= at(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {

@@ -145,8 +145,8 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	return slices.DeleteFunc(list, func(l *measuredForm) bool { return l.err != nil }), nil
 }
 
-// timed measures the trials. It drops the forms that the first turn shows to take more
-// than twice the least time.
+// timed measures the trials. It keeps the first form. Of the others it drops those that take more
+// than twice the least time in the first turn.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	for _, l := range list { // a first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)

@@ -209,9 +209,10 @@ func (k *packed) code(d *Device) []byte {
 	return nil
 }
 
-// Pack returns the kernels that work on the given devices of [Device.Rehearsal] uses, with machine
-// code by d's driver. If d has no memory (device.OpenMeta), the pack holds only their PTX;
-// [Device.Compile] adds machine code later. The error is a *[device.Fault] or ctx's.
+// Pack returns a pack of the kernels that were needed on the given rehearsals, which
+// [Device.Rehearsal] of d made. The pack has their machine code by d's driver. If d has no memory
+// (device.OpenMeta), it has only their PTX; [Device.Compile] adds machine code later. The error is
+// a *[device.Fault] or ctx's.
 func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, error) {
 	p := &Pack{list: map[[sha256.Size]byte]*packed{}}
 	for _, x := range rehearsals {

@@ -154,8 +154,9 @@ func EnablePeerAccess(dev, peer device.Device) error {
 
 // DisablePeerAccess makes copies from peer to dev pass through the host's memory, until
 // [EnablePeerAccess]. It is for machines on which direct copies bring wrong data or hang, as they
-// do behind some PCI switches and IOMMUs. It waits for the work of dev. If access is not enabled,
-// it does nothing. Its errors are those of EnablePeerAccess.
+// do behind some PCI switches and IOMMUs. If access is enabled, it waits for the work of dev. If
+// access is not enabled yet, the first copy will not enable it. Its errors are those of
+// EnablePeerAccess.
 func DisablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {

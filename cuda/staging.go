@@ -255,7 +255,7 @@ func (d *Device) newChunk() (*chunk, error) {
 	return &chunk{mem: unsafe.Slice((*byte)(at), stagedChunk)}, nil
 }
 
-// emptyStaging gives the chunks that no copy reads back to the driver, and returns how many bytes.
+// emptyStaging frees the chunks that no copy is reading, and returns how many bytes it freed.
 func (d *Device) emptyStaging() int {
 	if d.enter() != nil {
 		return 0

@@ -24,8 +24,8 @@ type timing struct {
 // timeMark is an event whose time is known, or can be computed from an earlier mark.
 type timeMark struct {
 	event cu.Event
-	// host time of the recording; exact for the first mark of a chain, because the host waited for
-	// that event
+	// host time when the event was recorded; exact for the first mark of a chain, because the host
+	// waited for that event
 	host time.Duration
 	at   time.Duration // time of the event on the clock of device.Now, valid if prev is nil
 	prev *timeMark     // the mark from which at is still to be measured

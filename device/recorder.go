@@ -32,13 +32,13 @@ type Recording interface {
 	// Fork returns another stream of the recording. Its work and that of the recording's other
 	// streams are ordered only by waits for each other's marks, and every replay keeps this order.
 	// Memory that is allocated on it belongs to the recording too. Freed memory is reused on that
-	// stream when the stream comes after all work that uses it. Stream must wait, directly or
-	// through other streams, for the last work of this one.
+	// stream when the stream comes after all work that uses it. The recording's first stream
+	// (Stream) must wait, directly or through other streams, for the last work of the new one.
 	//
-	// If the stream waits for a mark from outside that is set only once, all replays run after that
-	// mark. Other waits for outside work return a *[RecordError], because replays would not wait
-	// again. A wait of an outside stream for a stream of the recording returns it too. on must take
-	// part in the recording; otherwise the error is an *[OperandError].
+	// If the new stream waits for a mark from outside that is set only once, all replays run after
+	// that mark. Other waits for outside work return a *[RecordError], because replays would not
+	// wait again. A wait of an outside stream for a stream of the recording returns it too. on must
+	// take part in the recording; otherwise the error is an *[OperandError].
 	Fork(on Device) (Stream, error)
 	// For sets a value that identifies the recording's user. It must be called before anything is
 	// queued on the recording's streams.

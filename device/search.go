@@ -9,8 +9,8 @@ import (
 
 // Search counts elements of sorted rows. Sorted is [rows, n], each row in ascending order. Values
 // is [rows, m] of the same type; Out is I64 of the values' shape. Each element of Out becomes the
-// number of elements in its row of Sorted that are less than its value. If Right is set, it counts
-// the elements that are not greater. For NaN it is n.
+// number of elements in its row of Sorted that are less than its value. If Right is set, it becomes
+// the number of elements that are not greater than the value. For a NaN value it becomes n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool

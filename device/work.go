@@ -37,7 +37,8 @@ const (
 	ByBytes Class = iota // the memory that it reads and writes
 	// the operations of matrix products, whose number per byte varies widely
 	ByProducts
-	ByExpression // its memory, and the operations of an expression for each element
+	// the memory that it reads and writes, and the operations of an expression for each element
+	ByExpression
 )
 
 func classOf(op Op) Class {

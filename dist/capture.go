@@ -11,11 +11,11 @@ import (
 )
 
 // Capture records one step of all ranks and returns its graph: one launch replays the step on all
-// devices. All ranks call it, each with its own f. f runs forward, Backward, which [DDP] averages,
-// an optimizer's Step and ZeroGrad. It runs once, but its work is only recorded: the rules of
-// [tensor.Capture] hold. The scope of f has the rank's device and generator and the given options,
-// and ends with the graph. For memory that each replay fills, a rank calls s.Capture().FeedOn with
-// g.Device().
+// devices. All ranks call it, each with its own f. f runs a forward pass, Backward, an optimizer's
+// Step and ZeroGrad; [DDP] averages the gradients. f runs once, but its work is only recorded: the
+// rules of [tensor.Capture] hold. The scope of f has the rank's device and generator and the given
+// options, and ends with the graph. For memory that each replay fills, a rank calls
+// s.Capture().FeedOn with g.Device().
 //
 //	graph, err := g.Capture(func(s *tensor.Scope) {
 //		nn.CrossEntropy(model.Forward(x.In(s)), y.In(s)).Backward()

@@ -120,7 +120,7 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 	}
 }
 
-// scatter copies its part of the inputs to each replica, in scope home.
+// scatter copies to each replica its part of the inputs, in scope home.
 func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	main := c.replicas[0].dev
 	c.inputs = make([]*tensor.Tensor, len(x))

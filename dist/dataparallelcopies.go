@@ -95,9 +95,9 @@ func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.T
 	return out
 }
 
-// summed returns the sum of each list of tensors, in scope s. A list's tensors have one shape and
-// type and are on one device. It needs one launch for each type. The sum of no tensors is nil, the
-// sum of one tensor is the tensor itself.
+// summed returns the sum of each list of tensors, in scope s. All tensors are on one device, and
+// those of a list have one shape and type. Lists of the same type and length are summed in one
+// launch. The sum of no tensors is nil, the sum of one tensor is the tensor itself.
 func summed(s *tensor.Scope, lists [][]*tensor.Tensor) []*tensor.Tensor {
 	type kind struct {
 		t dtype.Type

@@ -10,7 +10,8 @@ import (
 // inputs. Each replica has a graph of its own, which the function's node keeps. The VJP sends the
 // gradient of each part back through its device's graph, on all devices at the same time.
 
-// gathered is this function. Its operands are on the first device.
+// gathered is the function from which the results of a call come. Its operands are on the first
+// device.
 type gathered struct {
 	call     *replicated
 	operands []operand

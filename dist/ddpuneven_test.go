@@ -254,8 +254,8 @@ func TestDDPStopIteration(t *testing.T) {
 	})
 }
 
-// The last rank is the one whose batches ended last. That holds even if it retires from the group
-// before another rank that began to retire while others still had data.
+// The last rank is the one whose batches ended last. This rank may retire from the group before a
+// rank whose batches ended earlier.
 func TestJoinLastRank(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		clone := g.Clone().core

@@ -12,7 +12,7 @@ import (
 
 // wholeState is the state of all ranks in host memory. It is valid until the next step.
 type wholeState struct {
-	ranks  []int // ranks that have it
+	ranks  []int // ranks for which the state was gathered
 	states map[int64]any
 }
 

@@ -160,7 +160,8 @@ func testCrossEntropy(r *rig) {
 					wantLoss[i] = ls - (fx[i*c+int(b)] - m)
 				}
 			}
-			e := 8 * epsilon(ct) // for the logarithm of a sum of exponentials that is at least 1
+			// the error of a logarithm; its argument, a sum of exponentials, is at least 1
+			e := 8 * epsilon(ct)
 			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (1 + math.Abs(wantLoss[i]) + math.Abs(wantRest[i])) })
 			top.near(what+", greatest", wantTop, func(int) float64 { return 0 })
 			rest.near(what+", rest", wantRest, func(i int) float64 { return e * (1 + math.Abs(wantRest[i])) })

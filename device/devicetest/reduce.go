@@ -180,7 +180,8 @@ func wrap(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, uint64(int64(v))&(1<<(8*t.Size()-1)<<1-1))
 }
 
-// axesOf returns shapes of results: everything combined, each dimension alone, all but one, none.
+// axesOf returns the shapes that s gets when dimensions are reduced to size 1: none, one, all but
+// one, or all. Of four dimensions it also reduces the first and the third together.
 func axesOf(s shape.Dims) []shape.Dims {
 	var out []shape.Dims
 	seen := map[shape.Dims]bool{}

@@ -191,7 +191,8 @@ func Parse(spec string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
-// String returns the form that Parse reads, with every setting.
+// String returns the form that Parse reads: the devices, mem and sm, and then each of Parse's other
+// settings that is not at its default.
 func (c Config) String() string {
 	c = c.withDefaults()
 	var b strings.Builder

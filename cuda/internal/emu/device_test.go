@@ -90,7 +90,7 @@ func TestCurrentContext(t *testing.T) {
 	}
 }
 
-// TestConcurrent runs several goroutines at once, each with its own stream and device.
+// TestConcurrent runs four goroutines at once on two devices, each with a stream of its own.
 func TestConcurrent(t *testing.T) {
 	r := newRig(t, Config{Devices: 2, Seed: 9})
 	contexts := []cu.Context{r.ctx, must(r.PrimaryCtxRetain(1))(t)}

@@ -372,7 +372,7 @@ func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.Devi
 	return d.addNode(call, h, after, func(g *graph) (work, error) {
 		dev := d.deviceAt(ptr)
 		if dev == nil {
-			dev = g.ctx.dev // it will report that the memory does not exist
+			dev = g.ctx.dev // d.reach below then reports that this device has no such memory
 		}
 		if err := d.reach(call, dev, ptr, rounded); err != nil {
 			return work{}, err

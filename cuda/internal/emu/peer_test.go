@@ -231,7 +231,8 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 			t.Errorf("seed %d, with an event: %v, %v", seed, v, err)
 		}
 	}
-	// Unchanged, changed in the middle, and changed before the copy began.
+	// The copy read the source unchanged, changed between its two pieces, or changed before the
+	// first.
 	for _, k := range []string{"true true true", "true false false", "false false true"} {
 		if !kinds[k] {
 			t.Errorf("40 schedules never gave %q, only %v", k, kinds)
@@ -253,7 +254,7 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	}
 }
 
-// affine1 adds 1 to 64 words, with the module of the current device.
+// affine1 adds 1 to 64 words at x, with the module of x's device, which must be current.
 func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	dev := int(uint64(x)/addressBase(0)) - 1
 	if r.mods == nil {

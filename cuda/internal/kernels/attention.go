@@ -170,8 +170,8 @@ func (s attentionShape) without() float32 {
 	return float32(math.Inf(1))
 }
 
-// declareAttention declares the parameters in the order in which launchAttention packs them. A
-// block computes rows queries.
+// declareAttention declares the parameters in the order in which launchAttention packs them. rows
+// is the number of queries that a block computes.
 func declareAttention(b *ptx.Builder, s attentionShape, rows int) attentionBlock {
 	blocks, heads, group := b.Param("blocks", ptx.U32), b.Param("all", ptx.U32), b.Param("group", ptx.U32)
 	a := attentionBlock{w: declareWeighing(b, s.w), begin: b.U32(0)}

@@ -119,8 +119,8 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 
 // reference returns the results and the logarithms of the sums, with bounds of their errors. A
 // product in float32 has an error of (n/8+2)·2⁻²³ of the sum of its terms' magnitudes. An
-// exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats a weight, relative to
-// the row's greatest, is rounded: a small float16 has an error of 2⁻²⁵.
+// exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats each weight is divided
+// by the row's greatest weight and then rounded. So a small float16 has an error of 2⁻²⁵.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64

@@ -261,8 +261,8 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 	return acc
 }
 
-// multiply multiplies the first operands x, one for each 16 other rows, by those rows at y, and
-// adds the products to sums.
+// multiply multiplies the first operands x by the other rows at y, and adds the products to sums. x
+// has an operand for every 16 other rows.
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {

@@ -79,7 +79,7 @@ func init() {
 }
 
 // MeanOfTargets plans mean = Σ loss / count, where count is the number of targets that are not
-// ignore. The sum is added in the order of [Reduce], and has the same bits.
+// ignore. It has the bits of [Reduce], because it adds in the same order.
 func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scratch) ([]Launch, error) {
 	return planReduce(meansOfTargets[mean.Type], mean, count, []Operand{loss, target}, []uint64{uint64(ignore)}, scratch, reduceTune{})
 }

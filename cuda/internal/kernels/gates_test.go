@@ -276,7 +276,7 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots, Operand{})
 		}},
 
-		// they also read the table, as above
+		// Threads also read the table of addresses.
 		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) {
 			p := unscale(t, f)
 			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -311,8 +311,8 @@ func gates(t *testing.T) []gate {
 		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), wide: 0.97, spread: 3},
 		{name: "log softmax gradient, rows of an odd length", plan: softmax(2, 2049, true, true), wide: 0.98, spread: 3},
 		{name: "cross-entropy, rows of an odd length", plan: entropy(1027, false), wide: 0.9, spread: 3},
-		// All threads read some values of the row at one address. For a row this short they are as
-		// many bytes as the row.
+		// A thread also reads a few values of the whole row, which all threads read at one address.
+		// In so short a row these are as many bytes as the thread's elements.
 		{name: "cross-entropy gradient, rows of an odd length", plan: entropy(1027, true), wide: 0.4, spread: 3},
 		{name: "cross-entropy", wide: 0.95, plan: entropy(512, false)},
 		{name: "rows gathered", wide: 0.8, plan: func(m *machine) ([]Launch, error) {

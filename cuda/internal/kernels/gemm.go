@@ -267,8 +267,9 @@ func (o *ProductOperands) check() error {
 	return nil
 }
 
-// splitK returns the length of the part of k that one block sums up. If there are enough blocks it
-// is all of k. Otherwise it is a multiple of 64 that gives enough blocks, in at most most parts.
+// splitK returns the length of the part of k that one block sums up. If there are enough blocks, or
+// k is short, it is all of k. Otherwise it is a multiple of 64 that gives enough blocks. There are
+// never more parts than most.
 func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)

@@ -332,8 +332,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
 	// outer and l.first are the position of the thread's first unit. distance returns how far the
-	// thread's other units are from it. With these numbers of threads, the distances are the same
-	// for all threads.
+	// thread's other units are from it. The number of threads is chosen so that the distances are
+	// the same for all threads.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value

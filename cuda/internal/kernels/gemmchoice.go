@@ -228,8 +228,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is how many forms of a product are measured at most. Only forms are measured for which
-// the model predicts at most likely times the seconds of the best one.
+// mostForms is how many forms of a product are measured at most. A form is measured only if the
+// model predicts at most 1.6 times (likely) the seconds of the best form.
 const (
 	mostForms = 12
 	likely    = 1.6

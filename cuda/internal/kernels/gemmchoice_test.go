@@ -158,7 +158,7 @@ func TestChoicesTake(t *testing.T) {
 	}
 }
 
-// A form is refused if its parts need more memory than those of any planner.
+// A form is refused if its parts would need more memory than a planner ever asks for.
 func TestChoiceOfManyParts(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		o := ProductOperands{Out: fake(typ, 1, 4096, 4096), A: fake(typ, 1, 4096, 4096), B: fake(typ, 1, 4096, 4096), Counters: fakeCounters}

@@ -45,7 +45,8 @@ type productParts struct {
 	sums, counters ptx.Ptr
 	count          ptx.Value // number of parts of a tile
 	slot           ptx.Value // number of the tile among the divided tiles
-	part           ptx.Value // number of the block's part; count if the tile is whole
+	// number of the block's part, or the value of count if the tile is whole
+	part ptx.Value
 }
 
 // declareParts declares the parameters in the order in which launchParts packs them. It returns the

@@ -122,7 +122,7 @@ func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 
 // planNormSums plans the gradient with those of weight and bias, as two launches. In the first
 // kernel each block stores its part of each sum. The second kernel adds these parts up. The number
-// of parts depends on the number of rows alone.
+// of parts depends only on the number of rows and on the type.
 func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	const op = "norm gradient"
 	if why := NormGradReason(o, n); why != "" {
@@ -293,8 +293,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for each of the thread's vectors. i is the vector's first column, and from the index
-// of its first value among the thread's values.
+// each runs f for each of the thread's vectors. i is the vector's first column. The vector's values
+// start at index from among the thread's values.
 func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }

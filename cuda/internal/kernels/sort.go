@@ -202,8 +202,8 @@ func (a *sortPlan) bits() int {
 	return keyBits(a.typ)
 }
 
-// A sortTarget is where the sorted elements are stored: the first k positions of each row in out.
-// If there is no out, all keys and positions (of 32 bits) are stored as arrays.
+// A sortTarget says where a sort stores its results. out gets the positions of the first k elements
+// of each row. Without out, the arrays at keys and order get all keys and their 32-bit positions.
 type sortTarget struct {
 	k           int
 	out         Operand // I64, of rank 2

@@ -16,7 +16,8 @@ type tensorCopier struct {
 	spare    int // threads from this one on have no unit in the last round; 0: all have one
 	rows     int // rows of the tile that all threads together copy at once
 	rowBytes int
-	// places of the first units in the first stage, until the swizzle repeats
+	// where the thread's units go in the first stage; only the first units, because the swizzle
+	// then repeats
 	to       []ptx.Ptr
 	p        ptx.Ptr
 	at       *ptx.Var  // address of this thread's first element in the next tile

@@ -114,7 +114,7 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 		}
 	}
 	share := s.tiles(m, n) * s.form.bn * s.form.bm
-	if s.sums.rows { // products with ones, in the blocks of the first column
+	if s.sums.rows { // the sums are products with ones, computed by the blocks of the first column
 		share += ceilDiv(m, s.form.bm) * 8 * s.form.bm
 	}
 	if s.sums.columns {

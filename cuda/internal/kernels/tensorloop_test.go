@@ -76,8 +76,8 @@ func TestTensorLoop(t *testing.T) {
 	}
 }
 
-// The planner loops where a multiprocessor holds one block that has several tiles, and launches as
-// many blocks as the device holds.
+// The planner chooses a loop over tiles if a multiprocessor holds one block and has several tiles
+// to compute. It then launches as many blocks as the device holds.
 func TestTensorLoopPlanned(t *testing.T) {
 	h100 := GPUOf(90, "", 0)
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072), Counters: fakeCounters}

@@ -37,8 +37,8 @@ func (g *tensorBuilder) declareSums() {
 	}
 }
 
-// addSums adds the fragments of a step. The fragments of 16 columns of b, with their registers
-// exchanged, are those of 16 rows.
+// addSums adds the fragments of a step. Two fragments of 8 columns of b, with their registers
+// interleaved, have the layout of one fragment of 16 rows of a.
 func (g *tensorBuilder) addSums(f fragments) {
 	ones := uint64(0x3f803f80)
 	if g.s.typ == dtype.F16 {

@@ -157,7 +157,7 @@ func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Varia
 
 // reduceTune has the choices of a reduction's variant. 0 leaves a choice to the planner.
 type reduceTune struct {
-	form   reduceForm // the form plus one
+	form   reduceForm // 1 + a reduceForm
 	unroll int
 	chunk  int
 }

@@ -123,8 +123,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// evalCalls evaluates p with a program of one function for each call. It uses NaN for a value that
-// is not live.
+// evalCalls evaluates p, and computes each call by a program that has only the called function.
+// Values that are not live are NaN.
 func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint64) uint64 {
 	vals := make([]uint64, len(p.Code))
 	for v, c := range p.Code {

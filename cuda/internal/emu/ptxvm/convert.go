@@ -275,7 +275,7 @@ func saturate(v uint64, t Type) uint64 {
 
 func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ftz, sat, relu bool) func(uint64) uint64 {
 	narrows := formats[dt].prec < formats[st].prec || dt == BF16 && st == F16 || dt == F16 && st == BF16
-	// the rounding modifier is optional
+	// between these types the rounding modifier is optional
 	if st != dt && mode != rna && (st == BF16 || st == F16 && dt == BF16) {
 		if narrows && !hasRound {
 			hasRound = true

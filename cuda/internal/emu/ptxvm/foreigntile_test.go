@@ -20,7 +20,8 @@ func small(n int, seed uint64) []float64 {
 	return v
 }
 
-// encode returns numbers in a format, or as bytes, and the size of one number.
+// encode returns the bits of the numbers as values of type kind, and the size of one value in
+// bytes.
 func encode(v []float64, kind string) (bits []uint64, size int) {
 	for _, x := range v {
 		switch b := u32(float32(x)); kind {

@@ -128,7 +128,7 @@ func TestCalling(t *testing.T) {
 	}
 }
 
-// The real assembler accepts these modules too.
+// TestCallingAssembles: the real assembler accepts the modules in calling too.
 func TestCallingAssembles(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

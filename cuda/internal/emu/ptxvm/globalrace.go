@@ -13,7 +13,7 @@ import (
 // clocks that the warps had, by the rules of shared memory (race.go).
 
 const (
-	maxTouches = 4096 // a list of this length is played back before its interval ends
+	maxTouches = 4096 // a longer list is played back in pieces of this length
 	racePieces = 64   // words of global memory with one history
 	keepPieces = 1024 // histories kept for the next interval
 )
@@ -209,8 +209,8 @@ func behind(s []span, addr uint64) int {
 	return lo
 }
 
-// hulls merges overlapping writes, which suspect has sorted. It returns nil if touches were played
-// back before.
+// hulls merges overlapping writes, after suspect has sorted the writes. It returns nil if a part of
+// the interval has been played back already.
 func (g *globalLog) hulls() []span {
 	if g.played {
 		return nil

@@ -16,7 +16,7 @@ type Library struct {
 	fn      [functions]uintptr
 }
 
-// function numbers the functions that are called.
+// A function is the index of a C function in Library.fn.
 type function int
 
 const (
