@@ -94,9 +94,9 @@ func (d *NamedDataset) getBatch(index []int) (b *Batch, err error) {
 	return b, err
 }
 
-// Tensor returns the tensor of that name, of a batch whose samples are maps, as those of a
-// [NamedDataset]. It looks among the inputs and then among the targets. A name that is not there is
-// an error, which lists those that are.
+// Tensor returns the tensor with that name in a batch whose samples are maps, such as those of a
+// [NamedDataset]. It looks first among the inputs, then among the targets. If neither has the name,
+// the error lists the names that exist.
 func (b *Batch) Tensor(name string) *tensor.Tensor {
 	var names []string
 	for _, v := range []any{b.Nested.X, b.Nested.Y} {

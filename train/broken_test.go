@@ -139,7 +139,7 @@ func TestLossesHoweverRead(t *testing.T) {
 		fit(t, c)
 		return out
 	}
-	for accumulate := 1; accumulate <= 5; accumulate++ { // for an epoch of nine batches
+	for accumulate := 1; accumulate <= 5; accumulate++ { // an epoch has nine batches
 		want := losses(0, accumulate)
 		if len(want) != 2*((9+accumulate-1)/accumulate) {
 			t.Errorf("%d losses", len(want))

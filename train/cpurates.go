@@ -259,7 +259,8 @@ func (t *timer) fit(r *cpuRates) {
 	}
 }
 
-// curveOf returns the seconds for each unit of size, if each operation takes flop seconds besides.
+// curveOf returns the seconds for each unit of size. It first subtracts flop seconds for each
+// arithmetic operation.
 func curveOf(list []timing, flop float64) curve {
 	var size, spent, count [32]float64
 	for _, k := range list {

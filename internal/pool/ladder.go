@@ -261,7 +261,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
-	p.reserving += bytes // still allocated, so no other request may use it as room below the limit
+	p.reserving += bytes // until Free returns, these bytes count as used below the limit
 	p.stats.ReservedBytes.sub(bytes)
 	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
