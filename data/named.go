@@ -17,8 +17,8 @@ type NamedDataset struct {
 }
 
 // NewNamedDataset returns the dataset of the inputs x, by name, and the targets y: torch's
-// TensorDataset of more than two tensors. Their first dimensions must be equal. Of a batch
-// [Batch.Tensor] gives an input, and Y the targets.
+// TensorDataset of more than two tensors. Their first dimensions must be equal. For a batch,
+// [Batch.Tensor] returns an input, and Y has the targets.
 func NewNamedDataset(x map[string]*tensor.Tensor, y *tensor.Tensor) (*NamedDataset, error) {
 	if len(x) == 0 {
 		return nil, fmt.Errorf("data: a dataset of no inputs")

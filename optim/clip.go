@@ -207,9 +207,10 @@ func expanded(x *tensor.Tensor) bool {
 	return false
 }
 
-// shrink multiplies the gradients of with by min(1, limit/(total+1e-6)). The factor stays on the
-// device: a program writes it into the slots of a launch, which reads it as a Param. That launch
-// covers all dense gradients of one type. All memory is allocated before a gradient is changed.
+// shrink multiplies the gradients of the parameters with by min(1, limit/(total+1e-6)). The factor
+// stays on the device: a program writes it into the slots of a launch, which reads it as a Param.
+// That launch covers all dense gradients of one type. All memory is allocated before a gradient is
+// changed.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device

@@ -90,7 +90,7 @@ type Adapt struct {
 	loss   *tensor.Tensor
 	plan   plan
 	told   bool // the changes of results by splitting were logged
-	whole  bool // that a batch cannot be split was logged
+	whole  bool // it was logged that a batch cannot be split
 	pairs  bool // a part needs at least two samples, because of batch normalisation
 	anew   bool // checkpointing is on: activations are recomputed
 	stats  AdaptStats

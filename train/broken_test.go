@@ -42,7 +42,7 @@ func TestBrokenOffAnywhere(t *testing.T) {
 	mine := errors.New("mine")
 	for seed := range uint64(seeds) {
 		accumulate, evaluations := int(seed%3+1), int(seed%4)
-		// point is called at every place where something may happen.
+		// The training calls point for each sample, loss, step, evaluation and epoch.
 		begin := func(point func() error) train.Config {
 			c := setup(t, cpu)
 			training, held := problem(t)

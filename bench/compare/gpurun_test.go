@@ -11,7 +11,8 @@ import (
 )
 
 // bundle is a folder like that of scripts/gpu-bundle, with programs that only record their calls.
-// The kernels count as compiled after cuda.test has once slept for the given number of seconds.
+// The kernels count as compiled after cuda.test or compare has once slept for the given number of
+// seconds.
 type bundle struct {
 	dir string
 	env []string

@@ -293,9 +293,9 @@ func (p *Pool) backgroundGCLocked() {
 	go p.collectEarly()
 }
 
-// collectEarly runs a garbage collection and waits until no cleanup queues more. It computes
-// the threshold of the next collection from the blocks that survived. Blocks that were allocated
-// meanwhile, which may be many on a busy machine, do not count.
+// collectEarly runs a garbage collection and waits until its cleanups queue no further blocks. It
+// computes the threshold of the next collection from the blocks that survived. Blocks that were
+// allocated meanwhile, which may be many on a busy machine, do not count.
 func (p *Pool) collectEarly() {
 	p.mu.Lock()
 	ever := p.collectableEver

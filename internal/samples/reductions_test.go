@@ -21,7 +21,7 @@ func pair(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// orWhole is pair, except that without a dimension it returns the values alone.
+// orWhole adapts such a reduction too, but without a dimension the call returns the values alone.
 func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	return func(a *args) any {
 		v, i := f(a.x(), a.dims(1)...)
