@@ -242,7 +242,8 @@ func FMA32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
 	u := math.Float64bits(s)
-	if u&1 == 0 && s-s == 0 { // the sum is even and finite; an odd sum already decides ties
+	// the sum is finite and its last bit is 0; a last bit of 1 already decides ties
+	if u&1 == 0 && s-s == 0 {
 		t := s - p
 		if e := (p - (s - t)) + (float64(c) - t); e != 0 {
 			switch {

@@ -69,7 +69,8 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm, passes it to then, and moves it into the scope that will own it.
+// measured computes the norm, calls the function then with it, and moves it into the scope that
+// will own it.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var with, grads []*tensor.Tensor
 	for _, p := range params {

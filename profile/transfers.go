@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Transfer sums up the copies between host and GPU, or the waits, that one line of a program
-// caused.
+// A Transfer sums up the copies between host and GPU or between GPUs, or the waits, that one line
+// of a program caused.
 type Transfer struct {
 	Site string // such as "train/main.go:31"; "" if no frame of the program is known
 	// the library's op: "item", "to"; outside of ops, the function that the program called, such as

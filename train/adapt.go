@@ -95,7 +95,7 @@ type Adapt struct {
 	anew   bool // checkpointing is on: activations are recomputed
 	stats  AdaptStats
 
-	changes []string // of results by the first split
+	changes []string // how the first split changes results
 	telling bool     // changes are still to be logged
 
 	short func() // called after a failure, before caches are emptied; may be nil
