@@ -9,7 +9,7 @@ import (
 func f64bits(v float64) uint64 { return math.Float64bits(v) }
 
 // Encode returns the bits of v as an element of type t, in the low bytes. For floats v is rounded
-// to nearest even, for integers it is truncated and saturated.
+// to nearest even, for 16-bit floats by way of float32. For integers it is truncated and saturated.
 func Encode(t dtype.Type, v float64) uint64 {
 	switch t {
 	case dtype.F64:

@@ -193,7 +193,7 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 		}
 	}
 	met := n - len(rest)
-	here := 2*met >= listed // the training data, some of which may be missing
+	here := 2*met >= listed // the source is the training data, some of which may be missing
 	switch {
 	case met == 0:
 		return s.train, every + ", none of which was trained on", nil
