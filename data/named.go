@@ -17,8 +17,8 @@ type NamedDataset struct {
 }
 
 // NewNamedDataset returns the dataset of the inputs x, by name, and the targets y: torch's
-// TensorDataset of more than two tensors. Their first dimensions must be equal. Of a batch
-// [Batch.Tensor] gives an input, and Y the targets.
+// TensorDataset of more than two tensors. Their first dimensions must be equal. For a batch,
+// [Batch.Tensor] returns an input, and Y has the targets.
 func NewNamedDataset(x map[string]*tensor.Tensor, y *tensor.Tensor) (*NamedDataset, error) {
 	if len(x) == 0 {
 		return nil, fmt.Errorf("data: a dataset of no inputs")
@@ -94,9 +94,9 @@ func (d *NamedDataset) getBatch(index []int) (b *Batch, err error) {
 	return b, err
 }
 
-// Tensor returns the tensor of that name, of a batch whose samples are maps, as those of a
-// [NamedDataset]. It looks among the inputs and then among the targets. A name that is not there is
-// an error, which lists those that are.
+// Tensor returns the tensor with that name in a batch whose samples are maps, such as those of a
+// [NamedDataset]. It looks first among the inputs, then among the targets. If neither has the name,
+// the error lists the names that exist.
 func (b *Batch) Tensor(name string) *tensor.Tensor {
 	var names []string
 	for _, v := range []any{b.Nested.X, b.Nested.Y} {

@@ -31,8 +31,8 @@ type Sharder interface {
 
 // StreamOf returns the samples of a dataset in the order of a sampler. If s is nil, they come in
 // the order of their indexes. A panic of the dataset becomes the *[PanicError] of its sample. The
-// random numbers of a [RandDataset] depend on the epoch and the sample alone. If the sampler draws
-// with replacement, they depend on the sample's place in the epoch too.
+// random numbers of a [RandDataset] depend on the epoch and the sample's index alone. If the
+// sampler draws with replacement, the sample's place in the epoch replaces its index.
 func StreamOf(ds Dataset, s Sampler) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {

@@ -1,8 +1,8 @@
 package expr
 
-// Diff returns the derivative of e with respect to X(i), or nil if e does not depend on X(i).
-// Subexpressions of the derivative that equal e become [Y]. So a gradient saves the op's result
-// instead of computing it again.
+// Diff returns the derivative of e with respect to X(i). It returns nil if e does not depend on
+// X(i), or only through ops whose derivative is 0. Subexpressions of the derivative that equal e
+// become [Y]. So a gradient saves the op's result instead of computing it again.
 //
 // Diff removes only the zeros and ones that differentiation itself introduces. It never removes a
 // float operation of the formula: 0·x keeps a NaN. At kinks the derivatives are as follows. Abs: 0

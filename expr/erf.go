@@ -22,7 +22,8 @@ func init() {
 			e.lo = sq.lo.Neg().FMA(e.hi, e.lo)
 
 			g := poly(c.Sub(C(2)).Div(c.Add(C(2))), pick(f, erfcCoef32, erfcCoef64))
-			d := fastSum(c.Add(c), C(1)) // valid where it matters: 2c is at least 1 there
+			// fastSum needs 2c ≥ 1; a smaller c means that near is chosen below
+			d := fastSum(c.Add(c), C(1))
 			inv := C(1).Div(d.hi)
 			v := pair{hi: g.Mul(inv)}
 			v.lo = v.hi.Neg().FMA(d.lo, v.hi.Neg().FMA(d.hi, g)).Mul(inv)

@@ -9,7 +9,7 @@ import (
 func f64bits(v float64) uint64 { return math.Float64bits(v) }
 
 // Encode returns the bits of v as an element of type t, in the low bytes. For floats v is rounded
-// to nearest even, for integers it is truncated and saturated.
+// to nearest even, for 16-bit floats by way of float32. For integers it is truncated and saturated.
 func Encode(t dtype.Type, v float64) uint64 {
 	switch t {
 	case dtype.F64:
@@ -242,7 +242,8 @@ func FMA32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
 	u := math.Float64bits(s)
-	if u&1 == 0 && s-s == 0 { // the sum is even and finite; an odd sum already decides ties
+	// the sum is finite and its last bit is 0; a last bit of 1 already decides ties
+	if u&1 == 0 && s-s == 0 {
 		t := s - p
 		if e := (p - (s - t)) + (float64(c) - t); e != 0 {
 			switch {

@@ -57,8 +57,8 @@ const (
 	OpGe
 	OpSelect // b where a (Bool) is true, else c
 	OpAnd    // bitwise and; for truth values logical and
-	OpOr     //
-	OpXor    //
+	OpOr     // bitwise or; for truth values logical or
+	OpXor    // bitwise exclusive or; for truth values whether they differ
 	OpNot    // bitwise complement; for truth values negation
 	OpShl    // a << b; 0 when b ≥ width
 	OpShr    // a >> b, arithmetic for signed types
@@ -67,8 +67,9 @@ const (
 	// with saturation and NaN → 0. Integers wrap. Values ≠ 0 become true.
 	OpCvt
 	OpBitcast // the same bits as type T, which has the same size
-	OpPhilox  // random U32 or U64 that the Draw selects, for seed a, offset b and index c, all I64
-	opCall    // a named function; Lower expands it
+	// random bits that the Draw selects; a is the seed, b the offset, c the index, all I64
+	OpPhilox
+	opCall // a named function; Lower expands it
 )
 
 var opNames = [...]string{"invalid", "x", "y", "const", "param", "index", "add", "sub", "mul", "div", "fma", "neg", "abs", "min", "max",

@@ -90,8 +90,8 @@ func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// The graph of a step keeps at most 1.05 times the memory that PyTorch's graph keeps, both in whole
-// segments. It contains everything that the step needs.
+// The graph of a step keeps at most 1.05 times the memory that PyTorch's graph keeps. Both keep
+// whole segments, which hold everything that the step needs.
 func TestGraphMemoryAgainstPyTorch(t *testing.T) {
 	golden, compared := cudaPeaks(t), 0
 	for _, c := range append(peakCases[:len(peakCases):len(peakCases)], largeCases...) {

@@ -156,7 +156,7 @@ func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
 // A pass is one run through the blocks.
 type pass struct {
 	cache *Cache // the tokens before ids, nil for none
-	train bool   // apply the dropout of layers in training mode
+	train bool   // apply dropout if the layers are in training mode
 	layer int    // the number of the block
 }
 

@@ -12,7 +12,8 @@ import (
 // logits are read for the loss and for the gradient, and the gradient is written.
 var logitPasses = map[dtype.Type]int{dtype.Invalid: 3, dtype.BF16: 3}
 
-// A change that needs fewer passes lowers the limit.
+// TestLogitPasses checks the limits in logitPasses. A change to the library that saves passes must
+// lower them.
 func TestLogitPasses(t *testing.T) {
 	for low, most := range logitPasses {
 		passes, bytes := 0, 0

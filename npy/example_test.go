@@ -20,7 +20,7 @@ func ExampleLoad() {
 	// Output: [2, 3, 4] [1, 2, 6] float64 tensor([20., 21., 22., 23.], dtype=torch.float64)
 }
 
-// Arrays by name, for np.load and back.
+// SaveArchive writes arrays by name, for np.load. LoadArchive reads them back.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -252,7 +252,8 @@ func (o *Adafactor) begin(f *factoring) {
 // number returns number i of the step, a scalar.
 func (f *factoring) number(s *tensor.Scope, i int) *tensor.Tensor { return f.k.In(s).Select(0, i) }
 
-// compute computes the state after the step, and the factor of the update. It changes nothing.
+// compute computes the state after the step, and the factor of the update. It changes neither the
+// parameter nor its state.
 func (f *factoring) compute(s *tensor.Scope) {
 	f.now = make([]*tensor.Tensor, len(f.st.tensors))
 	s.Do(func(c *tensor.Scope) {

@@ -22,8 +22,8 @@ func (b *base) capturing() *tensor.Graph {
 	return nil
 }
 
-// A replayed is a launch of a captured step. Its parameters are in one group, and their states have
-// the same scalars in all steps.
+// A replayed is a launch of a captured step. Its parameters are in one group, and the scalars of
+// their states are equal in each step.
 type replayed struct {
 	launch
 	group *Group

@@ -69,7 +69,8 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm, passes it to then, and moves it into the scope that will own it.
+// measured computes the norm, calls the function then with it, and moves it into the scope that
+// will own it.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var with, grads []*tensor.Tensor
 	for _, p := range params {
@@ -207,9 +208,10 @@ func expanded(x *tensor.Tensor) bool {
 	return false
 }
 
-// shrink multiplies the gradients of with by min(1, limit/(total+1e-6)). The factor stays on the
-// device: a program writes it into the slots of a launch, which reads it as a Param. That launch
-// covers all dense gradients of one type. All memory is allocated before a gradient is changed.
+// shrink multiplies the gradients of the parameters with by min(1, limit/(total+1e-6)). The factor
+// stays on the device: a program writes it into the slots of a launch, which reads it as a Param.
+// That launch covers all dense gradients of one type. All memory is allocated before a gradient is
+// changed.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device

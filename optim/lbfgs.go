@@ -14,11 +14,13 @@ import (
 type LBFGSConfig struct {
 	// the length of a step, or of the first step of a line search; torch's default is 1. Required:
 	// there is no default
-	LR              float64
-	MaxIter         int     // iterations in a Step
-	MaxEval         int     // evaluations of the function in a Step
-	ToleranceGrad   float64 // a Step ends when all elements of the gradient are at most this large
-	ToleranceChange float64 // a Step ends when the value or the parameters change by no more
+	LR            float64
+	MaxIter       int     // iterations in a Step
+	MaxEval       int     // evaluations of the function in a Step
+	ToleranceGrad float64 // a Step ends when all elements of the gradient are at most this large
+	// a Step ends when the change of the value, or the largest change of a parameter, is at most
+	// this
+	ToleranceChange float64
 	// number of directions kept; each needs twice the memory of the parameters
 	History    int
 	LineSearch string // "strong_wolfe", or "" for steps of fixed length

@@ -237,7 +237,7 @@ func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	return u
 }
 
-// iterated is orthogonal, but leaves intermediate results in c too.
+// iterated computes the result of the method orthogonal. It leaves intermediate results in c too.
 func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	x := t.momentum.In(c)
 	tall := x.Dim(0) > x.Dim(1)

@@ -165,7 +165,7 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	m.late = append(m.late, late)
 }
 
-// Steps in a capture that the device may leave out.
+// Steps that were captured, and that the device may leave out in a replay.
 
 // mostAhead is how many replays the host queues before it knows whether their steps were done.
 // About as many are queued anyway.

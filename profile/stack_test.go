@@ -14,8 +14,8 @@ import (
 //go:noinline
 func asks(s *stacks) *stack { return s.here() }
 
-// A walker calls itself in every way in which Go can call a function, on growing stacks. It
-// compares the recorded stack of each call with the runtime's.
+// A walker calls itself on growing stacks: inlined, through an interface, deferred, as a method
+// value, and during a panic. It compares the recorded stack of each call with the runtime's.
 type walker struct {
 	s     stacks
 	rng   *rand.Rand

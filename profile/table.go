@@ -33,8 +33,8 @@ func Rows(n int) TableOption { return func(o *tableOptions) { o.rows = n } }
 // Header prints a line above the table.
 func Header(line string) TableOption { return func(o *tableOptions) { o.header = line } }
 
-// NameWidth limits the width of names and of shapes: torch's max_name_column_width. The defaults
-// are 55 and 80.
+// NameWidth limits the width of names: torch's max_name_column_width. The default is 55. The column
+// of shapes has at least 80 columns, and more if n is larger.
 func NameWidth(n int) TableOption { return func(o *tableOptions) { o.width = n } }
 
 // TimeUnit prints all times in "s", "ms" or "us": torch's time_unit. By default each time has a

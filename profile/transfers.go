@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Transfer sums up the copies between host and GPU, or the waits, that one line of a program
-// caused.
+// A Transfer sums up the copies between host and GPU or between GPUs, or the waits, that one line
+// of a program caused.
 type Transfer struct {
 	Site string // such as "train/main.go:31"; "" if no frame of the program is known
 	// the library's op: "item", "to"; outside of ops, the function that the program called, such as
@@ -30,8 +30,8 @@ type Transfer struct {
 	GPU time.Duration
 }
 
-// Transfers are the copies between host and GPU and between GPUs, and the waits of the host. The
-// most expensive come first.
+// Transfers are the copies between host and GPU and between GPUs, and the waits of the host. Those
+// for which the host waited come first. In each of the two groups the most expensive come first.
 type Transfers struct {
 	Rows  []Transfer
 	notes []string
@@ -40,9 +40,9 @@ type Transfers struct {
 // staged marks copies between GPUs by way of the host.
 const staged = " staged"
 
-// Transfers lists every copy between host and device, and every wait of the host, by the line of
-// the program that caused it. Copies within a device are kernels, and not in the list. Waits for
-// the profile's own times are not in it either.
+// Transfers lists the copies between host and GPU and between GPUs, and the waits of the host, by
+// the line of the program that caused them. Copies within a device are kernels, and not in the
+// list. Waits for the profile's own times are not in it either.
 func (p *Profile) Transfers() *Transfers {
 	r := p.record()
 	t := &Transfers{notes: r.notes()}

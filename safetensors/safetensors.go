@@ -220,8 +220,9 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	// All files are on the disk. If they replace files of an older index, that index must be
-	// removed while old and new files are mixed.
+	// The new files are on the disk, but not yet under their names. If they replace files that an
+	// older index lists, remove that index first. It would otherwise list old and new files while
+	// they are renamed.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
 		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Readers that do not know checksums accept a file with them. Every flipped bit is an error, except
-// in the key of the checksums.
+// Readers that do not know checksums accept a file with them. A flipped bit in any byte is an
+// error, except in the key of the checksums.
 func TestChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	in := map[string]*tensor.Tensor{

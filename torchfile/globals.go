@@ -42,7 +42,8 @@ var storageNames = func() map[dtype.Type]string {
 	return m
 }()
 
-// noType names tensor types that this package cannot read.
+// noType has the storage classes of tensors that this package cannot read, with the kind of such a
+// tensor.
 var noType = map[string]string{
 	"ComplexFloatStorage": "complex", "ComplexDoubleStorage": "complex", "QUInt8Storage": "quantized", "QInt8Storage": "quantized", "QInt32Storage": "quantized",
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",

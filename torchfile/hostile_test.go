@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// archive packs files into a zip archive without compression.
+// archive packs files into a zip archive. files has names and contents in turn; method is Store or
+// Deflate.
 func archive(t testing.TB, method uint16, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -90,12 +90,12 @@ type Adapt struct {
 	loss   *tensor.Tensor
 	plan   plan
 	told   bool // the changes of results by splitting were logged
-	whole  bool // that a batch cannot be split was logged
+	whole  bool // it was logged that a batch cannot be split
 	pairs  bool // a part needs at least two samples, because of batch normalisation
 	anew   bool // checkpointing is on: activations are recomputed
 	stats  AdaptStats
 
-	changes []string // of results by the first split
+	changes []string // how the first split changes results
 	telling bool     // changes are still to be logged
 
 	short func() // called after a failure, before caches are emptied; may be nil

@@ -42,7 +42,7 @@ func TestBrokenOffAnywhere(t *testing.T) {
 	mine := errors.New("mine")
 	for seed := range uint64(seeds) {
 		accumulate, evaluations := int(seed%3+1), int(seed%4)
-		// point is called at every place where something may happen.
+		// The training calls point for each sample, loss, step, evaluation and epoch.
 		begin := func(point func() error) train.Config {
 			c := setup(t, cpu)
 			training, held := problem(t)
@@ -139,7 +139,7 @@ func TestLossesHoweverRead(t *testing.T) {
 		fit(t, c)
 		return out
 	}
-	for accumulate := 1; accumulate <= 5; accumulate++ { // for an epoch of nine batches
+	for accumulate := 1; accumulate <= 5; accumulate++ { // an epoch has nine batches
 		want := losses(0, accumulate)
 		if len(want) != 2*((9+accumulate-1)/accumulate) {
 			t.Errorf("%d losses", len(want))

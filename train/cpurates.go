@@ -217,8 +217,9 @@ func median(x []float64) float64 {
 const tiny = 4 << 10
 
 // fit computes the rates from the recorded times. Sizes are grouped by powers of four; a rate is
-// the total time of a primitive in a group divided by its total size. For maps it alternates
-// between the rates for bytes and the rate for operations, until both fit the times best.
+// the total time of a primitive in a group divided by its total size. For maps it computes the
+// rates for bytes and the rate for operations in turn, eight times, each from the latest value of
+// the other.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.of, 1))
 	var small []float64
@@ -259,7 +260,8 @@ func (t *timer) fit(r *cpuRates) {
 	}
 }
 
-// curveOf returns the seconds for each unit of size, if each operation takes flop seconds besides.
+// curveOf returns the seconds for each unit of size. It first subtracts flop seconds for each
+// arithmetic operation.
 func curveOf(list []timing, flop float64) curve {
 	var size, spent, count [32]float64
 	for _, k := range list {

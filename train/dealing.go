@@ -31,9 +31,9 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 	return min(a.team.world(), max(a.mostParts(n), 1))
 }
 
-// dealt returns the range lo … hi-1 of the samples of a rank, when the first ranks ranks get the n
-// samples of a batch. The samples keep their order, and the ranks' numbers of samples differ by at
-// most one. Other ranks get none.
+// dealt returns the range lo … hi-1 of the samples of a rank. It deals the n samples of a batch to
+// the ranks below the number ranks; other ranks get none. The samples keep their order, and the
+// ranks' numbers of samples differ by at most one.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n

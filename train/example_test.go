@@ -101,7 +101,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println(result.Step, "steps,", result.Epoch, "epochs, accuracy over 0.95:", result.Metrics["accuracy"] > 0.95)
-	fmt.Println(result.LoadBest(model)) // which has the last weights until then
+	fmt.Println(result.LoadBest(model)) // the model had the last weights, and now has the best ones
 	// Output:
 	// 60 steps, 6 epochs, accuracy over 0.95: true
 	// <nil>

@@ -64,8 +64,8 @@ type Config struct {
 	// another loss of package nn. nn.MSE itself takes reductions too, and does not fit. nil:
 	// [nn.CrossEntropy].
 	Loss func(output, target *tensor.Tensor) *tensor.Tensor
-	// Compute replaces both, for models with several inputs. Its target is passed to the metrics,
-	// and may be nil.
+	// Compute replaces Forward and Loss, for models with several inputs. Its target is passed to
+	// the metrics, and may be nil.
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
 	Epochs int // total number of epochs, including those before a resume; 0: no limit

@@ -18,8 +18,8 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch, in parts of at most most samples (0: whole), and returns the number of
-// samples that fit.
+// measure evaluates a batch in parts. A part has at most as many samples as most says; 0 means the
+// whole batch. It returns the number of samples that fit, as most for the next batch.
 func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
 	defer b.Free()
 	n := len(b.Index)

@@ -210,7 +210,7 @@ func (t *planTrace) measure() {
 	t.measured = true
 }
 
-// forwarded marks what the forward pass has left as activations.
+// forwarded marks the blocks that are in use after the forward pass as activations.
 func (t *planTrace) forwarded() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -144,8 +144,8 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	return err
 }
 
-// act makes a step of a copy of the model, with per of a batch's n samples, in a scope s on a
-// device without memory.
+// act makes a step of a copy of the model in scope s, which is on a device without memory. The step
+// computes per of the n samples of batch b.
 func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {

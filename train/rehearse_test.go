@@ -233,7 +233,7 @@ func (k *keeps) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return k.Inner.Forward(x.Mul(k.kept[n]))
 }
 
-// reads reads values of its input, which it returns.
+// The module reads returns its input, after it has read values of it.
 type reads struct{ nn.Base }
 
 func (reads) Forward(x *tensor.Tensor) *tensor.Tensor { x.Detach().Sum().Item(); return x }

@@ -68,7 +68,7 @@ func size(n int) string {
 }
 
 // memoryError returns the error for an unresolved failure. what names the operation; "" means the
-// gradients of a batch of n samples.
+// gradients of a single sample of a batch of n.
 func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
 	e := &MemoryError{What: what, Samples: n, Checkpointed: a.anew, Err: err}
 	if what == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// counted is a profile that fails after some steps.
+// counted is a profile whose Step fails at the call with the number last.
 type counted struct{ steps, last int }
 
 var errOver = errors.New("the profile is over")

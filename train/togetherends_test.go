@@ -217,8 +217,8 @@ func (d dropless) Batches() iter.Seq2[*data.Batch, error] {
 	return d.Loader.Batches()
 }
 
-// If the model has batch normalisation and a batch few samples, each device gets at least two of
-// them.
+// If the model has batch normalisation and the last batch has few samples, a device gets at least
+// two of them or none.
 func TestTogetherLeavesPairs(t *testing.T) {
 	for _, left := range []int{2, 3, 5} {
 		run := func(n int) *train.Result {

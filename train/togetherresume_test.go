@@ -62,8 +62,9 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	if d := farthest(numbers(c.Model), want); !(d <= 1e-9) {
 		t.Errorf("weights are %g from those of one device", d)
 	}
-	// To find out whether the loss is a mean, Adapt evaluates the first samples once more, in
-	// evaluation mode. 20 steps are 5 epochs of 33 samples.
+	// 20 steps are 5 epochs of 33 samples. Adapt also evaluates the first samples once, to find out
+	// whether the loss is a mean. That happens in evaluation mode, so seen does not have them
+	// twice.
 	if len(seen) != 5*33 {
 		t.Fatalf("%d samples were seen", len(seen))
 	}

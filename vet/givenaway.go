@@ -167,8 +167,8 @@ func (f *flow) stmt(s ast.Stmt) {
 	}
 }
 
-// expr walks an expression. The order of evaluation matters only among calls of From: other uses
-// are checked before any of them gives a tensor away.
+// expr walks an expression. The order of evaluation matters only among calls of From. All other
+// uses are checked as if they came before the first From.
 func (f *flow) expr(e ast.Expr) {
 	if e == nil {
 		return

@@ -158,8 +158,8 @@ func TestAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// A promise is compared with the fastest of PyTorch's eager variants. If nothing was measured, it
-// is not kept.
+// The step has to be faster than the fastest of PyTorch's eager variants. If none of these was
+// measured, the promise is not kept.
 func TestJudgeAgainst(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"eager":{"ratio":1.2},"flash":{"ratio":1.1},"compiled":{"ratio":0.8}}`: holds,

@@ -11,7 +11,8 @@ import (
 )
 
 // bundle is a folder like that of scripts/gpu-bundle, with programs that only record their calls.
-// The kernels count as compiled after cuda.test has once slept for the given number of seconds.
+// The kernels count as compiled after cuda.test or compare has once slept for the given number of
+// seconds.
 type bundle struct {
 	dir string
 	env []string
@@ -122,8 +123,9 @@ func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	}
 }
 
-// The comparison with PyTorch first compiles on both sides, within the limit for that, and then
-// runs all rounds. Without PyTorch it says so, measures our side only, and fails.
+// Before the first comparison with PyTorch, both sides compile in a short run that has a time limit
+// of its own. Later comparisons do without that run. If there is no PyTorch, the script says so,
+// measures our side only, and fails.
 func TestBundleAgainstPyTorch(t *testing.T) {
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60", "NO_TORCH=0"}

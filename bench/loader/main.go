@@ -26,7 +26,7 @@ type benchCase struct {
 	size    int  // number of elements in a sample
 	batch   int
 	workers int
-	torch   string // the workers on PyTorch's side
+	torch   string // PyTorch's workers, in words
 }
 
 const samples = 8192

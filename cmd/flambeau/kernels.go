@@ -44,7 +44,7 @@ func (c *packCmd) Validate() error {
 	return writable("--out", c.Out)
 }
 
-// open opens the GPU, or a substitute if there is none.
+// open opens the GPU. If there is none, it opens a device without memory of the same capability.
 func (c *packCmd) open() (*cuda.Device, error) {
 	dev, err := device.Open(c.Device)
 	if err != nil {

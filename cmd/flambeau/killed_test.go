@@ -59,7 +59,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 		if out, err := train("whole", "--checkpoint", filepath.Join(dir, "other")).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		// the longest life of a process; some finish within it
+		// the longest time until a process is killed; some processes finish earlier
 		longest := time.Since(began) * 3 / 4
 		whole, err := os.ReadFile(filepath.Join(dir, "whole"))
 		if err != nil {

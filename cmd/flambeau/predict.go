@@ -120,7 +120,8 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		if err != nil {
 			return err
 		}
-		if found.Kind != detect.CSV { // no table by its name, but it may be one
+		// the file's name is not a table's, but its content may be a table
+		if found.Kind != detect.CSV {
 			found = &detect.Found{Kind: detect.CSV, Train: path}
 		}
 		t, err := readPart(e, found, true, n.card.table())

@@ -10,7 +10,7 @@ import (
 
 // rescue writes the weights elsewhere if --out could not be written. It tries the directory of the
 // checkpoints, the working directory, and the directory for temporary files. It returns a message
-// with the path.
+// that says where the weights are.
 func (c *trainCmd) rescue(n *network) string {
 	base := strings.TrimSuffix(filepath.Base(c.Out), ".safetensors")
 	base = strings.ToValidUTF8(base[:min(len(base), 100)], "")

@@ -43,7 +43,7 @@ func TestTrainOnSeveralDevices(t *testing.T) {
 	}
 }
 
-// Every model and every kind of target can be trained on several devices.
+// Models of text, of tables and of images can be trained on several devices.
 func TestModelsOnSeveralDevices(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text.txt")

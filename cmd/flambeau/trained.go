@@ -39,10 +39,11 @@ type trained struct {
 const (
 	hashBytes = 6
 	maxHashes = 1 << 20 // if there are more, none is stored, and eval says that it does not know
-	someOf    = 1024    // number of samples that are listed of a training part
+	someOf    = 1024    // number of training samples that are listed if the data came in two parts
 )
 
-// pixelsOf returns a function for the content of pictures.
+// pixelsOf returns a function that returns the content of picture i: its file's bytes, or its
+// pixels and class.
 func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	if t, ok := images.(*vision.Transformed); ok {
 		images = t.Images
@@ -59,7 +60,7 @@ func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	}
 }
 
-// rowsOf returns a function for the content of a table's rows.
+// rowsOf returns a function that returns the content of row i of a table as bytes.
 func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	x, y, n := t.X.Floats(), t.Y.Floats(), t.X.Dim(1)
 	return func(i int) ([]byte, error) {
@@ -192,7 +193,7 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 		}
 	}
 	met := n - len(rest)
-	here := 2*met >= listed // the training data, some of which may be missing
+	here := 2*met >= listed // the source is the training data, some of which may be missing
 	switch {
 	case met == 0:
 		return s.train, every + ", none of which was trained on", nil

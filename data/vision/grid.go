@@ -87,7 +87,7 @@ func (g Grid) lay(x *tensor.Tensor, n int) *tensor.Tensor {
 	return grid
 }
 
-// normalize scales values to 0 … 1. If all are equal they become 0.
+// normalize scales values to 0 … 1. Without a Range, values that are all equal become 0.
 func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 	if g.Range != [2]float64{} {
 		lo, hi := g.Range[0], g.Range[1]

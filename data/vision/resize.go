@@ -12,11 +12,11 @@ type Interpolation int
 // pixel contributes. This is torchvision's antialias=True, which is its default, and Pillow's
 // method. The constants ending in Plain do not widen them: antialias=False.
 const (
-	Bilinear      Interpolation = iota
-	Bicubic                     // a = -0.5
-	Nearest                     // torch's "nearest"
-	BilinearPlain               //
-	BicubicPlain                // a = -0.75
+	Bilinear Interpolation = iota
+	Bicubic                // a = -0.5
+	Nearest                // torch's "nearest"
+	BilinearPlain
+	BicubicPlain // a = -0.75
 )
 
 // maxSide is the largest side of an image that a transform makes.

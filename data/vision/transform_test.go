@@ -308,7 +308,7 @@ func TestMixup(t *testing.T) {
 	for range n {
 		mixed, target := Mixup(x, y, 3, 0.4, rng)
 		v, p := mixed.Floats(), target.Floats()
-		l := p[2] // λ: image 0 has class 2, and 1-λ of class 1 from image 2
+		l := p[2] // λ: image 0 keeps λ of its class 2, and image 2 adds 1-λ of its class 1
 		if math.Abs(p[1]+l-1) > 1e-6 || p[0] != 0 || math.Abs(v[0]-(l*1+(1-l)*5)) > 1e-5 || math.Abs(v[3]-(l*4+(1-l)*2)) > 1e-5 {
 			t.Fatal(mixed, target)
 		}

@@ -138,7 +138,7 @@ func Example_text() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// blocks of 8 characters; the target of each is the next one
+	// blocks of 8 characters; the target of each character is the next one
 	blocks, err := text.NewBlocks(tokens, 8, 8)
 	if err != nil {
 		log.Fatal(err)

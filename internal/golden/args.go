@@ -8,8 +8,8 @@ import (
 // Args are the non-tensor arguments of an op, by PyTorch's names. An argument of None is recorded
 // as null and counts as absent.
 //
-// The methods panic if an argument is absent or of another type, since the test then does not match
-// its golden file.
+// A method that returns an argument panics if it is absent or of another type, since the test then
+// does not match its golden file.
 type Args map[string]json.RawMessage
 
 // Has reports whether the argument was given and is not None.

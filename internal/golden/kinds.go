@@ -12,8 +12,8 @@ var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
 // Kinds returns the kinds of operands that a case has, judged by its operands or the beginning of
 // its name. They are strided (a transposed or narrowed operand), broadcast (an expanded operand, or
 // operands of several shapes), empty (an operand without elements), extreme and ordinary. An
-// extreme operand has NaN, infinities, denormal numbers, or numbers next to the limits of int64.
-// "NaN", "infinity" and "denormal" are additional kinds.
+// extreme operand has NaN, infinities, denormal numbers, or int64 numbers of magnitude 2⁶² and
+// more. "NaN", "infinity" and "denormal" are additional kinds.
 func (c Case) Kinds() (has []string) {
 	name := func(prefixes ...string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })

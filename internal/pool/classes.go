@@ -44,8 +44,8 @@ func (c *Class) idle(b *Block) {
 	c.Active.sub(1)
 }
 
-// divided counts a free block in a segment that has other blocks in use. joined undoes that when
-// the block is allocated or merged.
+// divided counts a free block in a segment that also has other blocks. joined undoes that when the
+// block is allocated or merged.
 func (c *Class) divided(b *Block) {
 	c.InactiveSplitBytes.add(b.size)
 	c.InactiveSplit.add(1)

@@ -145,7 +145,8 @@ func TestExpand(t *testing.T) {
 	free(a)
 	p.Empty()
 	check(1, 9*fakePage)
-	a = must(t, p, 900, 0) // before the run, together with the free part of the page that b shares
+	// a goes before the run, and also takes the free part of the page that b shares
+	a = must(t, p, 900, 0)
 	check(1, 12*fakePage)
 	small := must(t, p, 8, 0)
 	other := must(t, p, 1000, 1)

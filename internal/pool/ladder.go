@@ -261,7 +261,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
-	p.reserving += bytes // still allocated, so no other request may use it as room below the limit
+	p.reserving += bytes // until Free returns, these bytes count as used below the limit
 	p.stats.ReservedBytes.sub(bytes)
 	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
@@ -293,9 +293,9 @@ func (p *Pool) backgroundGCLocked() {
 	go p.collectEarly()
 }
 
-// collectEarly runs a garbage collection and waits until no cleanup queues more. It computes
-// the threshold of the next collection from the blocks that survived. Blocks that were allocated
-// meanwhile, which may be many on a busy machine, do not count.
+// collectEarly runs a garbage collection and waits until its cleanups queue no further blocks. It
+// computes the threshold of the next collection from the blocks that survived. Blocks that were
+// allocated meanwhile, which may be many on a busy machine, do not count.
 func (p *Pool) collectEarly() {
 	p.mu.Lock()
 	ever := p.collectableEver

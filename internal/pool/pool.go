@@ -201,7 +201,7 @@ type Pool struct {
 	last      *arena // the arena of the last allocation
 	segments  []*segment
 	spare     *Block // Block structs for reuse, linked by next
-	reserving uint64 // bytes requested from the backing at the moment, outside of the lock
+	reserving uint64 // bytes that the backing allocates or frees at the moment, outside of the lock
 	stats     Stats
 
 	events     []*eventQueue // one queue per foreign stream that ever delayed a free

@@ -21,7 +21,8 @@ func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
 	return first, second
 }
 
-// rate returns the argument lr. Optimizers here have no default learning rate, so or is torch's.
+// rate returns the argument lr. The argument "or" is torch's default, because optimizers here have
+// none.
 func (a *args) rate(or float64) float64 { return a.float(-1, "lr", or) }
 
 func (a *args) on(name string) bool { return a.bool(-1, name, false) }

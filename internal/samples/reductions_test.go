@@ -21,7 +21,8 @@ func pair(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// orWhole is pair, except that without a dimension it returns the values alone.
+// orWhole adapts a reduction as the function pair does. But without a dimension the call returns
+// the values alone.
 func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	return func(a *args) any {
 		v, i := f(a.x(), a.dims(1)...)

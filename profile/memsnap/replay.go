@@ -174,7 +174,8 @@ type history struct {
 	oom       int
 }
 
-// timeline replays the events and reduces them to at most most points.
+// timeline replays the events and reduces them. The history has at most as many points as most
+// says.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
 	// The first pass finds the groups that are ever largest, and the peak.
