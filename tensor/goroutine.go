@@ -13,7 +13,7 @@ import (
 // or provide the random numbers of the first run. It changes nothing else about the results. Only
 // this file of the package knows goroutines.
 var (
-	vigils   goroutines[*vigil] // watch for scopes that set NoGrad or Autocast
+	vigils   goroutines[*vigil] // each watches a scope that sets NoGrad or Autocast
 	tapes    goroutines[*tape]  // tapes of checkpointed segments that are being computed
 	captures goroutines[*Graph] // graphs that are being recorded
 )
