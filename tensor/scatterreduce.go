@@ -39,7 +39,7 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	gather := func(t *Tensor) *Tensor { return Apply(gatherFunc{f.axis, "gather"}, t, index) }
 	var gx, gs *Tensor
 	if f.kind == device.ScatterProd {
-		if c.Needs(0) { // for x: the product of the other factors
+		if c.Needs(0) { // the derivative for x is the product of the other factors
 			one := x.MaskedFill(x.EqScalar(0), 1)
 			gx = g.Mul(Apply(f, one, src, index)).Div(one)
 		}

@@ -350,7 +350,7 @@ func (t *table) rows() string {
 // second table holds the methods of one tensor that have a form in place.
 func (s *source) calls() string {
 	var b strings.Builder
-	b.WriteString(header + "optest\n\n// methods maps the names of elementwise ops to the methods that apply them to their operands as\n// they are.\nvar methods = map[string]method{\n")
+	b.WriteString(header + "optest\n\n// methods maps the name of each elementwise op to the method that applies the op to the method's own\n// arguments.\nvar methods = map[string]method{\n")
 	entry := func(op, of, name string) { fmt.Fprintf(&b, "\t%q: %s(%q, (*tt).%s),\n", op, of, name, name) }
 	for _, m := range s.methods {
 		o, ok := s.ops[m.op]
