@@ -2,7 +2,7 @@ package autograd
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// segment is the type of functions that [Checkpoint] accepts.
+// segment lists the types of functions that [Checkpoint] accepts.
 type segment interface {
 	func(x *tensor.Tensor) *tensor.Tensor |
 		func(x, y *tensor.Tensor) *tensor.Tensor |

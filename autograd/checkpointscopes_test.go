@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// segmented is a Function whose gradient f computes.
+// segmented is a Function that doubles its operand. f computes the gradient.
 type segmented struct{ f func(x ...*tt) *tt }
 
 func (segmented) Name() string                            { return "segmented" }

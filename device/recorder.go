@@ -26,8 +26,8 @@ type Recording interface {
 	// each replay reads or writes that memory. It is not reused before [Replayer.Close], even if it
 	// is freed. When the recording has ended, the stream is an ordinary one.
 	Stream() Stream
-	// On returns the recording's first stream of a device: Stream's for the Recorder's own device,
-	// nil for a device that takes no part.
+	// On returns the recording's first stream of a device. For the Recorder's own device, that is
+	// the result of Stream. For a device that takes no part, it is nil.
 	On(d Device) Stream
 	// Fork returns another stream of the recording. Its work and that of the recording's other
 	// streams are ordered only by waits for each other's marks, and every replay keeps this order.

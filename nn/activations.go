@@ -242,7 +242,8 @@ func (l Softshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Softshrink(l.Lambda)
 }
 
-// Threshold is x where it is above Threshold and Value elsewhere: relu, with both 0.
+// Threshold returns x where x is above the field Threshold, and Value elsewhere. With both 0 it is
+// relu.
 type Threshold struct {
 	Base
 	Threshold, Value float64

@@ -40,8 +40,7 @@ func TestDropoutLayers(t *testing.T) {
 	}
 }
 
-// Dropout.Add equals the sum with Forward's result, also in evaluation and with hooks. Hooks see
-// the same tensors as in Forward.
+// d.Add(r, x) equals r + d.Forward(x), also in evaluation and with hooks, which both call.
 func TestDropoutAdd(t *testing.T) {
 	seen := 0
 	hooked := nn.NewDropout(0.4)

@@ -134,7 +134,8 @@ func TestEmbeddedLazyLayers(t *testing.T) {
 	}
 }
 
-// A scalar does not make the parameters of a linear layer; the error is about the scalar.
+// A scalar as the first input is refused, and leaves the layer without parameters. The error is
+// about the scalar.
 func TestLazyLinearOfScalar(t *testing.T) {
 	l := nn.NewLazyLinear(2)
 	if err := tensor.Try(func() { l.Forward(tensor.Ones()) }); !errors.Is(err, tensor.ErrShape) || !strings.Contains(err.Error(), "the input is a scalar") {

@@ -76,8 +76,8 @@ func TestRecurrentDerivatives(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// If a state comes from an earlier call, derivatives of both orders include the weights of both
-// calls.
+// The state that one call returns is an operand of the next. The derivatives of both orders must
+// count the weights' use in both calls.
 func TestRecurrentCarriesState(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewGRU(1, 2, nn.RecurrentOptions{}, nn.In(s), nn.Typed(dtype.F64))

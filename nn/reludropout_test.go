@@ -50,7 +50,7 @@ func TestSequentialReluDropout(t *testing.T) {
 		}
 		return found.Op
 	}
-	// the two layers without a linear layer before them
+	// the two layers alone: no linear layer comes before them
 	behind := func(relu nn.Module, p float64) nn.Module {
 		return nn.NewSequential(relu, nn.NewDropout(p))
 	}

@@ -25,8 +25,8 @@ type WeightNorm[L Module] struct {
 // NewWeightNorm splits the weight of a layer into length and direction. Afterwards the layer
 // belongs to the wrapper, which computes the same function as the layer did. torch's default for
 // dim is 0, the dimension of the outputs, or of a transposed convolution's inputs. With -1 the
-// whole weight has one norm; that is None in torch. It panics with an *[Error] if the layer has no
-// parameter named "weight".
+// whole weight has one norm; torch writes None for that. NewWeightNorm panics with an *[Error] if
+// the layer has no parameter named "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)

@@ -29,7 +29,8 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 // tensors are detached and share the model's memory, so training changes them. For a copy that
 // keeps its values call StateDict([Clone](m)). A tensor in several places appears under each of its
 // names. Transient buffers are left out. [To] and [Cast] give the model new memory; an earlier
-// state dict keeps the old. It panics with an *[Error] if the structure of the model is unsound.
+// state dict keeps the old memory. StateDict panics with an *[Error] if the structure of the model
+// is unsound.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
 	handles := map[*tensor.Tensor]*tensor.Tensor{}

@@ -63,7 +63,8 @@ func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tens
 }
 
 // residual returns x + drop(f(norm(x))) with NormFirst, else norm(x + drop(f(x))), in x's scope. f
-// must begin with one linear layer; under autocast a norm before it returns 16 bits.
+// must read its operand only in one linear layer, because the norm may return 16 bits: see
+// [LayerNorm.ForwardLow].
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)

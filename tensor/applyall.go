@@ -60,7 +60,7 @@ func (p *resultsOf) part(y *Tensor, i int) *Tensor {
 	if p.shapes[i].Rank() == 1 {
 		return flat
 	}
-	defer flat.Free() // the view keeps its memory
+	defer flat.Free() // the returned view keeps the memory
 	return flat.View(p.shapes[i].Slice()...)
 }
 

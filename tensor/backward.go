@@ -454,7 +454,8 @@ func (s *Scope) adopt(x *Tensor) {
 	for x.scope != s {
 		from := x.scope
 		if !s.encloses(from) {
-			// s is the scope of a leaf in a sibling scope: s gets the value without its graph.
+			// s is the scope of a leaf and a sibling of from. It gets the value of x without the
+			// graph.
 			s.own(x, true)
 			x.node = nil
 			return

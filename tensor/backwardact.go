@@ -46,8 +46,8 @@ func (c *Context) activation(i int) *task {
 
 // activated computes the gradient of the operand of the activation whose result is operand i. It
 // does so in one op, if the device supports it: the product g·w, which is the gradient of operand
-// i, times the derivative of the activation. It returns nil where that is impossible. Otherwise the
-// engine must send the result past the activation: see [engine.past].
+// i, times the derivative of the activation. The engine must then send the result past the
+// activation: see [engine.past]. Where one op cannot do it, activated returns nil.
 func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	t := c.activation(i)
 	if t == nil {

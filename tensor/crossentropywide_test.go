@@ -40,7 +40,8 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 						losses, grads := [2][]uint32{}, [2][]uint32{}
 						for k := range 2 {
 							logits := x
-							if k == 1 { // cast, as AutocastHigh does for other ops
+							// the operand is cast first, as AutocastHigh does in other ops
+							if k == 1 {
 								logits = x.Cast(dtype.F32)
 							}
 							y := logits.CrossEntropy(target, o)

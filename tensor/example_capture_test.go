@@ -117,9 +117,8 @@ func ExampleGraph_Feed() {
 	// tensor([1.7500, 1.7500], device='cuda:0')
 }
 
-// A function that opens a scope of its own, such as an optimizer's step, finds the capture by its
-// tensors. It must open its scope in the scope of that graph. Operations returns how much one
-// replay runs.
+// decay opens a scope of its own, as an optimizer's step does. It finds the captured graph by its
+// operand, and opens its scope in the graph's scope. Operations returns how much one replay runs.
 func ExampleCapturing() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -135,8 +135,8 @@ var snake = tensor.Declare(&tensor.Elementwise{
 	Domain: [][2]float64{{-8, 8}},
 })
 
-// One declaration, snake above, makes a user's own elementwise op that is differentiable and runs
-// on every device.
+// A declaration, such as that of snake above, is all that an elementwise op of a program needs. The
+// op is differentiable and runs on every device.
 func ExampleDeclare() {
 	x := tensor.From([]float32{-1, 0, 1}).RequiresGrad()
 	y := snake.Apply([]*tensor.Tensor{x})

@@ -35,7 +35,8 @@ func ExampleFrom() {
 	// bool
 }
 
-// A maker creates tensors with a type, and with On on a device, other than the scope's.
+// A maker creates tensors with another type than the scope's. With On it creates them on another
+// device.
 func ExampleMaker() {
 	half := tensor.Typed(dtype.F16)
 	fmt.Println(half.Eye(2))

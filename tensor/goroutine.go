@@ -7,13 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// Modes belong to scopes. Work on older tensors alone belongs to their scope, so it does not see
-// the modes of the scope that the program meant. To notice such work, a value is kept for the
-// goroutine that does the work, from a begin to an end. The value may refuse the work, report it,
+// Modes belong to scopes. An op on older tensors only runs in the scope of those tensors, so it
+// does not see the modes of the scope that the program meant. To notice such ops, a value is kept
+// for the goroutine that calls them, from keep to end. The value may refuse the ops, report them,
 // or provide the random numbers of the first run. It changes nothing else about the results. Only
 // this file of the package knows goroutines.
 var (
-	vigils   goroutines[*vigil] // watch for scopes that set NoGrad or Autocast
+	vigils   goroutines[*vigil] // each watches a scope that sets NoGrad or Autocast
 	tapes    goroutines[*tape]  // tapes of checkpointed segments that are being computed
 	captures goroutines[*Graph] // graphs that are being recorded
 )

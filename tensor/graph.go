@@ -34,7 +34,8 @@ type Context struct {
 	to    []*task   // in VJP: the tasks of the operands
 	run   *engine   // in VJP: the run
 	took  int       // in VJP: 1 + the operand whose returned gradient includes the pending one
-	past  *task     // in VJP: the activation before operand 0 whose gradient VJP has included
+	// in VJP: the activation before operand 0, if VJP has computed the activation's gradient too
+	past *task
 }
 
 // Scope returns the scope for intermediate tensors.

@@ -67,7 +67,7 @@ func (c *Context) Branch(i int) *Tensor {
 // or results of their graph. g has the gradients of y. The gradient of an input that no y depends
 // on is nil. The call is part of the run that called VJP: it retains the graph if the run does, and
 // makes the checks of the run ([DetectAnomaly]). The gradients belong to the youngest scope of y.
-// Several goroutines may go back through one branch each.
+// Several goroutines may call Gradients at once if their branches differ.
 func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	const op = "grad"
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// In-place ops in a graph work as in torch, which calls it rebasing history. An in-place op gives
-// the tensor that it changes a new place in the graph. If that tensor is a view, its base has
+// In-place ops in a graph work as in torch, where this is called rebasing history. An in-place op
+// gives the tensor that it changes a new place in the graph. If that tensor is a view, its base has
 // changed too. The base's new value is its old value with the view's elements replaced
 // (spliceFunc), and the view becomes a view of the new value. All other views of the base have
 // changed as well. They get their new place when they are used next (synced). They notice by

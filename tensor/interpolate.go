@@ -38,8 +38,8 @@ func (m InterpolateMode) String() string {
 // one number for all spatial dimensions or one for each.
 type InterpolateOptions struct {
 	Size []int // size of the result
-	// Factor of the size, whose product with the size is rounded down. Coordinates are computed
-	// with the factor as given.
+	// Scale holds factors. The size of the result is the product of the input's size and the
+	// factor, rounded down. Coordinates are computed with the factor as given.
 	Scale []float64
 	Mode  InterpolateMode
 	// AlignCorners aligns the centres of the first and last elements of input and result, instead
@@ -202,7 +202,8 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 	case InterpolateNearest, InterpolateNearestExact:
 		step := a.step()
 		if even := a.m / a.n; mode == InterpolateNearest && x.Rank() == 4 && a.m%a.n == 0 && even <= 2 {
-			step = 1 / float64(even) // torch does so for images, whatever scale is given
+			// torch takes this step for images of equal or double size, whatever scale is given
+			step = 1 / float64(even)
 		}
 		at := a.coordinates(x, step, mode == InterpolateNearestExact)
 		if mode == InterpolateNearestExact {

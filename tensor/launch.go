@@ -194,8 +194,8 @@ func (p *opPool[T, P]) of(v T) *T {
 	return o
 }
 
-// supported is of, but returns nil if dev does not support the primitive, or if s forbids it. It
-// uses only the types and layouts of v's views, so results need not be allocated yet.
+// supported returns what of returns, or nil if dev does not support the primitive or s forbids it.
+// It uses only the types and layouts of v's views, so results need not be allocated yet.
 func (p *opPool[T, P]) supported(s *Scope, dev device.Device, v T) *T {
 	if s.modes.composed {
 		return nil

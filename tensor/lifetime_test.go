@@ -95,7 +95,8 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	settles(t, base)
 }
 
-// A child of a scope that a panic has closed can still be closed, and no goroutine waits forever.
+// A scope that ends before its child panics. The child can still be closed, and no goroutine waits
+// forever.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestChildOutlivesItsParent(t *testing.T) {

@@ -107,7 +107,8 @@ func (x *Tensor) adaptiveAvg(op string, rank int, size []int) *Tensor {
 			y := x.In(c).Cast(x.dtype.Compute())
 			for i := range rank {
 				d := 2 + i
-				// add one zero entry at the end, which fills up smaller windows
+				// add one zero entry at the end; windows that are too small read it for their
+				// missing entries
 				pads := make([]int, 2*(x.Rank()-d))
 				pads[len(pads)-1] = 1
 				y = y.Pad(0, pads...).indexSelect(op, d, g.adaptiveEntries(c, x, i))

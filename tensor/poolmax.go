@@ -299,7 +299,8 @@ func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 // A copy uses at most 1/spreadPart of the memory of a gradient at one time.
 const spreadPart = 4
 
-// addMaxima is spread into y, which is padded and zero.
+// addMaxima adds g to the elements of y that were maxima, in the order that spread describes. y has
+// the windows' padding, and is zero at first.
 func (f maxFunc) addMaxima(s *Scope, y, near, g *Tensor) {
 	op := f.op + ".grad"
 	steps := f.g.strides()

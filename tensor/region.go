@@ -14,7 +14,8 @@ type region func(l shape.Layout) shape.Layout
 // part.
 func (x *Tensor) region(op string, of region) *Tensor { return x.regionOf(op, of, nil) }
 
-// regionOf is region with a p for regions that are parts, and with nil for others.
+// regionOf is region for a view that p describes as a part of x. p is nil for a view that is no
+// part.
 func (x *Tensor) regionOf(op string, of region, p *part) *Tensor {
 	to := x.layout.Shape
 	return x.viewOf(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) }, p)

@@ -39,12 +39,12 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	gather := func(t *Tensor) *Tensor { return Apply(gatherFunc{f.axis, "gather"}, t, index) }
 	var gx, gs *Tensor
 	if f.kind == device.ScatterProd {
-		if c.Needs(0) { // for x: the product of the other factors
+		if c.Needs(0) { // the derivative for x is the product of the other factors
 			one := x.MaskedFill(x.EqScalar(0), 1)
 			gx = g.Mul(Apply(f, one, src, index)).Div(one)
 		}
-		// for a factor: the result divided by the factor; for the only zero of a product, the
-		// product of the other factors
+		// The derivative for a factor is the result divided by the factor. If the factor is the
+		// only zero of its product, the derivative is the product of the other factors.
 		if c.Needs(1) {
 			zero := src.EqScalar(0)
 			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op, false}, zero.Cast(dtype.I64), index)

@@ -14,8 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// live returns the number of bytes that the CPU has in pooled blocks, after cleanups had time to
-// run.
+// live returns the number of bytes that the CPU has in pooled blocks.
 func live(t *testing.T) int {
 	t.Helper()
 	return hostDevice().Stats().Allocated

@@ -86,8 +86,9 @@ type lateOp struct {
 	operands [2]sketch // the caller's operands, before an expansion
 }
 
-// lateTag notes an op on x and an index that may report an index error later, and returns its tag.
-// given is the caller's index. On the CPU ops report at once and have no tag.
+// lateTag returns a tag for an op on x and index, whose index error a GPU may report later. It
+// notes the op under this tag. given is the caller's index. The CPU reports at once; its ops have
+// tag 0.
 func lateTag(op string, x, index, given *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0

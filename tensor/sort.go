@@ -61,7 +61,7 @@ func orderProgram(packed bool) *expr.Program {
 	return sortProgram(sortStep{name: "pairs"}, out, dtype.I64, dtype.I64, dtype.I64, dtype.I64)
 }
 
-// positionsOf returns the positions 0 … n-1, int64, for each of rows rows, as a view.
+// positionsOf returns a view [rows, n], int64: each row holds the positions 0 … n-1.
 func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
 	return s.On(dev).Typed(dtype.I64).Arange(n).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
 }

@@ -21,8 +21,8 @@ func (f castFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP adds the gradient to the pending gradient in the same pass, if there is one and the gradient
-// becomes wider. The result has the same bits as a cast followed by a sum.
+// If the gradient becomes wider and the operand has a pending gradient, VJP converts and adds in
+// one pass. The result has the same bits as a cast followed by a sum.
 func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := c.n.operands[0].dtype
 	if sum := c.pending(0); sum != nil && to.Size() > g.dtype.Size() && exclusive(sum) {

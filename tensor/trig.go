@@ -44,7 +44,7 @@ var (
 	acoshOp = unary("acosh", x0.Acosh(), math.Acosh, 1.2, 9, x1.Mul(x0.Sub(unit).Mul(x0.Add(unit)).Add(zeroC).Rsqrt()))
 	atanhOp = unary("atanh", x0.Atanh(), math.Atanh, -0.9, 0.9, x1.Div(oneMinusSquare))
 
-	// The result is in -π … π, as the quadrant says.
+	// The result is in [-π, π]: the signs of both operands determine its quadrant.
 	atan2Op = Declare(&Elementwise{Name: "atan2", Autocast: AutocastWidest, Arity: 2, Result: Floating, Expr: x0.Atan2(x1), Ref: ref2(math.Atan2), Domain: nonZero(),
 		Grad: []*expr.Expr{x2.Mul(x1).Mul(inverseSquares), x2.Mul(x0.Neg()).Mul(inverseSquares)}})
 	hypotOp = Declare(&Elementwise{Name: "hypot", Arity: 2, Result: FixedFloat, Expr: x0.Hypot(x1), Ref: ref2(math.Hypot), Domain: nonZero(),

@@ -6,8 +6,8 @@ import (
 )
 
 // These rows walk the ops between devices on one device, in all types and layouts, with gradients.
-// The count of copies shows that no data goes through the host. Tests of package tensor run these
-// ops on several devices.
+// A test that counts copies walks them too, and shows that no data goes through the host. Tests of
+// package tensor run these ops on several devices.
 func init() {
 	functions = append(functions, "GatherToDevice", "ReduceAddToDevice")
 	rowTables = append(rowTables, func() []row {

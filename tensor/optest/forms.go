@@ -2,8 +2,8 @@
 
 package optest
 
-// methods maps the names of elementwise ops to the methods that apply them to their operands as
-// they are.
+// methods maps the name of each elementwise op to the method that applies the op to the method's own
+// arguments.
 var methods = map[string]method{
 	"tanh":                        unary("Tanh", (*tt).Tanh),
 	"sigmoid":                     unary("Sigmoid", (*tt).Sigmoid),

@@ -102,8 +102,8 @@ func (w *walk) inPlace(t reporter, s *tensor.Scope, name string, f *inPlaceForm,
 		}
 		leaves, plain, placed = append(leaves, x), append(plain, x), append(placed, x)
 	}
-	// The tensor that changes is the result 0 + x, in the layout of the walk. Its gradient is the
-	// gradient of x.
+	// x is a leaf and must not change, so the op in place changes 0 + x. The gradient of that sum
+	// is the gradient of x.
 	zero := newArray(4, 6)
 	changed := w.put(s, &zero, ty, lay)
 	if f.integer {

@@ -187,7 +187,7 @@ func poolRows() []row {
 	// This window is large enough for a reduction.
 	maxOf(2, []int{1, 1, 10, 8}, tensor.MaxPoolOptions{Kernel: []int{10, 8}})
 	for i := range rows[len(rows)-3:] {
-		// The function is the same, and differences by so many elements would be slow.
+		// The rows above check gradients. Central differences for so many elements would be slow.
 		rows[len(rows)-3+i].noGrad = true
 	}
 	maxOf(2, []int{0, 2, 4, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})

@@ -33,7 +33,7 @@ var reduceSpecs = []reduceSpec{
 	{[]int{3, 4, 5}, []int{-1}, transposed},
 	{[]int{}, nil, contiguous},
 	{[]int{3, 0}, []int{0}, contiguous},
-	{[]int{0, 3}, []int{0}, contiguous}, // no elements: for sums alone
+	{[]int{0, 3}, []int{0}, contiguous}, // no elements: only for sums and products
 	{[]int{3, 0}, nil, contiguous},
 	{[]int{2, 0, 3}, []int{1}, contiguous},
 	{[]int{3, 4, 5}, []int{0, 2}, contiguous},

@@ -12,7 +12,7 @@ func init() {
 	functions = append(functions, "WhereScalar", "RWhereScalar", "WhereScalars")
 }
 
-// scalarRows returns the rows of the functions whose first operand is a number and second a tensor.
+// scalarRows returns the rows of the functions that take a number in place of an operand.
 func scalarRows() []row {
 	each := func(f func(v float64) float64) func(x []array) array {
 		return func(x []array) array { return x[0].apply(f) }

@@ -152,8 +152,7 @@ func sortRows() []row {
 	return rows
 }
 
-// quantileRef returns the quantile of a row. Like PyTorch, it interpolates linearly from the nearer
-// end.
+// quantileRef returns the quantile q of a row, interpolated as how says.
 func quantileRef(q float64, how tensor.Interpolation) func(v []float64) float64 {
 	return func(v []float64) float64 {
 		v = slices.Clone(v)

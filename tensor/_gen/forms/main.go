@@ -118,7 +118,7 @@ type source struct {
 // The program reads the package as text, in gofmt's form. A method that requests forms but has
 // another form is an error.
 var (
-	// If two variables are declared at once, the second is the op with a number.
+	// If two variables are declared at once, the second is the op's form with a number.
 	opText     = regexp.MustCompile(`(?m)^(?:var |\t)(\w+)(?:, (\w+))? += [^"\n]*"(\w+)"(.*)`)
 	methodText = regexp.MustCompile(`(?m)((?:^//.*\n)*)^func \((\w+) \*Tensor\) ([A-Z]\w*)\((.*?)\) \*Tensor \{(?:\n(?:\t.*\n|\n)*?\t| )return (\w+)\.(Apply\(\[\]\*Tensor\{|apply\()([\w, ]+)[})]+((?:, \w+)*)\)?(?: |\n)\}\n`)
 	askText    = regexp.MustCompile(`(?m)^//tensor:forms (.*)`)
@@ -345,12 +345,12 @@ func (t *table) rows() string {
 	return b.String()
 }
 
-// calls returns the text of optest/forms.go. It lists, for every op that a method applies to
-// exactly its arguments, that method. It also lists the forms of ops with a number, and the forms
-// in place.
+// calls returns the text of optest/forms.go. Its first table gives each elementwise op the method
+// that applies the op to the method's own arguments. That includes the forms with a number. Its
+// second table holds the methods of one tensor that have a form in place.
 func (s *source) calls() string {
 	var b strings.Builder
-	b.WriteString(header + "optest\n\n// methods maps the names of elementwise ops to the methods that apply them to their operands as\n// they are.\nvar methods = map[string]method{\n")
+	b.WriteString(header + "optest\n\n// methods maps the name of each elementwise op to the method that applies the op to the method's own\n// arguments.\nvar methods = map[string]method{\n")
 	entry := func(op, of, name string) { fmt.Fprintf(&b, "\t%q: %s(%q, (*tt).%s),\n", op, of, name, name) }
 	for _, m := range s.methods {
 		o, ok := s.ops[m.op]
