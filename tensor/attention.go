@@ -16,8 +16,8 @@ type AttentionOptions struct {
 	// key. A floating point mask is added to the scores.
 	Mask *Tensor
 	// Causal lets query i attend only to the keys 0 … i, also where there are fewer keys than
-	// queries. It may be combined with Mask and Lengths; torch refuses a mask. A query then attends
-	// to the keys that all of them allow. So a mask of keys alone needs no causal part.
+	// queries. It may be combined with Mask and Lengths; torch refuses Mask with is_causal. A query
+	// then attends only to keys that all of them allow. So Mask need not repeat what Causal says.
 	Causal bool
 	// Dropout is the probability with which a weight is dropped. Pass 0 outside of training:
 	// nothing else switches it off.

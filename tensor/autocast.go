@@ -47,9 +47,9 @@ type Autocaster interface{ Autocast() AutocastClass }
 // the scope; From would move x to it. The same holds for [NoGrad].
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
-// after it has changed. The casts are freed when that scope ends. The scope remembers which leaves
-// it needed together: a later scope that needs one of them casts all of them in one launch. So from
-// the second step on, a step casts all weights at once. No goroutine may change such a leaf
+// after it has changed. The casts are freed when that scope ends. Leaves that one scope needed are
+// remembered as a group: a later scope that needs one of them casts all of them in one launch. So
+// from the second step on, a step casts all weights at once. No goroutine may change such a leaf
 // meanwhile. A captured step casts all of them too. Its graph refuses to replay after one of these
 // leaves was moved or converted, even if the step does not use that leaf.
 //
@@ -70,10 +70,10 @@ func (s *Scope) Autocast() dtype.Type {
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on in. If the operands' scope has [Autocast] on, it casts them as the class
-// says, and ops that f calls are not autocast again, except for the classes Through and Within.
-// Thus an op that is composed of others has one class for the whole. If autocast is off the result
-// is f(in). Operands may be nil and stay nil.
+// WithAutocast runs f on the operands in. If the operands' scope has [Autocast] on, it casts them
+// as the class says, and ops that f calls are not autocast again, except for the classes Through
+// and Within. Thus an op that is composed of others has one class for the whole. If autocast is off
+// the result is f(in). Operands may be nil and stay nil.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
@@ -115,8 +115,9 @@ func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in 
 	})
 }
 
-// target returns the type to which an op of this class casts in, when autocast uses the type low.
-// dtype.Invalid means no cast. target ignores operands whose bit is set in fixed.
+// target returns the type to which an op of this class casts its operands, when autocast uses the
+// type low. The operands are in. dtype.Invalid means no cast. target ignores operands whose bit is
+// set in fixed.
 func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype.Type {
 	if low == dtype.Invalid {
 		return low
@@ -149,10 +150,10 @@ func castable(t *Tensor, to dtype.Type) bool {
 	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
 }
 
-// operands returns in, cast as class says. Operands whose bit is set in fixed are not cast. If no
-// cache holds a cast, it is appended to made. The caller frees these casts once the op has run,
-// because the graph keeps the values that it needs. If made is nil, the casts belong to a scope
-// that frees them when it ends.
+// operands returns the operands in, cast as class says. Operands whose bit is set in fixed are not
+// cast. If no cache holds a cast, it is appended to made. The caller frees these casts once the op
+// has run, because the graph keeps the values that it needs. If made is nil, the casts belong to a
+// scope that frees them when it ends.
 func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
 	to := target(class, s.modes.autocast, in, fixed)
 	if to == dtype.Invalid {

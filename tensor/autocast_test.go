@@ -280,7 +280,8 @@ func TestAutocastTwice(t *testing.T) {
 	}, Autocast(dtype.BF16))
 }
 
-// Goroutines in scopes of their own share the casts of the enclosing scope.
+// Goroutines in scopes of their own use one parameter under the autocast of the enclosing scope.
+// Its gradient is the sum of all their gradients.
 func TestAutocastShared(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(8, 8).RequiresGrad()
@@ -301,7 +302,8 @@ func TestAutocastShared(t *testing.T) {
 	})
 }
 
-// Every function of the library has an autocast class. A new op needs one line.
+// Every [Function] of packages tensor and nn that is passed to Apply has an autocast class. A new
+// op needs one line.
 func TestAutocastClasses(t *testing.T) {
 	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
 	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)

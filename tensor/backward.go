@@ -138,7 +138,8 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 	return s
 }
 
-// seed returns the gradient of the result from.y, in the engine's scope. nil stands for 1.
+// seed returns the gradient with which differentiation starts from a result, in the engine's scope.
+// nil stands for 1.
 func (e *engine) seed(from start) *Tensor {
 	y, g := from.y, from.g
 	if g == nil {
@@ -159,15 +160,15 @@ func (e *engine) seed(from start) *Tensor {
 	}
 	if g.scope.encloses(e.scope) {
 		g = g.In(e.scope)
-	} else { // g is older than y's scope, so it is only lent and keeps its owner
+	} else { // g's scope is younger than y's; g is only lent and keeps its owner
 		youngest(e.op, []*Tensor{y, g})
 		g = g.handleWithGraph(e.scope)
 	}
 	return g.Cast(y.dtype)
 }
 
-// results returns the gradients of the inputs. For Into it adds them to the inputs that are leaves,
-// and returns nil.
+// results returns the gradients of the inputs. With the option [Into] it adds them to the inputs
+// that are leaves, and returns nil.
 func (e *engine) results() []*Tensor {
 	for i := range e.inputs {
 		if k := e.tasks[e.at[i]].input - 1; k != i && e.found[k] != nil && e.o.into == nil {
@@ -454,8 +455,8 @@ func (s *Scope) adopt(x *Tensor) {
 	for x.scope != s {
 		from := x.scope
 		if !s.encloses(from) {
-			// s is the scope of a leaf and a sibling of from. It gets the value of x without the
-			// graph.
+			// s is the scope of a leaf and does not enclose x's scope. s gets the value of x
+			// without the graph.
 			s.own(x, true)
 			x.node = nil
 			return

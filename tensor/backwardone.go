@@ -6,7 +6,7 @@ import "container/heap"
 // need the 1 as a tensor saves the launch that would fill the tensor.
 
 // A fromOne is a [Function] whose result has one element. It has a second VJP for the gradient 1.
-// fromOne returns nil if it needs the gradient as a tensor after all.
+// Its method fromOne returns nil if it needs the gradient as a tensor after all.
 type fromOne interface {
 	fromOne(c *Context) []*Tensor
 }

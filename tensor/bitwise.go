@@ -58,7 +58,7 @@ func (x *Tensor) whole(op *Elementwise, v int64) *Tensor {
 	if v <= -1<<53 || v >= 1<<53 {
 		fail(op.called(), ErrValue, []*Tensor{x}, "the number %d does not lie within ±2⁵³; use a tensor", v)
 	}
-	if x.dtype == boolType { // the number is an integer, which promotes bool
+	if x.dtype == boolType { // a whole number promotes bool to int64
 		x = x.Long()
 	}
 	if low, high := limits(x.dtype); !x.dtype.IsFloat() && (float64(v) < low || float64(v) > high) {

@@ -255,8 +255,9 @@ func (g *Graph) forget() {
 
 // Replay queues the recorded work as one launch, and returns without waiting. The work runs after
 // the work queued before on the tensors that it uses. Later work on these tensors, on any stream,
-// runs after it. The error comes from the device, or from a hook which finds that a captured tensor
-// was moved or freed. Nothing is queued then, unless the error comes from [Graph.Then].
+// runs after it. Replay returns an error of the device or of a function of [Graph.Check]. It also
+// fails if the graph is closed, or if a leaf has left the memory that the graph uses. Nothing is
+// queued then. After an error of a function of [Graph.Then] the work is queued all the same.
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

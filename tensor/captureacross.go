@@ -55,8 +55,8 @@ func (g *Graph) first(dev device.Device) device.Stream {
 	return nil
 }
 
-// streamOf returns the stream on dev after whose work replays run, and for which later work must
-// wait.
+// streamOf returns the stream on dev that orders replays with other work. Replays run after the
+// work queued on it before, and later work waits for it.
 func (g *Graph) streamOf(dev device.Device) device.Stream {
 	for _, s := range g.firsts {
 		if s.Device() == dev {

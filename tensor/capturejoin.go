@@ -1,6 +1,6 @@
 package tensor
 
-// A joint is the part of a goroutine in a capture that another goroutine began.
+// A joint is a goroutine's part in a capture that another goroutine began.
 type joint struct {
 	scope *Scope
 	kept  kept[*Graph]

@@ -23,7 +23,7 @@ func seeded(opts []Option) bool {
 }
 
 // A standIn replaces a generator while a graph is captured. Its generator starts at offset 0, and
-// its seed is only a token. By the token the graph recognises draws, even after state and seed were
+// its seed is only a token. The graph recognises draws by the token, even after state and seed were
 // saved and restored. Draws are relative to the offset that the real generator has when a replay
 // begins.
 type standIn struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGraphsTakeTurns: if goroutines replay graphs that write the same tensor at once, no replay of
-// another graph comes between the ops of one.
+// TestGraphsTakeTurns: if goroutines replay at the same time graphs that write one tensor, no
+// replay of another graph comes between the ops of one.
 func TestGraphsTakeTurns(t *testing.T) {
 	rounds, seeds := 12, 6
 	if testing.Short() {

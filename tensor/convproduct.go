@@ -30,8 +30,8 @@ const manyPlaces = 512
 // Measured for a step of ResNet-18 with 32 images on a GPU: three quarters need 2900 operations, a
 // half needs 4300 at the same peak. The whole needs 2300, but 1.02 times PyTorch's peak under
 // autocast (models/cudapeak_test.go). On a GPU, if the columns of one sample need more memory than
-// all inputs and outputs, as for a few large images, the columns are made for a part of its
-// windows.
+// all inputs and outputs, as for a few large images, the columns are made for a part of the
+// sample's windows.
 const (
 	columnPart     = 2. / 4
 	columnPartGPU  = 3. / 4
@@ -65,8 +65,8 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 }
 
 // bands divides the windows of padded samples into bands of rows windows along the first dimension.
-// It calls f for each band, in a scope of its own. b is the convolution of the band, from its first
-// element in the padded sample, at its first window.
+// It calls f for each band, in a scope of its own. b is the convolution of the band. In the first
+// dimension, the band begins at element from of the padded sample and at window at.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {
 		b := *v

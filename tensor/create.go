@@ -194,8 +194,8 @@ const (
 
 var indexPrograms = cache[indexKind, *expr.Program]{}
 
-// indexProgram returns the program that computes each element from its position: of Arange, Eye and
-// fill.
+// indexProgram returns the program of Arange, Eye or fill. It computes each element from the
+// element's position.
 func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 	return indexPrograms.get(indexKind{t, kind}, func() *expr.Program {
 		i := expr.Index(dtype.I64)

@@ -124,7 +124,7 @@ func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		default:
 			in := []*Tensor{c.Saved(0).Unsqueeze(-2), c.Saved(1).Unsqueeze(-3), distance, g.Unsqueeze(-1)}
 			sh := in[i].layout.Shape
-			if at == -3 { // for y the operands swap, which changes the sign of the difference
+			if at == -3 { // for y's gradient the operands swap: the difference changes its sign
 				in[0], in[1] = in[1], in[0]
 			}
 			grads[i] = op.applyReduced(in, []float64{f.p}, sh, to.dtype).reshape(to.shape)

@@ -43,8 +43,9 @@ func truncated(x, y *expr.Expr) (q, r *expr.Expr) {
 	return up.Select(q.Add(one), q), up.Select(r.Sub(y), r)
 }
 
-// floored returns torch's ⌊x/y⌋ for floats. It computes it from the exact remainder, so that both
-// always fit together. For y = 0 it returns x/y, whose derivative is 0 here too.
+// floored returns torch's ⌊x/y⌋ for floats. It computes the quotient from the exact remainder, so
+// that quotient and remainder always fit together. For y = 0 it returns x/y, whose derivative is 0
+// here too.
 func floored(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	div := x.Sub(mod).Div(y)

@@ -140,7 +140,8 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 	return p
 }
 
-// Apply computes the op on in, broadcast together. params are the values of its run-time scalars.
+// Apply computes the op on the operands in, broadcast together. params are the values of its
+// run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	if y := e.autocast(in, params); y != nil {
 		return y
@@ -172,7 +173,7 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	return y
 }
 
-// broadcast returns the common shape of in.
+// broadcast returns the common shape of the operands in.
 func broadcast(op string, in []*Tensor) shape.Dims {
 	sh := in[0].layout.Shape
 	for _, t := range in[1:] {
@@ -331,8 +332,8 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// wanted returns the values that the gradients of all operands need for which needs is true. x
-// holds one bit for each operand. usesY says whether they need the result.
+// wanted returns which values are needed by the gradients of the operands for which needs is true.
+// x has one bit for each operand's value, and usesY stands for the result.
 func (f *elementwiseFunc) wanted(needs func(i int) bool) (x uint, usesY bool) {
 	for k, p := range f.op.parts() {
 		if p.op == nil || !needs(k) {

@@ -136,7 +136,8 @@ func (x *Tensor) describe() Operand {
 	return k.operand()
 }
 
-// A sketch is what an [Operand] is made of, without words.
+// A sketch holds the facts that an [Operand] is made from. They are put into words only when the
+// error needs them.
 type sketch struct {
 	shape  shape.Dims
 	dtype  dtype.Type

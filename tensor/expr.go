@@ -26,12 +26,12 @@ type Vars map[string]any
 // higher gradients. The text is parsed once. Numbers may change from call to call at no cost.
 //
 // The text is a Go expression of names, numbers, parentheses and operators: + - * / % (Python's
-// remainder), comparisons, && || ! (of any type; not 0 is true), and & | ^ << >> (of integers).
-// Functions have torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu, softplus,
-// sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y) and
-// where(condition, a, b). All other elementwise ops of the library that have no run-time scalars
-// can be called too, and so can ops that a program declares with [Declare]. pi, inf, nan, true and
-// false are constants. Precedence is Go's: & and << bind as *, | and ^ as +. Ops over many
+// remainder), comparisons, && || ! (of any type; all values except 0 are true), and & | ^ << >> (of
+// integers). Functions have torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu,
+// softplus, sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y)
+// and where(condition, a, b). All other elementwise ops of the library that have no run-time
+// scalars can be called too, and so can ops that a program declares with [Declare]. pi, inf, nan,
+// true and false are constants. Precedence is Go's: & and << bind as *, | and ^ as +. Ops over many
 // elements, such as mean and softmax, cannot be called. Call their methods on the result, or on an
 // operand.
 //
@@ -39,8 +39,9 @@ type Vars map[string]any
 // tensor's type only to the number's class: 2 is an integer, 2.0 is not. Numbers alone are computed
 // in float64. Unlike in a chain of ops, 16-bit floats are rounded once, at the end. Gradients at
 // kinks are those of the ops: the gradient of relu at 0 is 0, and each of two equal operands of max
-// receives half. A second gradient is the derivative of the formula. An op may define another one.
-// For example the derivative of "relu(a)*b" with respect to b and then a is 1 at a = 0. Under
+// receives half. A second gradient is the derivative of the first one's formula. The gradients that
+// the ops declare are not used for it. For example the derivative of "relu(a)*b" with respect to b
+// and then a is 1 at a = 0. Under
 // [Autocast] the operands are cast to float32 if the formula contains a function such as exp.
 // Otherwise they are not cast.
 //

@@ -215,8 +215,8 @@ func FuzzExpr(f *testing.F) {
 	})
 }
 
-// What an expression refuses as not elementwise is no op that it would have known, and the method
-// that it names for it is there.
+// An expression refuses ops that are not elementwise, and its error names a method to call instead.
+// Each method exists, and none of these ops is one that an expression knows.
 func TestExprWholes(t *testing.T) {
 	methods := reflect.TypeFor[*tensor.Tensor]()
 	for name, method := range tensor.ExprWholes {

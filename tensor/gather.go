@@ -17,7 +17,8 @@ func (f gatherFunc) Name() string { return f.op }
 
 func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1]) }
 
-// gather picks by an index, which an error shows as it was given.
+// gather selects elements by the index in[1]. An error shows given, the index that the caller
+// passed.
 func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor) *Tensor {
 	x, index := in[0], in[1]
 	s := c.Scope()

@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// Modes belong to scopes. An op on older tensors only runs in the scope of those tensors, so it
-// does not see the modes of the scope that the program meant. To notice such ops, a value is kept
-// for the goroutine that calls them, from keep to end. The value may refuse the ops, report them,
-// or provide the random numbers of the first run. It changes nothing else about the results. Only
-// this file of the package knows goroutines.
+// Modes belong to scopes. An op whose operands are all older runs in their scope, so it does not
+// see the modes of the scope that the program meant. To notice such ops, a value is kept for the
+// goroutine that calls them, from keep to end. The value may refuse the ops, report them, or
+// provide the random numbers of the first run. It changes nothing else about the results. Only this
+// file of the package knows goroutines.
 var (
 	vigils   goroutines[*vigil] // each watches a scope that sets NoGrad or Autocast
 	tapes    goroutines[*tape]  // tapes of checkpointed segments that are being computed
@@ -29,7 +29,7 @@ type bucket[T any] struct {
 	first *kept[T]
 }
 
-// kept links a value of to a goroutine. It is a field of that value.
+// kept links a value, its field of, to a goroutine. The value has kept as one of its own fields.
 type kept[T any] struct {
 	of T
 	in *goroutines[T]

@@ -133,7 +133,7 @@ type node struct {
 	made     *site
 	dropped  atomic.Bool
 	packs    bool       // a packer has packed saved values of this node
-	autocast dtype.Type // type for VJP: Invalid, which is off, except for AutocastWithin
+	autocast dtype.Type // autocast's type in VJP; Invalid (off) unless the class is AutocastWithin
 	tf32     bool       // mode of the scope, for VJP too
 }
 
@@ -157,9 +157,9 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s with operands in records a graph. An operand may be a
-// view whose memory an in-place op with a gradient has changed through another handle. wantsGrad
-// moves such a view to its new place in the graph. It panics if that is impossible.
+// wantsGrad reports whether an op in scope s records a graph. Its operands are in. An operand may
+// be a view whose memory an in-place op with a gradient has changed through another handle.
+// wantsGrad moves such a view to its new place in the graph. It panics if that is impossible.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
@@ -175,7 +175,7 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	return false
 }
 
-// record adds y to the graph as the result of f on in, and saves keep.
+// record adds y to the graph as the result of f on the operands in, and saves the tensors keep.
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
@@ -276,8 +276,8 @@ func utoa(v uint32) string {
 	}
 }
 
-// Apply runs f on in. The result belongs to the youngest scope among the operands. All operands
-// must be on one device, unless f is a [DeviceCrosser].
+// Apply runs f on the operands in. The result belongs to the youngest scope among the operands. All
+// operands must be on one device, unless f is a [DeviceCrosser].
 func Apply(f Function, in ...*Tensor) *Tensor {
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, f.Name(), nil, in))

@@ -53,7 +53,7 @@ func (v *saved) release() {
 	v.st.release()
 }
 
-// noted puts the memory that n saved under the net of scope s.
+// noted calls note of scope s for the memory that n saved.
 func (n *node) noted(s *Scope) {
 	for i := range n.saved {
 		st := n.saved[i].st
@@ -88,8 +88,8 @@ func (n *node) passed(e *engine) {
 // as soon as the op has run. The value that pack returns is kept instead. unpack is called with
 // that value whenever a VJP asks for the tensor. It returns a tensor of the same shape, type and
 // device. Each call runs in a scope of its own without gradients: x.Scope() for pack, s for unpack.
-// Tensors that they make there live as long as they are needed, and no longer. They must not change
-// x or v in place. The hooks of an inner scope replace those of an outer one.
+// Tensors that the hooks make there live as long as the graph needs them, and no longer. The hooks
+// must not change x or v in place. The hooks of an inner scope replace those of an outer one.
 //
 // x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value. If
 // it returns a tensor, unpack receives another handle of it. Other values are passed on as they

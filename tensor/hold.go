@@ -83,8 +83,8 @@ func (h *Hold) mark(op string, s device.Stream) {
 	h.after = append(h.after, ev)
 }
 
-// On orders work that is queued on s from now on after the earlier work on the memory. It returns
-// the view of the memory. s is nil for work of the host: On then waits for the earlier work.
+// On makes work that is later queued on s run after the earlier work on the memory. It returns the
+// view of the memory. s is nil for work of the host: On itself then waits for the earlier work.
 func (h *Hold) On(s device.Stream) (device.View, error) {
 	st := h.st
 	st.mu.Lock()

@@ -94,8 +94,8 @@ type indexSteps []indexStep
 type stepKind uint8
 
 const (
-	stepSelect stepKind = iota // the entry number first
-	stepSpan                   // n entries, beginning with first, step apart
+	stepSelect stepKind = iota // one entry, whose index is first
+	stepSpan                   // n entries: first, first+step, …
 	stepNew                    // a new dimension of size 1
 )
 

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// writable panics unless an op with operands in may write x in place. It returns the scope of the
-// op.
+// writable panics unless an op may write x in place. The op's operands are in. It returns the scope
+// of the op.
 func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	all := append([]*Tensor{x}, in...)
 	s := youngest(op, all)
@@ -47,7 +47,7 @@ func leafError(op, what string, operands []*Tensor) *Error {
 	return e.hint("write %s, with the scope s of tensor.Do(func(s *tensor.Scope) { … }, tensor.NoGrad())", call)
 }
 
-// inPlace computes op on in and stores the result in x, which is in[0].
+// inPlace computes op on the operands in and stores the result in x, which is in[0].
 func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tensor {
 	s := x.writable(op.called(), in[1:]...)
 	if sh := broadcast(op.called(), in); sh != x.layout.Shape {

@@ -12,9 +12,10 @@ import (
 )
 
 // launch queues a primitive for the op with this name. tensors are the operands of o in o's order,
-// nil for absent ones. launch sets their buffers in o. All work on devices except copies is queued
-// here. It is ordered with the work of other streams on the same memory. A capture that cannot
-// record it refuses it. launch panics with an error of the device.
+// nil for absent ones. launch sets their buffers in o. All primitives are queued here. Copies,
+// [Raw] and replays of graphs queue their work themselves. launch orders its work with the work of
+// other streams on the same memory. A capture that cannot record the work refuses it. launch panics
+// with an error of the device.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	var dev device.Device
 	for i := 0; dev == nil; i++ {
@@ -108,7 +109,7 @@ func resultOf(t dtype.Type, s shape.Dims) device.View {
 	return device.View{Type: t, Layout: shape.Dense(s)}
 }
 
-// run runs p on in, expanded to y's shape, and writes y.
+// run runs p on the operands in, expanded to y's shape, and writes y.
 func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
@@ -133,8 +134,8 @@ func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []ui
 	mapOps.free.Put(m) // m keeps its lists for the next use
 }
 
-// runReduce runs p on in, expanded to the shape full, and writes y, which has the same number of
-// elements as the shape kept.
+// runReduce runs p on the operands in, expanded to the shape full, and writes y, which has the same
+// number of elements as the shape kept.
 func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
 	r := reduceOps.get()
 	r.Reduction, r.Params = p, params
@@ -194,8 +195,9 @@ func (p *opPool[T, P]) of(v T) *T {
 	return o
 }
 
-// supported returns what of returns, or nil if dev does not support the primitive or s forbids it.
-// It uses only the types and layouts of v's views, so results need not be allocated yet.
+// supported returns a reused primitive as the method of does. It returns nil if dev does not
+// support the primitive or s forbids it. It uses only the types and layouts of v's views, so
+// results need not be allocated yet.
 func (p *opPool[T, P]) supported(s *Scope, dev device.Device, v T) *T {
 	if s.modes.composed {
 		return nil

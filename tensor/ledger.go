@@ -6,10 +6,10 @@ import (
 )
 
 // A ledger lists the storages of a scope, in case the scope is dropped without being closed. It has
-// no pointer to a Tensor. When it is queued the scope and all its handles are unreachable. But a
-// storage may have handles in scopes that are not descendants, such as views that were kept and
-// tensors that were given away. Such a shared storage gets a net of its own, which needs another
-// garbage collection.
+// no pointer to a Tensor. The garbage collector's cleanup calls queue once the scope and all its
+// handles are unreachable. But a storage may have handles in scopes that are not descendants, such
+// as views that were kept and tensors that were given away. Such a shared storage gets a cleanup of
+// its own, which needs another garbage collection.
 type ledger struct {
 	mu    sync.Mutex
 	st    []*storage
@@ -44,8 +44,8 @@ func (l *ledger) clear() []*storage {
 	return list
 }
 
-// note puts a storage under the scope's net: if nobody frees it or closes the scope, the garbage
-// collector finds it and returns its memory to the pool.
+// note makes the garbage collector return the storage's memory to the pool, if nobody frees the
+// storage or closes the scope.
 func (s *Scope) note(st *storage) {
 	switch {
 	case s == root:

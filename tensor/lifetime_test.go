@@ -248,7 +248,8 @@ func TestGradOutputIsLent(t *testing.T) {
 	})
 }
 
-// The error names a user's op that breaks its contract.
+// A user's op that breaks its contract leads to an error of the right kind, and leaves no memory in
+// use. Other gradients that a VJP may return are accepted.
 func TestUserFunctionMistakes(t *testing.T) {
 	square := func(c *Context, in []*Tensor) *Tensor { c.Save(in[0]); return in[0].Square() }
 	for name, f := range map[string]struct {

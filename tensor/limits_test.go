@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Sizes that overflow, ranks beyond the limit and other impossible arguments lead to typed errors
-// before memory is allocated.
+// Sizes that overflow, ranks beyond the limit and other impossible arguments lead to typed errors,
+// not to a crash.
 func TestImpossibleArguments(t *testing.T) {
 	z := Zeros
 	long := func(d ...int) *Tensor { return Typed(dtype.I64).Zeros(d...) }
@@ -72,7 +72,8 @@ func TestNoElementsOfHugeShape(t *testing.T) {
 	}
 }
 
-// Every kind of op accepts tensors without elements, and so do the gradients.
+// Products, activations, losses and reductions accept tensors without elements, and so do the
+// gradients.
 func TestNoElements(t *testing.T) {
 	x := Zeros(0, 3).RequiresGrad()
 	w := Ones(3, 2).RequiresGrad()

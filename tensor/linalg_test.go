@@ -148,8 +148,8 @@ func TestDetThirdDerivative(t *testing.T) {
 	})
 }
 
-// If elements are not finite, the result contains NaN, or there is an error. Nothing hangs or
-// panics otherwise.
+// If elements are not finite, the result contains NaN, or there is an error. Nothing hangs, and
+// there is no other panic.
 func TestLinAlgNotFinite(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, v := range [][]float64{{nan, nan, nan, nan}, {1, nan, 2, 3}, {inf, 1, 1, 1}, {1, inf, -inf, 2}, {0, inf, inf, 0}, {math.MaxFloat64, 1, 1, math.MaxFloat64}, {5e-324, 0, 0, 5e-324}} {
@@ -200,8 +200,8 @@ func TestSlogDetOfTiny(t *testing.T) {
 	}
 }
 
-// The triangle that is not read does not affect the results or the gradients of a symmetric
-// decomposition.
+// The triangle that is not read, here with NaN, does not affect the results of Cholesky, Eigh and
+// SolveTriangular.
 func TestOtherTriangle(t *testing.T) {
 	nan := math.NaN()
 	lower, upper := tensor.From([]float64{4, nan, 1, 3}, 2, 2), tensor.From([]float64{4, 1, nan, 3}, 2, 2)

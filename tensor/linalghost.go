@@ -25,8 +25,8 @@ var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_ex
 // copies its operands to the host.
 func HostOps() []string { return slices.Clone(hostOps) }
 
-// onHost runs f on each matrix of a batch. The shape of each tensor in in and out is the shape of
-// the batch followed by a matrix, a vector or a scalar. All operands are float64. f receives their
+// onHost runs f on each matrix of a batch. Each operand and each result has the shape of the batch
+// followed by the shape of a matrix, a vector or a scalar. All operands are float64. f receives the
 // elements in row-major order and may overwrite them. It returns a message if it fails, otherwise
 // "". The results have no place in the graph and belong to s.
 func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]float64) string) []*Tensor {

@@ -38,7 +38,7 @@ func TestKeptLinearUnderAutocast(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The error for a missing operand says so.
+// A missing operand leads to a [tensor.Error], not to a crash.
 func TestLinearOfNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		var none *tensor.Tensor

@@ -116,8 +116,8 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // second returns the gradient of the second operand.
 func (f matmulFunc) second(a, g *Tensor) *Tensor {
-	// Then the gradient is stored by columns too. If the operand is the transpose of a leaf, the
-	// leaf can use the gradient without a copy.
+	// The gradient of an operand stored by columns is stored by columns too. If the operand is the
+	// transpose of a leaf, the leaf can use the gradient without a copy.
 	if f.columns {
 		return Apply(matmulFunc{}, g.T(), a).T()
 	}

@@ -485,7 +485,7 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy is normalize by the function by, which contains f.
+// normalizeBy is normalize that applies the function by, which contains f.
 func (f *normalizeFunc) normalizeBy(by Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0

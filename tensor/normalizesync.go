@@ -151,7 +151,7 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// mix updates the running statistic to with v.
+// mix mixes the new value v into the running statistic to.
 func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
 	in := []*Tensor{to, v.reshape(to.layout.Shape), total.reshape(shape.Of(1))}
 	run(f.op, s, op.program(in, v.dtype, to.dtype), to, in, []float64{1 - f.momentum, f.momentum})

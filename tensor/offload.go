@@ -44,7 +44,7 @@ type offloaded struct {
 	dev    device.Device
 	before *offloaded // the previous packed value, which Backward needs after this one
 
-	// of.mu guards these.
+	// The lock of.mu guards the fields below.
 	refs int
 	seen int      // how many of the nodes that saved the value have run in this backward pass
 	back *storage // its memory on the device, nil if there is none

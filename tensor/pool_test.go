@@ -60,8 +60,8 @@ func TestMaxPoolIntegers(t *testing.T) {
 	}
 }
 
-// Values, positions and gradients depend neither on the method that finds the maxima, nor on
-// whether a gradient is wanted.
+// Values and positions depend neither on the method that finds the maxima, nor on whether a
+// gradient is wanted. The gradient reaches one element of each window.
 func TestMaxPoolLarge(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Randn(2, 3, 30, 20)

@@ -34,8 +34,9 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	return y
 }
 
-// spreadWindows returns, for each element of the input, the sum of from, [n, c, out…], over the
-// windows that cover the element. It is nil if the device has no kernel for that.
+// spreadWindows returns, for each element of the input, a sum over the windows that cover it. The
+// terms are the windows' values in from, [n, c, out…]. It is nil if the device has no kernel for
+// that.
 func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	if from.Size() == 0 {
 		return nil

@@ -18,8 +18,8 @@ var (
 		}})
 	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
 		Params: []float64{2.5},
-		// The gradient is g·p·x^(p-1), and 0 for p = 0 and any x. If its power is ½, it is the
-		// square root, as in torch, which is NaN for -Inf and -0 for -0.
+		// The gradient is g·p·x^(p-1), and 0 for p = 0 and any x. If p-1 is ½, the power is
+		// computed as a square root, as in torch: that is NaN for -Inf, and -0 for -0.
 		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
 	// pow_scalar for an exponent that float32 cannot hold: Param(1) is the remainder. Without it
 	// the relative error of the result would be ln(x) times the rounding error of the exponent.

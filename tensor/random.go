@@ -206,7 +206,8 @@ func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
 	return m.make("randint", m.typeOr(dtype.I64), dims).fresh(integerKind, float64(lo), float64(hi-lo))
 }
 
-// RandPerm returns a random permutation of 0 … n-1, int64. It sorts n random numbers of 53 bits.
+// RandPerm returns a random permutation of 0 … n-1, as int64 unless a type was chosen. It sorts n
+// random numbers of 53 bits.
 func (m Maker) RandPerm(n int) *Tensor {
 	if n < 0 {
 		fail("randperm", ErrValue, nil, "%d elements", n)

@@ -109,7 +109,7 @@ func TestMemoryOfRankComesBack(t *testing.T) {
 	}
 }
 
-// Linear algebra on a rank uses the rank's own memory, and has the same bits as on the CPU.
+// The results of linear algebra on a rank are on that rank, and have the same bits as on the CPU.
 func TestLinearAlgebraOfRank(t *testing.T) {
 	compute := func(d device.Device) (v []float64) {
 		tensor.Do(func(s *tensor.Scope) {

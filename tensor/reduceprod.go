@@ -67,9 +67,9 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{each.MaskedFill(zeros.GtScalar(1), 0).Cast(x.dtype)}
 }
 
-// othersProduct returns, for each element, the product of the n-1 other elements of its group,
-// which is over the dimensions in mask. It needs n times x's memory. It computes products again, so
-// that it can be differentiated any number of times.
+// othersProduct returns, for each element, the product of the n-1 other elements of its group. A
+// group consists of the elements along the dimensions in mask. It needs n times x's memory. It
+// computes products again, so that it can be differentiated any number of times.
 func (x *Tensor) othersProduct(mask uint, n int) *Tensor {
 	// Move the reduced dimensions to the end and join them.
 	var p []int

@@ -36,7 +36,7 @@ func TestResampleMistakes(t *testing.T) {
 	})
 }
 
-// A shuffle never shares memory with its operand.
+// Shuffles and similar ops return a copy even where no element moves.
 func TestShufflesCopy(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(1, 4, 1, 2)
@@ -50,7 +50,7 @@ func TestShufflesCopy(t *testing.T) {
 	})
 }
 
-// Interpolation of a linear function is exact for every element type.
+// Interpolation of a linear function is exact for every floating point type.
 func TestInterpolateLine(t *testing.T) {
 	for _, ty := range []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -95,14 +95,12 @@ func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
 //tensor:forms Scalar
 func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }
 
-// Floor returns the greatest integer not above x. Integers do not change. Its
-// gradient is 0.
+// Floor returns the greatest integer not above x. Integers do not change. Its gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Floor() *Tensor { return floorOp.Apply([]*Tensor{x}) }
 
-// Ceil returns the least integer not below x. Integers do not change. Its gradient
-// is 0.
+// Ceil returns the least integer not below x. Integers do not change. Its gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Ceil() *Tensor { return ceilOp.Apply([]*Tensor{x}) }

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scatterFunc adds elements into zeros of shape to: the gradient of gather.
+// scatterFunc adds elements into zeros, whose shape is the field to. It is the gradient of gather.
 type scatterFunc struct {
 	axis int
 	to   shape.Dims
@@ -190,8 +190,8 @@ func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	})
 }
 
-// change runs an op on x and in, in place. If no gradient is recorded, direct writes x's memory.
-// Otherwise x takes over the result of computed.
+// change runs an op on x in place. Its other operands are in. If no gradient is recorded, direct
+// writes x's memory. Otherwise x takes over the result of computed.
 func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct func(s *Scope)) *Tensor {
 	s := x.writable(op, in...)
 	if !wantsGrad(op, s, append([]*Tensor{x}, in...)) {

@@ -35,7 +35,7 @@ type Scope struct {
 	nodes    []*node
 	children int
 	closed   bool
-	internal bool // a scope of the library's own, which is reused and has no net
+	internal bool // a scope of the library's own, which is reused and has no ledger
 	ledger   *ledger
 	span     device.SpanID // the span of the scope's name, in a trace
 	// nil after the first use of the scope, or if the scope sets no such mode
@@ -385,7 +385,7 @@ func (s *Scope) end(keep []*Tensor) {
 			t.drop()
 		}
 	}
-	// storages that a handle in another scope keeps alive need another net
+	// a storage that a handle in another scope keeps alive needs a cleanup of its own
 	for _, st := range storages {
 		if !st.freed.Load() && st.ledger.Load() == nil {
 			st.watch()
@@ -519,8 +519,8 @@ func Youngest(x ...*Tensor) *Scope {
 	return youngest("youngest", x)
 }
 
-// youngest returns the scope that owns the result of op on in. It panics if an operand may not be
-// used.
+// youngest returns the scope that owns the result of op on the operands in. It panics if an operand
+// may not be used.
 func youngest(op string, in []*Tensor) *Scope {
 	var y *Scope
 	for _, t := range in {

@@ -82,7 +82,7 @@ func (st *storage) queue() {
 	}
 }
 
-// plain reports whether the storage needs no net.
+// plain reports whether the storage is ordinary Go memory, which needs no cleanup.
 func (st *storage) plain() bool {
 	return !st.lent && st.buf.Host() != nil && st.buf.Size() < plainBytes
 }

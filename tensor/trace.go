@@ -14,7 +14,8 @@ import (
 // that computes, so that reports of drivers in between belong to it. Scopes travel between
 // goroutines, so a span names the innermost scope that has a name.
 
-// tracedOp opens a span for op on in, in scope s or in the youngest scope of in. t.End closes it.
+// tracedOp opens a span for op on the operands in. The span's scope is the youngest among the given
+// scope and those of the operands. t.End closes the span.
 func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) device.SpanID {
 	s := device.Span{Kind: kind, Name: op}
 	depth := -1

@@ -203,7 +203,8 @@ func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	t.Errorf("%d scopes are watched that nobody has", tensor.Vigils())
 }
 
-// Watching makes ops no slower. Once a scope is used it is no longer watched.
+// Beside a scope that is watched an op makes at most one allocation more. Once the scope is used it
+// is no longer watched.
 func TestUnaskedCosts(t *testing.T) {
 	w, x := weights(), tensor.Root().Ones(2, 2)
 	op := func() { x.Add(w).Free() }

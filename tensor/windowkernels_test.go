@@ -92,8 +92,8 @@ func TestWindowKernels(t *testing.T) {
 	}
 }
 
-// A convolution allocates no more memory than its result, and its backward pass no more than the
-// gradients.
+// A convolution allocates about as much memory as its result. With a loss and the backward pass it
+// allocates four times as much, which leaves no room for columns.
 func TestConvTakesNoColumns(t *testing.T) {
 	d := cpu.Get()
 	tensor.Do(func(s *tensor.Scope) {
@@ -120,7 +120,8 @@ func TestConvTakesNoColumns(t *testing.T) {
 	})
 }
 
-// The bits of a convolution do not depend on how work is divided among workers.
+// A convolution and its gradients have the same bits in five runs, however work is divided among
+// workers.
 func TestConvBits(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w := s.Randn(8, 16, 14, 14).RequiresGrad(), s.Randn(24, 16, 3, 3).RequiresGrad()
