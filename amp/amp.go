@@ -99,9 +99,9 @@ const (
 
 type optimizerState struct {
 	stage stage
-	graph *tensor.Graph // into which the gradients are captured; nil: there is no capture
+	graph *tensor.Graph // the graph into which the gradients are captured; nil: there is no capture
 	found map[device.Device]*tensor.Tensor
-	all   *tensor.Tensor // found of all devices combined
+	all   *tensor.Tensor // the values in found, combined over all devices
 }
 
 // An Option changes a new scaler.

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// part is a step for w, and with both for v too, with the scaler or without.
+// part is a step for w, or for w and v if both is set. amp says whether the step uses the scaler.
 func (p *scaled) part(s *tensor.Scope, amp, both bool) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum()

@@ -9,7 +9,7 @@ import (
 // A Warning says that a scaler skips step after step, so that the training makes no progress.
 type Warning struct {
 	Skipped int     // skipped steps in a row
-	Scale   float64 // the scale after them
+	Scale   float64 // the scale after these steps
 	Floor   bool    // Scale is the lowest one
 }
 
@@ -39,8 +39,8 @@ func (w *watch) add(s *settings, l *tensor.LateItem) {
 	w.catchUp(s, late)
 }
 
-// catchUp processes the reports that have arrived. It waits while more than most reports are
-// missing.
+// catchUp processes the reports that have arrived. Then it waits until the number of missing
+// reports is not above most.
 func (w *watch) catchUp(s *settings, most int) {
 	for len(w.coming) > most || len(w.coming) > 0 && w.coming[0].Done() {
 		w.next(s)

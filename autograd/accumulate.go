@@ -3,12 +3,13 @@ package autograd
 import "github.com/flambeau-go/flambeau/tensor"
 
 // BackwardShare is Backward of loss·part/total: the contribution of one micro-batch to the
-// gradients of a batch. loss is the micro-batch's mean over part samples, and the batch has total
-// samples. If the loss ignores some targets, part and total count the other targets. The gradients
-// of all micro-batches together are then those of the mean over the batch, whatever the sizes of
-// the micro-batches. Many programs divide each mean by the number of micro-batches; that is right
-// only if all have one size. Losses that are sums need no share: call Backward. An empty
-// micro-batch adds nothing. The options are those of Backward, without GradOutput.
+// gradients of a batch. loss is a mean over the micro-batch. part is the number of samples of the
+// micro-batch, and total is that of the batch. If the loss ignores some targets, part and total
+// count only targets that it does not ignore. The gradients of all micro-batches together are then
+// those of the mean over the batch, whatever the sizes of the micro-batches. Many programs divide
+// each mean by the number of micro-batches; that is right only if all have one size. Losses that
+// are sums need no share: call Backward. An empty micro-batch adds nothing. The options are those
+// of Backward, without GradOutput.
 func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOption) {
 	const op = "backward_share"
 	switch {
@@ -28,11 +29,11 @@ func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOpti
 
 // Accumulate computes the gradients of a batch of n samples in micro-batches of at most size
 // samples; the last one may be smaller. It returns the batch's mean loss, in s and without a graph.
-// f gets the range from … to-1 of samples and returns their mean loss. It runs in a scope of its
-// own, which ends after the micro-batch's Backward, so only one micro-batch is in memory. Gradients
-// are added to those of the leaves. For losses that are means over independent samples they equal
-// the whole batch's gradients, except for rounding. Layers that mix the samples of a batch, as
-// batch normalisation does in training, see micro-batches.
+// f returns the mean loss of the samples with indices in [from, to). It runs in a scope of its own,
+// which ends after the micro-batch's Backward, so only one micro-batch is in memory. Gradients are
+// added to those of the leaves. For losses that are means over independent samples they equal the
+// whole batch's gradients, except for rounding. Layers that mix the samples of a batch, as batch
+// normalisation does in training, see micro-batches.
 func Accumulate(s *tensor.Scope, n, size int, f func(s *tensor.Scope, from, to int) *tensor.Tensor) *tensor.Tensor {
 	const op = "accumulate"
 	switch {

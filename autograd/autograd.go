@@ -62,8 +62,8 @@ func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOpti
 	return tensor.Gradients(outputs[0], inputs, all...)
 }
 
-// at calls use with leaves that replace the inputs, in a scope of its own. It moves the results of
-// use to the scope of the inputs.
+// at calls the function use with leaves that replace the inputs, in a scope of its own. It moves
+// the results of use to the scope of the inputs.
 func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
 	if len(inputs) == 0 {
 		misuse(op, tensor.ErrValue, "there are no inputs")

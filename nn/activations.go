@@ -6,11 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The activations have torch's names. An activation with numeric settings has a constructor where a
-// torch default is not zero; the constructor's doc comment states torch's defaults. Forward refuses
-// a literal without such a number, as LeakyReLU{}. Pass a zero that is meant to the constructor.
+// The activations have torch's names. If torch's default for a setting is not zero, the activation
+// has a constructor, whose doc comment states torch's defaults. Forward refuses most literals that
+// leave such a setting at zero, such as LeakyReLU{}. Pass a zero that is meant to the constructor.
 
-// made is true in layers that a constructor made. A zero in them was meant.
+// made is true in layers that a constructor made: a zero in their settings was meant.
 type made bool
 
 // unset refuses a zero in a literal where torch's default is another number. like is a call that
@@ -260,9 +260,9 @@ func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Threshold(l.Threshold, l.Value)
 }
 
-// Softmax is exp(x)/Σ exp(x) along dimension Dim. Its zero value goes along dimension 0, which is
-// mostly the samples; NewSoftmax(-1) goes along the last one, as do those of the other layers here
-// that have a Dim.
+// Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which is mostly
+// the dimension of the samples. NewSoftmax(-1) goes along the last dimension. The same is true of
+// the other activations that have a Dim.
 type Softmax struct {
 	Base
 	Dim int

@@ -122,8 +122,8 @@ func TestBilinear(t *testing.T) {
 	})
 }
 
-// A literal that leaves out a number whose default is not zero is refused, and says what makes a
-// layer with torch's. A zero that was given to the function is meant.
+// A literal is refused if it leaves out a number whose torch default is not zero. The error says
+// which call makes a layer with torch's number. A zero passed to a constructor is accepted.
 func TestActivationLiterals(t *testing.T) {
 	x := tensor.From([]float32{-2, -0.5, 0.5, 2})
 	for _, c := range []struct {

@@ -68,7 +68,7 @@ type MultiheadAttention struct {
 	OutProj     *Linear        `nn:"out_proj"`
 	Features    int
 	Heads       int
-	Options     MultiheadOptions // with KDim and VDim filled in
+	Options     MultiheadOptions // the layer's settings, with KDim and VDim filled in
 }
 
 // NewMultiheadAttention returns a layer whose heads divide the features among themselves. As in
@@ -244,9 +244,10 @@ func (m *MultiheadAttention) append(x, bias *tensor.Tensor) *tensor.Tensor {
 	return tensor.Cat(2, x, b.Expand(x.Dim(0), m.Heads, 1, m.Features/m.Heads))
 }
 
-// mask combines all masks of o into one, for queries q and keys followed by extra ones; every query
-// attends to the extra keys. The result is bool, true where a query attends, or a float mask to add
-// to the scores. A mask of keys alone is [n, 1, 1, keys]. nil masks nothing.
+// mask combines all masks of o into one, for queries q. keys is the number of keys in the input,
+// and extra the number of keys that the layer appends; every query attends to appended keys. The
+// result is bool, true where a query attends, or a float mask to add to the scores. If only keys
+// are masked it is [n, 1, 1, keys + extra]. nil masks nothing.
 func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, extra int, o Masks) *tensor.Tensor {
 	var attends, adds *tensor.Tensor
 	use := func(mask *tensor.Tensor) {

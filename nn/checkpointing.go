@@ -83,7 +83,7 @@ func SetCheckpointing(model any, on bool) int {
 	}
 	visit(model, &visitor{quick: true,
 		before: func(_ string, v reflect.Value, embedded bool) {
-			if embedded { // the struct that embeds it has its methods
+			if embedded { // the struct that embeds Checkpointing has its methods
 				return
 			}
 			if c, ok := checkpointerOf(v); ok {
@@ -203,7 +203,7 @@ func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// with returns a copy of m with these two masks.
+// with returns a copy of m in which mask and padding replace the two masks of m.
 func (m Masks) with(mask, padding *tensor.Tensor) Masks {
 	m.Mask, m.KeyPadding = mask, padding
 	return m

@@ -29,8 +29,8 @@ type ModuleMap[M any] struct {
 }
 
 // ParameterMap maps names to parameters, in the order in which they were set: torch's
-// nn.ParameterDict. It is a [ModuleMap] of tensors. In the state dict they have the names that they
-// have in the map. Tensors that require a gradient are trained. For a list of parameters
+// nn.ParameterDict. It is a [ModuleMap] of tensors. A tensor has the same name in the map and in
+// the state dict. Tensors that require a gradient are trained. For a list of parameters
 // (nn.ParameterList), use a field of type []*tensor.Tensor with a tag.
 type ParameterMap = ModuleMap[*tensor.Tensor]
 

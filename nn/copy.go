@@ -51,7 +51,7 @@ func Clone[M any](m M) M {
 // differentiated, or for weights that another network computes. Replace does not compare shapes;
 // the layers do.
 //
-// Replace panics with an *[Error] if m has no tensor of a name, or if one tensor of m has two names
+// Replace panics with an *[Error] if m lacks one of the names, or if one tensor of m has two names
 // with different replacements. Fields that hold no tensors are copied as [Clone] does.
 func Replace[M any](m M, with map[string]*tensor.Tensor) M {
 	c := newCopier(m)

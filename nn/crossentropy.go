@@ -248,8 +248,8 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 }
 
 // LinearCrossEntropyLoss is a last linear layer and its loss in one: torch's layer of that name.
-// The logits of all rows never exist at the same time: see [LinearCrossEntropy]. The other fields
-// are those of [CrossEntropyLoss].
+// The logits of all rows never exist at the same time: see [LinearCrossEntropy]. Weight,
+// IgnoreIndex, LabelSmoothing and Reduction are as in [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
 	Linear         *Linear
 	Weight         *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes]; nil: 1

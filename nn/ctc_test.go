@@ -53,7 +53,7 @@ func TestCTCBlankTargets(t *testing.T) {
 		x := s.Typed(dtype.F64).From([]float64{0, 1, 1, 0, 0.5, 0, 0, 0.25}).Reshape(4, 2).LogSoftmax(-1)
 		for _, c := range []struct {
 			target []int64
-			want   float64 // PyTorch's
+			want   float64 // PyTorch's loss
 		}{{[]int64{1, 0}, -0.15763920965841804}, {[]int64{1, 0, 1}, 0.15437976566766426}, {[]int64{0, 1}, 0.3819767229890839}} {
 			n := s.From([]int64{int64(len(c.target))}).Squeeze()
 			if y := (nn.CTCLoss{Reduction: nn.Sum}).Forward(x, s.From(c.target), s.From([]int64{4}).Squeeze(), n); math.Abs(y.Item()-c.want) > 1e-12 {

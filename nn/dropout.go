@@ -15,7 +15,7 @@ func chance(layer string, p float64) float64 {
 }
 
 // Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
-// Its zero value, and those of its likes, drop nothing.
+// The zero value drops nothing, as do the zero values of the other dropout layers.
 type Dropout struct {
 	Base
 	P float64
@@ -44,8 +44,7 @@ func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.DropoutAdd(residual, d.P)
 }
 
-// takesRelu reports whether d, in the launch of its dropout, can also apply a relu that comes
-// before.
+// takesRelu reports whether d can apply a preceding relu in the launch of its dropout.
 func (d *Dropout) takesRelu() bool { return d.hooks == nil && d.Training() && d.P > 0 }
 
 // forwardRelu is Forward of relu(x), in one launch. It requires takesRelu.

@@ -97,7 +97,7 @@ func (f *frequencyFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tenso
 	at := index.Reshape(-1)
 	m := c.Scope().On(g.Device()).Typed(g.Type())
 	if g.Type().Size() < 4 {
-		m = m.Typed(dtype.F32) // that counts far enough
+		m = m.Typed(dtype.F32) // float32 can count the lookups; 16 bits cannot
 	}
 	n := m.Zeros(f.rows).IndexAdd(0, at, m.Ones(at.Size()), 1).IndexSelect(0, at)
 	return []*tensor.Tensor{g.Div(n.Cast(g.Type()).Reshape(index.Shape().Append(1).Slice()...)), nil}
@@ -106,9 +106,9 @@ func (f *frequencyFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tenso
 // Embedding is a table of learnt vectors that are looked up by number; see [Table] for its options.
 type Embedding struct{ Table }
 
-// NewEmbedding returns a table of rows vectors with the given number of features. As in torch the
-// values are drawn from the normal distribution with mean 0 and deviation 1. [PaddingIndex] makes
-// one row the padding.
+// NewEmbedding returns a table whose Weight is [rows, features]. As in torch the values are drawn
+// from the normal distribution with mean 0 and deviation 1. [PaddingIndex] makes one row the
+// padding.
 func NewEmbedding(rows, features int, opts ...Option) *Embedding {
 	return &Embedding{newTable(rows, features, options("Embedding", opts, lookup...))}
 }

@@ -25,9 +25,10 @@ type lazy struct {
 type lazyLayer interface {
 	// where the layer keeps its description; a nil description: the parameters exist
 	waiting() **lazy
-	fill(in int, z *lazy) // makes the parameters for in inputs
+	fill(in int, z *lazy) // makes the parameters; in is the number of inputs
 	empty()               // removes the parameters
-	// names of the parameters that tell the number of inputs: the size of dimension dim, times by
+	// names of parameters that tell the number of inputs: it is by × the size of their dimension
+	// dim
 	inputsOf(z *lazy) (names []string, dim, by int)
 }
 
@@ -55,7 +56,8 @@ func notYet(path string, v reflect.Value) *Error {
 	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
-// ready makes the parameters of a lazy layer for in inputs, on x's device, if they do not exist.
+// ready makes the parameters of a lazy layer on x's device, if they do not exist. in is the number
+// of inputs.
 func ready(l lazyLayer, x *tensor.Tensor, in int) {
 	z := *l.waiting()
 	if z == nil {
@@ -67,12 +69,12 @@ func ready(l lazyLayer, x *tensor.Tensor, in int) {
 	*l.waiting() = nil
 }
 
-// readyAt is ready for a layer whose inputs are the channels of x. x has rank spatial dimensions,
-// with or without a batch dimension.
+// readyAt calls ready with the number of channels of x as the number of inputs. rank is the number
+// of spatial dimensions of x, which may lack a batch dimension.
 func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	if *l.waiting() != nil {
 		given("lazy layer", x)
-		if x.Rank() == rank+1 || x.Rank() == rank+2 { // others are the layer's to refuse
+		if x.Rank() == rank+1 || x.Rank() == rank+2 { // the number of channels is then known
 			ready(l, x, x.Dim(-rank-1))
 			return
 		}
@@ -89,8 +91,8 @@ func (l lazies) undo() {
 	}
 }
 
-// fit makes the parameters of m's lazy layers whose shapes are in sd. For each other lazy layer it
-// returns the name of a missing parameter.
+// fit makes the parameters of those lazy layers of m for which sd has the shapes. For each other
+// lazy layer it returns the name of a missing parameter.
 func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
 		z := *layer.waiting()

@@ -3,8 +3,8 @@ package nn
 import "github.com/flambeau-go/flambeau/tensor"
 
 // activated returns the linear layer and the activation that layers begin with, if one op can
-// compute both. Otherwise it returns nil. That is so if a hook sees the tensor between the two, or
-// if a dropout follows whose launch applies the activation instead.
+// compute both. Otherwise it returns nil. It also returns nil if a hook sees the tensor between the
+// two, or if the launch of a following dropout applies the activation.
 func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Tensor) {
 	if len(layers) < 2 || reluDropout(layers[1:]) != nil {
 		return nil, nil
@@ -21,8 +21,8 @@ func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Ten
 	return l, act
 }
 
-// An activator is an activation that the launch of a linear layer can apply. A struct that embeds
-// an activator is a different layer, which passesOn excludes.
+// An activator is an activation that the launch of a linear layer can apply. A struct from outside
+// this package that embeds an activator has its method too, but passesOn excludes that struct.
 type activator interface {
 	activation() (act func(*tensor.Tensor) *tensor.Tensor, hooked bool)
 }

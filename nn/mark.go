@@ -38,9 +38,9 @@ func (b *Base) marked() *mark {
 var marking sync.Mutex
 
 // markAt marks the layer v, which a walk found at path. A part of a model may be walked by itself,
-// so the deepest path wins. Among equally deep paths the latest wins. With several, a walk may find
-// one layer at several paths; then the first wins. The copy of a marked layer's struct gets no
-// mark.
+// so the deepest path wins. Among equally deep paths the latest wins. If several is set, the walk
+// may find one layer at several paths; then the first wins. The copy of a marked layer's struct
+// gets no mark.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {

@@ -65,7 +65,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		}
 		nn.Parameters(m)
 		nn.Count(m.Body)       // walking a part of the model does not change names
-		nn.StateDict(m.Extras) // the same
+		nn.StateDict(m.Extras) // walking this part does not change names either
 		for _, c := range []struct {
 			want string
 			f    func()

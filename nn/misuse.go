@@ -11,9 +11,10 @@ import (
 
 // An Error describes a mistake in the structure of a model.
 type Error struct {
-	Path string // of the field, such as "encoder.fc1", or the layer that is made
+	// path of the field, such as "encoder.fc1", or the type of the layer that a constructor makes
+	Path string
 	Msg  string
-	Type string // type of the model that Path is in, "*main.Net"; "" where a layer is made
+	Type string // type of the model that Path is in, "*main.Net", or ""
 	Site string // file:line of the caller outside the library
 }
 

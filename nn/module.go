@@ -289,7 +289,7 @@ type visitor struct {
 	names map[string]*tensor.Tensor
 
 	strays   []stray
-	waiting  **lazy // of the latest lazy layer visited
+	waiting  **lazy // result of waiting() for the latest lazy layer visited
 	searched map[place]struct{}
 	steps    []step // from the layer to the value being searched
 }

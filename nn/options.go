@@ -77,7 +77,7 @@ func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
 
-// only applies opts for a layer that accepts exactly the options named in takes.
+// only is like options, for a layer that accepts exactly the options named in takes.
 func only(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {

@@ -50,7 +50,7 @@ func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 
 // VectorToParameters copies the elements of v into the parameters, one parameter after another:
 // torch.nn.utils.vector_to_parameters. v must have as many elements as all parameters together. The
-// *Tensors remain the same, and the copy is not recorded for gradients; [Replace] is.
+// *Tensors remain the same. No gradient flows from the parameters to v; use [Replace] for that.
 func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
 	const op = "vector_to_parameters"
 	given(op, v)

@@ -110,7 +110,7 @@ func (l AvgPool3d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.AvgPool3d(l.Options)
 }
 
-// AdaptiveAvgPool1d divides its input into Size windows and returns their means; see
+// AdaptiveAvgPool1d divides the length of its input into Size windows and returns their means; see
 // [tensor.Tensor.AdaptiveAvgPool1d].
 type AdaptiveAvgPool1d struct {
 	Base
@@ -126,8 +126,8 @@ func (l AdaptiveAvgPool1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AdaptiveAvgPool1d(l.Size)
 }
 
-// AdaptiveAvgPool2d divides its input into windows, Size of them, and returns their means; see
-// [tensor.Tensor.AdaptiveAvgPool2d].
+// AdaptiveAvgPool2d divides its input into windows and returns their means. Size has the number of
+// windows in each dimension; see [tensor.Tensor.AdaptiveAvgPool2d].
 type AdaptiveAvgPool2d struct {
 	Base
 	Size []int
@@ -143,8 +143,8 @@ func (l AdaptiveAvgPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AdaptiveAvgPool2d(l.Size...)
 }
 
-// AdaptiveAvgPool3d divides its input into windows, Size of them, and returns their means; see
-// [tensor.Tensor.AdaptiveAvgPool3d].
+// AdaptiveAvgPool3d divides its input into windows and returns their means. Size has the number of
+// windows in each dimension; see [tensor.Tensor.AdaptiveAvgPool3d].
 type AdaptiveAvgPool3d struct {
 	Base
 	Size []int
@@ -160,7 +160,7 @@ func (l AdaptiveAvgPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AdaptiveAvgPool3d(l.Size...)
 }
 
-// AdaptiveMaxPool1d divides its input into Size windows and returns their maxima; see
+// AdaptiveMaxPool1d divides the length of its input into Size windows and returns their maxima; see
 // [tensor.Tensor.AdaptiveMaxPool1d].
 type AdaptiveMaxPool1d struct {
 	Base
@@ -178,8 +178,8 @@ func (l AdaptiveMaxPool1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// AdaptiveMaxPool2d divides its input into windows, Size of them, and returns their maxima; see
-// [tensor.Tensor.AdaptiveMaxPool2d].
+// AdaptiveMaxPool2d divides its input into windows and returns their maxima. Size has the number of
+// windows in each dimension; see [tensor.Tensor.AdaptiveMaxPool2d].
 type AdaptiveMaxPool2d struct {
 	Base
 	Size []int
@@ -197,8 +197,8 @@ func (l AdaptiveMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// AdaptiveMaxPool3d divides its input into windows, Size of them, and returns their maxima; see
-// [tensor.Tensor.AdaptiveMaxPool3d].
+// AdaptiveMaxPool3d divides its input into windows and returns their maxima. Size has the number of
+// windows in each dimension; see [tensor.Tensor.AdaptiveMaxPool3d].
 type AdaptiveMaxPool3d struct {
 	Base
 	Size []int

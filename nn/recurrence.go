@@ -66,8 +66,8 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns where the last states are: n rows from row at belong into rows lo and up of the
-// result.
+// ends returns where the last states are. For each stretch, the n rows that begin at row at are the
+// rows of the result that begin at row lo.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -343,7 +343,7 @@ func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
 		c = c.Narrow(0, 0, 0)
 	}
 	results := make([]*tensor.Tensor, len(f.sizes))
-	// last states of the sequences that have ended, the first that ended first
+	// last states of the sequences that have ended, in the order in which they ended
 	var ended, endedC []*tensor.Tensor
 	for i := range f.sizes {
 		t := i

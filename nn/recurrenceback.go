@@ -98,8 +98,8 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 			}
 			for i := len(list) - 1; i >= 0; i-- {
 				p := list[i]
-				// earlier returns the state before the step: rows of v, which has all rows, or of
-				// first.
+				// earlier returns the states before the step. They are rows of v, which has the
+				// rows of all steps, or rows of first.
 				earlier := func(v, first device.View) device.View {
 					if p.prev >= 0 {
 						return rowsOf(v, p.prev, p.n)

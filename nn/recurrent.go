@@ -17,8 +17,9 @@ type RecurrentOptions struct {
 	// layout
 	BatchFirst bool
 	// the probability that training drops an element between two layers
-	Dropout  float64
-	ProjSize int  // only for [LSTM]: states are projected to this number of features; 0: not
+	Dropout float64
+	// only for [LSTM]: states are projected to this number of features; 0: no projection
+	ProjSize int
 	Relu     bool // only for [RNN]: relu instead of tanh
 }
 
@@ -306,8 +307,8 @@ func (l *Recurrent) checkStates(s states, n int, alone bool, in []*tensor.Tensor
 // The option Relu replaces tanh by relu.
 type RNN struct{ Recurrent }
 
-// NewRNN returns a layer with in input features and hidden state features. As in torch, parameters
-// are uniform in ±1/√hidden. [NoBias] leaves the biases out.
+// NewRNN returns a layer with the given numbers of input and state features. As in torch,
+// parameters are uniform in ±1/√hidden. [NoBias] leaves the biases out.
 func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 	c := tanhCell
 	if o.Relu {
@@ -340,8 +341,8 @@ func (l *RNN) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequ
 // the state is hₜ = (1-z)·n + z·hₜ₋₁.
 type GRU struct{ Recurrent }
 
-// NewGRU returns a layer with in input features and hidden state features. As in torch, parameters
-// are uniform in ±1/√hidden. [NoBias] leaves the biases out.
+// NewGRU returns a layer with the given numbers of input and state features. As in torch,
+// parameters are uniform in ±1/√hidden. [NoBias] leaves the biases out.
 func NewGRU(in, hidden int, o RecurrentOptions, opts ...Option) *GRU {
 	return &GRU{newRecurrent(gruCell, in, hidden, o, opts)}
 }
@@ -365,8 +366,8 @@ func (l *GRU) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequ
 // W_hr (H. Sak et al., arXiv:1402.1128).
 type LSTM struct{ Recurrent }
 
-// NewLSTM returns a layer with in input features and hidden state features. As in torch, parameters
-// are uniform in ±1/√hidden. [NoBias] leaves the biases out.
+// NewLSTM returns a layer with the given numbers of input and state features. As in torch,
+// parameters are uniform in ±1/√hidden. [NoBias] leaves the biases out.
 func NewLSTM(in, hidden int, o RecurrentOptions, opts ...Option) *LSTM {
 	return &LSTM{newRecurrent(lstmCell, in, hidden, o, opts)}
 }

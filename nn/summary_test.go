@@ -96,7 +96,7 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if x.NeedsGrad() || m.Twice.Weight.Grad() != nil {
 			t.Error("gradients")
 		}
-		// The same after an error, which Summary passes on.
+		// The model is unchanged also after an error, which Summary passes on.
 		bad := s.Rand(3, 2, 8, 8)
 		if err := tensor.Try(func() { nn.Summary(m, bad) }); !errors.Is(err, tensor.ErrShape) {
 			t.Error(err)

@@ -35,9 +35,9 @@ func carrierFields(t reflect.Type) []int {
 	return fieldsOnce(&carriers, t, func(f reflect.StructField) bool { return carries(f.Type, map[reflect.Type]bool{}) })
 }
 
-// fieldsOnce returns the indices of those fields of t that satisfy is, without those tagged nn:"-",
-// and caches them. It returns none if t has a mutex, since another goroutine that holds the mutex
-// may be writing the fields.
+// fieldsOnce returns the indices of the fields of t for which is(f) is true, without those tagged
+// nn:"-", and caches them. It returns none if t has a mutex, since another goroutine that holds the
+// mutex may be writing the fields.
 func fieldsOnce(lists *sync.Map, t reflect.Type, is func(f reflect.StructField) bool) []int {
 	if list, ok := lists.Load(t); ok {
 		return list.([]int)

@@ -30,7 +30,7 @@ func constant(v float64) func(float64) float64 { return func(float64) float64 { 
 // layout.
 type spec struct {
 	name string
-	dims [][]int // for the operands in turn, from the first again after the last
+	dims [][]int // the dimensions of operand k are dims[k%len(dims)]
 	lay  []layout
 }
 
@@ -124,7 +124,7 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 			kt = dtype.Bool
 		}
 		in[k] = sample(r, kt, d[0], d[1], sp.dims[k%len(sp.dims)]...)
-		if !kt.IsFloat() && d[0] > 0 { // the domain excludes 0 for a reason
+		if !kt.IsFloat() && d[0] > 0 { // 0 is outside the domain
 			for i, v := range in[k].v {
 				in[k].v[i] = max(v, 1)
 			}
@@ -161,12 +161,12 @@ func resultOf(e *tensor.Elementwise, ty dtype.Type) dtype.Type {
 	case e.Result == tensor.Floating && !ty.IsFloat():
 		return dtype.F32
 	case ty == dtype.Bool && len(e.Params) > 0 && (e.Result == tensor.Promoted || e.Result == tensor.Integral) && e.Fixed == 0:
-		return resultOf(e, dtype.I64) // a number is at least an integer
+		return resultOf(e, dtype.I64) // a number promotes bool to an integer type
 	}
 	if ty.IsInteger() && e.Result == tensor.Promoted && e.Fixed == 0 {
 		for _, p := range e.Params {
 			if p != math.Trunc(p) {
-				return dtype.F32 // a number with a fraction is at least a float
+				return dtype.F32 // a number with a fraction promotes integers to float32
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func TestExprIsOneKernel(t *testing.T) {
 }
 
 // Under autocast, an expression is computed in float32 if it contains a function that torch
-// computes in float32. Other expressions are not.
+// computes in float32. Other expressions keep the 16-bit type of their operand.
 func TestExprUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		h := s.Typed(dtype.BF16).Ones(2).RequiresGrad()

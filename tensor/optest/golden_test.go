@@ -238,7 +238,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 // rounded64 lists the relative error of PyTorch's float64 gradients, by op. Those gradients are the
 // reference of the float32 rule, for which the error is small enough.
 var rounded64 = map[string]float64{
-	"hardsigmoid": 0x1p-24, // it multiplies by 1/6 in float32
+	"hardsigmoid": 0x1p-24, // PyTorch multiplies by 1/6 in float32
 }
 
 // against compares a result with torch's by golden.Rule. Types and shapes must be equal.

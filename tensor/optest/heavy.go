@@ -116,7 +116,8 @@ func (r *row) operands(t dtype.Type) []array {
 	return in
 }
 
-// place puts the operands on the device. It changes in where a layout repeats entries.
+// place puts the operands on the device. Where a layout repeats entries, place changes the arrays
+// of the parameter in to match.
 func (r *row) place(w *walk, s *tensor.Scope, in []array, t dtype.Type, lay layout) (x, leaves []*tt, at []int) {
 	for k := range in {
 		if _, ok := r.index[k]; ok {

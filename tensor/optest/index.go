@@ -8,7 +8,8 @@ import (
 
 func init() { rowTables = append(rowTables, indexRows) }
 
-// wholes is an index tensor and masks is a mask, before beside puts them on a device.
+// wholes is an index tensor and masks is a mask. Both stay arrays until the function beside puts
+// them on a device.
 type (
 	wholes array
 	masks  array

@@ -58,7 +58,7 @@ func linalgRows() []row {
 			only = []dtype.Type{dtype.F64, dtype.F32}
 		}
 		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: call, ref: ref, only: only,
-			// a bound on the sums in the routines, for operands that are so well conditioned
+			// a bound on the sums in the routines, for operands as well conditioned as these
 			terms: func(x []array) array {
 				return absolute(ref(x)).apply(func(v float64) float64 { return 40 * (1 + v) })
 			}})

@@ -57,7 +57,8 @@ func init() {
 			if x[1].Size() == 1 {
 				return x[0].PRelu(x[1])
 			}
-			for _, e := range tensor.Declared() { // more than one weight per channel
+			// PRelu accepts fewer shapes of weights than the op
+			for _, e := range tensor.Declared() {
 				if e.Name == "prelu" {
 					return e.Apply(x)
 				}

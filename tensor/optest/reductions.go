@@ -95,9 +95,10 @@ func reductionRows() []row {
 	}
 	add("prod", "Prod", []int{3, 4}, []int{1}, func(x *tt) *tt { return x.Prod(-1) }, product, func(v []float64) float64 { return 4 * math.Abs(product(v)) })
 	add("prod", "Prod", []int{2, 3, 2}, []int{0, 2}, func(x *tt) *tt { return x.Prod(0, -1) }, product, func(v []float64) float64 { return 4 * math.Abs(product(v)) })
+	// zero multiplies rows that have a factor of 0 each.
 	zero := func(x *tt) *tt {
 		return x.Mul(x.Scope().On(x.Device()).Arange(4).NeScalar(2).Cast(x.Type())).Prod(1)
-	} // a factor of 0 in each row
+	}
 	add("prod", "Prod", []int{3, 4}, []int{1}, zero, func([]float64) float64 { return 0 }, few)
 	rows[len(rows)-1].ref = func(x []array) array {
 		return along(x[0].pick(1, 0, 0, 1, -1, 3), []int{1}, product)

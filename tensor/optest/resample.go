@@ -18,7 +18,7 @@ func keys(t float64) float64 {
 	return 0
 }
 
-// resampleRef resizes the spatial dimensions of x to the sizes to. The weights follow the
+// resampleRef resizes the spatial dimensions of x; to has their new sizes. The weights follow the
 // definition of each mode. cubic is keys, or its absolute value for the sum of terms.
 func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
@@ -71,8 +71,8 @@ func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align b
 	}
 }
 
-// smoothRef is resampleRef with antialiasing. It applies each to the weights of the sum, but not to
-// the weights of the divisor.
+// smoothRef is resampleRef with antialiasing. It applies the function each to the weights of the
+// sum, but not to the weights of the divisor.
 func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float64) func(x array) array {
 	filter := func(t float64) float64 { return math.Max(0, 1-math.Abs(t)) }
 	if o.Mode == tensor.InterpolateCubic { // Keys' kernel with a = -½

@@ -32,7 +32,7 @@ func TestRules(t *testing.T) {
 			want any // a string, or the kind of the error
 			f    func() string
 		}{
-			// These tensors require a gradient, or do not.
+			// These rows check which tensors require a gradient.
 			{"a leaf does when it is told to", "true true", func() string { x := leaf(); return fmt.Sprint(x.NeedsGrad(), x.IsLeaf()) }},
 			{"a result of one does", "true false", func() string { y := leaf().Exp(); return fmt.Sprint(y.NeedsGrad(), y.IsLeaf()) }},
 			{"one operand is enough", "true", func() string { return fmt.Sprint(s.Ones(3).Mul(leaf()).NeedsGrad()) }},

@@ -152,7 +152,7 @@ func sortRows() []row {
 	return rows
 }
 
-// quantileRef returns the quantile q of a row, interpolated as how says.
+// quantileRef returns the quantile q of a row, with the kind of interpolation in how.
 func quantileRef(q float64, how tensor.Interpolation) func(v []float64) float64 {
 	return func(v []float64) float64 {
 		v = slices.Clone(v)
