@@ -77,7 +77,7 @@ func (b *Builder) Target(a Arch) {
 var newer = []struct {
 	prefix  string
 	version int  // PTX version times ten
-	arch    Arch // if exact: any exact one, from its capability on
+	arch    Arch // least target; an exact one stands for any exact target from its capability on
 }{
 	{"griddepcontrol.", 78, SM90},
 	{"red.global.add.v", 81, SM90},

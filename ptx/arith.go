@@ -15,7 +15,8 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits op over v and others. All must have v's type, which must be in set.
+// apply emits op with the operands v and others. All must have v's type, and set must contain the
+// kind of that type.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {

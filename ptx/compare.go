@@ -60,8 +60,7 @@ func (v Value) Ge(o Operand) Value { return v.Compare(GreaterEqual, o) }
 // IsNaN returns whether v is NaN.
 func (v Value) IsNaN() Value { return v.Compare(Unordered, v) }
 
-// Select returns yes where the predicate v holds, and no elsewhere. If both are constants, one must
-// be a Value.
+// Select returns v ? yes : no, where v is a predicate. If both are constants, one must be a Value.
 func (v Value) Select(yes, no Operand) Value {
 	b := v.b
 	var y, n Value

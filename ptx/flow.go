@@ -22,7 +22,7 @@ func (b *Builder) condition(op string, p Value) bool {
 // If runs body in the threads where p holds.
 func (b *Builder) If(p Value, body func()) { b.branch("If", p, body, nil) }
 
-// IfElse runs yes in the threads where p holds and no in the others.
+// IfElse runs the function yes in the threads where p is true, and the function no in the others.
 func (b *Builder) IfElse(p Value, yes, no func()) { b.branch("IfElse", p, yes, no) }
 
 func (b *Builder) branch(op string, p Value, yes, no func()) {
@@ -88,7 +88,7 @@ func (b *Builder) newLoop() *node {
 	return n
 }
 
-// While repeats body as long as cond holds, which is evaluated before each iteration. Values that
+// While evaluates cond before each iteration, and repeats body as long as it is true. Values that
 // cond defines may be used in body.
 func (b *Builder) While(cond func() Value, body func(l Loop)) {
 	b.Loop(func(l Loop) {

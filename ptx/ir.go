@@ -100,7 +100,7 @@ type region struct {
 	owner  *node
 }
 
-// encloses reports whether r is inner or one of its ancestors.
+// encloses reports whether r contains the region inner, or is that region.
 func (r *region) encloses(inner *region) bool {
 	for ; inner != nil; inner = inner.parent {
 		if inner == r {

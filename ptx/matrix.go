@@ -4,7 +4,7 @@ import "fmt"
 
 // LoadMatrix loads n = 1, 2 or 4 tiles of 8×8 16-bit elements from shared memory into the register
 // layout of [Builder.MMA] (`ldmatrix`). Lane i passes the address of row i%8 of tile i/8. A row has
-// 16 bytes and is aligned to 16. If transpose holds, each tile is transposed while it is loaded.
+// 16 bytes and is aligned to 16. If transpose is true, each tile is transposed while it is loaded.
 // All lanes must take part.
 func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 	b := p.b

@@ -137,8 +137,8 @@ func (p Ptr) MovedTo(address Operand) Ptr {
 	return p
 }
 
-// SelectPtr returns yes where the predicate v holds, and no elsewhere. Both must have the same
-// space and element type.
+// SelectPtr returns v ? yes : no, where v is a predicate. Both pointers must have the same space
+// and element type.
 func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	b := v.b
 	if yes.space != no.space || yes.elem != no.elem || yes.space == ParamSpace {
@@ -150,8 +150,8 @@ func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	return yes
 }
 
-// Aligned reports, as a predicate, whether the address is a multiple of bytes, which is a power of
-// two.
+// Aligned reports, as a predicate, whether the address is a multiple of the given number of bytes,
+// a power of two.
 func (p Ptr) Aligned(bytes int) Value {
 	a := p.Address()
 	return a.And(Int(bytes - 1)).Eq(Int(0))
@@ -366,7 +366,8 @@ func (p Ptr) AddVec(list ...Value) {
 		addr: p.address(), args: registers(list), effect: effectful})
 }
 
-// CompareAndSwap stores swap if the element equals compare. It returns the element's former value.
+// CompareAndSwap stores the value swap if the element equals the value compare. It returns the
+// element's former value.
 func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 	b := p.b
 	c, ok1 := p.element("atom.cas", compare)
@@ -389,8 +390,8 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 // group, see CommitGroup. A barrier after that makes it visible to other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial is CopyAsync that reads only size bytes (u32, at most bytes), and fills the rest
-// with zeros.
+// CopyAsyncPartial is CopyAsync that reads only the first part of the source, and fills the rest
+// with zeros. size is the number of bytes that it reads. It is a u32, at most as large as bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
@@ -423,7 +424,8 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 // CommitGroup.
 func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
 
-// WaitGroup waits until at most pending of the thread's groups are unfinished.
+// WaitGroup waits for all groups of the thread except the newest ones. The number of these, which
+// may still be unfinished, is pending.
 func (b *Builder) WaitGroup(pending int) {
 	if pending < 0 {
 		b.fail("cp.async.wait_group: %d groups", pending)

@@ -21,7 +21,7 @@ type block struct {
 
 	out   [4]uint64  // results that C writes through pointers
 	extra [5]uintptr // cuLaunchKernel's list of options
-	size  uintptr    // the size to which that list points
+	size  uintptr    // the size of the parameter block, to which extra points
 }
 
 var blocks = sync.Pool{New: func() any { return new(block) }}

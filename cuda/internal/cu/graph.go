@@ -87,7 +87,7 @@ type memsetNodeParams struct {
 const captureThreadLocal = 1
 
 // graphArgs is memory to which arguments of graph calls point. It must lie on the heap for the time
-// of the call. If the compiler sees that only its address is used, as a number, it would put it on
+// of the call. If the compiler saw that only its address is used, as a number, it would put it on
 // the goroutine's stack, which moves when it grows.
 type graphArgs struct {
 	kernel kernelNodeParams

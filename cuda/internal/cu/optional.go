@@ -9,17 +9,17 @@ type (
 	GraphExec uintptr
 )
 
-// Graphs is satisfied by implementations that build graphs of work and launch each as one: both
-// implementations of this build. A graph is made and used in the calling thread's current context.
-// Its nodes run in any order that their dependencies allow.
+// Graphs builds graphs of work, and launches each graph as one. Both implementations of this build
+// satisfy it. A graph is made and used in the calling thread's current context. Its nodes run in
+// any order that their dependencies allow.
 type Graphs interface {
 	// GraphCreate is cuGraphCreate: it returns an empty graph.
 	GraphCreate() (Graph, error)
 	// GraphDestroy is cuGraphDestroy. A GraphExec instantiated from the graph remains valid.
 	GraphDestroy(g Graph) error
-	// GraphAddKernelNode is cuGraphAddKernelNode in its form of CUDA 10: a launch that runs after
-	// the nodes in after. params is laid out as for LaunchKernel, and copied before the call
-	// returns.
+	// GraphAddKernelNode is cuGraphAddKernelNode in its form of CUDA 10. It adds a launch, which
+	// waits for the nodes in the list after. The parameters are laid out as for LaunchKernel, and
+	// copied before the call returns.
 	GraphAddKernelNode(g Graph, after []GraphNode, l GraphKernel) (GraphNode, error)
 	// GraphAddCopyNode is cuGraphAddMemcpyNode for a copy of a range of bytes. Host memory must be
 	// page-locked. It is read or written each time the node runs.
@@ -64,7 +64,7 @@ type Graphs interface {
 // a graph. Each launch of the graph then allocates and frees these blocks anew, in the graph's
 // order.
 type GraphMarker interface {
-	// GraphAddBlockNode adds a node that does BlockAllocated, or BlockFreed if freed holds.
+	// GraphAddBlockNode adds a node that does BlockAllocated, or BlockFreed if freed is true.
 	GraphAddBlockNode(g Graph, after []GraphNode, ptr DevicePtr, requested, rounded uint64, label string, freed bool) (GraphNode, error)
 }
 
@@ -76,8 +76,8 @@ type GraphKernel struct {
 	Params      []byte
 }
 
-// AttributeLauncher is satisfied by implementations that launch with attributes: both
-// implementations of this build.
+// AttributeLauncher launches kernels with attributes. Both implementations of this build satisfy
+// it.
 type AttributeLauncher interface {
 	// LaunchKernelEx is cuLaunchKernelEx: LaunchKernel with attributes. It returns ErrNotSupported
 	// if the driver is older than CUDA 11.6, or if the device lacks what an attribute asks for. It
@@ -144,8 +144,7 @@ type Expandable interface {
 	Expandable() bool
 }
 
-// Peers is satisfied by implementations that can revoke CtxEnablePeerAccess: both implementations
-// of this build.
+// Peers can revoke CtxEnablePeerAccess. Both implementations of this build satisfy it.
 type Peers interface {
 	// CtxDisablePeerAccess is cuCtxDisablePeerAccess: the current context may no longer address
 	// memory of peer's device. It returns ErrPeerAccessNotEnabled if access was not enabled.

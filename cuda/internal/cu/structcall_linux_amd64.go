@@ -16,10 +16,10 @@ type structBlock struct {
 // argument is a *structBlock (structcall_linux_amd64.s).
 var structStubAddr uintptr
 
-// CallStruct is [Call] for a function with a struct of [StructBytes] bytes, passed by value as
-// argument number at (counted from 0), and up to 6 other arguments. By the System V ABI the struct
-// lies on the stack and occupies no register, so it does not change the registers of the other
-// arguments.
+// CallStruct is [Call] for a function that takes a struct of [StructBytes] bytes by value. The
+// index of that argument is at, counted from 0. There are up to 6 other arguments. By the System V
+// ABI the struct lies on the stack and occupies no register, so it does not change the registers of
+// the other arguments.
 func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uint32 {
 	b := newStructBlock()
 	b.fn, b.s = fn, *s

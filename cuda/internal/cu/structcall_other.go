@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// CallStruct is [Call] for a function with a struct of [StructBytes] bytes, passed by value as
-// argument number at (counted from 0), and up to 6 other arguments. AAPCS64, and both conventions
-// of Windows, pass the address of a copy of the struct.
+// CallStruct is [Call] for a function that takes a struct of [StructBytes] bytes by value. The
+// index of that argument is at, counted from 0. There are up to 6 other arguments. AAPCS64, and
+// both conventions of Windows, pass the address of a copy of the struct.
 func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uint32 {
 	c := copyOf(s)
 	r := Call(fn, slices.Insert(slices.Clone(others), at, uintptr(unsafe.Pointer(c)))...)

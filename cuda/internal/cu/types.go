@@ -107,8 +107,9 @@ const (
 	FuncNumRegs            FuncAttr = 4 // per thread
 	FuncPTXVersion         FuncAttr = 5 // 10·major + minor of the .target
 	FuncBinaryVersion      FuncAttr = 6 // 10·major + minor of the machine code
-	FuncMaxDynamicShared   FuncAttr = 8 // bytes that a launch may ask for; must be set above 48 KiB
-	FuncSharedCarveout     FuncAttr = 9 // percent of L1 to use as shared memory, a hint
+	// bytes that a launch may ask for; to ask for more than 48 KiB, set it first
+	FuncMaxDynamicShared FuncAttr = 8
+	FuncSharedCarveout   FuncAttr = 9 // percent of L1 to use as shared memory, a hint
 )
 
 // CtxFlags configure a primary context before it is first retained.

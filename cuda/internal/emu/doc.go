@@ -21,6 +21,9 @@
 // FLAMBEAU_PAGEABLE=late sets this for each driver whose Config does not choose, for whole suites
 // of tests.
 //
+// The nodes of a graph form queues of their own, as far as their dependencies allow. A launch of a
+// graph counts as one launch.
+//
 // # Peers
 //
 // Devices can address each other's memory unless Config.NoPeer is set: servers with NVLink or
@@ -44,9 +47,6 @@
 // nothing wrote. They are delivered in the same way. Reset revives a device, which hardware cannot
 // do.
 //
-// The nodes of a graph form queues of their own, as far as their dependencies allow. A launch of a
-// graph counts as one launch.
-//
 // # Time
 //
 // Each device has a virtual clock, which follows a cost model (Cost) and not the host's clock.
@@ -56,9 +56,10 @@
 // A device has three engines: one for kernels, fills and copies within it, one for copies from the
 // host, and one for copies to the host. Between two devices there is a link in each direction. An
 // engine or a link does one thing at a time. Operations occupy it in the order of the calls. But an
-// operation that waits for an event does not delay one that is ready: a later operation uses the
-// time before it, and then the time after it for the rest. So a small kernel of a stream that
-// communicates costs the kernels beside it the time that it runs, not the time that it waits.
+// operation that waits for an event does not delay an operation that is ready. The ready operation
+// uses the engine until the waiting one begins, and continues after it if there is work left. So a
+// small kernel of a stream that communicates delays other kernels by the time that it runs, not by
+// the time that it waits.
 //
 // An operation begins no earlier than the host submitted it. The host of each device has a clock of
 // its own: ranks that are goroutines with a device each submit side by side. A wait moves the clock
@@ -73,10 +74,10 @@
 //     no time.
 //
 // Otherwise the goroutine that calls first gets the engine or the link first. If one goroutine
-// drives two devices and waits for one of them, work that it submits to the other device afterwards
-// is not later for that. In an adversarial schedule the order of the calls decides what the seed
-// draws. So times, and the order of operations that nothing orders, depend on the goroutines'
-// turns. If the events of a program are right, its values do not depend on them.
+// drives two devices and waits for one of them, the wait does not delay work that it later submits
+// to the other. In an adversarial schedule the order of the calls decides what the seed draws. So
+// times, and the order of operations that nothing orders, depend on the goroutines' turns. If the
+// events of a program are right, its values do not depend on them.
 //
 // # Stricter than hardware
 //

@@ -122,8 +122,8 @@ func (d *Driver) Config() Config { return d.cfg }
 // Emulated reports true.
 func (d *Driver) Emulated() bool { return true }
 
-// Now returns the virtual time of the host: the latest of the times of all devices' hosts, to which
-// synchronisation has moved them.
+// Now returns the virtual time of the host. Each device has a host clock, which synchronisation
+// moves forward. Now returns the latest of these times.
 func (d *Driver) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

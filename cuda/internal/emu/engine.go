@@ -103,7 +103,7 @@ func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 		if cost == 0 {
 			return start, end
 		}
-		// the span was too short for the cost, so left has at most the time before from
+		// the span was too short, so of its parts only the one before from may be left
 		i += len(left)
 	}
 	from := max(c.end, ready)

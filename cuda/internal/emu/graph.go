@@ -21,7 +21,7 @@ type work struct {
 	ctx   *context                      // context in which it runs; nil: that of the graph
 	run   func() (time.Duration, error) // nil: it does nothing
 	count func()                        // adds a launch to the counters; nil: nothing to count
-	child *graph                        // copy of a child graph, whose nodes run before
+	child *graph                        // copy of a child graph, whose nodes run before this node
 }
 
 // graphs has the graphs of a driver.

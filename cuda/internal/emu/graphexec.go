@@ -27,7 +27,7 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	return x, nil
 }
 
-// flatten appends the nodes of g, all of which run after the nodes in before. It returns the nodes
+// flatten appends the nodes of g, which run after all nodes listed in before. It returns the nodes
 // on which no other node of g depends. ok is false if the dependencies form a cycle.
 func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}

@@ -32,9 +32,9 @@ func TestGraphOfTwoDevices(t *testing.T) {
 			there = must(r.ModuleGetFunction(mod, "affine"))(t)
 		})
 		g := must(r.GraphCreate())(t)
-		first := r.kernelNode(g, r.affineNode(x, n, 3, 1)) // 16
+		first := r.kernelNode(g, r.affineNode(x, n, 3, 1)) // x becomes 16
 		copied := must(r.GraphAddCopyNode(g, []cu.GraphNode{first}, cu.GraphCopy{Src: x, Dst: y, N: 4 * n, Peer: true}, other))(t)
-		over := r.affineNode(y, n, 2, 1) // 33
+		over := r.affineNode(y, n, 2, 1) // y becomes 33
 		over.Func = there
 		last := must(r.GraphAddKernelNode(g, []cu.GraphNode{copied}, over))(t)
 		e := must(r.GraphInstantiate(g))(t)

@@ -161,7 +161,7 @@ func (d *Driver) step() bool {
 	return true
 }
 
-// finish runs operations until done holds. d.mu is held.
+// finish runs operations until done returns true. d.mu is held.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.strand() {

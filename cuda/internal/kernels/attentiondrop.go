@@ -40,8 +40,8 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits returns which weights of the groups dropout keeps, 16 bits for each group. Four lanes
-// share the work. Their numbers differ in the bits near and 2·near. This lane is number part of the
-// four, and draws bits 4·part to 4·part+3 of each group.
+// share the work. Their lane numbers differ in the bits near and 2·near. part is this lane's number
+// among the four. The lane draws bits 4·part to 4·part+3 of each group.
 func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))

@@ -217,8 +217,8 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t
 	})
 }
 
-// storeFloats scales a thread's sums of one row, ordered as addWeighted orders them, and stores
-// them at line. If the predicate there is false, the row does not exist, and nothing is stored.
+// storeFloats scales a thread's sums of one row, ordered as addWeighted orders them. It stores them
+// at line if the row exists, which the predicate named there says.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

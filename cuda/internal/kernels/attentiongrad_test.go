@@ -122,7 +122,7 @@ func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand)
 	return r
 }
 
-// checkGrad runs the gradient of the case for the results that want names; "qkv" is all of them.
+// checkGrad runs the gradient of the case. want names the wanted results; "qkv" is all of them.
 func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)

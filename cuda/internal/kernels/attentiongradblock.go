@@ -113,8 +113,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns. limit is the number of rows to read,
-// there the number of rows that the results have.
+// owned returns the two operands whose rows the block owns, and two numbers of rows. limit is the
+// number that is read, and there is the number that the results have.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)
@@ -169,7 +169,7 @@ type gradPass struct {
 }
 
 // loadNumbers starts to copy lse of a tile of queries, from query first on, to shared memory at p.
-// After lse follows delta.
+// It copies delta to the memory behind lse.
 func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {

@@ -13,7 +13,7 @@ import (
 // same piece of eight neighbouring rows lies in different banks. So neither copies nor ldmatrix
 // have bank conflicts.
 type headTile struct {
-	rows, width int // width is the elements of a row
+	rows, width int // width is the number of elements of a row
 	size        int // bytes of an element: 2 or 4
 }
 
@@ -38,9 +38,9 @@ func (t headTile) at(row, piece ptx.Value) ptx.Value {
 
 // fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
 // of 16-bit elements at p. It reads 16 outer elements by 16 elements of k, number i along the outer
-// dimension and number step along k. If alongK holds, the tile's rows are the outer dimension, its
-// columns are k, and first is a row. Otherwise the rows are k, the columns are the outer dimension,
-// and first is a column.
+// dimension and number step along k. If alongK is true, the tile's rows are the outer dimension,
+// its columns are k, and first is a row. Otherwise the rows are k, the columns are the outer
+// dimension, and first is a column.
 //
 // For the first operand the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8),
 // (8,8). For the second operand they are (0,0), (0,8), (8,0), (8,8), which are two fragments.
@@ -168,7 +168,7 @@ type headMover struct {
 	row, piece ptx.Value
 }
 
-// mover prepares to move tiles of an operand that of has moved to a head.
+// mover prepares to move tiles of o. Its caller has moved o to a head by [headOperand.of].
 func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	across := min(32, t.pieces()&-t.pieces())
 	m := &headMover{b: b, t: t, o: o, threads: threads, line: o.line, across: across, down: threads / across}

@@ -54,7 +54,7 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing has the parameters of a weighing in a kernel. The method of moves it to one head of one
+// weighing has the parameters of a weighing in a kernel. [weighing.of] moves it to one head of one
 // sample.
 type weighing struct {
 	*ptx.Builder
@@ -66,10 +66,11 @@ type weighing struct {
 	perSample            ptx.Value // stride of lengths
 	mask                 headOperand
 	seed, offset         ptx.Value // of the random number generator
-	dropped              ptx.Value // a weight is dropped if its random bits are not greater
-	rest                 ptx.Value // the factor of the weights that dropout keeps
-	numbers              ptx.Ptr
-	block                ptx.Value // the head's first block of random numbers
+	// a weight is dropped if its random bits are not greater than this
+	dropped ptx.Value
+	rest    ptx.Value // the factor of the weights that dropout keeps
+	numbers ptx.Ptr
+	block   ptx.Value // the head's first block of random numbers
 }
 
 // declareWeighing declares the parameters in the order in which packWeighing packs them.
@@ -182,7 +183,7 @@ func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 	return score.Add(m)
 }
 
-// unseen returns the score, or -Inf if sees is false for key j.
+// unseen returns the score, or -Inf if [weighingRow.sees] is false for key j.
 func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }

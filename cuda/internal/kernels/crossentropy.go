@@ -39,8 +39,8 @@ func (s crossEntropySpec) name() string {
 
 // CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]). Here top[i] is the maximum of
 // x[i], and rest[i] = log Σ exp(x[i] - top[i]). x has the shape [n, classes] and target is I64 [n].
-// loss, top and rest are [n] of x's computing type. Where target is ignore, the loss is 0. A target
-// outside of the classes gives 0 and is reported in the fault record.
+// loss, top and rest are [n] of x's computing type. Where target equals ignore, the loss is 0. A
+// target outside of the classes gives 0 and is reported in the fault record.
 func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "cross-entropy"
 	if err := checkCrossEntropy(op, x, target, loss, top, rest); err != nil || x.Shape.At(0) == 0 {
@@ -78,15 +78,15 @@ func init() {
 	}
 }
 
-// MeanOfTargets plans mean = Σ loss / count, where count is the number of targets that are not
-// ignore. It has the bits of [Reduce], because it adds in the same order.
+// MeanOfTargets plans mean = Σ loss / count, where count is the number of targets that differ from
+// ignore. The sum has the same bits as with [Reduce], because it is added in the same order.
 func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scratch) ([]Launch, error) {
 	return planReduce(meansOfTargets[mean.Type], mean, count, []Operand{loss, target}, []uint64{uint64(ignore)}, scratch, reduceTune{})
 }
 
 // CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]. dx is 0 in rows
-// whose target is ignore or no class. An absent g counts as 1. If count is present, g is divided by
-// it.
+// whose target equals ignore or is no class. An absent g counts as 1. If count is present, g is
+// divided by it.
 func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
 	vectors := []Operand{top, rest}

@@ -225,7 +225,8 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds adds 300 rows, each to one of to rows.
+	// adds plans a Scatter that adds 300 rows to the rows of a matrix. to is the number of its
+	// rows.
 	adds := func(typ dtype.Type, to int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), to, false)

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reach returns the row-major position, in a tensor of shape dims, of the element that belongs to
-// position i of a tensor of shape index, when its coordinate along axis is replaced by at.
+// reach returns a row-major position in a tensor of shape dims. i is a row-major position in a
+// tensor of shape index. Both elements have the same coordinates, except along axis, where at is
+// the coordinate of the returned one.
 func reach(dims, index shape.Dims, axis, i, at int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {

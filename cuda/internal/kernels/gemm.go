@@ -268,8 +268,8 @@ func (o *ProductOperands) check() error {
 }
 
 // splitK returns the length of the part of k that one block sums up. If there are enough blocks, or
-// k is short, it is all of k. Otherwise it is a multiple of 64 that gives enough blocks. There are
-// never more parts than most.
+// k is short, it is all of k. Otherwise it is a multiple of 64 that gives enough blocks. The
+// argument most bounds the number of parts.
 func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
@@ -348,7 +348,8 @@ type productForm interface {
 	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
 	inParts() productForm // the same form for a product that is divided along k
-	partBytes() int       // bytes of the sums that a block then stores in scratch memory
+	// bytes of the sums that a block stores in scratch memory, if the product is divided
+	partBytes() int
 }
 
 func (s gemmSpec) tiles(m, n int) int   { return ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn) }

@@ -17,7 +17,8 @@ func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 // writeActivated applies the activation to a thread's results, which start at row, col, and stores
 // them. It first stores several rows in shared memory, where the tiles were, each thread at places
 // of its own. A loop then activates one chunk at a time. So the long text of an activation appears
-// once in the loop, and not once for every register. thread counts the threads that have results.
+// once in the loop, and not once for every register. thread is this thread's number among the
+// threads that have results.
 func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the activated results")
 	if g.s.with != dtype.Invalid {
@@ -61,8 +62,9 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 	}
 }
 
-// beside loads the elements of With that belong to a chunk of results, as a vector or one by one.
-// For results beyond an edge it loads the elements at the edge; such results are never stored.
+// beside loads the elements of the operand With that belong to a chunk of results, as a vector or
+// one by one. For results beyond an edge it loads the elements at the edge; such results are never
+// stored.
 func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
 	n := 1
 	if g.s.vectorOut {

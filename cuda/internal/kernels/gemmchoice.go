@@ -98,8 +98,8 @@ func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 // A Product holds everything on which the choice of a form depends. Equal Products have the same
 // forms.
 type Product struct {
-	tensor           tensorSpec // if on tensor cores; without a form
-	float            gemmSpec   // otherwise; without a tile
+	tensor           tensorSpec // kernel on tensor cores, without a form
+	float            gemmSpec   // kernel without tensor cores, without a tile
 	act              string     // name of the activation
 	batch, m, n, k   int
 	divisible        bool
@@ -319,7 +319,7 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 }
 
 // within returns the size of memory that holds all elements of o, and the position of the first
-// element in it. That position is as far from a multiple of 256 as before.
+// element in it. Modulo 256, that position equals the first element's address.
 func (o Operand) within() (at uint64, bytes int) {
 	lo, hi, ok := o.Span()
 	if !ok {

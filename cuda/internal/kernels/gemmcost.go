@@ -182,7 +182,7 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if inParts { // joining counts them
+	if inParts { // joining counts the stores of the parts' sums instead
 		out = 0
 	}
 	return a*againA + b*againB + out

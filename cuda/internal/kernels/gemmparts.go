@@ -27,9 +27,9 @@ type Counters func() (addr uint64, err error)
 // CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. The first whole tiles of each matrix are not
-// divided. Each block of the other tiles sums up chunk elements of k. A kernel that loops over
-// tiles has at most workers blocks.
+// division says how a product is divided among blocks. In each matrix, the first tiles are not
+// divided; whole is their number. Each block of the other tiles sums up chunk elements of k.
+// workers is the largest number of blocks of a kernel that loops over tiles.
 type division struct{ whole, chunk, workers int }
 
 // undivided is the division in which every tile is whole.
@@ -75,8 +75,8 @@ type partSums struct {
 func everywhere(do func()) { do() }
 
 // join stores the sums of this part. In the last block of the tile it replaces them by the sums
-// over all parts and calls finish. The block of a whole tile calls finish at once. thread counts
-// the threads that own sums.
+// over all parts and calls finish. The block of a whole tile calls finish at once. thread is this
+// thread's number among the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })

@@ -69,7 +69,7 @@ func planGrid(s gridSpec, n int, out, x, grid Operand, more ...Operand) ([]Launc
 
 func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.grad && s.Mode == device.GridBicubic && s.typ == dtype.F64 {
-		b.MinBlocks(2) // sixteen weights with their derivatives
+		b.MinBlocks(2) // sixteen weights with their derivatives need many registers
 	} else {
 		roomForRegisters(b)
 	}
@@ -128,8 +128,8 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// A gridTap is one element that is read in one dimension: its index at, whether it lies inside the
-// image, its weight w, and d, the derivative of the weight by the position.
+// A gridTap is one element that is read in one dimension. Its index is at, and inside says whether
+// it lies in the image. w is its weight, and d is the derivative of the weight by the position.
 type gridTap struct{ at, inside, w, d ptx.Value }
 
 // each calls f for each element of the image that a point reads.

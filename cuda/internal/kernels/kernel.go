@@ -80,8 +80,8 @@ type spec interface {
 }
 
 // programID identifies a program in a specification. The key alone would tell programs apart; the
-// name is there for people. The same code under two names makes two kernels, so that the text of a
-// kernel depends on its program alone.
+// name is there for people. The same code under two names makes two kernels. So a kernel's text
+// never depends on which of the two programs came first.
 type programID struct{ key, name string }
 
 func programIDOf(p *expr.Program) programID { return programID{p.Key(), p.Name()} }

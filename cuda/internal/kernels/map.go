@@ -285,7 +285,8 @@ func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
-// body computes v elements: first, first+1, … Operand k of the first one is at at(k).
+// body computes v elements: first, first+1, … The pointer at(k) is that of operand k of the first
+// element.
 func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
 	m.compute(first, v, at, m.load(v, at, scalars))
 }
@@ -350,8 +351,8 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 }
 
 // stride walks from start to end by step. It handles count steps at a time as long as that many are
-// left, and then single steps. For an index, one returns a function that loads the element or
-// vector, and a function that computes it from the loaded values.
+// left, and then single steps. The function one gets an index and returns two functions. The first
+// loads the element or vector, and the second computes it from the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {

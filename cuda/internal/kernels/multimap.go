@@ -28,8 +28,8 @@ func (s multiSpec) name() string {
 }
 
 // MultiMapTable returns the table in which the kernel of [MultiMap] finds its tensors, and the
-// number of blocks. The table has to lie in device memory, aligned to 8 bytes. It depends on
-// addresses and sizes only, so a caller can keep it from step to step.
+// number of blocks. The table has to lie in device memory, aligned to 8 bytes. For one program it
+// depends only on addresses and sizes, so a caller can keep it from step to step.
 //
 // The table begins with two words (64-bit, little-endian) for each block: the position of its
 // group's record in the table, in words, and the first element that the block computes. Then it has

@@ -49,7 +49,7 @@ func (s normSpec) name() string {
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // gradient of the result
-	DWeight, DBias, Add              Operand // of the gradient, see [device.NormGrad]
+	DWeight, DBias, Add              Operand // for the gradient only, see [device.NormGrad]
 }
 
 // Norm plans a normalisation of the rows of o.X.
@@ -188,7 +188,7 @@ type normWork struct {
 	n          ptx.Value // number of columns in the computing type
 	start      ptx.Value // first weight of the row
 	inner      ptx.Value
-	at, inside []ptx.Value // of the vectors kept in registers
+	at, inside []ptx.Value // number of each vector kept in registers, and whether the row has it
 }
 
 // rowValues are values of a thread's columns. They are kept in registers, or loaded again for each

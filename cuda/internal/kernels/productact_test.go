@@ -78,7 +78,7 @@ func TestTensorActWith(t *testing.T) {
 		if c.orders == "Nodd" { // rows of k begin at even and odd elements in turn
 			k, rows = 25, c.form.bm+4
 		}
-		if c.orders == "TN" { // rows of m begin so too
+		if c.orders == "TN" { // rows of m begin at even and odd elements in turn
 			rows = c.form.bm + 1
 		}
 		out := m.tensor(typ, matrixLayout(c.out, c.batch, rows, c.n), 0)

@@ -102,8 +102,9 @@ type reduction struct {
 }
 
 // Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins
-// do not. The order of combination depends only on the shapes and the operands' layouts. Sums of
-// floats are combined pairwise from runs of at most a few dozen elements.
+// do not. The same call always combines in the same order. That order depends on r, and on the
+// shapes, layouts, types and alignment of the operands. Sums of floats are combined pairwise from
+// runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
@@ -162,7 +163,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 	return p.plan(scratch)
 }
 
-// pick returns the entries of from for the listed dimensions.
+// pick returns from[d] for each dimension d of the list.
 func pick(list []int, from shape.Dims) shape.Dims {
 	var s shape.Dims
 	for _, d := range list {

@@ -53,7 +53,7 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	if r.acc.Size() == 8 {
 		b.MinBlocks(3) // 64-bit partial values need twice the registers
 		if r.mapping.Cost() > cheapMap {
-			b.MinBlocks(2) // computing the map in 64 bits does too
+			b.MinBlocks(2) // computing the map in 64 bits needs more registers too
 		}
 	}
 	r.unroll = chains

@@ -12,7 +12,7 @@ import (
 // A warp or a block scans a column tile by tile. If many columns are neighbours, one thread scans a
 // whole column. In a tile each thread first scans a few elements. Then each warp scans the totals
 // of its threads by shuffles, and the block scans the totals of its warps. The total of the earlier
-// tiles is carried from tile to tile. The order depends on the shape alone.
+// tiles is carried from tile to tile. The order depends only on the shape and the kind of the scan.
 type scanSpec struct {
 	kind    device.ScanKind
 	typ     dtype.Type

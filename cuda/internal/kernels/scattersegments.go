@@ -175,7 +175,7 @@ func (s segmentSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// ends returns the first place from low to high whose key is not key. Keys ascend.
+// ends returns the first place from low to high whose key differs from the given key. Keys ascend.
 func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -207,8 +207,8 @@ func (w *segments) has(isPlace, p, key ptx.Value) ptx.Value {
 	return same.Get().Ne(num(0))
 }
 
-// eachColumn runs f for each vector of lines of this thread. from is the start of its line in src,
-// and to the address of its element in dst.
+// eachColumn runs f for each vector of lines of this thread. f gets the start of the line in src,
+// and the address of its element in dst.
 func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value, from, to ptx.Ptr)) {
 	at := func(i, column ptx.Value) {
 		c := w.coords.split(i)

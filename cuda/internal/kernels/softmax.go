@@ -62,7 +62,8 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax launches a kernel whose blocks have each rows.
+// launchSoftmax plans the launch of a kernel in which each block has several rows, as many as the
+// argument each says.
 func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)

@@ -177,8 +177,8 @@ func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	}
 }
 
-// read loads all vectors of the row and calls use with some at a time. Beyond the end it passes
-// neutral. It keeps the vectors for which there is room.
+// read loads all vectors of the row, and passes a few of them at a time to use. In place of a
+// vector beyond the end it passes the value neutral. It keeps the vectors for which there is room.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, use func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
@@ -210,7 +210,7 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 }
 
 // again stores f of each column to out. f gets the values that read has loaded for the column, and
-// after them the values that other loads.
+// after them the values that the function other loads.
 func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
 		storeVector(w.Builder, out.element(w.first(i)), out.t, w.apply(v, f))

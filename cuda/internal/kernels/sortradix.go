@@ -319,7 +319,7 @@ func (radixBases) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // radixPass describes a kernel that sorts rows by one digit, tile by tile.
 type radixPass struct {
-	source sortSource // after the first pass it is picked
+	source sortSource // after the first pass, its field picked is true
 	arrays bool       // keys and positions are stored; otherwise the first k positions
 	items  int        // elements of a thread
 }

@@ -18,7 +18,8 @@ func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 }
 
 // leave stores rounded results, a single one or words of two. It stores them activated, and also
-// before the activation if Pre is wanted. beside are the elements of With that belong to them.
+// before the activation if Pre is wanted. beside has the elements of With that belong to the
+// results.
 func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store := func(to ptx.Ptr) {
 		if len(v) > 1 {

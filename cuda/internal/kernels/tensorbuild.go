@@ -161,7 +161,7 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	}
 }
 
-// multiplyAll adds the products of all tiles, of which fill began to copy the first. Fragments of
+// multiplyAll adds the products of all tiles. fill has begun to copy the first tiles. Fragments of
 // the next step are read before those of this one are multiplied, so that the tensor cores do not
 // wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {

@@ -99,8 +99,8 @@ const (
 	storePieces // rows of aligned 16-byte pieces; float32 results in pairs
 )
 
-// operations returns the number of operations on tensor cores for a product whose blocks sum up
-// chunk of k each. The last stage of a sum is padded with zeros.
+// operations returns the number of operations on tensor cores for a product in which each block
+// sums up chunk elements of k. The last stage of a sum is padded with zeros.
 func (s tensorSpec) operations(m, n, k, chunk int) int {
 	steps, up := 0, func(k int) int { return ceilDiv(k, s.form.bk) }
 	for ; k > 0; k -= chunk {
@@ -350,7 +350,7 @@ func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	if s.with != dtype.Invalid && !o.besideInPieces(s.to) {
 		s.to = storeElements
 	}
-	// a tile's sums are not those of the next
+	// a kernel with sums does not loop, because each tile has sums of its own
 	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})
 	return s
 }

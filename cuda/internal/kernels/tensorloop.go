@@ -9,8 +9,8 @@ import (
 
 // A kernel may loop over tiles with as many blocks as fit the device at once. A block then begins
 // the copies of its next tile before it stores the results of the last one. So the latency of a
-// tile's first copies, and its stores, no longer leave the tensor cores idle. That counts where a
-// multiprocessor holds one block, which no other block covers.
+// tile's first copies, and its stores, no longer leave the tensor cores idle. That matters where a
+// multiprocessor holds a single block: no other block then uses the tensor cores meanwhile.
 
 // loops reports whether the kernel of a form may loop over tiles: all copies are asynchronous, and
 // the tile is large enough for them to matter. Parts of k, and rows of results that begin anywhere,
@@ -19,8 +19,8 @@ func (s tensorSpec) loops() bool {
 	return s.form.bm*s.form.bn >= 128*128 && s.to == storePieces && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
-// looped returns the form with a loop, and its workers: false where it may not loop, or where each
-// block would have one tile.
+// looped returns the form with a loop, and the division with its workers. It returns false if the
+// form may not loop, or if each block would have one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)

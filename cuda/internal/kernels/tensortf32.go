@@ -85,8 +85,8 @@ func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column
 	return tile.At(start).At(column.Rem(num(each)).Mul(num(size)))
 }
 
-// turnedRows returns the number that is combined by xor with the number of each piece in row k of
-// words. Eight words of each of four rows then lie in all banks.
+// turnedRows returns the swizzle of row k of a tile of words. It is combined by xor with the number
+// of each piece of the row. Eight words of each of four rows then lie in all banks.
 func turnedRows(length int, k ptx.Value) ptx.Value {
 	if length < 32 { // two rows fill the banks
 		return k.And(num(2))

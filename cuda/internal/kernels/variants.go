@@ -37,7 +37,8 @@ func (t productTune) String() string {
 	return told("b", t.blocks) + told("g", t.group) + told("p", t.parts) + told("s", t.stages)
 }
 
-// told returns a letter and a number, or "" if the number is 0 and so the planner's.
+// told returns a letter and a number. It returns "" if the number is 0, which leaves the choice to
+// the planner.
 func told(letter string, n int) string {
 	if n == 0 {
 		return ""
@@ -48,8 +49,9 @@ func told(letter string, n int) string {
 // staticShared is the shared memory that a kernel can have without asking for it at launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the bytes of shared memory that a kernel asks for at launch. If the tiles
-// and more further bytes fit static shared memory, it is 0, otherwise it is tiles.
+// beyondStatic returns the bytes of shared memory that a kernel asks for at launch. Besides the
+// tiles, the kernel needs as many further bytes as more says. If all of them fit static shared
+// memory, the result is 0, otherwise it is tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles
@@ -74,7 +76,7 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	try := func(name string, f productForm) {
 		l.add(name, func() ([]Launch, error) { return launchMatMul(f, o) })
 		blocks := batch * f.tiles(m, n)
-		// as many blocks as fill the multiprocessors want times
+		// k is divided so that each multiprocessor gets about 1, 2, 4 or 8 blocks
 		for _, want := range []int{1, 2, 4, 8} {
 			parts := min(want*g.Cores/blocks, k/64)
 			if parts < 2 || !o.divisible(f, scratch) {

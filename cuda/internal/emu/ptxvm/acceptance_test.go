@@ -416,13 +416,14 @@ atom.shared::cta.add.u32 %r1, [sm], 1;
 `
 
 // refusedOnPurpose matches lines that ptxas accepts and Parse refuses on purpose: instructions that
-// are not implemented, stores to kernel parameters, and mistakes that ptxas allows. Some mistakes
-// ptxas finds only in a later phase, which a file with errors never reaches.
+// are not implemented, stores to kernel parameters, and mistakes that ptxas allows. ptxas finds
+// some mistakes only in a later phase, which a file with errors never reaches.
 var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f16x2 %p\d,|fma\.rz\.bf16|rcp\.r[nz]\.ftz\.f64|madc\.lo\.u16|` +
 	`fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
 	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
 
-// foundLate matches lines that ptxas finds only in a later phase to be too new for an older target.
+// foundLate matches lines that are too new for an older target, which ptxas finds only in a later
+// phase.
 var foundLate = regexp.MustCompile(`^(createpolicy|discard|applypriority|mov\.u32 %r1, %n?cluster|.*cache_hint|mma\.sync.*m16.*f64|mbarrier\.try_wait)`)
 
 // Parse and the real assembler agree on every line.

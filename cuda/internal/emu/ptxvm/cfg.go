@@ -5,8 +5,7 @@ package ptxvm
 // one just drop out, so that the others still meet. Post-dominators follow Cooper, Harvey and
 // Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of instructions.
 //
-// code is the body of the entry or of a function. Its first instruction has the number first in the
-// whole code.
+// code is the body of the entry or of a function. The index of code[0] in the whole code is first.
 func reconverge(code []inst, first int32) {
 	n := len(code)
 	// Each instruction is a node of the graph. Only branches have several successors.

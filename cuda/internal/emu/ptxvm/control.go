@@ -109,7 +109,8 @@ func setRegisters(d *decoder) {
 }
 
 // fence decodes membar and fence. Goroutines that synchronise by atomics already see each other's
-// global accesses in order, so a fence has nothing to do.
+// accesses to device memory in order. Only accesses to host memory, and CheckBlocks, need the
+// fence.
 func fence(d *decoder) {
 	d.args(0)
 	scope := 0

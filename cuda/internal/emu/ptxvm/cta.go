@@ -27,7 +27,7 @@ type cta struct {
 	blocks   *blockRaces   // nil unless asked for
 	lines    []LineStats   // by instruction, nil unless asked for
 	cache    *blockCache   // nil unless asked for
-	fence    atomic.Uint64 // fences order accesses to host memory by it
+	fence    atomic.Uint64 // counts fences: the increment orders accesses to host memory
 	abort    func() bool   // called between slices; true ends the block
 }
 

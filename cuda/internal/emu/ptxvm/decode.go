@@ -227,8 +227,8 @@ func (d *decoder) condition(o operand) (slot int32, not bool) {
 const predFalse = 1
 
 // fits reports whether a register of type r may be an operand of type t. The sizes must be equal;
-// if wide holds, the register may be larger. Integers do not mix with floats. Untyped bits mix with
-// everything.
+// if wide is true, the register may be larger. Integers do not mix with floats. Untyped bits mix
+// with everything.
 func fits(r, t Type, wide bool) bool {
 	if r == Pred {
 		return false

@@ -38,10 +38,11 @@
 // # What is not modelled
 //
 // Lanes reconverge at immediate post-dominators. So a lane that spins for another lane of its own
-// warp never ends, and is reported as Runaway, unless the other lane has already run. At a
-// warp-level instruction the missing lanes run first. At barriers of the block and at matrix
+// warp never ends, and is reported as Runaway, unless the other lane has already run. At a warp-
+// level instruction the missing lanes run first. At barriers of the block and at matrix
 // instructions they do not: these are .aligned, so a divided warp there is a mistake. Races on
-// global memory between blocks are found only on request (Launch.CheckBlocks), those between
-// threads of one block always. Acquire and release order is not tracked within a block. Such an
-// access itself is never a race, but for the detector the data that it guards needs a barrier.
+// global memory between threads of one block are always found, those between blocks only on request
+// (Launch.CheckBlocks). Acquire and release order is not tracked within a block. An access with
+// .acquire or .release is itself never a race. But the data that it guards counts as a race unless
+// a barrier orders its accesses.
 package ptxvm

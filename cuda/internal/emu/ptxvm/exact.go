@@ -9,7 +9,7 @@ import (
 // the exact result, or one with a few hundred bits together with the information whether it is
 // exact. They are slow, and need not be fast.
 
-// fromBig returns the bits in format f of x, rounded once. x is not zero. inexact says that the
+// fromBig rounds x once to format f and returns the bits. x is not zero. inexact says that the
 // exact magnitude is slightly larger than x.
 func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 	m := new(big.Float).SetPrec(64).SetMode(big.ToZero).Set(x)
@@ -86,8 +86,8 @@ func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	// the bits that remain are those of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	// r would have been rounded up beyond the true root. That is impossible for float64, whose
-	// roots have at most 53 bits, or infinitely many.
+	// This would mean that r was rounded up beyond the true root. That is impossible for float64,
+	// whose roots have at most 53 bits, or infinitely many.
 	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}

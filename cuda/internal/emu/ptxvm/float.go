@@ -38,7 +38,7 @@ var (
 	fmtF32  = formats[F32]
 )
 
-// round returns the bits in format f of (-1)^neg · mant · 2^exp, rounded once. sticky says that the
+// round rounds (-1)^neg · mant · 2^exp once to format f and returns the bits. sticky says that the
 // exact magnitude is slightly larger.
 func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode rounding) uint64 {
 	var sign uint64
@@ -102,7 +102,7 @@ func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	return (sign | biased) << f.low
 }
 
-// fromF64 returns the bits in format f of x, rounded once.
+// fromF64 rounds x once to format f and returns the bits.
 func (f *format) fromF64(x float64, mode rounding) uint64 {
 	b := math.Float64bits(x)
 	neg, e, m := b>>63 != 0, int(b>>52&0x7ff), b&(1<<52-1)
@@ -122,7 +122,7 @@ func (f *format) fromF64(x float64, mode rounding) uint64 {
 	return f.round(neg, m|1<<52, e-1075, false, mode)
 }
 
-// fromInt returns the bits in format f of an integer, rounded once.
+// fromInt rounds an integer once to format f and returns the bits.
 func (f *format) fromInt(v uint64, signed bool, mode rounding) uint64 {
 	if signed && int64(v) < 0 {
 		return f.round(true, -v, 0, false, mode)

@@ -144,7 +144,7 @@ func (p *parser) lists(sc *scope, label string) bool {
 		p.expect(";")
 		sc.tables[label] = list
 	case p.is(".callprototype"), p.is(".calltargets"):
-		// only for the assembler, which allocates registers by it
+		// This directive serves only the assembler's register allocation, so it is skipped.
 		for !p.accept(";") {
 			if p.cur.kind == tkEOF {
 				fail(p.cur.line, "%s has no end", label)

@@ -57,7 +57,7 @@ type extra struct {
 	strong  bool  // volatile, relaxed, acquire, release: such accesses do not race with each other
 	release bool  // .release or .acq_rel
 	acquire bool  // .acquire or .acq_rel
-	block   bool  // of block scope
+	block   bool  // the access has block scope
 	mode    uint8
 	combine uint8 // setp .and/.or/.xor
 	pn      bool  // the combined predicate is negated
@@ -111,7 +111,7 @@ const (
 	srMaskGe
 	srDynShared
 	srTotalShared
-	srZero // of a cluster, which always has one block in the emulator
+	srZero // a cluster's register that is 0, because the emulator's clusters have one block
 	srOne
 	srClock // this one and all below are read when an instruction uses them
 	srClockHi

@@ -266,9 +266,9 @@ func (m *Memory) MarkInitialised(addr, size uint64) {
 	}
 }
 
-// CopyInitialised copies the initialised bits of [src, src+size) in from to [dst, dst+size), like a
-// copy of the bytes. from is m itself or another device's memory. It panics if a range is not
-// mapped.
+// CopyInitialised copies the record of initialised bytes, like a copy of the bytes themselves. The
+// range [src, src+size) lies in the memory from, which is m or another device's memory. The range
+// [dst, dst+size) lies in m. CopyInitialised panics if a range is not mapped.
 func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	if size == 0 {
 		return

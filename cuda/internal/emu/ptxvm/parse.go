@@ -80,7 +80,7 @@ type parser struct {
 	*lexer
 	m     *Module
 	entry *Entry    // the entry whose body is being parsed
-	fn    *function // or the function whose body it is
+	fn    *function // or the function whose body is being parsed
 	stmts []stmt
 	depth int
 	local int

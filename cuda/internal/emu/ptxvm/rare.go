@@ -68,7 +68,7 @@ func dotProduct2(d *decoder) {
 	}))
 }
 
-// bitMask decodes bmsk.clamp|wrap.b32 d, a, b: b one bits from bit a on.
+// bitMask decodes bmsk.clamp|wrap.b32 d, a, b. In the result, the b bits from bit a on are ones.
 func bitMask(d *decoder) {
 	d.need(70, 7, 6)
 	d.typIn(B32)
@@ -87,7 +87,8 @@ func bitMask(d *decoder) {
 	}))
 }
 
-// signOrZeroExtend decodes szext.clamp|wrap.u32|s32 d, a, b: the lower b bits of a, extended.
+// signOrZeroExtend decodes szext.clamp|wrap.u32|s32 d, a, b. The result is the lower b bits of a,
+// extended.
 func signOrZeroExtend(d *decoder) {
 	d.need(70, 7, 6)
 	t := d.typIn(U32, S32)

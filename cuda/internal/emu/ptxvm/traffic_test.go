@@ -10,7 +10,7 @@ func TestTraffic(t *testing.T) {
 		name, body         string
 		grid               uint32
 		cached             int
-		all, first, second int64 // first and second: of the buffer's first and second 1024 bytes
+		all, first, second int64 // sectors, also of the buffer's first and second 1024 bytes
 	}{
 		{"a request", read, 1, 1024, 4, 4, 0},
 		{"again", read + read, 1, 1024, 4, 4, 0},

@@ -6,8 +6,9 @@ import (
 	"sort"
 )
 
-// Reserve returns the address of size bytes without memory, aligned to align, a power of two; see
-// Map. The range ends before end. ok is false if there is no such range.
+// Reserve reserves size bytes of addresses without memory, and returns the first; see Map. The
+// address is a multiple of align, a power of two. The range lies below the address end. ok is false
+// if there is no such range.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -19,7 +20,7 @@ func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	return addr, true
 }
 
-// Commit counts size bytes of memory that has no address yet against the limit. It returns
+// Commit counts size bytes against the limit, for memory that has no address yet. It returns
 // ErrNoMemory if they exceed the limit. Uncommit undoes it.
 func (m *Memory) Commit(size uint64) error {
 	m.mu.Lock()

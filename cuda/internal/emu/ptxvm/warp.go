@@ -252,7 +252,8 @@ func (w *warp) branch(in *inst, taken uint32) {
 		// The whole group continues at rpc after both sides have reached it.
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
-			w.stack = w.stack[:len(w.stack)-1] // there is no such point: both sides end in exit
+			// there is no point of reconvergence: both sides end in exit
+			w.stack = w.stack[:len(w.stack)-1]
 		}
 	}
 	// Lanes that branch directly to rpc wait in the entry below, which already has their bits.

@@ -65,7 +65,7 @@ const (
 	// cublasLtMatmulPreferenceAttributes_t
 	preferWorkspace  = 1
 	preferReductions = 3
-	preferAlignment  = 5 // for A; those for B, C and D follow
+	preferAlignment  = 5 // attribute for A; the numbers of those for B, C and D follow
 
 	// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; the scheme "none" is always allowed
 	reduceComputeType = 2

@@ -60,8 +60,8 @@ func (l *Library) CommFinalize(c Comm) error { return l.call(commFinalize, c, ui
 // CommDestroy is ncclCommDestroy. The communicator must have been finalised.
 func (l *Library) CommDestroy(c Comm) error { return l.call(commDestroy, 0, uintptr(c)) }
 
-// CommAbort is ncclCommAbort: it ends work that hangs, and destroys the communicator. All ranks are
-// aborted, one after the other.
+// CommAbort is ncclCommAbort: it ends work that hangs, and destroys the communicator. The caller
+// aborts all ranks, one after the other.
 func (l *Library) CommAbort(c Comm) error { return l.call(commAbort, 0, uintptr(c)) }
 
 // GroupStart is ncclGroupStart: the calls that the thread makes from now on start together.

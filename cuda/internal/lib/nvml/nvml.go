@@ -53,7 +53,7 @@ type API interface {
 	// restart.
 	ECC(d Device) (now, pending bool, err error)
 	// ECCErrors is nvmlDeviceGetTotalEccErrors. It counts memory errors since the driver was loaded
-	// (volatile), or if ever holds, of the GPU's whole life (aggregate).
+	// (volatile). If ever is true, it counts those of the GPU's whole life (aggregate).
 	ECCErrors(d Device, ever bool) (corrected, uncorrected uint64, err error)
 	// RemappedRows is nvmlDeviceGetRemappedRows.
 	RemappedRows(d Device) (Rows, error)
