@@ -45,14 +45,14 @@ func (b *attentionBlocks) draw() {
 	}
 }
 
-// cut divides the queries into blocks of at most rows queries.
+// cut divides the queries into blocks; rows is the largest number of queries of a block.
 func (b *attentionBlocks) cut(rows int) {
 	b.rows = min(b.queries, rows)
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen returns an upper bound of the number of keys that the queries with an index below before
-// see.
+// seen returns an upper bound of the number of keys that some queries see: those whose index is
+// less than the parameter before.
 func (b *attentionBlocks) seen(sample, before int) int {
 	n := b.keys
 	if b.Causal {
@@ -64,8 +64,8 @@ func (b *attentionBlocks) seen(sample, before int) int {
 	return n
 }
 
-// block is a range of queries of one head, beginning at from, and a range of keys, beginning at
-// first.
+// block is a range of queries of one head and a range of keys. The first query is from, the first
+// key is first.
 type block struct{ sample, head, from, rows, first, cols int }
 
 // scores sets p, [rows, cols], to the products of queries and keys, with masks. q holds the queries
@@ -202,7 +202,7 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of rows of a sample's head, beginning at row from.
+// headRows returns the memory of some rows of a sample's head; from is the number of the first.
 func headRows(v *device.View, sample, head, from, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

@@ -16,7 +16,7 @@ type castKey struct{ to, from dtype.Type }
 
 var identities sync.Map // maps castKey to *expr.Program
 
-// castProgram returns the program that converts from the stored type from to the stored type to.
+// castProgram returns the program that converts one stored type to another.
 func castProgram(to, from dtype.Type) *expr.Program {
 	k := castKey{to, from}
 	if p, ok := identities.Load(k); ok {

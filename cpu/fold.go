@@ -177,7 +177,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats is better for values given by their bits.
+// beats is the function better for values given by their bits.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:
@@ -257,7 +257,7 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n positions, beginning at from, of a tile of columns.
+// tile reduces n positions of a tile of columns; from is the first position.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)
@@ -289,14 +289,14 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		copy(r.pos[to:], pos)
 		return
 	}
-	// Narrow rows: a block holds per rows, which are added as one wide row.
+	// Narrow rows: a block holds several rows, counted by per, which are added as one wide row.
 	per := 1
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
 	}
 	wide := per * cols
-	have := 0 // wide rows added to run
-	sums := 0 // runs added to sum
+	have := 0 // number of wide rows that were added up in run
+	sums := 0 // number of runs that were added up in sum
 	for i := 0; i < n; i += per {
 		m := min(per, n-i) * cols
 		v := r.evaluate(w, at(from+i), m)

@@ -126,7 +126,7 @@ func (t *gridTask[K]) spread(row int) {
 	}
 }
 
-// find sets a for coordinate x in a dimension of n elements.
+// find computes the taps of coordinate x in a dimension of n elements, and stores them in a.
 func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 	size := K(n)
 	low := K(-0.5)

@@ -26,7 +26,7 @@ func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []
 	b.release()
 }
 
-// cast copies from to to and converts the type if necessary.
+// cast copies one view to another and converts the type if necessary.
 func (d *Device) cast(to, from *device.View) {
 	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }

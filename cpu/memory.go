@@ -24,7 +24,7 @@ type memory struct {
 // reserved is how many bytes the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
-// Alloc is Alloc of [hostmem.Memory] within the common limit of all devices.
+// Alloc allocates as [hostmem.Memory] does, within the common limit of all devices.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
 	for limit := most(); ; {
 		held := reserved.Load()
@@ -59,7 +59,8 @@ func (*memory) Wait(pool.Event)                          {}
 
 var _ pool.Backing = (*memory)(nil)
 
-// buffer is a block of memory. The flag freed lets most uses after Free be reported as errors.
+// buffer is a block of memory. By the flag freed, most uses after Free are found and reported as
+// errors.
 type buffer struct {
 	dev   *Device
 	mem   []byte

@@ -92,7 +92,7 @@ func (n *normGradTask) run(lo, hi int) {
 	}
 }
 
-// sum returns the sums of part p. If which is 0 they are the sums of g·z, if it is 1 the sums of g.
+// sum returns the sums of part p: those of g·z if which is 0, those of g if which is 1.
 func (n *normGradTask) sum(p, which int) unsafe.Pointer {
 	return unsafe.Add(n.sums, (2*p+which)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }

@@ -79,8 +79,8 @@ var plans struct {
 // time of one in the map.
 var lately [256]atomic.Pointer[plan]
 
-// planFor returns the plan of p if the operands in scalars are one element broadcast. With raw,
-// operands are in computing form already.
+// planFor returns the plan of p. Each bit in scalars stands for an operand that is one element
+// broadcast. If raw is true, the operands are in computing form already.
 func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
 	k := planKey{p.Key(), scalars, raw, asm.Active()}
 	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]

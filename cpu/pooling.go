@@ -55,8 +55,8 @@ func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 	})
 }
 
-// reach adds each element of from to the element of to at distance near from the begin of its
-// window.
+// reach adds each element of the slice from to an element of the slice to. The slice near holds the
+// distance of that element from the begin of the window.
 func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	cols, step := t.out[2], t.stride[2]
 	for z := range t.out[0] {
@@ -156,7 +156,7 @@ func (t *poolTask) apart(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 
-// addTo adds from to dst.
+// addTo adds the elements of the slice from to those of dst.
 func addTo(dst, from []float32) {
 	if len(dst) < 32 {
 		from = from[:len(dst)]

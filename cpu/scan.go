@@ -54,7 +54,8 @@ func (t *scanTask) run(lo, hi int) {
 	}
 }
 
-// fetch reads n elements, stride apart, and converts them to type to, which is float64 or int64.
+// fetch reads n elements that are stride apart. It converts them to the type in to, which is
+// float64 or int64.
 func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, offset, stride, n int) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	src := unsafe.Add(pointer(v), offset*size)
@@ -72,7 +73,7 @@ func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, off
 	}
 }
 
-// put writes n numbers of type from, float64 or int64, to elements that are stride apart.
+// put writes n numbers to elements that are stride apart. Their type, in from, is float64 or int64.
 func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, from dtype.Type) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	if cast := casts[from][t]; cast != nil && t != from {

@@ -117,7 +117,7 @@ func (s *scatter) run(lo, hi int) {
 	}
 }
 
-// rows processes the part from column c on of all rows that have one position before the axis.
+// rows processes one part of the rows with the given outer index: the columns from c on.
 func (s *scatter) rows(outer, c int) {
 	var do, so, io int
 	q := outer

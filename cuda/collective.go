@@ -41,8 +41,8 @@ func (e *CollectiveError) Unwrap() error { return e.Err }
 var ErrAborted = errors.New("the communicator was ended")
 
 // communicator runs collectives of GPUs by NCCL. NCCL allows only one call at a time on a
-// communicator, so the mutex calls serializes them. A call that waits polls in short pauses, so
-// that Abort takes effect soon.
+// communicator, so each call holds the mutex named calls. A goroutine that waits for the library
+// asks it in short pauses, so that Abort takes effect soon.
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
@@ -65,12 +65,15 @@ type communicator struct {
 // same bits each time; another machine may give different bits. Weights, and the factor 1/ranks of
 // a mean, are rounded to the elements' type before the sum.
 //
-// A collective fails with errors.ErrUnsupported in these cases. NCCL has no such type or operation,
-// as for sums of int16 and bool. NCCL's result would differ: its maximum and minimum of floats drop
-// NaN. The elements' type cannot hold a weight. Connect fails with it if two ranks share a GPU.
+// A collective fails with errors.ErrUnsupported in three cases:
 //
-// The error is a *[device.UnavailableError] if the library is missing or older than 2.18, and for
-// emulated GPUs. Other errors are a *[CollectiveError] or a *[device.OperandError].
+//   - NCCL has no such type or operation, as for sums of int16 and bool.
+//   - NCCL's result would differ: its maximum and minimum of floats drop NaN.
+//   - The elements' type cannot hold a weight.
+//
+// Connect fails with errors.ErrUnsupported if two ranks share a GPU. Its error is a
+// *[device.UnavailableError] if the library is missing or older than 2.18, and for emulated GPUs.
+// Other errors are a *[CollectiveError] or a *[device.OperandError].
 func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	const op = "connect"
 	devs := make([]*Device, len(devices))

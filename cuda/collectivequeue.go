@@ -184,7 +184,7 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// way returns the source and destination addresses of the part that rank from sends to rank to. ok
+// way returns the source and destination addresses of the part that one rank sends to another. ok
 // is false if it sends none.
 func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }

@@ -11,12 +11,12 @@ import (
 
 // counterPool keeps the counters for matrix products whose sums over k are divided among blocks.
 // Each stream and each lane of a recording has counters of its own. The launches of one stream or
-// lane run one after the other, and each leaves zeros in the counters. They are not allocated from
-// the memory pool, because a stream keeps them forever.
+// lane run one after the other, and each leaves zeros in the counters. The counters are not
+// allocated from the memory pool, because a stream keeps them forever.
 type counterPool struct {
 	mu   sync.Mutex
 	of   map[pool.StreamID]cu.DevicePtr
-	idle []cu.DevicePtr // hold zeros, for the next arena
+	idle []cu.DevicePtr // counters that hold zeros, for the next arena
 }
 
 // counters returns the address of the stream's [kernels.Counters]. It clears new counters by a

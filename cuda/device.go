@@ -33,7 +33,7 @@ type Device struct {
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // the sticky fault that ended the device
 	kernels sync.Map                     // maps *kernels.Kernel to *loaded
-	// the device whose kernels this rehearsal finds; nil: not a rehearsal
+	// the device that this one rehearses; nil: not a rehearsal
 	rehearses *Device
 	count     counters
 	counters  counterPool

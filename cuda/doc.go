@@ -43,7 +43,7 @@
 //     error is [device.ErrOutOfMemory], with a list of what holds the memory.
 //   - Map returns the bits of [expr.Program.Eval]. Every operation returns the same bits on every
 //     run.
-//   - Upload and Download no longer use the program's host memory when they return. Upload first
+//   - When Upload or Download returns, it is done with the program's host memory. Upload first
 //     copies to page-locked memory of the library, of which a GPU has up to 4 MiB. Download waits
 //     for the data.
 //   - All methods are safe for concurrent use. They never leave a goroutine locked to a thread.
@@ -60,8 +60,8 @@
 //     library.
 //   - Several GPUs: [CanDeviceAccessPeer], [EnablePeerAccess], [PeerCopies].
 //
-// For a device that is not a GPU they return a *[device.OperandError]. Functions that return no
-// error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
+// For a device that is not a GPU these functions return a *[device.OperandError]. Functions that
+// return no error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
 //
 // # Environment
 //
@@ -89,6 +89,6 @@
 //
 // An emulated GPU runs the same kernel text as hardware and checks every access: a fault names
 // kernel, line and thread. It says nothing about speed. In mode=meta it hands out addresses without
-// memory, and counts kernels instead of running them. A program can find out so whether a model
+// memory, and counts kernels instead of running them. So a program can find out whether a model
 // fits. Reading a value there is an error that wraps [device.ErrNoValues].
 package cuda

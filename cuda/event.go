@@ -55,7 +55,8 @@ type EventOption func(*Event)
 func EnableTiming() EventOption { return func(e *Event) { e.timing = true } }
 
 // NewEvent returns an event for streams of a GPU. A host that waits for the event sleeps (torch's
-// blocking=True). The error is a *[device.OperandError] if dev is not a GPU, or the driver's.
+// blocking=True). If dev is not a GPU, the error is a *[device.OperandError]. Other errors are the
+// driver's.
 func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
 	d, err := gpu("new event", dev)
 	if err != nil {
@@ -97,8 +98,8 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 
 // Record marks the work queued so far on s, a stream of the event's GPU; nil is its default stream.
 // If the work of s is being recorded, the mark belongs to the recording. Then only the recording's
-// streams can wait for the event. A wait elsewhere returns a *[device.RecordError] until the event
-// is recorded elsewhere.
+// streams can wait for the event. Any other wait returns a *[device.RecordError], until the event
+// is recorded again on a stream outside of the recording.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"
 	st, err := e.d.stream(op, s)

@@ -139,7 +139,7 @@ func ExampleIsAvailable() {
 	// Output: true
 }
 
-// With mode=meta the GPU hands out addresses without memory. A program can so find out whether a
+// With mode=meta the GPU hands out addresses without memory. So a program can find out whether a
 // model fits, without a GPU of that size.
 func ExampleEmulate_meta() {
 	gpus, err := cuda.Emulate("emulate,mem=80GiB,sm=90,mode=meta")

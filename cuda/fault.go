@@ -118,7 +118,7 @@ func (x *indexFaults) take(mask uint64) *device.IndexError {
 }
 
 // await runs wait, which waits for the stream. It returns the wait's error, or an index error in
-// the work that the stream comes after.
+// the work of this stream or of the streams that it waited for.
 func (s *stream) await(wait func() error) error {
 	if err := s.refuse("synchronize", hostWaits); err != nil {
 		return err

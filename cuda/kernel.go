@@ -68,8 +68,8 @@ func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	return &Kernel{own, k.Params}, nil
 }
 
-// Strided is a view that may have any strides. The program passes strides and offset to the kernel
-// in other arguments. As for every view, the kernel receives a pointer to the view's first element.
+// Strided is a view that may have any strides. The program passes the strides to the kernel in
+// other arguments. As for every view, the kernel receives a pointer to the view's first element.
 type Strided device.View
 
 // Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d; nil

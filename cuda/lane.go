@@ -35,7 +35,7 @@ type heldBlock struct {
 	until []uint32
 }
 
-// allLanes is the bit that lanes without a bit of their own share in a set of lanes.
+// allLanes is a bit in a set of lanes. All lanes with this index or a larger one share it.
 const allLanes = 63
 
 // newLane adds a lane for stream s. r.mu is held, or r is not shared yet.
@@ -197,9 +197,9 @@ func (r *recording) release(list []heldBlock) {
 	}
 }
 
-// holds handles a block of the recording that is freed after the lanes in users have used it. If
-// the block's own lane does not come after the work of all these lanes, holds keeps the block and
-// returns true.
+// holds handles a freed block of the recording. users is the set of lanes that have used the block.
+// If the block's own lane does not come after the work of all these lanes, holds keeps the block
+// and returns true.
 func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,8 +222,8 @@ func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool 
 	return true
 }
 
-// unjoined returns an error if the first lane has not waited for some lane's last work. r.mu is
-// held.
+// unjoined returns an error if there is a lane whose last work the first lane has not waited for.
+// r.mu is held.
 func (r *recording) unjoined() error {
 	for i, l := range r.lanes[1:] {
 		if l.last > at(r.lanes[0].clock, i+1) {

@@ -57,7 +57,7 @@ var optionals = []optional{
 func Libraries() []Library {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "" // then the places below the home directory are left out
+		home = "" // without a home directory, its places are not searched
 	}
 	return finder{goos: runtime.GOOS, home: home, env: os.Getenv}.all()
 }

@@ -12,10 +12,10 @@ import (
 // other buffers, with the pool's rounding. On the CPU it counts buffers of 64 KiB and more. Smaller
 // buffers are ordinary Go memory, which the garbage collector frees and runtime.MemStats counts.
 //
-// It accepts any device, so that a program that reports its memory also runs without a GPU. So do
-// [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved], [ResetPeakMemoryStats] and
-// [EmptyCache]. They call the device's methods Stats, ResetPeak and Empty. The other functions
-// about a GPU's memory panic with a *[device.OperandError] if dev is not a GPU.
+// MemoryAllocated, [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved],
+// [ResetPeakMemoryStats] and [EmptyCache] accept any device. So a program that reports its memory
+// also runs without a GPU. They call the device's methods Stats, ResetPeak and Empty. The other
+// functions about a GPU's memory panic with a *[device.OperandError] if dev is not a GPU.
 func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
 
 // pooled returns dev and panics if it is nil.
@@ -190,7 +190,7 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns, in the unit that suits the value like.
+// scaled prints v in ten columns. It chooses the unit that suits the value of the parameter like.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

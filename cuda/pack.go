@@ -50,7 +50,7 @@ type packedCode struct {
 const (
 	packMagic   = "flambeau kernels"
 	packVersion = 1
-	mostPacked  = 1 << 30 // most bytes of a file
+	mostPacked  = 1 << 30 // largest size of a file in bytes
 )
 
 // PackError says why a file is not a valid pack.

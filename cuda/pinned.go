@@ -47,7 +47,8 @@ func (p *pinnedPool) holds(b []byte) bool {
 	return false
 }
 
-// know adds b to all or, if b is nil, removes the blocks for which drop returns true. p.mu is held.
+// know adds b to the pool's list of all blocks. If b is nil, it instead removes the blocks for
+// which drop returns true. p.mu is held.
 func (p *pinnedPool) know(b *pinnedBlock, drop func(*pinnedBlock) bool) {
 	var list []*pinnedBlock
 	if old := p.all.Load(); old != nil {
@@ -84,7 +85,8 @@ func pinnedSize(n int) int {
 	return (max(n, 1) + step - 1) / step * step
 }
 
-// pinnedBuffer is a block in use. The flag freed lets most uses after Free be reported as errors.
+// pinnedBuffer is a block in use. By the flag freed, most uses after Free are found and reported as
+// errors.
 type pinnedBuffer struct {
 	dev   *Device
 	block *pinnedBlock

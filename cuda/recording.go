@@ -70,13 +70,13 @@ type recordedKind uint8
 const (
 	recordedLaunch   recordedKind = iota
 	recordedProduct               // product by a library
-	recordedMove                  // copy n bytes from address from to address to
-	recordedPeer                  // like recordedMove, but from is an address of another device
-	recordedConstant              // copy bytes to address to
-	recordedFeed                  // copy n bytes, which each replay provides, to address to
-	recordedHost                  // copy n bytes from host to address to
-	recordedSave                  // copy n bytes from address from to host
-	recordedBlock                 // begin of a block of n bytes at address to
+	recordedMove                  // copy of n bytes on the device
+	recordedPeer                  // copy of n bytes from another device
+	recordedConstant              // copy of constant bytes from the host
+	recordedFeed                  // copy of n bytes from the host, which each replay provides
+	recordedHost                  // copy of n bytes from page-locked memory of the program
+	recordedSave                  // copy of n bytes to page-locked memory of the program
+	recordedBlock                 // begin of a block of n bytes
 	recordedFreed
 )
 
@@ -157,7 +157,7 @@ func (s *stream) Recording() bool { return s.rec.Load() != nil }
 // For stores the value that identifies the recording's user.
 func (r *recording) For(whom any) { r.whom.Store(&whom) }
 
-// RecordedFor returns the value of For of the recording that s belongs to, nil if there is none.
+// RecordedFor returns the value that For stored in the recording of s, nil if there is none.
 func (s *stream) RecordedFor() any {
 	if l := s.rec.Load(); l != nil {
 		if whom := l.r.whom.Load(); whom != nil {

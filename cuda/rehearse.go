@@ -33,9 +33,9 @@ func (d *Device) Rehearsal() (device.Device, error) {
 	return r, nil
 }
 
-// Load loads the kernels that work on a device of Rehearsal has used, several at once: see
-// [device.Rehearser]. The error is a *[device.Fault], ctx's error, or a *[device.OperandError] if
-// rehearsal was not made by d.
+// Load loads the kernels that were used on rehearsal, a device that [Device.Rehearsal] of d
+// returned. It loads several at once: see [device.Rehearser]. The error is a *[device.Fault], ctx's
+// error, or a *[device.OperandError] if d did not make rehearsal.
 func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress func(done, all int)) error {
 	r, ok := rehearsal.(*Device)
 	if !ok || r.rehearses != d {
@@ -96,7 +96,7 @@ func together(ctx context.Context, n int, progress func(done, all int), do func(
 	return errors.Join(append(failed, stopped)...)
 }
 
-// preload is function for use on a goroutine of its own.
+// preload calls d.function on a goroutine that does not have the device's context yet.
 func (d *Device) preload(k *kernels.Kernel) error {
 	if err := d.enter(); err != nil {
 		return err

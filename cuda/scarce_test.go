@@ -85,7 +85,7 @@ func TestSegmentOption(t *testing.T) {
 	}
 }
 
-// crowded has no memory for code while more than most bytes are allocated.
+// crowded is a driver without memory for code while the allocated bytes exceed the field most.
 type crowded struct {
 	cu.API
 	most, held uint64

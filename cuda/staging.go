@@ -22,13 +22,14 @@ const (
 
 // staging is a device's ring of page-locked memory. CUDA does not promise that a copy from pageable
 // memory has read it when the call returns ("API synchronization behavior" in NVIDIA's reference of
-// the driver API). Nothing would keep Go's memory unchanged for longer. So an upload is first
-// copied to the ring. The driver reads it from there, and then the ring's memory is used again.
+// the driver API). But the program may change its memory as soon as an upload has returned. So an
+// upload is first copied to the ring. The driver reads it from there, and then the ring's memory is
+// used again.
 //
 // A small upload costs a copy within the host and one driver call, because a chunk is marked only
 // when it is full. Chunks are allocated when they are needed.
 type staging struct {
-	mu     sync.Mutex // guards the fields below, and copies into open
+	mu     sync.Mutex // guards the fields below, and copies into the open chunk
 	freed  sync.Cond  // signals that a chunk was sealed or freed
 	sealed []*chunk   // full chunks, whose copies may still run; the oldest first
 	open   *chunk     // chunk that small uploads share; nil: none

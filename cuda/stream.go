@@ -20,7 +20,8 @@ type stream struct {
 	slot     int                  // index of its record of index errors
 	priority int                  // in the driver's numbers: lower is more urgent
 	rec      atomic.Pointer[lane] // not nil: work on it is recorded in this lane
-	// in a further stream of a recording, the device's first one; otherwise nil
+	// for a further stream of a recording: the recording's first stream on this device; otherwise
+	// nil
 	main *stream
 	// slots of the streams whose work this stream comes after: its own, and those it waited for
 	mask atomic.Uint64
@@ -352,8 +353,8 @@ var _ Stream = (*stream)(nil)
 // NewStream returns another stream of a GPU. A higher priority is more urgent; 0 is the default and
 // the lowest. The priority is clamped to [PriorityRange]. (In torch and in the driver, lower
 // numbers are more urgent: torch's -1 is 1 here.) A priority is a hint and never changes results.
-// The stream lives as long as it is reachable. The error is a *[device.OperandError] if dev is not
-// a GPU, or the driver's.
+// The stream lives as long as it is reachable. If dev is not a GPU, the error is a
+// *[device.OperandError]. Other errors are the driver's.
 func NewStream(dev device.Device, priority int) (Stream, error) {
 	d, err := gpu("new stream", dev)
 	if err != nil {

@@ -28,7 +28,7 @@ type timeMark struct {
 	// waited for that event
 	host time.Duration
 	at   time.Duration // time of the event on the clock of device.Now, valid if prev is nil
-	prev *timeMark     // the mark from which at is still to be measured
+	prev *timeMark     // the earlier mark, from which the time of this one is still to be measured
 }
 
 const (

@@ -43,7 +43,8 @@ type tunedRecord struct {
 	PlannedSeconds float64      `json:"planned_seconds"`
 }
 
-// sound reports whether the record could come from a measurement, because its text is printed.
+// sound reports whether the record could come from a measurement. Its product's text is printed, so
+// it must consist of printable characters.
 func (r *tunedRecord) sound() bool {
 	took := func(s float64) bool { return s >= 0 && s <= longest.Seconds() }
 	return r.Product != "" && !strings.ContainsFunc(r.Product, func(c rune) bool { return !unicode.IsPrint(c) }) && took(r.Seconds) && took(r.PlannedSeconds)
@@ -59,7 +60,7 @@ type tunedProducts struct {
 	path string // "" if there is no file
 	head tunedHead
 	tell func(format string, args ...any) // is called at the first failure to write
-	// how long a product waits for its next measurement after one without room
+	// how long a product whose measurement found no room waits for the next measurement
 	again time.Duration
 
 	saving sync.Mutex

@@ -35,8 +35,8 @@ type tuningRig struct {
 	ran   []string
 }
 
-// rig opens a GPU that keeps measurements in the folder dir. Kernels with fast in their names take
-// less time; if fast is "", all take the same.
+// rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the text
+// in fast take less time; if it is "", all take the same.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}

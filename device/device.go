@@ -136,7 +136,7 @@ func (o Origin) String() string {
 type Info struct {
 	Kind string // "cpu", "cuda"
 	Name string // name of the product
-	// the processor computes, before the call returns, in memory that it can access
+	// the processor does the work, before the call returns, and can access the device's memory
 	Host       bool
 	Emulated   bool
 	Meta       bool   // the device has addresses without memory: see [OpenMeta]
@@ -182,8 +182,8 @@ type PinnedAllocator interface {
 	EmptyPinned() int
 }
 
-// WorkerSharer is a device that works in goroutines of the program, such as the CPU. If there are
-// several, they share the machine's cores: each rank gets a part of the workers.
+// WorkerSharer is a device that works in goroutines of the program, such as the CPU. Several ranks
+// of the CPU share the machine's cores: a program gives each rank a part of the workers.
 type WorkerSharer interface {
 	Device
 	// SetWorkers sets how many goroutines, including the caller, share the work of one call. With 1

@@ -54,7 +54,7 @@ func (m *MatMul) Plain() bool {
 // Name returns "matmul".
 func (*MatMul) Name() string { return "matmul" }
 
-// Operand returns results, factors and the bias, then the operands that were added later.
+// Operand returns two results, Sums, the factors and the bias, then ColumnSums and With.
 func (m *MatMul) Operand(i int) Operand {
 	switch i {
 	case 0:

@@ -37,8 +37,9 @@ type Recording interface {
 	//
 	// If the new stream waits for a mark from outside that is set only once, all replays run after
 	// that mark. Other waits for outside work return a *[RecordError], because replays would not
-	// wait again. A wait of an outside stream for a stream of the recording returns it too. on must
-	// take part in the recording; otherwise the error is an *[OperandError].
+	// wait again. A wait of an outside stream for a stream of the recording also returns a
+	// *[RecordError]. If the device on takes no part in the recording, the error is an
+	// *[OperandError].
 	Fork(on Device) (Stream, error)
 	// For sets a value that identifies the recording's user. It must be called before anything is
 	// queued on the recording's streams.

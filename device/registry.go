@@ -22,7 +22,7 @@ var registry = struct {
 	drivers map[string]Driver
 }{drivers: map[string]Driver{}}
 
-// RankDriver is a driver with a device without a number that differs from its numbered devices. The
+// RankDriver is a driver with ranks: numbered devices beside its one device without a number. The
 // CPU is one device, "cpu", with any number of ranks that share it, "cpu:0", "cpu:1", …. Programs
 // use them to train as on several devices. Count and lists of devices do not include the ranks.
 type RankDriver interface {

@@ -11,7 +11,7 @@ var (
 	ErrMismatch = errors.New("ranks do not agree")
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
-	// because another rank failed; Run returns that rank's failure
+	// usually because another rank failed; Run then returns that rank's failure
 	ErrAborted = errors.New("the run has ended")
 	ErrMember  = errors.New("this rank is not in the group")
 )

@@ -82,8 +82,8 @@ func (f *flat) free() {
 	f.slots.Free()
 }
 
-// packs divides a list of tensors into runs of one type. The first run has at most first bytes, the
-// other runs at most rest. A larger tensor is a run of its own.
+// packs divides a list of tensors into runs of one type. The limit of a run in bytes is first for
+// the first run and rest for the others. A larger tensor is a run of its own.
 func packs(list []*tensor.Tensor, first, rest int) (groups [][]int) {
 	bytes, limit := 0, first
 	for i, t := range list {

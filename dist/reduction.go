@@ -11,7 +11,7 @@ import (
 type bucket struct {
 	flat   *flat
 	leaves []int            // indexes of the reducer's leaves
-	views  []*tensor.Tensor // their gradients as views of flat, nil until they are
+	views  []*tensor.Tensor // their gradients as views of flat; nil as long as they are not views
 	name   string
 }
 

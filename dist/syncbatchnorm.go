@@ -41,7 +41,7 @@ type batchRanks struct {
 	layer string
 }
 
-// of names the layer's values that a collective reduces.
+// of returns the name of the layer's values that a collective reduces.
 func (r *batchRanks) of(values string) string {
 	if r.layer == "" {
 		return values

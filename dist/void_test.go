@@ -98,8 +98,8 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 	return got, failed
 }
 
-// blames checks the ranks' errors: rank who ran out of memory itself, and the others got a
-// StepError.
+// blames checks the ranks' errors. The rank with the number who ran out of memory itself; the
+// others got a StepError.
 func blames(t *testing.T, failed []error, who int) {
 	t.Helper()
 	for r, err := range failed {

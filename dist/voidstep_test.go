@@ -145,8 +145,8 @@ func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// If a rank never learns that a step is void, the run ends. So it does after a failure that the
-// program does not catch.
+// If a rank never learns that a step is void, the run ends. The run also ends after a failure that
+// the program does not catch.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},

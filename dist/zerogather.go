@@ -23,7 +23,7 @@ type gathering struct {
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 
-// round gathers the elements at to at+n-1 of each rank.
+// round gathers the elements at … at+n-1 of each rank.
 type round struct {
 	space *space
 	at, n int

@@ -9,8 +9,9 @@ import (
 )
 
 // partition says which rank changes which elements. Trained parameters of one type form a space.
-// Parameters that were frozen when it was made form another space, so that the ranks share both
-// equally. Parameters that are not contiguous cannot be cut, so they have spaces of their own too.
+// Parameters that were frozen when the partition was made form another space, so that the ranks
+// share both equally. Parameters that are not contiguous cannot be cut, so they have spaces of
+// their own too.
 type partition struct {
 	members []member
 	spaces  []*space
@@ -105,8 +106,8 @@ func (sp *space) cut(members []member, list []int) {
 	}
 }
 
-// nearest returns the multiple of the grain nearest to at, between 0 and n; n itself is also
-// allowed.
+// nearest returns the cut nearest to the position at. A cut is a multiple of the grain between 0
+// and n, or n itself.
 func nearest(at, n int) int {
 	low := at / grain * grain
 	high := min(low+grain, n)

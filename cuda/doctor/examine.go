@@ -284,7 +284,7 @@ func (x *examination) reason(u *cu.Unavailable, explained bool) {
 			do = "install NVIDIA's driver in Windows; WSL then has its library in /usr/lib/wsl/lib"
 		}
 		tried := ""
-		var absent []string // tried places where the library does not exist
+		var absent []string // places that were tried and do not have the library
 		for _, t := range u.Tried {
 			switch path, answer, _ := strings.Cut(t, ": "); answer {
 			case "":

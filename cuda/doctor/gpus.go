@@ -119,8 +119,8 @@ func (x *examination) device(api cu.API, i int) (g GPU, ok bool) {
 	return g, true
 }
 
-// spills reports kernels that spilt registers in an earlier process, on a GPU and driver like
-// these.
+// spills reports kernels that spilt registers in an earlier process, on a GPU of g's compute
+// capability with a driver of this CUDA version.
 func (x *examination) spills(g GPU) {
 	var names []string
 	for _, s := range x.m.Spills() {

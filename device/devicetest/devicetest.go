@@ -209,7 +209,8 @@ type array struct {
 	at   []int
 }
 
-// array uploads a storage, whose elements value returns, and returns a view of it.
+// array uploads a storage and returns a view of it. The function value returns the storage's
+// elements.
 func (r *rig) array(t dtype.Type, s shape.Dims, f form, value func(i int) uint64) *array {
 	r.Helper()
 	l, n := place(s, f)

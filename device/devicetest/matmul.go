@@ -244,8 +244,8 @@ func (r *rig) checkMatMul(a, b, bias, out *array) {
 				case t.IsInteger():
 					sum = wrap(t, sum)
 				default:
-					// Tensor cores add eight or more products with one truncation. It does not
-					// happen that every addition of a long sum errs in the same direction.
+					// Tensor cores add eight or more products with one truncation. But the
+					// additions of a long sum do not all err in the same direction.
 					e := epsilon(t.Compute())
 					bound[o] = (float64(k)/4+4)*e*mag + 4*e*math.Abs(added[c]) + epsilon(out.v.Type)*math.Abs(sum)
 				}

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Ops returns small valid ops: of each type at least one, of each kind, and with and without
-// operands that may be absent. view creates their views; results have several elements. Integer
+// Ops returns small valid ops, at least one of each type. They cover every kind, with and without
+// the operands that may be absent. view creates their views; results have several elements. Integer
 // operands of 1 are valid for every op.
 func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	f := func(dims ...int) device.View { return view(dtype.F32, dims...) }
@@ -151,7 +151,7 @@ func (r *rig) ops() []device.Op {
 	})
 }
 
-// supported returns those ops that the device supports.
+// supported returns the ops of [Ops] that the device supports.
 func (r *rig) supported() []device.Op {
 	return slices.DeleteFunc(r.ops(), func(op device.Op) bool { return !r.dev.Supports(op) })
 }

@@ -348,8 +348,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set, without those in without. It returns
-// the Go text of their table.
+// writeFunctions emits the functions of one instruction set, except those that without names. It
+// returns the Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}

@@ -120,7 +120,8 @@ func load(b *build.Context, name string) reg.GPVirtual {
 	return b.Load(b.Param(name), b.GP64()).(reg.GPVirtual)
 }
 
-// loops emits many for each whole n of k, then few for each whole m of the rest.
+// loops emits two loops over k. In the first, many handles n elements a round. In the second, few
+// handles m of the remaining elements a round.
 func loops(b *build.Context, k reg.GPVirtual, n int, many func(), m int, few func()) {
 	b.SUBQ(operand.I32(n), k)
 	b.JL(operand.LabelRef("rest"))

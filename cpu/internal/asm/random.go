@@ -15,8 +15,8 @@ func Philox(dst []uint32, seed, counter uint64) {
 	current.philox(dst, seed, counter)
 }
 
-// wholeRounds returns a function like philox. It fills a multiple of words elements of dst by the
-// kernel, and the rest in plain Go.
+// wholeRounds returns a function like philox. The kernel fills as many elements of dst as are a
+// multiple of words; plain Go fills the rest.
 func wholeRounds(words int, kernel func(dst []uint32, seed, counter uint64)) func(dst []uint32, seed, counter uint64) {
 	return func(dst []uint32, seed, counter uint64) {
 		n := len(dst) - len(dst)%words

@@ -10,8 +10,8 @@ import (
 // Conv is a convolution of float32 and its gradients. It never writes the matrix of columns
 // (im2col) to memory as a whole: panels of columns are packed from the input when they are needed.
 // x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all
-// contiguous. With one or two spatial dimensions, the first of the three numbers are 1. The order
-// of sums depends only on the geometry.
+// contiguous. With one or two spatial dimensions, the first of the three numbers are 1. With one
+// variant, the order of sums depends only on the geometry.
 type Conv struct {
 	N, Groups, Channels, Outputs int
 	// Before is the padding before the input; the padding behind follows from the others
@@ -310,8 +310,8 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// run is a range of a panel's places whose results are contiguous: n places from lane on, stored
-// from at on.
+// run is a range of a panel's places whose results are contiguous: n places, the first of which is
+// lane. Its result is stored at the index at.
 type run struct{ lane, n, at int }
 
 // columnLocal holds a task's own memory.
@@ -426,7 +426,8 @@ func (j *columns) cut(l *columnLocal, look *look, u *unit) {
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile: h rows, beginning at output channel channel, times a panel of columns.
+// multiply computes a tile: h rows times a panel of columns. The first row is that of the output
+// channel with the number channel.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]

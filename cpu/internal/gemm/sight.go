@@ -153,7 +153,7 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 	for a := range 3 {
 		first[a] = u.from[a]*s.step[a] + s.lo[a]
 	}
-	// The columns from left to right come from the source; the others are zero.
+	// The columns left … right-1 come from the source; the others are zero.
 	left := min(max(0, -first[2]), l.extent[2])
 	right := max(left, min(l.extent[2], s.in[2]-first[2]))
 	to := 0
@@ -185,8 +185,8 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 	return buf
 }
 
-// rows copies consecutive rows of the source into a copy. They fill the columns from left to right,
-// and the other columns become zero.
+// rows copies consecutive rows of the source into a copy. They fill the columns left … right-1, and
+// the other columns become zero.
 func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first, left, right int) {
 	width := l.row[1]
 	// the kernel reads past the end of a row
