@@ -56,7 +56,7 @@ func (b *Batch) Into(s *tensor.Scope) *Batch {
 	return b.distinct().each(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
 }
 
-// Free frees the tensors of the batch that no scope owns yet.
+// Free frees the tensors of the batch, except those that a scope has taken by s.From(b.X).
 func (b *Batch) Free() {
 	if b != nil {
 		b.each(func(t *tensor.Tensor) *tensor.Tensor { t.Free(); return t })

@@ -33,8 +33,8 @@ type Config struct {
 	// most Prefetch batches are copied ahead of the loop, on streams of the loader's own. An op
 	// that reads a batch waits for its copy, on any stream. If the device's memory does not
 	// suffice, a batch is copied when the loop asks for it. If the memory does not suffice then
-	// either, the loop gets the error. The scope that receives the batches must be on this device
-	// too ([tensor.On]). From of a scope that was opened without a device is an error, so that no
+	// either, the loop gets the error. The scope s that receives the batches must be on this device
+	// too ([tensor.On]). If s was opened without a device, s.From(batch.X) is an error, so that no
 	// batch is copied back silently.
 	//
 	// Pin copies by way of page-locked memory, so that copies run while the GPU computes. Without

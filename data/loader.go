@@ -193,7 +193,7 @@ type run struct {
 	first int  // number of the loop's first batch in the epoch
 	at    int  // number of the batch that the loop receives next
 
-	// how many batches met a full device memory and have not been asked for by the loop yet
+	// number of batches that met a full device memory and that the loop has not asked for yet
 	short atomic.Int32
 	slots []chan result // batch i is in slots[i%len(slots)]
 	ahead chan struct{} // one entry for each batch that is being prepared or waits

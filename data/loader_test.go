@@ -283,7 +283,7 @@ func (*stuck) Get(i int) (data.Sample, error) {
 	return data.Sample{X: i, Y: i}, nil
 }
 
-// badSampler returns two indexes, and then fails in the way that then selects.
+// badSampler returns two indexes, and then fails in the way that its field selects.
 type badSampler struct{ then int }
 
 func (badSampler) Len() int { return 5 }

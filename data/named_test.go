@@ -54,7 +54,7 @@ func TestNamedDataset(t *testing.T) {
 	}
 }
 
-// What is no dataset of several inputs is refused by the input's name.
+// Inputs that do not make a dataset are an error that says which one is wrong.
 func TestNamedDatasetErrors(t *testing.T) {
 	y, one := tensor.Zeros(3), tensor.Zeros(3)
 	for want, f := range map[string]func() (*data.NamedDataset, error){
@@ -78,8 +78,8 @@ func TestNamedDatasetErrors(t *testing.T) {
 	}
 }
 
-// A name is looked for among inputs and targets; what is no tensor, and a batch without names, are
-// errors that say so.
+// A name is looked for among inputs and targets. A value that is no tensor, or a batch without
+// names, is an error that says so.
 func TestBatchTensor(t *testing.T) {
 	b, err := data.Collate([]data.Sample{{X: map[string]any{"word": "a"}, Y: map[string]any{"class": 2}}})
 	if err != nil {

@@ -155,7 +155,7 @@ func TestPinIsIgnoredWithOneNote(t *testing.T) {
 	}
 }
 
-// From of a scope without a device does not copy a batch back from the GPU: it is an error.
+// A scope without a device does not copy a batch back from the GPU: its method From is an error.
 func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 	dev := emulated(t, "emulate,mem=16MiB")
 	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Device: dev}).Batches() {

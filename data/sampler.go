@@ -129,7 +129,7 @@ type WeightedRandomSampler struct {
 // NewWeightedRandomSampler returns a sampler that draws the given number of samples per epoch:
 // torch's WeightedRandomSampler. The probability of an index is proportional to its weight. Weights
 // are finite and not negative. They need not add up to 1. Without replacement no index is drawn
-// twice, so at least that many weights must be positive. The error is a *[ConfigError].
+// twice, so the number of positive weights must be at least samples. The error is a *[ConfigError].
 func NewWeightedRandomSampler(weights []float64, samples int, replacement bool, seed uint64) (*WeightedRandomSampler, error) {
 	s := &WeightedRandomSampler{slices.Clone(weights), make([]float64, len(weights)), samples, replacement, seed}
 	positive, sum := 0, 0.0

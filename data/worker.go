@@ -99,7 +99,7 @@ func (w *worker) make(j job) (res result) {
 		w.samples, w.index = append(w.samples, s), append(w.index, i)
 	}
 	w.at = -1
-	if w.r.l.ds == nil { // errors of the stream and errors of Transform
+	if w.r.l.ds == nil { // errors of the stream come before those of Transform, so sort them
 		slices.SortFunc(res.skipped, func(a, b *SampleError) int { return a.Index - b.Index })
 	}
 	if whole != nil && len(res.skipped) == 0 {

@@ -21,7 +21,9 @@ type BERTConfig struct {
 	Hidden  int     // features inside a block's MLP; 0 means 4·Width [intermediate_size]
 	Pad     int     // the padding token, whose embedding is not trained [pad_token_id]
 	Eps     float64 // of the layer norms; 0 means 1e-12 [layer_norm_eps]
-	Dropout float64 // [hidden_dropout_prob, attention_probs_dropout_prob]
+	// probability of dropping features and attention weights [hidden_dropout_prob,
+	// attention_probs_dropout_prob]
+	Dropout float64
 }
 
 // BERTBase returns the configuration of bert-base-uncased, 110 million parameters (J. Devlin et

@@ -56,11 +56,11 @@ func (c *AdafactorConfig) check() string {
 func (c *AdafactorConfig) clone() config { d := *c; return &d }
 
 // Adafactor scales gradients by estimates of their squares, as torch.optim.Adafactor (N. Shazeer,
-// M. Stern, arXiv:1804.04235). For a matrix its state has only the means of the squares over rows
-// and over columns. The rule for step t, with w = t^Beta2Decay and the means of g² over columns and
-// over rows, is
+// M. Stern, arXiv:1804.04235). For a matrix its state has only the mean of the squares in each row
+// and in each column. The rule for step t, with w = t^Beta2Decay, and the row means and column
+// means of g², is
 //
-//	r ← r + w·(mean of rows - r); c ← c + w·(mean of columns - c); v = r·c / max(mean of r, ε₁)
+//	r ← r + w·(row means - r); c ← c + w·(column means - c); v = r·c / max(mean of r, ε₁)
 //	u = g / √max(v, ε₁²); α = max(ε₂, rms(p))·min(lr, 1/√t)
 //	p ← p·(1 - lr·λ) - α·u / max(1, rms(u)/d)
 //

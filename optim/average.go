@@ -102,7 +102,7 @@ func (a *Averaged) Update() {
 	}
 	g := tensor.Capturing(values...)
 	if g == nil {
-		g = tensor.CapturingGrads(values...) // between Backward and the step
+		g = tensor.CapturingGrads(values...) // Update was called between Backward and the step
 	}
 	if g != nil {
 		a.capture(g)
@@ -199,7 +199,7 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	// starts from the nearer end, as torch
+	// the same average, computed from the nearer end as in torch
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 

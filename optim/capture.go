@@ -121,7 +121,8 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l.next = append(l.next, next)
 			}
 			st := l.stateAt(0, unless != nil)
-			for row := range rows { // the device has done row more steps than the host knows
+			// scalars for the case that the device is this number of steps ahead of the host
+			for row := range rows {
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
 				l.encode(scalars, to[8*width*row:])
 			}
@@ -251,7 +252,7 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 // A place locates the next step of a parameter among the steps that a capture has recorded.
 type place struct {
 	earlier int       // number of earlier steps of the parameter
-	from    *replayed // the launch of the latest of these steps
+	from    *replayed // the launch of the parameter's latest recorded step
 	at      int       // the parameter's index in from
 }
 

@@ -69,8 +69,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm, calls the function then with it, and moves it into the scope that
-// will own it.
+// measured computes the norm and calls its function argument with it, unless that is nil. The norm
+// belongs to the scope of the options. Without that it belongs to the scope of a capture, or else
+// to the youngest scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var with, grads []*tensor.Tensor
 	for _, p := range params {
@@ -108,7 +109,7 @@ func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *
 
 const (
 	gathered = 1 << 16 // gradients with fewer elements are gathered into a buffer
-	buffer   = 1 << 20 // the size of such a buffer
+	buffer   = 1 << 20 // number of elements in the buffer for gathered gradients
 )
 
 // normOf returns the norm of all elements of list.
@@ -186,9 +187,9 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 	return all
 }
 
-// run runs the launch. It frees the reserved memory only now, for the launch itself. The next
-// packed launch finds the memory free again once this one is queued. So several packed launches can
-// run one after another without lack of memory.
+// run runs the launch. Just before, it frees the reserved memory, which the launch then allocates
+// for its table. Once the launch is queued, that memory is free for the next packed launch. So
+// several packed launches can run one after another without lack of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()
@@ -208,7 +209,7 @@ func expanded(x *tensor.Tensor) bool {
 	return false
 }
 
-// shrink multiplies the gradients of the parameters with by min(1, limit/(total+1e-6)). The factor
+// shrink multiplies the gradients of the given parameters by min(1, limit/(total+1e-6)). The factor
 // stays on the device: a program writes it into the slots of a launch, which reads it as a Param.
 // That launch covers all dense gradients of one type. All memory is allocated before a gradient is
 // changed.

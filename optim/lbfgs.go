@@ -275,7 +275,7 @@ func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace stores a copy of v at at. before is the vector that was there at the start of the Step,
+// replace sets *at to a copy of v. before is the vector that *at held at the start of the Step,
 // which must stay as it is.
 func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	if *at == nil || *at == before {

@@ -72,8 +72,8 @@ func (c *MuonConfig) adjusted(a, b int) float64 {
 // Muon updates matrices by their orthogonalised momentum, as torch.optim.Muon (K. Jordan,
 // kellerjordan.github.io/posts/muon; rates: J. Liu et al., arXiv:2502.16982, J. Bernstein,
 // "Deriving Muon"): b ← b + (g-b)·(1-μ); u = g + (b-g)·μ, or u = b with Plain; p ← p·(1-lr·λ) -
-// lr·f·NS(u). NS is a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in bfloat16, which
-// bring the singular values near 1.
+// lr·f·NS(u). f is the factor that [MuonConfig].Adjust names. NS is a fixed number of iterations X
+// ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in bfloat16, which bring the singular values near 1.
 //
 // Use Muon for the matrices of hidden layers, and AdamW for biases, norms, embeddings and the last
 // layer.
@@ -218,7 +218,7 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn))
 			g, b := expr.X(0), expr.X(1)
 			b = b.Add(g.Sub(b).Mul(expr.Param(0)))
 			u := b
-			if !f[0] { // between g and b; starts from the nearer end as torch does
+			if !f[0] { // g + (b-g)·μ, computed from b as torch does for μ ≥ 0.5
 				u = b.Sub(b.Sub(g).Mul(expr.Param(0)))
 			}
 			return []*expr.Expr{b, u}

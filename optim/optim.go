@@ -46,7 +46,7 @@ type Optimizer interface {
 	LR() float64              // learning rate of the first group
 	SetLR(lr float64)         // sets the learning rate of all groups
 	Steps() int               // number of steps done
-	Params() []*tensor.Tensor // of all groups
+	Params() []*tensor.Tensor // parameters of all groups
 	Groups() []*Group
 	StateDict() map[string]any // the state, in torch's form
 	LoadStateDict(tree map[string]any) error
@@ -227,8 +227,9 @@ func (s scalar) times(v float64) scalar {
 
 // A schema gives torch's names of the state of a parameter.
 type schema struct {
-	tensors  []string // have the parameter's shape, or the result of shape
-	scalars  []string // without dimensions
+	// names of tensors with the parameter's shape, or with the shape that shape returns
+	tensors  []string
+	scalars  []string // names of numbers that torch keeps in tensors without dimensions
 	stepless bool     // there is no count of steps
 	lenient  bool     // a loaded state may lack tensors, which then start anew
 	// shape returns the shape of tensor i for a parameter of shape p, and whether it is in use;

@@ -363,7 +363,7 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 					return nil, l.bad(at, "is %v, want a count of steps", f)
 				}
 				st.step = f
-			} else { // torch stores it with the type of the parameter
+			} else { // torch converts the number to the parameter's type when it loads a state
 				st.scalars[k] = scalar{wide: p.Type().Size() == 8}.of(f)
 			}
 			found++

@@ -179,7 +179,7 @@ func (r *trajectory) checkResumed(t *testing.T, params []*tensor.Tensor, step in
 	label := map[dtype.Type]string{dtype.F32: "f32", dtype.F64: "f64"}[params[0].Type()]
 	for i, p := range params {
 		g, err := r.file.Tensor(fmt.Sprintf("%s/%s/resumed%d_%s", r.Op, r.Name, i, label))
-		if err != nil { // it continued exactly as the first one
+		if err != nil { // torch's resumed optimizer continued exactly as the first one
 			r.check(t, params, step, "resumed")
 			return
 		}

@@ -16,7 +16,7 @@ import (
 type lateStep struct {
 	found        *tensor.LateItem
 	replayed     bool             // a replay of a captured step
-	params       []*tensor.Tensor // of a captured step
+	params       []*tensor.Tensor // parameters of a captured step
 	done, undone func()
 }
 
@@ -76,7 +76,8 @@ func (o *Muon) StepUnless(found *tensor.Tensor) {
 	}
 }
 
-// placeFor adds a Param for the number unless; the device writes its value.
+// placeFor adds a Param to the scalars if unless is not nil. The device sets it to 1 if the value
+// of unless is not 0, else to 0.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -91,7 +92,8 @@ func unlessName(unless *tensor.Tensor, name string) string {
 	return name + " unless"
 }
 
-// guarded returns a rule that keeps the old values unless the Param with index at is 0.
+// guarded returns a rule that keeps the old values if its Param with index at is not 0. If unless
+// is nil it returns the rule itself.
 func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
@@ -110,8 +112,8 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(
 	}
 }
 
-// guard copies the number unless into its slot of a packed launch. If an operand is not dense, the
-// launch uses scalars of the host, so the host has to read the number.
+// guard copies to the device whether unless is not 0, into the last slot of a packed launch. If an
+// operand is not dense, the launch uses scalars of the host, so the host has to read unless.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -171,11 +173,11 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 // About as many are queued anyway.
 const mostAhead = 4
 
-// An aheadOf counts on a device the captured steps that were done. The host knows of fewer of them;
-// the difference is the row of scalars that a step uses.
+// An aheadOf counts on a device the captured steps that were done. The host may know of fewer of
+// them; the difference is the row of scalars that a step uses.
 type aheadOf struct {
 	done  *tensor.Tensor // all steps done, int64, in the root scope
-	known int64          // those that the host knows of
+	known int64          // number of done steps that the host knows of
 }
 
 // aheadOn returns the counter of a device, which it allocates when first needed.

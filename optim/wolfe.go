@@ -20,7 +20,7 @@ type wolfe struct {
 	distance float64
 }
 
-// point is a point on the line, at distance t·d from x.
+// point is a point on the line: x + t·d.
 type point struct {
 	t, f, slope float64
 	g           *tensor.Tensor

@@ -38,7 +38,7 @@ type AdaptConfig struct {
 	// whole until one does not fit
 	Most  int
 	Probe int // number of good steps before a larger part is tried again; 0: 16
-	// receives warnings, and a line when a split begins or changes; nil: nobody does
+	// receives warnings, and a line when a split begins or changes; nil: nothing is logged
 	Log func(string)
 }
 
@@ -100,8 +100,9 @@ type Adapt struct {
 
 	short func() // called after a failure, before caches are emptied; may be nil
 
-	team  *team          // computes batches on several devices; nil: one device does
-	quiet func(f func()) // runs each Backward of a batch but the last; nil: no difference
+	team *team // computes batches on several devices; nil: one device does
+	// runs the Backward of each part except the last, without averaging over ranks; nil: not needed
+	quiet func(f func())
 }
 
 // AdaptStats counts the failures from which an [Adapt] recovered.
@@ -182,8 +183,9 @@ func (a *Adapt) Step(opt interface {
 
 // Do runs a change that changes nothing if memory runs out. Examples are the Step of every
 // optimizer of package optim, clipping, averages, and your own code with this property. If memory
-// runs out, Do empties the caches and runs the change once more. If that fails too, it returns a
-// *[MemoryError], in which what names the change. Other panics pass through.
+// runs out, Do empties the caches. If enough memory may be free then, it runs the change once more.
+// If that does not help, Do returns a *[MemoryError] whose field What is the argument what. Other
+// panics pass through.
 func (a *Adapt) Do(what string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)

@@ -142,11 +142,11 @@ type timer struct {
 	dev device.Device
 
 	mu   sync.Mutex
-	now  []timing // of the run that is being measured
+	now  []timing // timings of the run that is being measured
 	list []timing
 
 	beside float64 // seconds of steps outside of primitives
-	of     int     // number of primitives in these steps
+	of     int     // number of primitives in the steps that beside counts
 }
 
 // Wants asks for the shapes of kernels.

@@ -18,8 +18,9 @@ func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *te
 	return lone, err, nil
 }
 
-// ranks returns over how many devices a batch of n samples is distributed. It is all devices, if
-// the batch can be divided and each device gets a sample, or two if batch normalisation needs them.
+// ranks returns the number of devices over which a batch of n samples is distributed. Each of them
+// gets at least one sample, or two if batch normalisation needs them. A batch that cannot be
+// divided stays on one device.
 func (a *Adapt) ranks(b *data.Batch, n int) int {
 	if a.team == nil {
 		return 1
@@ -32,8 +33,8 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 }
 
 // dealt returns the range lo … hi-1 of the samples of a rank. It deals the n samples of a batch to
-// the ranks below the number ranks; other ranks get none. The samples keep their order, and the
-// ranks' numbers of samples differ by at most one.
+// the ranks 0 … ranks-1; other ranks get none. The samples keep their order, and the numbers of
+// samples on these ranks differ by at most one.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n

@@ -61,8 +61,8 @@ type Config struct {
 	// Forward maps a batch's X to the output; nil: Model's own Forward.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	// Loss maps the output and Y to a mean over the samples: nn.MSELoss{}.Forward, or Forward of
-	// another loss of package nn. nn.MSE itself takes reductions too, and does not fit. nil:
-	// [nn.CrossEntropy].
+	// another loss of package nn. The function nn.MSE does not fit, since it has a further
+	// parameter. nil: [nn.CrossEntropy].
 	Loss func(output, target *tensor.Tensor) *tensor.Tensor
 	// Compute replaces Forward and Loss, for models with several inputs. Its target is passed to
 	// the metrics, and may be nil.
@@ -116,7 +116,7 @@ type Config struct {
 	ScheduleOn When
 
 	Valid     Loader   // data for evaluations; nil: there are none
-	Metrics   []Metric // in addition to the loss
+	Metrics   []Metric // computed in each evaluation, in addition to the loss
 	EvalEvery int      // number of steps between evaluations; 0: at the end of every epoch
 	Watch     string   // name of the metric that decides which state is the best; "": the loss
 	Maximize  bool     // a greater value of Watch is better
@@ -155,8 +155,8 @@ type Config struct {
 	OnEvaluation func(*State) error // called after every evaluation; errors as for OnStep
 	OnEpoch      func(*State) error // called at the end of every epoch; errors as for OnStep
 
-	plain   bool            // Loss was not given
-	given   bool            // Forward, Loss or Compute was
+	plain   bool            // Loss was not given in the settings
+	given   bool            // Forward, Loss or Compute was given
 	devices []device.Device // at least two, or none
 	team    *team           // evaluates on several devices; nil: only Device does
 }
@@ -232,7 +232,7 @@ func (r *Result) LoadBest(model any) error {
 // in a checkpoint.
 type DivergedError struct {
 	Step  int     // the step that has this loss, or has produced this parameter
-	Loss  float64 // of that step, if it was read
+	Loss  float64 // loss of that step, if it was read
 	Param string  // name of the parameter; "" if it is the loss
 }
 
@@ -453,7 +453,7 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 
 // Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and the values of
 // c's metrics, which it resets first. It uses only these fields of c: Model, Forward, Loss,
-// Compute, Metrics, Device, Generator, Autocast and Log. Log shows the progress: a bar on a
+// Compute, Metrics, Device, Generator, Autocast, TF32 and Log. Log shows the progress: a bar on a
 // terminal, otherwise a line every ten seconds. A batch that does not fit into memory is evaluated
 // in parts. During the call the model is in evaluation mode, and afterwards in training mode.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {

@@ -57,13 +57,13 @@ func TestFailuresLoseNothing(t *testing.T) {
 			optim.With[optim.AdamConfig]{Params: nn.Parameters(m)[3:], Config: optim.AdamConfig{LR: 0.02}})
 		l, g, log := loader(t, set, data.Config{Batch: 7, Shuffle: true, Seed: 2}), tensor.NewGenerator(9), new(strings.Builder)
 		rng, held, warm := rand.New(rand.NewPCG(1, 2)), 0, 1
-		// the scaler allocates its tensors in several steps, and state with the first step not
-		// skipped
+		// The scaler allocates its tensors in several of the first steps. The optimizer allocates
+		// its state in the first step that is not skipped.
 		if half {
 			warm = 10
 		}
-		// A step makes about this number of requests to the driver; a larger number makes one fail
-		// in the next step.
+		// A step makes about as many requests to the driver as the limit of the random number. If
+		// it makes fewer, a request of the next step fails.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {

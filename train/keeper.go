@@ -11,8 +11,9 @@ import (
 type keeper struct {
 	buffers []*tensor.Tensor
 	copies  []*tensor.Tensor
-	slots   map[device.Device]*tensor.Tensor // scalars of a program that has none
-	taken   bool
+	// one unused number on each device: every launch needs a tensor of scalars
+	slots map[device.Device]*tensor.Tensor
+	taken bool
 }
 
 // take copies the buffers, unless it has done so since the last good attempt. It needs one launch

@@ -41,15 +41,16 @@ type trainer struct {
 	losses  int
 	epoch   struct{ sum, count float64 } // weighted losses of the epoch
 
-	store   *checkpoint.Store
-	tb      *tensorboard.Writer
-	bar     *Progress
-	adapt   *Adapt
-	broken  error                  // error of the profile or of the snapshot of memory
-	history device.MemoryHistorian // recording; nil: none, or it was written
+	store  *checkpoint.Store
+	tb     *tensorboard.Writer
+	bar    *Progress
+	adapt  *Adapt
+	broken error // error of the profile or of the snapshot of memory
+	// records the history of memory; nil: there is none, or it was written
+	history device.MemoryHistorian
 	resumed string
 	was     map[string]any // settings in the checkpoint that was resumed
-	changed []string       // those that differ now
+	changed []string       // settings that differ from those
 	mute    bool           // it was logged that events cannot be written
 	start   time.Time
 	paused  time.Duration
@@ -58,7 +59,7 @@ type trainer struct {
 	rehearsed bool
 
 	mu    sync.Mutex
-	lines []string // waiting to be printed, from the goroutine that writes checkpoints
+	lines []string // lines of the goroutine that writes checkpoints, waiting to be printed
 	done  bool
 }
 

@@ -18,8 +18,8 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch in parts. A part has at most as many samples as most says; 0 means the
-// whole batch. It returns the number of samples that fit, as most for the next batch.
+// measure evaluates a batch in parts of at most the given number of samples; 0 means the whole
+// batch. It returns the number of samples that fit, as the limit for the next batch.
 func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
 	defer b.Free()
 	n := len(b.Index)
@@ -68,7 +68,8 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 	return most, nil
 }
 
-// add adds the loss of a batch of n samples, by calling loss, and its output to the metrics.
+// add calls loss, which adds the loss of a batch of n samples to the mean. Then it adds the output
+// and the target to the metrics.
 func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryError {
 	one := func(name string, f func()) *MemoryError {
 		if outOfMemory(f) == nil {

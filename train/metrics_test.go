@@ -157,7 +157,7 @@ func TestEarlyStopping(t *testing.T) {
 	for i, c := range []struct {
 		e      train.EarlyStopping
 		values []float64
-		stopAt int // index of a value; the number of values if it never stops
+		stopAt int // index of the value that stops; the number of values if none does
 		best   float64
 	}{
 		{train.EarlyStopping{Patience: 2}, []float64{3, 2, 2, 2.5}, 3, 2},

@@ -10,15 +10,15 @@ import (
 // Numbers of steps for a plan.
 const (
 	probeAfter = 16   // good steps before a larger part is tried
-	probeRetry = 64   // good steps before a part that has failed is tried again
-	probeMost  = 8192 // limit of that number, which doubles with each failure
+	probeRetry = 64   // good steps before a size that has failed is tried again
+	probeMost  = 8192 // most good steps before such a retry; each failure doubles their number
 )
 
 // A plan keeps track of which part sizes fit into memory.
 type plan struct {
 	limit int // upper bound of samples at once, even if more would fit; 0: none
 	most  int // samples that fit; 0: no batch has failed
-	bad   int // the smallest number of samples that has failed since; 0: not known
+	bad   int // the smallest number of samples known not to fit; 0: not known
 	steps int // good steps since the last probe
 	after int // good steps before a probe
 	retry int // good steps before a failed size is tried again
@@ -220,8 +220,8 @@ func perSample(list []any, n int) bool {
 	return false
 }
 
-// part returns the samples from … to-1 of a batch of n, as a batch in the scope s and on its
-// device. b does not change.
+// part returns the samples i of a batch of n with from ≤ i < to, as a batch in the scope s and on
+// its device. b does not change.
 func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 	whole := to-from == n
 	seen := map[*tensor.Tensor]*tensor.Tensor{}

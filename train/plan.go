@@ -70,7 +70,7 @@ func (f FLOPs) Total() int { return f.Forward + f.Backward + f.Optimizer }
 
 // A Report has the resources that a step needs.
 type Report struct {
-	Machine    string // its name
+	Machine    string // name of the machine
 	Memory     int    // bytes of the device, 0 if unlimited
 	Batch      int
 	Parameters int // number of elements of all parameters

@@ -77,7 +77,7 @@ type planTrace struct {
 	modules  map[string]bool // names of the kernels that were launched
 	measured bool
 	start    []*block // live blocks when the measured step began
-	changes  []change // since then
+	changes  []change // changes since the measured step began
 	peak     int
 	peakAt   int // number of changes at the peak
 	peakOp   string

@@ -256,7 +256,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 	if !ok1 || !ok2 || !ok3 || !ok4 || ended < 0 || ended > int64(Failed) {
 		return fmt.Errorf("this is not the state of a training; it has %q", slices.Sorted(maps.Keys(sd)))
 	}
-	if v, ok := sd["adapt"]; ok { // checkpoints of earlier versions lack it
+	if v, ok := sd["adapt"]; ok { // checkpoints of earlier versions lack this entry
 		adapt, ok := v.(map[string]any)
 		if !ok {
 			return fmt.Errorf("\"adapt\" is %v", v)
@@ -265,7 +265,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 			return err
 		}
 	}
-	if v, ok := sd["settings"]; ok { // they lack this too
+	if v, ok := sd["settings"]; ok { // checkpoints of earlier versions lack this entry too
 		if t.was, ok = v.(map[string]any); !ok {
 			return fmt.Errorf("\"settings\" is %v", v)
 		}

@@ -35,8 +35,8 @@ func TestEpochLossAfterResume(t *testing.T) {
 	}
 }
 
-// Resuming a training that had a schedule without one is an error. Resuming a finished training
-// says that it is finished.
+// To resume without a schedule is an error if the training had one. A finished training that is
+// resumed says that it is finished.
 func TestResumeWithoutTheSchedule(t *testing.T) {
 	cpu, dir := devices(t)[0], t.TempDir()
 	begin := func() (train.Config, *strings.Builder) {

@@ -49,8 +49,9 @@ func scheduleKind(schedule any) string {
 	return fmt.Sprintf("%T", schedule)
 }
 
-// library returns the description of a schedule of package sched, which is constant unless somebody
-// changes its settings, and whether it is one.
+// library returns the description of a schedule of package sched, and true. The description is
+// constant unless somebody changes the schedule's settings. For any other schedule it returns
+// false.
 func library(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
 	if !ok || !strings.HasPrefix(fmt.Sprintf("%T", s), "*sched.") {

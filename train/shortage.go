@@ -13,7 +13,7 @@ import (
 // changed nothing. It wraps [device.ErrOutOfMemory].
 type MemoryError struct {
 	What         string // what ran out of memory, such as "the gradients of a single sample"
-	Samples      int    // in the batch; 0: it does not matter
+	Samples      int    // number of samples in the batch; 0: it does not matter
 	Checkpointed bool   // activations were already being recomputed instead of kept
 	// Shortage has the numbers of the last failure. Needed is the memory then in use plus the
 	// memory requested: the minimum that the device would need. Both are 0 if the device does not

@@ -5,13 +5,13 @@
 //   - [Fit] runs a training: epochs, accumulation, clipping, schedules, evaluation, checkpoints. It
 //     trains on one device, or on several at once. After an interruption it goes on with the same
 //     bits as if there had been none.
-//   - [Adapt], which Fit uses, is for loops of one's own. It computes the gradients of a batch that
-//     does not fit into a device's memory in parts. When the device runs out of memory, no step is
+//   - [Adapt], which Fit uses, is for loops of one's own. If a batch does not fit into a device's
+//     memory, it computes the gradients in parts. When the device runs out of memory, no step is
 //     lost.
 //   - [Plan] says before a training what a step takes: memory, operations, time.
 //
 // Metrics ([NewAccuracy], [NewConfusion], …) add up on the device and are read once. Losses are
-// collected on the device and read every few steps. So a step never waits for the device.
+// collected on the device and read every few steps. So most steps do not wait for the device.
 package train
 
 // An Error describes a wrong setting of a training.

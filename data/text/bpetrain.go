@@ -125,7 +125,7 @@ func (t *trainer) word(w string, n int) {
 	}
 }
 
-// best returns the most frequent pair that occurs at least least times.
+// best returns the most frequent pair, and whether its number of occurrences is at least least.
 func (t *trainer) best(least int) (pair, bool) {
 	if t.heap == nil {
 		t.heap = make(candidates, 0, len(t.count))

@@ -17,8 +17,8 @@ type WordPieceOptions struct {
 	StripCased  bool // strip accents even if Cased is set
 	NoChinese   bool // do not treat each Chinese character as a word of its own
 	MaxChars    int  // characters of the longest word that is cut into pieces; 0 means 100
-	// tokens that are recognised in text as they are; nil: [PAD], [UNK], [CLS], [SEP], [MASK],
-	// those of them that there are
+	// tokens that are recognised in text as they are; nil: those of [PAD], [UNK], [CLS], [SEP] and
+	// [MASK] that are in the vocabulary
 	Special []string
 }
 

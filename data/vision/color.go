@@ -200,8 +200,9 @@ func (m *Image) hue(turn float64) {
 	}
 }
 
-// turned converts a colour to HSV, adds by to the hue, and converts it back: A. R. Smith, "Color
-// gamut transform pairs", 1978. Where channels are equal it decides as Pillow does.
+// turned converts a colour to HSV, turns its hue by the given part of a full turn, and converts it
+// back: A. R. Smith, "Color gamut transform pairs", 1978. Where channels are equal it decides as
+// Pillow does.
 func turned(r, g, b, by float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {

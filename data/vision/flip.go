@@ -128,7 +128,8 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 						inside += v
 					}
 				}
-				// torchvision's RandomRotation multiplies by inside twice, and so does this code.
+				// The weights in sum add up to the value of inside. torchvision's RandomRotation
+				// multiplies by that value once more, and so does this code.
 				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
 		}

@@ -13,10 +13,10 @@ type Interpolation int
 // method. The constants ending in Plain do not widen them: antialias=False.
 const (
 	Bilinear Interpolation = iota
-	Bicubic                // a = -0.5
+	Bicubic                // cubic kernel with a = -0.5
 	Nearest                // torch's "nearest"
 	BilinearPlain
-	BicubicPlain // a = -0.75
+	BicubicPlain // cubic kernel with a = -0.75
 )
 
 // maxSide is the largest side of an image that a transform makes.
@@ -114,8 +114,8 @@ func bytesOf(dst []uint8, src []float32) {
 	}
 }
 
-// nearest returns the source index, below in, of each of n pixels. It computes in float32 as torch
-// does.
+// nearest returns, for each of n pixels, its index among the in pixels of the source. It computes
+// in float32 as torch does.
 func nearest(in, n int) []int {
 	at := make([]int, n)
 	scale := float32(in) / float32(n)
@@ -144,8 +144,8 @@ type kernel struct {
 	weight []float32
 }
 
-// taps returns the kernels that resize in pixels to n. The antialiased forms are those of Pillow
-// (Resample.c, precompute_coeffs), the plain ones those of torch (UpSample.h).
+// taps returns the kernels that resize a number of pixels, in, to n pixels. The antialiased forms
+// are those of Pillow (Resample.c, precompute_coeffs), the plain ones those of torch (UpSample.h).
 func taps(in, n int, how Interpolation) []kernel {
 	list := make([]kernel, n)
 	scale := float64(in) / float64(n)

@@ -269,8 +269,8 @@ func NewExponential(opt Optimizer, gamma float64) *LR {
 	return l.start()
 }
 
-// NewPolynomial returns torch's PolynomialLR: the factor of the rate in step t is (1 - t/steps) to
-// the power, which reaches 0 after the given number of steps.
+// NewPolynomial returns torch's PolynomialLR: in step t the factor of the rate is (1 -
+// t/steps)^power. It reaches 0 after the given number of steps.
 func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	l := &LR{name: "PolynomialLR", opt: opt}
 	if steps <= 0 {
@@ -361,9 +361,9 @@ func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 }
 
 // NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts. The rate falls along half a
-// cosine from the initial rate to least, then restarts, and so on. The length of the first period
-// is first steps; each later period is longer by the factor times (I. Loshchilov, F. Hutter,
-// arXiv:1608.03983).
+// cosine from the initial rate to the rate least, then restarts, and so on. The parameter first is
+// the number of steps in the first period. The parameter times is the factor by which each later
+// period is longer than the one before it (I. Loshchilov, F. Hutter, arXiv:1608.03983).
 func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
 	if first <= 0 || times < 1 {
