@@ -8,7 +8,7 @@
 //   - nn has layers, losses, and what one does to a whole model.
 //   - optim has the optimizers. optim/sched changes their learning rates.
 //
-// A step is PyTorch's, but for the scope that frees what the step made:
+// A step is as in PyTorch, except for the scope, which frees what the step made:
 //
 //	dev, why := device.Best() // cuda:0 where there is a GPU, else cpu
 //	model := nn.To(nn.NewLinear(64, 10), dev)

@@ -79,7 +79,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := os.RemoveAll(third.c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// when the first store closes, the other keeps its lock
+	// The path of the third store now leads to the directory of the other one. Closing the third
+	// store must not release the lock of the other.
 	if err := os.Symlink(dir, third.c.Dir); err == nil {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)

@@ -115,7 +115,7 @@ func TestFromPyTorch(t *testing.T) {
 // title.
 func (l *library) packages(page string) string {
 	found := map[string]bool{}
-	in := false // a table whose last column is written here
+	in := false // the line is in a table whose last column is generated
 	for line := range strings.Lines(generated.ReplaceAllString(page, "")) {
 		if in = strings.HasPrefix(line, "|") && (in || strings.HasSuffix(line, titles)); in {
 			cells := strings.Split(line, " | ")

@@ -156,7 +156,7 @@ func (d *differ) rule(e *Expr) *Expr {
 // replaceRoot replaces every subexpression of g that equals root by Y.
 func replaceRoot(g, root *Expr) *Expr {
 	if root.op == OpX || root.op == OpConst || root.op == OpParam {
-		return g // to save a result that is an operand or a constant would save nothing
+		return g // root is a leaf: Y would not replace any computation
 	}
 	num := numbering{ids: map[nodeKey]int{}, memo: map[*Expr]int{}}
 	want := num.of(root)

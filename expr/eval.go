@@ -358,7 +358,8 @@ func compare(op Op, t dtype.Type, a, b uint64) uint64 {
 	return truth(!lt && !unordered)
 }
 
-// convert converts the bits of a value of computing type from to computing type to.
+// convert converts the bits of a value from one type to another. Both are types in which arithmetic
+// is computed.
 func convert(from, to dtype.Type, a uint64) uint64 {
 	if from == to {
 		return a

@@ -108,7 +108,8 @@ func init() {
 			zero := C(0)
 			less := exponent.Sub(C(1))
 			back := less.Sub(exponent)
-			// D. E. Knuth, The Art of Computer Programming, vol. 2, 4.2.2
+			// the rounding error of exponent - 1 (D. E. Knuth, The Art of Computer Programming,
+			// vol. 2, 4.2.2)
 			lost := exponent.Sub(less.Sub(back)).Sub(back.Add(C(1)))
 			by := base.Eq(zero).And(exponent.Ge(zero)).Select(zero, y.Mul(base.Log()))
 			return []*Expr{exponent.Eq(zero).Select(zero, exponent.Mul(base.PowSum(less, rest.Add(lost)))), by, by}

@@ -85,7 +85,7 @@ func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 // block suffices for two. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
-	as := dtype.I32 // safe, since the word is not negative
+	as := dtype.I32 // safe: the upper bits of the shifted word are 0
 	if t == dtype.F64 {
 		w, unused, as = Draw{Shift: 1}.of(dtype.U64, seed, offset, index), 64-53, dtype.I64
 	}

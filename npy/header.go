@@ -38,8 +38,8 @@ type header struct {
 	bytes   int64 // length of the elements in bytes
 }
 
-// readHeader reads the header from r. It checks that header and elements fit into the file's size
-// bytes.
+// readHeader reads the header from r. It checks that header and elements fit into the file, which
+// has size bytes.
 func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	bad := func(at int64, format string, a ...any) (*header, error) {
 		return nil, fail(path, entry, at, format, a...)

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An Average sums all events with one key. "Total" includes events within, but counts an op that
-// calls one of its own name once. "Self" excludes events within. The GPU times of a host event are
-// those of the kernels and copies that it queued.
+// An Average sums all events with one key. "Total" includes the events within them. If an op calls
+// an op of the same name, the inner one is not counted twice. "Self" excludes the events within.
+// The GPU times of a host event are those of the kernels and copies that it queued.
 type Average struct {
 	Key string
 	// "op", "direct", "backward", "module", "scope" or "user"; "call" for a call of the driver;

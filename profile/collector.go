@@ -23,9 +23,10 @@ type span struct {
 	recorded   uint64 // for an op: the node that it added to the graph
 	owner      any
 	stack      *stack
-	callers    *stack // stack of the requesting goroutine, if that is another one and known
-	kind       device.SpanKind
-	loose      bool // the span may end on another goroutine, and in any order
+	// stack of the goroutine that requested the work, if it is another one and known
+	callers *stack
+	kind    device.SpanKind
+	loose   bool // the span may end on another goroutine, and in any order
 
 	*place // set when the recording is over
 }

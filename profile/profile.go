@@ -24,7 +24,7 @@ type Profile struct {
 	data    *record // the finished recording
 }
 
-// seen counts the kernels and copies of a goroutine that gather has handled.
+// seen counts the kernels and copies of a goroutine that Profile.gather has handled.
 type seen struct{ kernels, copies int }
 
 // pendingRun is a time on the device to resolve, and where to store it.

@@ -90,7 +90,7 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 	return r
 }
 
-// copyKey is the place in which layers that are copies are numbered.
+// copyKey identifies one numbering of copied layers: those of one type within one span.
 type copyKey struct {
 	in   *span
 	name string

@@ -36,8 +36,8 @@ var seenStacks struct {
 
 const mostStacks = 1 << 15 // limit of seenStacks, after which it starts anew
 
-// mostFrames is the number of frames that are kept. returns lists more, and the first of those
-// belong to the tracer. So two stacks with different kept frames have different keys.
+// mostFrames is the number of frames that are kept. A list of return addresses is longer, and its
+// first entries belong to the tracer. So two stacks with different kept frames have different keys.
 const mostFrames = 60
 
 // here returns the stack of the caller of the calling function.
@@ -52,7 +52,7 @@ func (s *stacks) here() *stack {
 // of returns the stack for a result of runtime.Callers.
 func (s *stacks) of(pcs []uintptr) *stack {
 	k := hash(pcs)
-	k[0]++ // the result of returns may be equal for another stack
+	k[0]++ // makes the key differ: the return addresses of another stack may be the same list
 	if v := s.known[k]; v != nil {
 		return v
 	}
@@ -69,8 +69,8 @@ func hash(list []uintptr) (k stackKey) {
 	return k
 }
 
-// keep returns the stack for a key that is new to this goroutine. If pcs is nil, it unwinds the
-// stack of the caller of here.
+// keep returns the stack for a key that is new to this goroutine. If pcs is nil, keep unwinds the
+// stack of the caller of stacks.here.
 func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
 	if s.known == nil {
 		s.known = map[stackKey]*stack{}

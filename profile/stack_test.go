@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// asks calls here as the methods of the tracer do.
+// asks calls stacks.here as the tracer's methods do.
 //
 //go:noinline
 func asks(s *stacks) *stack { return s.here() }

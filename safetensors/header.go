@@ -229,7 +229,7 @@ func (p *parser) text(what string) (string, error) {
 	return s, nil
 }
 
-// numbers reads a list of whole numbers. A list of more than most numbers is an error.
+// numbers reads a list of at most the given number of whole numbers. A longer list is an error.
 func (p *parser) numbers(what string, most int) ([]int64, error) {
 	if err := p.delim('[', what); err != nil {
 		return nil, err
@@ -300,7 +300,8 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// whole is an upper bound of the bytes if sizes of 0 counted as 1: they would hide overflow
+	// whole bounds the bytes that the tensor would have if sizes of 0 were 1. Without it, a size of
+	// 0 would hide the overflow of the other sizes.
 	elements, whole := uint64(1), uint64(8)
 	for _, d := range dims {
 		if over, least := bits.Mul64(whole, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {

@@ -282,7 +282,8 @@ func (s *saver) remove(list []string, but map[string]bool) error {
 	return nil
 }
 
-// forget removes an index and the files that it names, except those in but.
+// forget removes an index and the files that the index names. It keeps files whose names are in the
+// map but.
 func (s *saver) forget(index string, but map[string]bool) error {
 	old := s.listed(index)
 	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {

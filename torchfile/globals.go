@@ -137,7 +137,8 @@ var named = map[string]bool{
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// instead says what to save instead of objects that people often save with weights.
+// instead has advice about objects that people often save with weights: what to save in their
+// place.
 var instead = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
 	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",
@@ -300,7 +301,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // offset of the last element
 		view := int64(t.Size())              // bytes of a copy of the view
-		// the same if sizes of 0 counted as 1: they would hide overflow of the other sizes
+		// bytes of that copy if sizes of 0 were 1; a size of 0 would hide the overflow of the
+		// others
 		whole := view
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)

@@ -220,8 +220,8 @@ type storageAt struct {
 	zip        zipfile.Entry // holds the checksum; empty in the older format
 }
 
-// check verifies the checksum of an entry. sum is the checksum of its first done bytes; check reads
-// the rest.
+// check verifies the checksum of an entry. sum is the checksum of the entry's first bytes, and done
+// is their number. check reads the rest.
 func (f *file) check(at storageAt, sum uint32, done int64) {
 	if at.zip.File == nil {
 		return

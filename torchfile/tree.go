@@ -29,7 +29,7 @@ type (
 // tupleKey represents a tuple as a key of an index.
 type tupleKey string
 
-const maxTupleKey = 4096 // limit of its text in bytes
+const maxTupleKey = 4096 // limit of a tupleKey in bytes
 
 // comparableKey returns the value that represents a key in an index.
 func comparableKey(k any) (any, error) {
@@ -160,7 +160,7 @@ type converter struct {
 	options options
 	made    map[any]any // converted values that may be shared, by the unpickler's pointer
 	shared  map[any]bool
-	nodes   map[any]int64 // number of nodes of each
+	nodes   map[any]int64 // number of nodes of each value that may be shared
 	tensors map[*tensorRef]*tensor.Tensor
 	bases   map[baseKey]*tensor.Tensor
 }

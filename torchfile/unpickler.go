@@ -35,7 +35,8 @@ const (
 type unpickler struct {
 	file  *file
 	entry string
-	// The pickle is the bytes of file from at to end, read through buf.
+	// The pickle is the bytes of file from start to end, read through buf. at is the position of
+	// the next byte.
 	start, at, end int64
 	buf            []byte
 	bufAt          int64
@@ -309,7 +310,7 @@ func (u *unpickler) reduce(f any, args any) any {
 	return g.call(u, a.items)
 }
 
-// run runs the pickle to its end and returns its value. The offset at is then after the pickle.
+// run runs the pickle to its end and returns its value. The field at is then the offset after it.
 func (u *unpickler) run() any {
 	for {
 		u.op = u.at

@@ -201,7 +201,7 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		if f.gone[k] != nil { // given away in this expression; used reports earlier ones
+		if f.gone[k] != nil { // given away in this expression; f.used reports earlier ones
 			f.tell(call.Args[0], k)
 		}
 		if f.root(k) {
@@ -343,7 +343,7 @@ func (f *flow) root(k tensorKey) bool {
 	}
 	if k.field != "" {
 		for _, use := range uses[1:] {
-			if call := f.calledOn(use); call != nil { // Into, Free
+			if call := f.calledOn(use); call != nil { // a method of the batch, such as Into or Free
 				return false
 			}
 		}

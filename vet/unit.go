@@ -25,8 +25,8 @@ type unit struct {
 	ignored []span
 
 	opened   []*opening                 // every call of Do, New and NewScope, in source order
-	openings map[*ast.CallExpr]*opening // the same, by call
-	literals map[*ast.FuncLit]*opening  // those that run a function literal, by literal
+	openings map[*ast.CallExpr]*opening // the openings by call
+	literals map[*ast.FuncLit]*opening  // the openings that run a function literal, by literal
 	// uses of variables of type Scope, Tensor, Batch and slices of tensors
 	uses map[*types.Var][]use
 }

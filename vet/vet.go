@@ -8,6 +8,7 @@
 //   - [GivenAway] finds tensors that are used after From gave them away.
 //   - [UnclosedScope] finds scopes that are never closed.
 //   - [UnusedMode] finds scopes with a mode that nothing uses.
+//   - [MissedMode] finds calls of a model that the mode around them does not reach.
 //
 // An analyzer looks at one function at a time, and reports only what is certain to be wrong. A
 // comment takes back the reports of its line and the next, or of the function that it documents. In

@@ -81,7 +81,7 @@ func (p *peer) close() error {
 	return p.command.Wait()
 }
 
-// answered stores the answers to a line in the row.
+// answered stores in the row what the peer answered to a line.
 func (r *run) answered(m map[string]answer, err error) {
 	if err != nil {
 		m, r.peer = map[string]answer{"": {Error: err.Error()}}, nil
@@ -161,7 +161,7 @@ func against(args []string) {
 	only := f.String("only", "", "the cases whose names this expression matches")
 	seconds := f.Float64("seconds", 0.3, "of measuring, for each round of a side")
 	rounds := f.Int("rounds", 5, "of each case")
-	_ = f.Parse(args) // ends the program on an error
+	_ = f.Parse(args) // Parse ends the program on an error
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		log.Fatalf("-only: %v", err)

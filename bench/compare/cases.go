@@ -22,9 +22,9 @@ type benchCase struct {
 // Vectors have 1 GiB in float32, far more than any cache.
 const many = 256 << 20
 
-// The cases that have a promise come first, so that even a run that is cut short measures them.
-// PyTorch's peaks of trainings include a workspace of cuBLAS, up to 32 MiB on an H200. peak_test.go
-// compares with the peaks without it.
+// Cases with a promised result (see report.go) come first, so that even a run that is cut short
+// measures them. PyTorch's peaks of trainings include a workspace of cuBLAS, up to 32 MiB on an
+// H200. peak_test.go compares with the peaks without it.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},

@@ -101,7 +101,8 @@ func TestPromisesComeFirst(t *testing.T) {
 			asked = append(asked, name)
 		}
 	}
-	first := cases[:len(asked)+1] // and the driver's copy, which serves as the limit
+	// those with a promise, and the driver's copy, which serves as the limit
+	first := cases[:len(asked)+1]
 	for _, name := range asked {
 		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {
 			t.Errorf("%s is not among the first %d cases", name, len(first))

@@ -29,8 +29,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An op computes a result from x, [rows, columns], and y of the same shape. index has the same
-// shape too. targets and columns have one value per row.
+// An op computes a result from the operands. x, y and index have the shape [rows, columns]. targets
+// has one value per row.
 type op struct {
 	name string
 	call func(c *operands) *tensor.Tensor

@@ -12,7 +12,8 @@ var cases = func() (list []bench) {
 	return list
 }()
 
-// of1 and of2 make cases from methods. grad may be empty if there is no gradient.
+// of1 and of2 make cases from methods of one and of two tensors. grad is empty if there is no
+// gradient.
 func of1(name, kind, grad, call string, f func(*T) *T) bench {
 	return bench{name, kind + ":n", grad, call, func(x []*T) *T { return f(x[0]) }, "tml"}
 }
@@ -21,7 +22,7 @@ func of2(name, kind, grad, call string, f func(a, b *T) *T) bench {
 	return bench{name, kind + ":n " + kind + ":n", grad, call, func(x []*T) *T { return f(x[0], x[1]) }, "tml"}
 }
 
-// with turns a method with a number into a function of the tensor.
+// with returns f with its number set to v, as a function of the tensor alone.
 func with(f func(*T, float64) *T, v float64) func(*T) *T { return func(x *T) *T { return f(x, v) } }
 
 func with2(f func(*T, float64, float64) *T, v, w float64) func(*T) *T {

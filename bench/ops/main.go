@@ -4,7 +4,7 @@
 //
 //	ops list     prints the cases, a line of JSON for each and size
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
-//	             line of JSON; "drop" lets operands go
+//	             line of JSON; "drop" forgets the operands made so far
 //
 // The time of a call includes its scope, its results and their release. Sixteen calls with up to 1K
 // elements share a scope, and four with up to 256K, as the ops of a program do. "backward" measures

@@ -122,8 +122,8 @@ type network struct {
 	held      []*nn.BatchNorm2d // layers that stay in evaluation mode
 }
 
-// build makes a model on a device. If weights is nil they are initialised, else build moves them
-// into the model.
+// build makes a model on a device. If weights is nil, the model's parameters are initialised.
+// Otherwise build moves the weights into the model.
 func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*network, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -266,8 +266,8 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 }
 
 // differences names the keys in which two descriptions of models differ, with their values if these
-// are short. It ignores Trained: earlier versions did not store it, and the loader and the scales
-// reveal other data.
+// are short. It ignores Trained, which earlier versions did not store. Other data shows in Mean and
+// Std, and in the state of the loader.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {

@@ -119,7 +119,8 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 }
 
-// helpFor returns the name for the message about help, if there is a command of that name.
+// helpFor returns name and a space if there is a command of that name, else "". The message about
+// help contains the result.
 func helpFor(parser *kong.Kong, name string) string {
 	for _, n := range parser.Model.Children {
 		if n.Name == name {

@@ -128,7 +128,7 @@ type planCounts struct {
 	// operations on tensor cores, including the padding of tiles
 	TensorIssued int `json:"tensor_core_issued_flops"`
 	OtherFLOPs   int `json:"other_flops"` // operations outside of tensor cores
-	// part of these in matrix products
+	// the part of other_flops in matrix products
 	OtherProducts int     `json:"other_product_flops"`
 	Float64FLOPs  int     `json:"float64_flops"` // part of other_flops in float64
 	LaunchSeconds float64 `json:"launch_seconds"`

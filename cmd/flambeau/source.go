@@ -23,7 +23,7 @@ import (
 // A source is the data of --data as samples, with their description for the card.
 type source struct {
 	train data.Dataset // all samples, or the training part
-	test  data.Dataset // nil until hold if the data has no test part
+	test  data.Dataset // nil until prepare if the data has no test part
 	parts bool         // the data has a training and a test part
 	noun  string       // word for the samples
 	card  card         // prepare sets its Mean and Std

@@ -20,8 +20,9 @@ import (
 )
 
 // best returns the shortest of up to twenty runs of a command, each in a process of its own. Longer
-// runs are due to other load on the machine. best stops when a run takes at most enough. The time
-// of a run is its elapsed time, or its CPU time if that is less.
+// runs are due to other load on the machine. enough is a duration: after a run that takes no
+// longer, best makes no further runs. The time of a run is its elapsed time, or its CPU time if
+// that is less.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()
 	least := time.Hour

@@ -76,7 +76,7 @@ func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak i
 	return names, peak
 }
 
-// replica returns the network with model, a copy on another device.
+// replica returns the network with another model, which is a copy of the network's on device dev.
 func (n *network) replica(model any, dev device.Device) *network {
 	c := &network{card: n.card, model: model, module: model.(nn.Module), dev: dev}
 	c.gpt, _ = model.(*models.GPT)

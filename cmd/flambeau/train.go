@@ -261,7 +261,8 @@ func openDevice(name string) (device.Device, string, error) {
 	return d, announce(d, "using "+d.Name()+" ("+d.Info().Name+")"), nil
 }
 
-// announce adds to why whether the device is emulated.
+// announce returns why, the reason for the choice of a device. It adds a warning if the device is
+// emulated.
 func announce(d device.Device, why string) string {
 	if d.Info().Emulated {
 		why += ": EMULATED, results are real, times are not"

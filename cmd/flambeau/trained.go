@@ -209,7 +209,8 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 	return s.train, fmt.Sprintf("%s, %d of which are equal to some that were trained on", every, met), nil
 }
 
-// measurable is the same for a text, whose samples are pieces.
+// measurable returns the pieces of a text that eval measures, as source.measurable does for other
+// samples.
 func (c *corpus) measurable(t *trained, all bool) (d data.Dataset, words string, err error) {
 	n, from := len(c.ids), 0
 	words = fmt.Sprintf("all %d characters", n)

@@ -55,7 +55,7 @@ type weights struct {
 	text     int // total bytes of the names that flatten has made
 }
 
-// maxNames limits these bytes. A hostile file could nest long names in long names.
+// maxNames limits weights.text. A hostile file could nest long names in long names.
 const maxNames = 64 << 20
 
 // readWeights maps a file. The names are in the order of the file or, if it has no order, sorted.

@@ -41,7 +41,7 @@ func main() {
 	}
 	model := nn.To(nn.NewSequential(nn.NewLinear(64, 128), nn.ReLU{}, nn.NewLinear(128, 10)), devices[0])
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
-	spread := dist.DataParallel(model, devices) // this line
+	spread := dist.DataParallel(model, devices) // the one line that differs
 	for epoch := range *epochs {
 		last := 0.0
 		for step, err := range loader.Steps() {

@@ -29,7 +29,7 @@ func loader(dev device.Device, w io.Writer) error {
 			return err
 		}
 		tensor.Do(func(s *tensor.Scope) {
-			x := s.From(batch.X) // gives the batch to s, which frees it; x.In(s) would lend it
+			x := s.From(batch.X) // gives the batch to s, which frees it; In would lend it
 			sum += x.Sum().Item()
 		}, tensor.On(dev))
 	}

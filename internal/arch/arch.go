@@ -1,7 +1,8 @@
 // Package arch holds the rules of this project that the compiler does not check, and the test that
-// enforces them. Imports must follow the layers in docs/inside/README.md. Only one package may call
-// foreign libraries of a kind. Every package and exported identifier is documented. Files stay
-// small. File names have one form. Lines and sentences of comments and pages stay short.
+// enforces them. Imports must follow the layers in docs/inside/README.md. Some imports, such
+// as that of a foreign library, are allowed in a few packages only. Every package and exported
+// identifier is documented. Files stay small. File names have one form. Lines and sentences of
+// comments and pages stay short.
 //
 // The checks read source text, not the build. So they see the files for every system and build tag,
 // whichever machine runs the test. Nothing imports this package.

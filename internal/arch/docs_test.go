@@ -59,13 +59,13 @@ var receivers = map[string]string{
 // exports holds the exported names of the public packages.
 type exports struct {
 	names   map[string]bool            // package.Name
-	funcs   map[string]bool            // those of names that are functions
+	funcs   map[string]bool            // package.Name, functions only
 	members map[string]map[string]bool // methods and fields by package.Type
 	all     map[string]bool            // the name alone of every name, method and field
 
 	consts     map[string]bool
 	interfaces map[string]bool
-	methods    map[string]map[string]bool // those of members that are methods
+	methods    map[string]map[string]bool // by package.Type, methods only
 	// by package.Type: each package.Function, .Method and .Field that has or returns this type,
 	// also as a pointer or in a slice
 	makers map[string][]string
@@ -89,7 +89,7 @@ func (e *exports) method(owner, name string) {
 	e.methods[owner][name] = true
 }
 
-// made records that the function or field called by yields values of the type t.
+// made records that a function or field yields values of the type t. by is its name.
 func (e *exports) made(pkg string, t ast.Expr, by string) {
 	switch x := t.(type) {
 	case *ast.StarExpr:

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// shown are the packages in which every name must occur in an Example that runs. shownTypes are
-// types of other packages in which every method must. sections are the parts of the comparison with
-// PyTorch in which every name must.
+// An Example that runs must use three groups of names: all names of the packages in shown, all
+// methods of the types in shownTypes, and all names in the parts of the page on PyTorch that
+// sections lists.
 var (
 	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
 	shownTypes = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}

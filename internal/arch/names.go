@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// systems are the operating systems and architectures in file names of this module that Go gives a
-// meaning.
+// systems are the operating systems and architectures in this module's file names to which Go gives
+// a meaning.
 var systems = []string{"linux", "windows", "darwin", "amd64", "arm64"}
 
 // variants are the words in names of files that a build constraint chooses between.

@@ -138,7 +138,8 @@ func (d Digest) check(path string) error {
 	return nil
 }
 
-// A record is what is known about a file, or about a partial download. It is stored beside it.
+// A record holds what is known about a file, or about a partial download. The record is stored
+// beside the file.
 type record struct {
 	URL    string `json:"url"`
 	Digest string `json:"digest,omitempty"`

@@ -146,7 +146,7 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 			return false, &diskError{err}
 		}
 		j.discard()
-		// an answer that was already complete will be the same next time
+		// if the whole file came in one answer, it will be the same next time
 		return resumed || r.Size < 0, err
 	}
 	if err := os.Rename(j.path+".part", j.path); err != nil {
@@ -159,8 +159,8 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 	return false, nil
 }
 
-// transfer sends a request and appends the answer to the partial download, which has have bytes. It
-// updates r with what the answer says about the file.
+// transfer sends a request and appends the answer to the partial download. have is the number of
+// bytes that were downloaded before. transfer updates r with what the answer says about the file.
 func (j *job) transfer(parent context.Context, addr string, have int64, r *record) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -284,7 +284,8 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	return true, err
 }
 
-// copy appends the body of an answer to f, which has done bytes. It returns the new length.
+// copy appends the body of an answer to f and returns the new length of f. done is the length
+// before.
 func (j *job) copy(f io.Writer, body io.Reader, done, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
 	j.report(done, total, false)

@@ -353,7 +353,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// fullDisk is a disk with room bytes of space.
+// fullDisk is a file on a disk whose free space is *room bytes.
 type fullDisk struct {
 	*os.File
 	room *int

@@ -38,7 +38,8 @@ type MLP struct {
 	LearningRate, Beta1, Beta2, Eps, WeightDecay float64
 
 	LossF32 []float32 // the loss of each step before its update, computed in float32
-	LossF64 []float64 // the same in float64, from the same initial weights and inputs
+	// the loss of each step, computed in float64 from the same initial weights and inputs
+	LossF64 []float64
 
 	pixels []byte
 	labels []int64

@@ -22,7 +22,7 @@ type Origin struct {
 	DType string
 	Shape [8]int
 	Dims  int // number of dimensions used in Shape; negative if the block is not a tensor
-	// Collected marks a block that a garbage-collector cleanup releases, and not its owner. Only
+	// Collected marks a block that a garbage-collector cleanup releases, instead of its owner. Only
 	// such blocks count towards Options.GCRatio. If any are live, the first step of the
 	// out-of-memory ladder is a garbage collection.
 	Collected bool
@@ -162,8 +162,8 @@ func (b *Block) Size() uint64 { return b.requested }
 // Rounded returns the bytes that the block occupies.
 func (b *Block) Rounded() uint64 { return b.size }
 
-// Generation returns the number to pass to Free and Queue. Each owner of the same memory gets
-// another one. It is at least 1.
+// Generation returns the number to pass to Free and Queue. It is at least 1. Each owner of the same
+// memory gets another number.
 func (b *Block) Generation() uint64 { return b.gen }
 
 // Stream returns the stream on which the block was allocated. After [Pool.Retire] it returns the

@@ -51,7 +51,7 @@ func TestPauseEvents(t *testing.T) {
 	waits.Use(1)
 	p.Free(waits, waits.Generation())
 	d.finish(1, 1)
-	b := must(t, p, 1280, 0) // reuses the memory that waits held
+	b := must(t, p, 1280, 0) // reuses the memory of the first block
 	b.Use(1)
 	d.work(1)
 	d.logging = true
@@ -156,8 +156,7 @@ func TestRetire(t *testing.T) {
 	for _, b := range []*Block{live, used, gone} {
 		p.Free(b, b.Generation())
 	}
-	// stream 1 is never asked again, and of the users of live only stream 2 is still a foreign
-	// stream
+	// stream 1 is never asked again; the live block still has one foreign user, stream 2
 	if want := []string{"record 2"}; !reflect.DeepEqual(d.log, want) {
 		t.Errorf("the device saw %v, want %v", d.log, want)
 	}

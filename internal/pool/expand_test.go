@@ -125,7 +125,7 @@ func TestExpand(t *testing.T) {
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
 	a := must(t, p, 1000, 0) // 4 pages
-	b := must(t, p, 1000, 0) // uses the 24 bytes that a left of its pages
+	b := must(t, p, 1000, 0) // uses the 24 bytes that block a left of its pages
 	c := must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != a.Addr()+1000 || c.Addr() != b.Addr()+1000 {
@@ -145,7 +145,7 @@ func TestExpand(t *testing.T) {
 	free(a)
 	p.Empty()
 	check(1, 9*fakePage)
-	// a goes before the run, and also takes the free part of the page that b shares
+	// block a goes before the run, and also takes the free part of the page that it shares with b
 	a = must(t, p, 900, 0)
 	check(1, 12*fakePage)
 	small := must(t, p, 8, 0)

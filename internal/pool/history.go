@@ -37,12 +37,13 @@ type owner struct {
 
 // event is an entry of the ring.
 type event struct {
-	action    device.MemoryAction
-	sequence  uint64
-	time      int64
-	addr      uintptr
-	size      uint64
-	requested uint64 // in events of a failed allocation: the free bytes of the device
+	action   device.MemoryAction
+	sequence uint64
+	time     int64
+	addr     uintptr
+	size     uint64
+	// requested bytes; in events of a failed allocation, the free bytes of the device
+	requested uint64
 	stream    StreamID
 	number    uint64
 	owner     *owner

@@ -4,8 +4,8 @@ package pool
 // [Pool.Hold]) then takes over unused segments of other streams before it asks for new ones. Pages
 // of expandable segments are not taken over.
 type Adopter interface {
-	// Follow makes later work on stream wait for the work that is queued on before. The pool calls
-	// it with its lock held.
+	// Follow makes later work on the first stream wait for the work that is already queued on the
+	// second. The pool calls it with its lock held.
 	Follow(stream, before StreamID) error
 }
 

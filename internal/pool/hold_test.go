@@ -34,7 +34,7 @@ func TestHold(t *testing.T) {
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
 	used, small, large, huge := alloc(100, 1), alloc(1000, 2), alloc(12<<20, 1), alloc(40<<20, 1)
-	small2 := alloc(2000, 1) // in one segment with used
+	small2 := alloc(2000, 1) // in one segment with the first block
 	free(small)
 	free(large)
 	free(huge)
@@ -72,7 +72,7 @@ func TestHold(t *testing.T) {
 	}
 	p.Retire(held, 1)
 	p.Empty()
-	if n := p.Stats().Segments.Current; n != 1 { // the segment that holds the block used
+	if n := p.Stats().Segments.Current; n != 1 { // the segment of the first block
 		t.Errorf("%d segments are left, want 1", n)
 	}
 	free(used)

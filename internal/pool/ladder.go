@@ -228,7 +228,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	var unused []*segment
 	for i := 0; i < len(p.segments); {
 		seg := p.segments[i]
-		if seg.space != nil { // carveLocked handles these
+		if seg.space != nil { // carveLocked handles expandable segments
 			i++
 			continue
 		}

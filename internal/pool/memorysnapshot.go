@@ -185,7 +185,7 @@ func (r *resolver) category(i int) string {
 // library call that belongs to a category decides.
 func categoryOf(frames []device.Frame) string {
 	for _, f := range frames {
-		// the name has this in place of type arguments
+		// a function's name has "[...]" in place of type arguments
 		function := strings.ReplaceAll(f.Function, "[...]", "")
 		method := function[strings.LastIndexByte(function, '.')+1:]
 		in, _ := callsite.Within(function)

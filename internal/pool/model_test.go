@@ -36,7 +36,8 @@ type owned struct {
 	uses   []StreamID
 }
 
-// use is an access to [addr, addr+size) by a stream's work up to the count at.
+// use is an access to [addr, addr+size) by work of a stream. The access has ended when the stream
+// has finished as many units of work as at says.
 type use struct {
 	addr   uintptr
 	size   uint64

@@ -34,8 +34,8 @@
 // device copy calls Use.
 //
 // A Backing must not call the pool from its methods. No caller of the pool may hold a lock that
-// they take. The pool calls Record, Done, Capacity, the methods of Marker, and those of an Expander
-// except Unmap with its lock held. It calls Alloc, Free, Unmap and Wait without the lock.
+// these methods take. The pool calls Alloc, Free, Unmap and Wait without its lock. It calls Record,
+// Done, Capacity, the methods of Marker and the other methods of an Expander with its lock held.
 package pool
 
 import (
@@ -100,7 +100,8 @@ type Options struct {
 	// larger blocks below this size are cut from a segment of MediumSegment bytes; default 10 MiB
 	MediumMax     uint64
 	MediumSegment uint64 // default 20 MiB
-	// still larger blocks get a segment of their own size, rounded up to a multiple; default 2 MiB
+	// still larger blocks get a segment of their own size, rounded up to a multiple of LargeRound;
+	// default 2 MiB
 	LargeRound uint64
 	SplitMin   uint64 // a large block is split if more bytes than this remain; default SmallMax
 
@@ -205,7 +206,7 @@ type Pool struct {
 	stats     Stats
 
 	events     []*eventQueue // one queue per foreign stream that ever delayed a free
-	pending    int           // number of events in these queues
+	pending    int           // number of events in all queues
 	deferred   []*Block      // freed blocks whose events are not recorded yet
 	paused     int           // nesting depth of PauseEvents
 	eventIssue error         // the last error of Record whose blocks are still affected
@@ -220,7 +221,7 @@ type Pool struct {
 	hungry atomic.Bool
 
 	collectable     uint64 // bytes of live blocks whose Origin is Collected
-	collectableEver uint64 // the same, summed up over all allocations
+	collectableEver uint64 // bytes of all blocks ever allocated whose Origin is Collected
 	gcNext          uint64 // value of collectable above which a background collection starts
 	gcLast          time.Time
 	gcRunning       bool

@@ -268,7 +268,7 @@ func noInfo(a *args, x T) T {
 	return a.scope.Typed(stored["I32"]).Zeros(d[:max(len(d)-2, 0)]...)
 }
 
-// tolerances returns rtol, which torch also calls old, and atol. It returns nil if there are none.
+// tolerances returns rtol and atol, or nil if both are absent. old is torch's older name of rtol.
 func (a *args) tolerances(old string) []float64 {
 	for _, name := range []string{old, "rtol", "atol"} {
 		if t, ok := a.get(-1, name).(T); ok && t.Rank() > 0 {

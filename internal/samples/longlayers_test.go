@@ -113,8 +113,8 @@ func (a *args) batch(affine, track int, on bool) []nn.Option {
 	return o
 }
 
-// moments returns eps and momentum of such a normalisation. A momentum of None is a cumulative
-// average.
+// moments returns eps and momentum of a batch or instance normalisation. A momentum of None is a
+// cumulative average.
 func (a *args) moments() (eps, momentum float64) {
 	momentum = a.float(2, "momentum", 0.1)
 	if len(a.pos) > 2 && a.get(2, "") == nil {
@@ -123,7 +123,7 @@ func (a *args) moments() (eps, momentum float64) {
 	return a.float(1, "eps", 1e-5), momentum
 }
 
-// alone returns the only argument of an activation, or the default or.
+// alone returns the only argument of an activation. The second parameter is its default.
 func (a *args) alone(name string, or float64) float64 {
 	a.ignored("inplace")
 	return a.float(0, name, or)

@@ -92,8 +92,8 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts returns a call of f. training says whether the mode is training if the sample does not
-// say.
+// dropouts returns a call of f. Samples that do not state the mode are in training mode if training
+// is true.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")

@@ -42,7 +42,8 @@ type walk struct {
 	there tallies // contents of the folder FLAMBEAU_SAMPLES
 	gap   string  // samples that are missing in that folder
 
-	more, near int // samples outside of testdata, and how many of them passed only thanks to twice
+	// samples outside of testdata, and how many of them needed the double tolerance
+	more, near int
 }
 
 // twice is the tolerance for files of --all: twice what the rule allows. Their terms come from four

@@ -208,7 +208,8 @@ func weighed(outs []any) (total *tensor.Tensor) {
 
 func wider(x, y *tensor.Tensor) dtype.Type { return dtype.Promote(x.Type(), y.Type()) }
 
-// sameGrad is same for gradients. A missing gradient equals PyTorch's zero.
+// sameGrad does for gradients what the function same does for results. A missing gradient equals
+// PyTorch's zero.
 func sameGrad(g *tensor.Tensor, want *number, r *row, w way) string {
 	switch {
 	case want == nil && g == nil:

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Type returns the type in which a tensor is written. It is to if both types are floating-point,
-// else the tensor's own type.
+// Type returns the type in which [Write] writes a tensor. If the tensor's type and the type to are
+// both floating-point, the result is the latter. Otherwise it is the tensor's own type.
 func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	if to.IsFloat() && x.Type().IsFloat() {
 		return to
@@ -18,7 +18,8 @@ func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 }
 
 // Write writes x's elements in row-major order and the machine's byte order, converted to Type(x,
-// to). It allocates little memory besides x's own. Misuse of tensors is returned as its error.
+// to). It allocates little memory besides x's own. If x cannot be used, Write returns the
+// error of [tensor.Try].
 func Write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	var err error
 	terr := tensor.Try(func() { err = write(w, x, Type(x, to)) })

@@ -107,7 +107,7 @@ type tableData struct {
 type rowData struct {
 	Bytes    uint64 `json:"bytes"`
 	Blocks   int    `json:"blocks"`
-	Wasted   uint64 `json:"wasted"` // by rounding up sizes
+	Wasted   uint64 `json:"wasted"` // bytes lost by rounding up sizes
 	Op       string `json:"op"`
 	Tensor   string `json:"tensor"`
 	Where    string `json:"where"`
