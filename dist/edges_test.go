@@ -3,6 +3,7 @@ package dist
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -142,5 +143,21 @@ func TestWorkersComeBack(t *testing.T) {
 	}
 	if n := d.(device.WorkerSharer).Workers(); n != workers() {
 		t.Errorf("%d workers of %d", n, workers())
+	}
+}
+
+// TestStreamsAreUrgent: a group's streams come before a rank's own work, because other ranks wait
+// for what they do.
+func TestStreamsAreUrgent(t *testing.T) {
+	_, l := emulated(t, "2,mem=64MiB")
+	err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
+		s, own := g.core.streams[g.Rank()].(cuda.Stream), cuda.DefaultStream(g.Device().(*cuda.Device))
+		if s.Priority() <= own.Priority() {
+			return fmt.Errorf("rank %d's stream has priority %d, and its default stream %d", g.Rank(), s.Priority(), own.Priority())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

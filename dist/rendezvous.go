@@ -135,7 +135,7 @@ func (w *world) newCore(members []int) (*core, error) {
 			c.streams = append(c.streams, nil)
 			continue
 		}
-		s, err := d.NewStream(-1) // high priority, because other ranks wait for this work
+		s, err := d.NewStream(1) // high priority, because other ranks wait for this work
 		if err != nil {
 			return nil, err
 		}

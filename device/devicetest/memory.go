@@ -78,7 +78,7 @@ func testCopies(r *rig) {
 func testStreams(r *rig) {
 	a, err := r.dev.NewStream(0)
 	r.must(err, "NewStream")
-	b, err := r.dev.NewStream(-1)
+	b, err := r.dev.NewStream(1)
 	r.must(err, "NewStream of high priority")
 	if a.ID() == b.ID() || a.ID() == r.s.ID() || a.Device() != r.dev {
 		r.Errorf("streams %d, %d and the default %d are not told apart", a.ID(), b.ID(), r.s.ID())
