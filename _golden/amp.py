@@ -1,9 +1,10 @@
 """Result types under torch.autocast("cuda"), op by op, and the trajectory of torch.amp.GradScaler.
 
-There need not be a GPU: operands are fake tensors of the device cuda, for which PyTorch's dispatcher runs the same autocast kernels (of the key
-AutocastCUDA) as for real ones, and only the computation is left out. Types are "low" for the type of autocast and "f32". Each op is asked with
-all its floating point operands float32 ("f"), all of the low type ("h"), and the first of the low type and the others float32 ("m"); "error"
-says that PyTorch refuses. float16 and bfloat16 must agree.
+No GPU is needed. Operands are fake tensors on the device cuda. For these PyTorch's dispatcher runs the autocast kernels (key AutocastCUDA) of
+real tensors, and only the computation is left out.
+
+A type is "low", the type of autocast, or "f32". Each op runs with these types of its floating point operands: all float32 ("f"), all low ("h"),
+or the first low and the others float32 ("m"). "error" means that PyTorch refuses the operands. float16 and bfloat16 must give the same types.
 """
 
 import json
@@ -39,7 +40,8 @@ V, M, M2 = rnd(4), rnd(4, 4), [rnd(4, 4), rnd(4, 4)]
 B = rnd(2, 4, 4)
 U = [M]  # one matrix
 
-# Methods of *tensor.Tensor and functions of package tensor: operands, and PyTorch's form.
+# For each method of *tensor.Tensor or function of package tensor: the operands, and the call in
+# PyTorch.
 OPS = {
     # elementwise
     **{n: (U, f) for n, f in {
@@ -105,7 +107,7 @@ OPS = {
     **{f"MaxUnpool{n}d": ([rnd(2, 4, *[2] * n), idx(2, 4, *[2] * n)], (lambda f: lambda x, i: f(x, i, 2))(getattr(F, f"max_unpool{n}d"))) for n in (1, 2, 3)},
     **{f"FractionalMaxPool{n}d": ([rnd(2, 4, *[4] * n)], (lambda f: lambda x: f(x, 2, 2))(getattr(F, f"fractional_max_pool{n}d"))) for n in (2, 3)},
     "Unfold2d": ([rnd(1, 4, 4, 4)], lambda x: F.unfold(x, 2)), "Fold": ([rnd(1, 16, 9)], lambda x: F.fold(x, (4, 4), 2)),
-    "Interpolate": ([rnd(1, 4, 4, 4)], lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")),  # the mode "area" is not listed
+    "Interpolate": ([rnd(1, 4, 4, 4)], lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")),  # PyTorch does not list the mode "area"
     "GridSample": ([rnd(1, 4, 4, 4), rnd(1, 4, 4, 2)], lambda x, g: F.grid_sample(x, g, align_corners=False)),
     "PixelShuffle": ([rnd(1, 4, 4, 4)], lambda x: F.pixel_shuffle(x, 2)),
     "PixelUnshuffle": ([rnd(1, 4, 4, 4)], lambda x: F.pixel_unshuffle(x, 2)), "ChannelShuffle": ([rnd(1, 4, 4, 4)], lambda x: F.channel_shuffle(x, 2)),
@@ -122,7 +124,7 @@ OPS = {
     "IndexCopy": ([M, idx(4), M], lambda x, i, s: x.index_copy(0, i, s)), "IndexFill": ([M, idx(4)], lambda x, i: x.index_fill(0, i, 1.5)),
     "IndexReduce": ([M, idx(4), M], lambda x, i, s: x.index_reduce(0, i, s, "prod")), "Take": ([M, idx(3)], torch.take), "TakeAlong": ([M, idx(4, 4)], lambda x, i: torch.take_along_dim(x, i, 0)),
     "MaskedScatter": ([M, msk(4, 4), M], lambda x, m, s: x.masked_scatter(m, s)), "Searchsorted": ([V, V], torch.searchsorted), "Bucketize": ([V, V], lambda b, x: torch.bucketize(x, b)),
-    # in place and out forms do not autocast: PyTorch keeps the type of what is changed
+    # forms in place do not autocast: PyTorch keeps the type of the tensor that they change
     **{n + "InPlace": (U, (lambda m: lambda x: getattr(x.clone(), m)())(m)) for n, m in {
         "Exp": "exp_", "Log": "log_", "Rsqrt": "rsqrt_", "Reciprocal": "reciprocal_", "Expm1": "expm1_", "Log1p": "log1p_", "Erfinv": "erfinv_", "Square": "square_", "Sqrt": "sqrt_", "Tanh": "tanh_"}.items()},
     "PowScalarInPlace": (U, lambda x: x.clone().pow_(2.5)), "PowInPlace": (M2, lambda x, y: x.clone().pow_(y)), "AddcmulInPlace": ([M, M, M], lambda x, a, b: x.clone().addcmul_(a, b)),
@@ -130,7 +132,7 @@ OPS = {
     "IndexPutInPlace": ([M, rnd(3, 4), idx(3)], lambda x, v, i: x.clone().index_put_((i,), v)),
 }
 
-# Layers and losses of package nn. Parameters are operands behind the input.
+# Layers and losses of package nn. The operands are the input and then the parameters.
 NN = {
     "Linear": ([M, M, V], F.linear), "L1": (M2, F.l1_loss), "SmoothL1": (M2, F.smooth_l1_loss), "Huber": (M2, F.huber_loss), "MSE": (M2, F.mse_loss), "BCE": (M2, F.binary_cross_entropy),
     "BCEWithLogits": (M2, F.binary_cross_entropy_with_logits), "KLDiv": (M2, F.kl_div), "KLDivLog": (M2, lambda x, y: F.kl_div(x, y, log_target=True)),
@@ -145,7 +147,7 @@ NN = {
 
 
 def _gaussian(x, y, v):
-    return 0.5 * (torch.log(v) + (x - y) ** 2 / v).mean()  # F's form reads values, which fake tensors lack; it is this
+    return 0.5 * (torch.log(v) + (x - y) ** 2 / v).mean()  # F.gaussian_nll_loss computes this too, but reads values, which fake tensors do not have
 
 
 def made(spec, dtypes, device):
@@ -166,7 +168,7 @@ def told(t, low):
 
 
 def asked(spec, f):
-    """The types of results, by what the operands are; the same for float16 and bfloat16."""
+    """The types of the results, for each of the types of operands; both types if float16 and bfloat16 differ."""
     n = sum(k == "x" for k, _ in spec)
     out = {}
     for how in "fhm" if n > 1 else "fh":
@@ -217,7 +219,7 @@ def write(path, what):
 
 
 def listed():
-    """The names of ops with an autocast kernel for CUDA: what is not among them follows the usual promotion."""
+    """The names of the ops that have an autocast kernel for CUDA. All other ops follow the usual promotion."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return sorted(o for o in torch._C._dispatch_get_all_op_names() if o.startswith("aten::") and has(o, "AutocastCUDA"))
 

@@ -76,7 +76,7 @@ def attention():
 
 
 def rope():
-    """Rotary embeddings as models compute them: halves (GPT-NeoX, Llama) or neighbours (GPT-J) are the two parts of a number."""
+    """Rotary embeddings as models compute them. A pair has an element of each half (GPT-NeoX, Llama), or two neighbours (GPT-J)."""
     def case(name, operands, base=10000.0, offset=0, interleaved=False, dims=0):
         args = {"base": base, "offset": offset, "interleaved": interleaved, "dims": dims}
         def fn(x, position=None):

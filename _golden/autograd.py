@@ -1,4 +1,4 @@
-"""Golden files for ops in place on views, whose gradients PyTorch finds by rewriting history. Writes tensor/optest/testdata."""
+"""Golden files for ops in place on views. PyTorch rewrites the graph for their gradients. Writes tensor/optest/testdata."""
 
 import torch
 
@@ -28,7 +28,7 @@ def fill_diagonal(x, w):
 
 
 def stale_view(x, w):
-    """Views that are taken before the tensor changes, through one of them and by itself."""
+    """Views are taken first. Then the tensor changes, by an op on it and by ops on the views."""
     y = x.clone()
     v, t = y[1:], y.t()
     y.mul_(2)
@@ -45,7 +45,7 @@ def expanded_view(x, w):
 
 
 def constant(x, w):
-    """A tensor without a gradient, until something with one is put in."""
+    """A tensor requires no gradient until tensors that do are copied into it."""
     y = torch.zeros_like(x.detach())
     v = y[1:]
     v.copy_(w)

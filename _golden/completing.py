@@ -1,5 +1,5 @@
-"""Golden files that complete those of the other scripts: scalar forms, powers, views, and the kinds of operands that an op
-lacked. Writes tensor/optest/testdata/completing.safetensors.gz."""
+"""Golden files for what the other scripts leave out: scalar forms, powers, views, and kinds of operands. Writes
+tensor/optest/testdata/completing.safetensors.gz."""
 
 import warnings
 
@@ -15,7 +15,7 @@ LIMITS = torch.tensor([2**63 - 1, -2**63, 2**53 + 1, -7, 0, 3])
 
 
 def of_one(f, op, fn, shape=(3, 4), empty=(0, 4), special=SPECIAL.reshape(1, N), grad=True, **args):
-    """The cases of an op of one tensor: rows of any length, in every layout."""
+    """The cases of an op with one operand, in every layout."""
     tag = "".join(f" {k}={v}" for k, v in args.items())
     o = lambda t, *views: Operand(t, *views, grad=grad)
     r = f.randn
@@ -79,7 +79,7 @@ def scalars(f):
 
 
 def reversed_scalars(f):
-    """A number and a tensor in the other order."""
+    """Ops on a number and a tensor, most of them with the number first."""
     t = torch
     for v in (1.5, -2.0):
         of_one(f, "rfloor_divide_scalar", lambda x: v // x, grad=False, v=v)
@@ -199,7 +199,7 @@ def products(f):
 
 
 def kinks(f):
-    """NaN in activations whose gradient for it depends on where in a vector it stands: the values alone."""
+    """Results for NaN and other extremes, without gradients where PyTorch's gradient for NaN depends on its place in a SIMD vector."""
     x = lambda: Operand(torch.tensor([torch.nan, 1.0, torch.inf, 2.0**-149]), grad=False)
     f.case("relu6", "extreme, values", F.relu6, [x()])
     f.case("hardtanh", "extreme, values", lambda x: F.hardtanh(x, -3.0, 6.0), [x()], min_val=-3.0, max_val=6.0)

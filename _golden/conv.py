@@ -1,4 +1,4 @@
-"""Golden files for convolutions, pools, interpolation and what rearranges channels and places. Writes tensor/optest/testdata."""
+"""Golden files for convolutions, pools, interpolation, and ops that rearrange channels and pixels. Writes tensor/optest/testdata."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from golden import File, Operand
 from ops import DENORMAL, FOLDER, MAX, MIN_NORMAL, SEED, TINY, expand, narrow, transpose
 
-# Special numbers so far apart that a window of up to three sees one of them.
+# Special numbers, so far apart that a window of up to three elements holds only one of them.
 APART = torch.tensor([1.5, -0.5, TINY, 0.25, 1.0, MAX / 8, -1.0, 2.0, math.inf, 0.5, 0.75, -math.inf, -0.25, 1.25, math.nan, 1.0, 0.5, -DENORMAL, -2.0, 0.125,
                       MIN_NORMAL, 3.0, 0.5, -0.0])
 
@@ -18,7 +18,7 @@ def tagged(args):
 
 
 def both(v):
-    """One number for height and width, or one for each."""
+    """v as a list of two numbers, for height and width."""
     return v * 2 if len(v) == 1 else v
 
 
@@ -98,7 +98,7 @@ def pools(f):
         back = (xs[-1], *xs[1:-1], xs[0])
 
         def four(op, fn, part, parts, grad=True, **args):
-            """One set of arguments on the kinds of operands; part names one of several results."""
+            """Cases of one set of arguments, for all kinds of operands. part is the number of the result, if there are several (parts)."""
             tag = tagged(args)
             if parts:
                 args["part"] = part
@@ -174,14 +174,14 @@ def pools(f):
         f.case("fold", "transposed" + tag, image, [Operand(r(n, rows), transpose(0, 1))], **args)
         f.case("fold", "expanded" + tag, image, [Operand(r(1, rows, 1), expand(2, rows, n))], **args)
         f.case("fold", "empty" + tag, image, [r(0, rows, n)], **args)
-        far = torch.where(r(rows // 2, n) > 1.8, math.inf, r(rows // 2, n))  # infinities of one sign
+        far = torch.where(r(rows // 2, n) > 1.8, math.inf, r(rows // 2, n))  # all infinities have one sign, so that their sums are not NaN
         far[0, 0], far[-1, -1], far[0, 1] = math.nan, MAX, TINY
         f.case("fold", "extreme" + tag, image, [far], **args)
 
 
 def unpools(f):
-    """What a maximum pool took is put back; norms in three dimensions; windows at distances that samples decide."""
-    torch.use_deterministic_algorithms(False)  # no two elements go to one place, so unpooling has one result
+    """Maximum unpooling, pooling by norms in three dimensions, and fractional maximum pooling, whose windows follow from samples."""
+    torch.use_deterministic_algorithms(False)  # no two elements go to the same place, so the result of unpooling is certain
     r = f.randn
     shapes = {1: (2, 2, 6), 2: (1, 2, 4, 6), 3: (1, 1, 2, 4, 4)}
     special = torch.tensor([1.0, -0.0, math.nan, math.inf, -math.inf, MAX, DENORMAL, TINY])
@@ -196,7 +196,7 @@ def unpools(f):
             def fn(x, i, args=args):
                 return unpool(x, i, args["kernel"] * rank, args.get("stride", args["kernel"]) * rank, args.get("padding", [0]) * rank, args.get("size"))
             y, i = pool(r(*xs), args["kernel"] * rank, args.get("stride"), args.get("padding", 0), return_indices=True)
-            if "stride" in args:  # windows overlap, and could have one maximum
+            if "stride" in args:  # windows overlap, so two of them could have the same maximum
                 y, i = r(*y.shape), torch.arange(y[0, 0].numel()).flip(0).reshape(1, 1, *y.shape[2:]).expand(y.shape).contiguous()
             back = list(range(len(xs)))
             back[0], back[-1] = back[-1], back[0]
@@ -266,9 +266,12 @@ def resampling(f):
                 f.case("interpolate", "transposed" + tag, fn, [Operand(r(*back), transpose(0, len(xs) - 1))], **more)
                 f.case("interpolate", "expanded" + tag, fn, [Operand(r(1, 1, *xs[2:]), expand(*xs))], **more)
                 f.case("interpolate", "empty" + tag, fn, [r(0, *xs[1:])], **more)
-                if mode != "linear" or args != {"size": [7, 3]}:  # in float64 it depends on rounding whether a place lies on an element
+                # For that size, rounding in float64 decides whether a sampled position is exactly
+                # that of an element.
+                if mode != "linear" or args != {"size": [7, 3]}:
                     f.case("interpolate", "extreme" + tag, fn, [special.reshape(edge[rank])], **more)
-    # Many places: what coordinates are rounded to shows in nearest and in weights.
+    # With many positions, the rounding of coordinates shows in the nearest elements and in the
+    # weights.
     ramp = torch.arange(37.0).reshape(1, 1, 37) + f.randn(37) / 8
     for mode in ("nearest", "nearest-exact", "linear"):
         for args in ({"size": [101]}, {"scale": [2.37]}, {"size": [12]}):
@@ -285,8 +288,8 @@ def resampling(f):
             f.case(op, "ordinary more dimensions", run, [r(2, *xs)], factor=on)
         f.case(op, "transposed", run, [Operand(r(*xs[:2], xs[3], xs[2]), transpose(2, 3))], factor=on)
         f.case(op, "expanded", run, [Operand(r(1, 1, *xs[2:]), expand(2, *xs[1:]))], factor=on)
-        # Torch 2.15 leaves the shape of an empty tensor as it is where it should unshuffle, in
-        # gradients too.
+        # Torch 2.15 wrongly keeps the shape of an empty tensor when it unshuffles, and the gradient
+        # of a shuffle unshuffles. So the factor is 1.
         f.case(op, "empty", lambda x: fn(x, 1), [r(0, *xs[1:])], factor=1)
         f.case(op, "extreme", run, [grid], factor=on)
         f.case(op, "int64", run, [f.randint(-9, 9, xs)], factor=on)
@@ -307,7 +310,7 @@ def resampling(f):
 
 
 def sampling(f):
-    """Places inside and outside; those that are NaN or infinite PyTorch reads from other memory."""
+    """Positions inside and outside of the image. None is NaN or infinite, because PyTorch then reads other memory."""
     r = f.randn
     for mode in ("bilinear", "nearest", "bicubic"):
         for padding in ("zeros", "border", "reflection"):

@@ -22,7 +22,8 @@ def statistics(draw, scale):
 def main():
     draw = random.Random(SEED)
     cases = []
-    # Around the sizes at which the units change: 768 KiB and its multiples, 750 thousand.
+    # The sizes around which the units change: 768 KiB, and so on for larger units, and 750
+    # thousand.
     for device, scale in enumerate([0, 1000, 786431, 786432, 3e6, 1e9, 8e11, 9e14, 8e17]):
         stats = statistics(draw, scale)
         if scale in (786431, 786432):

@@ -1,12 +1,17 @@
-"""What torch.cuda.max_memory_allocated says of training steps, for models/testdata/cudapeak.json; no GPU is needed.
+"""Writes models/testdata/cudapeak.json: the peaks that torch.cuda.max_memory_allocated reports for training steps. No GPU is needed.
 
-PyTorch's CUDA build runs over a stand-in for CUDA's runtime, cuBLAS and cuDNN (cudapeak.c, which this script compiles with gcc and the headers of the
-wheels): memory is addresses, kernels are not run. Everything that PyTorch does on the host is its own: which kernels an op takes on an H200,
-its temporaries, and the caching allocator with its statistics. Not there are the workspaces that cuBLAS and cuDNN ask for (peak), or only
-cuBLAS's usual one (workspace); with a GPU the number is therefore not smaller than peak. Of an LSTM cuDNN is left out, since what it saves is not known.
+PyTorch's CUDA build runs over a stand-in for CUDA's runtime, cuBLAS and cuDNN: cudapeak.c, which this script compiles with gcc and the headers of
+the wheels. There memory is addresses without contents, and kernels do not run. PyTorch's own code on the host is used: the choice of kernels on an
+H200, its temporaries, and the caching allocator with its statistics.
 
-peak, workspace: bytes at the peak of a step after the first, over what was in use before the case. default: peak with the optimizer as it is
-without fused=True. graph: bytes of the pool of a graph of the step.
+The columns count bytes, those of peaks above what was in use before the case:
+
+peak: the peak of the second step, without any workspace of cuBLAS and cuDNN. With a GPU the peak is at least as large.
+workspace: the same with the usual workspace of cuBLAS.
+default: like peak, with the optimizer's default instead of fused=True.
+graph: the pool of a CUDA graph of the step.
+
+LSTMs run without cuDNN, because it is not known what cuDNN saves for them.
 
 The cases of bench/compare are bench/compare/torch_compare.py itself, run as on a GPU.
 """
@@ -20,12 +25,12 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# These are asked of the library itself.
+# Calls of these functions go to the real library.
 TRUE = {"cudnnGetVersion", "cudnnGetCudartVersion", "cudnnGetProperty", "cudnnGetErrorString", "cudnnGetLastErrorString"}
 
 
 def compile_stand_in(folder):
-    """Compiles cudapeak.c with, for what PyTorch calls besides, functions that do nothing and return success."""
+    """Compiles cudapeak.c. Other functions that PyTorch calls do nothing there and return success."""
     import torch
     libraries = os.path.join(os.path.dirname(torch.__file__), "lib")
     names = set()
@@ -58,7 +63,7 @@ def main():
         stand_in = compile_stand_in(folder)
         for key in ("peak", "workspace"):
             for row in run(stand_in, key == "workspace", os.path.join(HERE, "..", "bench", "compare", "torch_compare.py"), "--seconds", "0.01", "cuda:0"):
-                if row["unit"] == "samples/s" and not row["case"].endswith("_graph"):  # a replay allocates nothing: the peak says nothing
+                if row["unit"] == "samples/s" and not row["case"].endswith("_graph"):  # the replay of a graph allocates nothing, so it has no peak
                     cases.setdefault(row["case"], {})[key] = row["peak_bytes"]
             for row in run(stand_in, key == "workspace", __file__, "--measure", *(["--all"] if key == "peak" else [])):
                 name, told = row.pop("case"), row.pop("peak")
@@ -73,7 +78,7 @@ def main():
 
 
 def measure(every, only=""):
-    """Prints the peaks of the models here whose names begin with only, a line each; every: with default and graph."""
+    """Prints a line for each model whose name begins with `only`. If every is true, the lines have default and graph too."""
     import torch
     import torch.nn as nn
     import torch.nn.functional as F
@@ -82,7 +87,7 @@ def measure(every, only=""):
 
     import peak as small
     torch.use_deterministic_algorithms(False)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # the flash kernels, which save the same
+    torch.backends.cuda.enable_cudnn_sdp(False)  # the flash kernels are used instead, which save the same tensors
     dev = torch.device("cuda:0")
 
     def top(step):
@@ -129,7 +134,7 @@ def measure(every, only=""):
             g = torch.cuda.CUDAGraph()
             with torch.cuda.graph(g):
                 step()
-            torch.cuda.empty_cache()  # what the graph has stays
+            torch.cuda.empty_cache()  # this does not free the graph's memory
             row["graph"] = torch.cuda.memory_reserved() - before
             g.reset()
             del g, step
@@ -146,7 +151,7 @@ def measure(every, only=""):
     def gpt(vocab, context, layers, heads, width, drop):
         return lambda: small.GPT(vocab, context, layers, heads, width, drop)
 
-    # Those of peak.py.
+    # The models of peak.py.
     case("mlp", lambda: small.mlp([784, 512, 256, 10], 0.2), images(128, 1, 28, flat=True), graph=True)
     case("mlp, wide batch", lambda: small.mlp([784, 512, 256, 10], 0.2), images(2048, 1, 28, flat=True))
     case("mlp, 24 layers", lambda: small.mlp([256] * 25, 0.1), images(1024, 1, 16, 256, flat=True))
@@ -157,7 +162,7 @@ def measure(every, only=""):
     case("chargpt, dropout", gpt(65, 64, 4, 4, 128, 0.1), text(32, 64, 65), small.tokens, graph=True)
     case("gpt, 12 layers", gpt(1000, 256, 12, 4, 256, 0.1), text(2, 256, 1000), small.tokens)
 
-    # What else is tried first, the first of them in mixed precision.
+    # Some of these models in mixed precision, and other models that users try first.
     bert = transformers.BertConfig(num_labels=2)
 
     class Classifier(nn.Module):

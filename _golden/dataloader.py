@@ -1,4 +1,4 @@
-"""Golden table of what PyTorch's samplers and default_collate give. Writes data/testdata/torch.json.
+"""Golden table of the results of PyTorch's samplers and default_collate. Writes data/testdata/torch.json.
 
 "distributed": DistributedSampler's indices of every rank, in order. "batches": the sizes of BatchSampler's batches. "collate":
 default_collate of samples, with tensors written as {"shape", "dtype", "data"}.
@@ -22,7 +22,7 @@ def distributed():
         for world in (1, 2, 3, 5):
             for drop in (False, True):
                 if drop and n < world:
-                    continue  # an assertion of PyTorch's fails
+                    continue  # an assertion in PyTorch fails
                 ranks = []
                 for rank in range(world):
                     s = DistributedSampler(range(n), num_replicas=world, rank=rank, shuffle=False, drop_last=drop)
@@ -43,7 +43,7 @@ def batches():
 
 
 def repeated():
-    """How often each of n samples comes in a RandomSampler of more samples than there are."""
+    """The least and the greatest number of times that a RandomSampler without replacement draws one of n samples."""
     rows = []
     for n, samples in ((4, 4), (4, 10), (3, 2)):
         order = list(RandomSampler(range(n), num_samples=samples))

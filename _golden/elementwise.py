@@ -26,7 +26,7 @@ def unary(f, op, fn, low=-3.0, high=3.0, special=SPECIAL, grad=True, also=(), **
 
 
 def binary(f, op, fn, positive=False, grad=True, **args):
-    """The cases of a function of two tensors that broadcast; positive keeps the second from 0."""
+    """The cases of a function of two tensors that broadcast; positive: the second one is positive, except at the special values."""
     def second(*shape):
         y = f.randn(*shape)
         return y.abs() + 0.25 if positive else y
@@ -74,7 +74,7 @@ def activations():
     numbers = kinks[~kinks.isnan()]
 
     def act(op, fn, nan=True, also=(), **args):
-        """nan=False: the gradient for NaN depends on where in a vector it stands."""
+        """nan=False leaves NaN out, for functions whose gradient for NaN depends on its place in a SIMD vector."""
         unary(f, op, fn, -6, 8, special=kinks if nan else numbers, also=also, **args)
     act("log_sigmoid", F.logsigmoid)
     act("softsign", F.softsign)

@@ -1,4 +1,4 @@
-"""Reads with PyTorch, safetensors and NumPy what the tests in Go wrote, and lets those read what these write.
+"""Reads files that the tests in Go wrote with PyTorch, safetensors and NumPy. Lets the tests read files that these libraries wrote.
 
     FLAMBEAU_EXCHANGE=/tmp/exchange go test -count=1 ./torchfile ./safetensors ./npy -run 'TestSave'
     python3 exchange.py /tmp/exchange
@@ -27,7 +27,7 @@ def equal(a, b):
 
 
 def check_told(told):
-    """Each tensor is what the values beside it say."""
+    """Compares each tensor with the type, shape and values that are stored beside it."""
     n = 0
     for name, x in told.items():
         if isinstance(x, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Loads with transformers and tokenizers what the tests in Go wrote.
+"""Loads files that the tests in Go wrote, with transformers and tokenizers.
 
     mkdir /tmp/exchange
     FLAMBEAU_EXCHANGE=/tmp/exchange go test -count=1 ./models ./data/text -run 'TestInteropLanguage|TestSave'
@@ -19,7 +19,7 @@ from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 folder = sys.argv[1]
 model = GPT2LMHeadModel(GPT2Config(vocab_size=67, n_positions=16, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)).eval()
 found = model.load_state_dict(load_file(os.path.join(folder, "gpt.safetensors")), strict=False)
-assert found.missing_keys == ["lm_head.weight"] and not found.unexpected_keys, found  # it is wte's
+assert found.missing_keys == ["lm_head.weight"] and not found.unexpected_keys, found  # lm_head shares the weight of wte
 answers = load_file(os.path.join(folder, "gpt_answers.safetensors"))
 with torch.no_grad():
     worst = (model(answers["ids"]).logits - answers["logits"]).abs().max().item()

@@ -1,7 +1,7 @@
-"""Writes files as people save them with PyTorch, for the readers of package torchfile, safetensors' for package safetensors, and NumPy's
-for package npy.
+"""Writes files for the tests of reading: PyTorch's for package torchfile, saved in the usual ways, safetensors' for package safetensors, and
+NumPy's for package npy.
 
-Each tensor "x" of a .pt file stands beside "x.type", "x.shape", "x.stride" and "x.values", which say what must be read.
+Each tensor "x" of a .pt file stands beside "x.type", "x.shape", "x.stride" and "x.values". A reader must find the same.
 """
 
 import os
@@ -20,7 +20,7 @@ DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 
 
 def told(tensors):
-    """The tensors, and what is in them."""
+    """The tensors, and beside each its type, shape, strides and values."""
     out = OrderedDict()
     for name, x in tensors.items():
         out[name] = x

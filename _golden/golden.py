@@ -15,12 +15,12 @@ import torch
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-torch.set_num_threads(1)  # one order of summation, whatever the machine
+torch.set_num_threads(1)  # the order of summation is then the same on each machine
 torch.use_deterministic_algorithms(True)
 
 
 def versions(script, seed):
-    """What a reader needs to know to make the file again."""
+    """The information that is needed to make the file again."""
     return {
         "script": "_golden/" + os.path.basename(script),
         "seed": str(seed),
@@ -36,7 +36,7 @@ DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64", "uint8": "U8", "bo
 
 
 def serialize(tensors, meta):
-    """Safetensors bytes, always the same for the same content; the library orders the header by chance."""
+    """The bytes of a safetensors file. The same content gives the same bytes, unlike in the library, where the order of the header varies."""
     header, data = {"__metadata__": dict(sorted(meta.items()))}, []
     at = 0
     for name, array in sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])):
@@ -50,7 +50,7 @@ def serialize(tensors, meta):
 
 
 class Operand:
-    """A tensor stored contiguously, and the views that make the operand of it.
+    """A contiguous tensor, and the views that turn it into the operand.
 
     views is a list of (name, arguments): transpose(dim0, dim1), narrow(dim, start, length), expand(*size).
     """
@@ -60,7 +60,7 @@ class Operand:
         self.grad = grad and base.is_floating_point()
 
     def tensor(self, dtype):
-        """The operand as a leaf: strided as its views say, float32 data converted to dtype."""
+        """The operand as a leaf. Its strides are those of the views. Floating point data is converted to dtype."""
         t = self.base.to(dtype) if self.base.is_floating_point() else self.base
         for name, args in self.views:
             t = getattr(t, name)(*args)
@@ -68,7 +68,7 @@ class Operand:
 
 
 def tiled(fn):
-    """The elementwise function fn computed on 64 copies of its operands behind one another: by whole vectors."""
+    """The elementwise function fn, computed on 64 copies of the operands one after another, so that PyTorch uses whole SIMD vectors."""
     def run(*operands):
         full = torch.broadcast_tensors(*operands)
         return fn(*[x.reshape(-1).repeat(64) for x in full])[:full[0].numel()].reshape(full[0].shape)
@@ -76,7 +76,7 @@ def tiled(fn):
 
 
 def single(fn):
-    """The elementwise function fn computed on one element after the other: by no vectors."""
+    """The elementwise function fn, computed on single elements, so that PyTorch uses no SIMD vectors."""
     def run(*operands):
         full = torch.broadcast_tensors(*operands)
         parts = [fn(*e) for e in zip(*[x.reshape(-1).unbind() for x in full])]
@@ -109,10 +109,10 @@ class File:
     def case(self, op, name, fn, operands, also=(), **args):
         """Runs fn(*tensors) on float32 and on float64 and records operands, results and gradients.
 
-        also lists functions that compute the same in another arrangement. Where one of them gives the other zero than fn,
-        PyTorch leaves the sign of zero to the place of an element in a vector: the mask "torn" of the result records it.
+        also lists functions that compute the same as fn in another arrangement. If one of them returns a zero of the other
+        sign, the sign depends in PyTorch on the place of the element in a SIMD vector. The mask "torn" marks these elements.
 
-        The gradient of each float operand is that of the sum of all elements of result x seed, where seed is random.
+        The gradients of the floating point operands are those of the sum of all elements of result · seed, for a random seed.
         """
         operands = [o if isinstance(o, Operand) else Operand(o) for o in operands]
         key = f"{op}/{name}"
@@ -147,12 +147,12 @@ class File:
         self.cases.append(row)
 
     def write(self, path, **meta):
-        """Writes the file below the repository; the same content gives the same bytes."""
+        """Writes the file to path in the repository. The same content gives the same bytes."""
         meta = {**self.meta, **{k: v if isinstance(v, str) else json.dumps(v) for k, v in meta.items()}}
         if self.cases:
             meta["cases"] = json.dumps(self.cases, separators=(",", ":"), allow_nan=False)
         raw = serialize(self.tensors, meta)
-        back = safetensors.numpy.load(raw)  # what we write, the format's own library reads
+        back = safetensors.numpy.load(raw)  # the library of the format can read the file
         assert back.keys() == self.tensors.keys() and all(back[k].tobytes() == v.tobytes() for k, v in self.tensors.items())
         path = os.path.join(REPOSITORY, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)

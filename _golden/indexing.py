@@ -19,13 +19,13 @@ def fixed(x):
     return Operand(x, grad=False)
 
 
-GRID = SPECIAL[-16:].reshape(4, 4)  # among others the greatest numbers, infinities and NaN
+GRID = SPECIAL[-16:].reshape(4, 4)  # includes the greatest numbers, infinities and NaN
 
 
 def scattering():
     f = File(__file__, SEED + 60)
     r = f.randn
-    here = torch.tensor([[2, 0, 3], [1, 3, 0]])  # each place of a row once
+    here = torch.tensor([[2, 0, 3], [1, 3, 0]])  # no place of a row occurs twice
     rows = torch.tensor([[2, 0, 1, 0], [0, 1, 2, 1]])
     twice = torch.tensor([[0, 0, 3, 0], [2, 2, 2, 2], [1, 3, 1, 3]])
 
@@ -68,7 +68,8 @@ def scattering():
         for inc in (True, False):
             a = {"reduce": reduce, "include_self": inc}
             for dim, index in ((1, twice), (0, twice % 3)):
-                # One shape for index and source: PyTorch has no gradient for others.
+                # index and source have the same shape, because PyTorch has no gradient for other
+                # shapes.
                 fn = lambda x, ix, s: x.scatter_reduce(dim, ix, s, reduce, include_self=inc)
                 tag = f" dim={dim} {reduce} include_self={inc}"
                 b = {**a, "dim": dim}
@@ -149,7 +150,7 @@ def gathering():
         f.case(op, "extreme", fn, [SPECIAL, i(*range(-19, 19, 3))])
     for dim in (0, 1, -1):
         fn, a = (lambda x, ix: torch.take_along_dim(x, ix, dim)), {"dim": dim}
-        at = lambda n, m: (m, n) if dim else (n, m)  # n indices along dim, m beside
+        at = lambda n, m: (m, n) if dim else (n, m)  # the shape with size n along dim and size m along the other dimension
         for name, x, shape in (("ordinary", r(4, 4), at(5, 4)), ("broadcast index", r(4, 4), at(2, 1)), ("broadcast tensor", r(*at(4, 1)), at(3, 4)), ("transposed", Operand(r(4, 4), transpose(0, 1)), at(4, 4)),
                                ("expanded", Operand(r(1, 4), expand(4, 4)), at(2, 4)), ("empty", r(4, 4), at(0, 4)), ("extreme", GRID, at(4, 4))):
             f.case("take_along_dim", f"{name} dim={dim}", fn, [x, f.randint(-4, 4, shape)], **a)
@@ -205,7 +206,7 @@ def masks():
 
 
 def brackets(spec, tensors):
-    """The index that spec writes: its parts are divided by commas, t0 is the first tensor, [1;2] a list."""
+    """Parses spec, an index in brackets. Commas separate the parts, t0 means the first tensor, and [1;2] means the list [1, 2]."""
     def part(p):
         if p in ("...", "None", "True", "False"):
             return {"...": Ellipsis, "None": None, "True": True, "False": False}[p]
@@ -220,7 +221,7 @@ def brackets(spec, tensors):
 
 
 def put(x, value, accumulate, index):
-    """x with value at index, or added there; also where the index has no tensors, which index_put does not take."""
+    """x with value written or added at index. Unlike index_put it accepts an index without tensors."""
     places = torch.arange(x.numel()).reshape(x.shape)[index]
     return x.flatten().index_put((places,), value.expand(places.shape) if value.dim() <= places.dim() else value.reshape(places.shape), accumulate).reshape(x.shape)
 
@@ -248,7 +249,7 @@ def indexing():
         for accumulate in (False, True):
             repeated = spec in (":,[0;0;2]", "t0,:,t1") or any(t.dtype == torch.int64 and t.dim() for t in tensors) or ";" in spec
             if repeated and not accumulate and spec not in ("0,:,t0", "t0,0", ":,t0,t1", "t0,:,t1"):
-                continue  # which value stays is open there
+                continue  # of several values for one place, PyTorch does not say which one stays
             b = {**a, "accumulate": accumulate}
             pn = lambda x, v, *ts: put(x, v, accumulate, brackets(spec, ts))
             k = (n + accumulate) % 4

@@ -1,5 +1,6 @@
-"""Randomly initialised GPT-2 small and BERT-base of transformers, saved as it saves them, with what they answer: for the test
-TestInteropLanguage of package models, which runs where FLAMBEAU_INTEROP names the folder. Not committed: a gigabyte.
+"""Saves randomly initialised models of transformers, GPT-2 small and BERT-base, with their results.
+
+TestInteropLanguage of package models reads them, if FLAMBEAU_INTEROP names the folder. They have a gigabyte and are not committed.
 
     python3 interop_language.py FOLDER
 """

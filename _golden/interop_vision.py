@@ -1,10 +1,10 @@
-"""torchvision's ResNet-50 and ViT-B/16 between PyTorch and Flambeau, in full size, both ways and in both kinds of files.
+"""Exchanges torchvision's ResNet-50 and ViT-B/16, in full size, between PyTorch and Flambeau: in both directions and both formats.
 
     python interop_vision.py write DIR     random models, saved as .safetensors and .pt, with images and logits
-    go run ./bench/interop DIR             loads them, compares logits, and saves models of its own with theirs
-    python interop_vision.py check DIR     loads those and compares logits
+    go run ./bench/interop DIR             loads them, compares logits, and saves other models with their logits
+    python interop_vision.py check DIR     loads these models and compares logits
 
-The files are large (about 1.3 GB) and belong into no repository.
+The files are large (about 1.3 GB) and are not committed.
 """
 
 import os
@@ -14,7 +14,7 @@ import torch
 import torchvision
 from safetensors.torch import load_file, save_file
 
-TOLERANCE = 1e-4  # of the greatest logit
+TOLERANCE = 1e-4  # as a part of the greatest logit
 MODELS = {"resnet50": torchvision.models.resnet50, "vit_b_16": torchvision.models.vit_b_16}
 
 
@@ -24,7 +24,7 @@ def write(folder):
     for name, make in MODELS.items():
         m = make(weights=None)
         with torch.no_grad():
-            for key, t in m.state_dict().items():  # what is zeros or ones in a new model would hide mistakes
+            for key, t in m.state_dict().items():  # zeros and ones, as in a new model, would hide mistakes
                 if key.endswith("running_var"):
                     t.uniform_(0.5, 1.5)
                 elif key.endswith(("running_mean", ".bias")) or "class_token" in key:

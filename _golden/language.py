@@ -1,7 +1,7 @@
 """GPT-2 and BERT of Hugging Face's transformers, in small: logits, losses, gradients, and 200 steps of training.
 
-Weights are not stored: both sides compute them from a hash of their name's place and their index. Of a matrix of gradients its products with
-hashed vectors from both sides are stored.
+Weights are not stored. Python and Go compute each element as a hash of two numbers: the parameter's place in the sorted list of names, and the
+element's index. Of a matrix of gradients two products are stored: from the left and from the right with vectors of hashes.
 """
 
 import math
@@ -16,7 +16,7 @@ SEED = 20261121
 
 
 def mix(seed, n):
-    """n hashes of 32 bits: MurmurHash3's finalizer of index and seed."""
+    """n hashes of 32 bits: MurmurHash3's finalizer, applied to the indices shifted by a multiple of seed."""
     x = (np.arange(n, dtype=np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B1)) & np.uint64(0xFFFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x ^= x >> np.uint64(shift)
@@ -25,12 +25,12 @@ def mix(seed, n):
 
 
 def uniform(seed, n, scale):
-    """n float32 numbers in [-scale, scale): scale is a power of two, so the same bits come out everywhere."""
+    """n float32 numbers in [-scale, scale]. scale is a power of two, so every language computes the same bits."""
     return ((mix(seed, n).astype(np.float64) / 2**31 - 1) * scale).astype(np.float32)
 
 
 def fill(model, names, scale):
-    """Sets the parameters called names, in this order."""
+    """Sets all parameters from hashes. names are all names of parameters, in the order that the hashes depend on."""
     params = dict(model.named_parameters())
     with torch.no_grad():
         for i, name in enumerate(names):
@@ -41,7 +41,7 @@ def fill(model, names, scale):
 
 
 def digest(i, g):
-    """What is stored of the gradient of parameter i."""
+    """The numbers that are stored of the gradient g of parameter i: a vector itself, and of a matrix its products."""
     g = g.detach().double()
     if g.dim() == 1:
         return g
@@ -55,7 +55,7 @@ class Results:
         self.f = f
 
     def run(self, name, make, scale, call):
-        """Stores what call(model) returns, a dict with a loss, and the digests of the gradients, in float32 and float64."""
+        """Stores the dict that call(model) returns, and the digests of the gradients of its "loss". Does so in float32 and float64."""
         for label, dtype in (("f32", torch.float32), ("f64", torch.float64)):
             model = make()
             names = sorted(n for n, _ in model.named_parameters())
@@ -86,7 +86,7 @@ def networks(f):
     f.store("gpt/ids", ids)
 
     def gpt(model):
-        logits = model(ids).logits  # with labels transformers computes the loss in float32
+        logits = model(ids).logits  # without labels: with them, transformers computes the loss in float32
         return {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())}
 
     r.run("gpt", lambda: GPT2LMHeadModel(gpt_config()), 0.125, gpt)
@@ -128,7 +128,7 @@ TEXT = ("the lamp was lit at dusk and put out at dawn. who lit the lamp? the kee
 
 
 def training(f):
-    """AdamW under a cosine with clipping, from hashed weights."""
+    """Trains with AdamW, a cosine schedule and clipping. The first weights are hashes."""
     chars = sorted(set(TEXT))
     tokens = np.array([chars.index(c) for c in TEXT], dtype=np.int64)
     f.store("train/tokens", tokens)

@@ -1,4 +1,4 @@
-"""Golden file for layers that are more than one op: embeddings with their options, bags, leaky units with a range. Writes nn/testdata/layers.safetensors.gz."""
+"""Golden file for layers that are more than one op: embeddings with options, embedding bags, and F.rrelu. Writes nn/testdata/layers.safetensors.gz."""
 
 import math
 
@@ -74,7 +74,7 @@ def units():
         case("expanded", Operand(r(1, 3), expand(4, 3)))
         case("empty", r(0, 3))
         case("extreme", special)
-    # With one number to draw from, training has no chance in it.
+    # The slope is drawn from an interval of one number, so training is not random.
     f.case("rrelu", "ordinary training", lambda x: F.rrelu(x, 0.25, 0.25, True), [r(3, 4)], lower=0.25, upper=0.25, training=True)
 
 

@@ -1,7 +1,7 @@
 """Golden file for linear algebra. Writes tensor/optest/testdata/linalg.safetensors.gz.
 
-The signs of the columns of Q, U and V and of eigenvectors are each library's choice, and so is the basis where values are
-equal. What is recorded does not depend on that: absolute values, products that give the matrix back, and gradients of these.
+A library chooses the signs of eigenvectors and of the columns of Q, U and V. It also chooses the basis for equal values. The
+recorded numbers do not depend on the choice: absolute values, products that give the matrix back, and gradients of these.
 """
 
 import torch
@@ -18,7 +18,7 @@ def main():
     r = f.randn
 
     def far(*shape):
-        """Matrices far from singular, with singular values that are far from each other."""
+        """Matrices far from singular, whose singular values differ much from each other."""
         m, n = shape[-2:]
         d = torch.zeros(m, n)
         for i in range(min(m, n)):
@@ -55,8 +55,8 @@ def main():
         spread("det", L.det, n, n, extreme=squares + [("rank 2", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [5.0, 7.0, 9.0]])])
         for part in (0, 1):
             spread("slogdet", lambda x: L.slogdet(x)[part], n, n, extreme=squares, grad=part == 1, tag=f" part={part}", part=part)
-        # torch's gradient of the determinant of a matrix with a pivot of exactly 0 is 0, unless
-        # create_graph is given.
+        # No gradients here: without create_graph, torch's gradient of a determinant is 0 if a pivot
+        # of the matrix is exactly 0.
         for name, x in (("singular", singular), ("minus zero", [[0.0, 1.0], [-0.0, 2.0]]), ("zero", [[0.0, 0.0], [0.0, 0.0]])):
             f.case("det", f"extreme {name} {n}", L.det, [Operand(torch.tensor(x), grad=False)])
         f.case("slogdet", f"extreme singular {n}", lambda x: L.slogdet(x)[1], [Operand(torch.tensor(singular), grad=False)], part=1)
@@ -73,7 +73,7 @@ def main():
 
         spread("eigh", rebuilt, n, n, make=positive, tag=" part=2", part=2, extreme=ends[1:3])
         for p in (-2, -1, 0, 1, 3):
-            # At 0 torch returns an identity without a gradient.
+            # For the power 0, torch returns an identity that requires no gradient.
             spread("matrix_power", lambda x: L.matrix_power(x / 4, p), n, n, grad=p != 0, tag=f" power={p}", power=p, extreme=[("nan", nan)] if p > 0 else [("ties", ties)])
         spread("matrix_exp", lambda x: L.matrix_exp(x), n, n, make=lambda *s: r(*s), extreme=[("nan", nan), ("tiny", tiny), ("ties", ties), ("large", [[20.0, 1.0], [-1.0, -30.0]]), ("zero", [[0.0, 0.0], [0.0, 0.0]]), ("nilpotent", [[0.0, 1e10], [0.0, 0.0]])] if n == 2 else ())
     f.case("matrix_power", "int64", lambda x: L.matrix_power(x, 3), [f.randint(-3, 4, (2, 2))], power=3)
@@ -87,7 +87,7 @@ def main():
         for full in (False, True):
             for part in (0, 1, 2, 3):
                 if full and m != n and part != 1:
-                    continue  # which vectors fill up a full matrix is not determined
+                    continue  # the vectors that complete U or V to a square matrix are not unique
                 fn = lambda x: (lambda u, s, v: (u * s.unsqueeze(-2)) @ v if part == 3 else (u.abs(), s, v.abs())[part])(*L.svd(x, full_matrices=full))
                 if full and part == 3:
                     continue
@@ -155,8 +155,8 @@ def main():
         tag = f" upper={upper}"
         for name, b, l in (("ordinary", r(3, 2), far(3, 3)), ("transposed", across(3, 2), Operand(far(3, 3), transpose(0, 1))), ("broadcast", r(3, 2, 1), far(2, 2)), ("expanded", Operand(r(2, 1), expand(2, 3)), Operand(far(1, 2, 2), expand(2, 2, 2))),
                            ("empty", r(0, 2), torch.zeros(0, 0)), ("extreme huge", r(2, 1), torch.tensor([[1e10, -2e9], [3e9, 1e10]]))):
-            # Of the triangle: torch's gradient has elements in the other one too, which is not
-            # read.
+            # l is cut to its triangle, because torch's gradient is not 0 in the other one, although
+            # the op does not read that.
             f.case("cholesky_solve", name + tag, lambda b, l: torch.cholesky_solve(b, l.triu() if upper else l.tril(), upper=upper), [b, l], upper=upper)
     for p in (1, -1, 2, -2, INF, -INF):
         for dims, keep in (([0, 1], False), ([2, 0], True), ([-1, -3], False)):

@@ -10,7 +10,7 @@ from ops import SEED, SPECIAL, expand, narrow, transpose
 
 
 def layouts(f, make, *others):
-    """A 4 × 3 operand in several layouts; others are made to match."""
+    """Lists of operands: a first one in several layouts, and others that fit its shape or broadcast to it."""
     yield "ordinary", [make(4, 3)] + [o(4, 3) for o in others]
     yield "transposed", [Operand(make(3, 4), transpose(0, 1))] + [o(4, 3) for o in others]
     yield "narrowed", [Operand(make(4, 6), narrow(1, 2, 3))] + [o(4, 3) for o in others]
@@ -29,7 +29,7 @@ def losses():
     extreme = torch.tensor([-1e4, -200.0, -50.0, -1.0, -0.0, 0.0, 1.0, 50.0, 200.0, 1e4])
     ends = torch.tensor([0.0, 1.0, 1e-40, 1.0 - 2.0**-24, 0.5, 1e-13])
     import warnings
-    warnings.simplefilter("ignore")  # of broadcasting
+    warnings.simplefilter("ignore")  # warnings about broadcasting
     for op, fn, make, other, special, options in (
             ("l1_loss", F.l1_loss, normal, normal, torch.tensor(plain), [{}]),
             ("mse_loss", F.mse_loss, normal, normal, torch.tensor([v for v in plain if abs(v) < 1e18]), [{}]),
@@ -45,7 +45,7 @@ def losses():
                 tag = "".join(f" {k}={v}" for k, v in args.items()) + f" reduction={reduction}"
                 for name, operands in layouts(f, make, other):
                     if reduction == "batchmean" and name in ("scalar", "empty") or op.startswith("binary") and name == "broadcast":
-                        continue  # the one has no batch, the others refuse to broadcast
+                        continue  # batchmean needs a batch, and the binary losses do not broadcast
                     target = operands[1]
                     f.case(op, name + tag, run, [operands[0], Operand(target, grad=op != "kl_div")], **args, reduction=reduction)
                 if not args.get("log_target"):

@@ -10,7 +10,7 @@ from golden import File, Operand
 import losses
 from ops import SEED, SPECIAL, expand, transpose
 
-warnings.simplefilter("ignore")  # of broadcasting
+warnings.simplefilter("ignore")  # warnings about broadcasting
 layouts = lambda *a: ((name, operands) for name, operands in losses.layouts(*a) if name not in ("narrowed", "scalar"))
 REDUCTIONS = ("mean", "sum", "none")
 f = File(__file__, SEED + 32)
@@ -31,7 +31,7 @@ def case(op, name, fn, operands, **args):
 
 
 def classes():
-    """cross_entropy and nll_loss: targets are indices, or probabilities."""
+    """cross_entropy, whose targets are indices or probabilities, and nll_loss."""
     wide = torch.tensor([[1e4, -1e4, 0.0], [80.0, 0.0, -80.0], [-math.inf, 0.0, 1.0], [math.nan, 1.0, 2.0], [math.inf, 0.0, 1.0], [-0.0, 0.0, -0.0], [3e38, 0.0, 1.0]])
     for reduction in REDUCTIONS:
         for smoothing in (0.0, 0.1):
@@ -170,7 +170,7 @@ def margins():
             case("multi_margin_loss", "transposed", run, [Operand(r(5, 6), transpose(0, 1)), t], **more, **args)
             case("multi_margin_loss", "expanded", run, [Operand(r(1, 5), expand(6, 5)), t, w], **more, **args)
             case("multi_margin_loss", "one row", run, [r(5), torch.tensor(3), w], **more, **args)
-            if reduction == "none":  # the others are what lies in memory
+            if reduction == "none":  # for other reductions PyTorch returns uninitialised memory
                 case("multi_margin_loss", "empty", run, [r(0, 5), t[:0]], **more, **args)
             case("multi_margin_loss", "extreme", run, [torch.tensor([[1.0, 0.0, 3.0], [math.inf, 1.0, 0.0], [math.nan, 1.0, 0.0], [1e10, -1e10, 0.5], [-0.0, 0.0, -1e-40]]), torch.tensor([0, 1, 1, 2, 0])], **more, **args)
         run = lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction)

@@ -1,6 +1,6 @@
 """Reads profile/memsnap/testdata/snapshot.pickle, which Go wrote, with PyTorch's own viewer of memory.
 
-FLAMBEAU_UPDATE=1 go test ./profile/memsnap writes the pickle; this checks that PyTorch reads it and finds in it what the test put in.
+FLAMBEAU_UPDATE=1 go test ./profile/memsnap writes the pickle. This script checks that PyTorch reads it, and finds the content that the test wrote.
 """
 import os
 import pickle
@@ -20,8 +20,8 @@ assert trace[0]["size"] == 2500 and trace[0]["addr"] == 0x7F0000001000 and trace
 assert trace[0]["frames"][0]["name"] == "matmul [4, 96] float32 in step/forward"
 assert trace[0]["frames"][2] == {"name": "main.step", "filename": "/src/net/main.go", "line": 20}
 assert trace[8]["device_free"] == 12345 and trace[8]["size"] == 1 << 34
-# The page of the viewer adds "unknown" to the categories by a misspelt name, so a trace with
-# categories must have it.
+# Because of a misspelt name, the viewer's page does not add "unknown" to the categories itself. So
+# a trace with categories must contain it.
 assert "unknown" in {e.get("category") for e in trace}
 small, waiting, large = data["segments"]
 assert (small["total_size"], small["allocated_size"], small["active_size"], small["segment_type"]) == (2 << 20, 5632, 5632, "small")

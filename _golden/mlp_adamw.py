@@ -44,7 +44,7 @@ def weights():
 
 
 def batches():
-    """Noisy copies of ten sparse patterns in three grey levels; every eighth label or so is drawn blindly, so the loss has a floor."""
+    """Noisy copies of ten sparse patterns in three grey levels; about every eighth label is random, so the loss has a floor."""
     g = np.random.Generator(np.random.PCG64(SEED))
     patterns = g.random((CLASSES, PIXELS)) < 0.2
     classes = g.integers(0, CLASSES, (STEPS, BATCH))

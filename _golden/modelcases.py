@@ -1,7 +1,7 @@
 """Golden cases of whole layers.
 
-A case's operands are the inputs, the masks (int64, 1 for true, or float32) and a vector of the parameters, one behind the other in the
-order of named_parameters. Its result is a vector of all that comes out.
+A case's operands are the inputs, the masks (int64, 1 for true, or float32) and a vector of all parameters, in the
+order of named_parameters. Its result is a vector of all results of the layer.
 """
 
 import torch
@@ -25,7 +25,7 @@ class Called(torch.nn.Module):
 
 
 def model_case(f, op, name, make, call, inputs, masks=(), **args):
-    """make() is the layer; call(layer, inputs, masks) lists what comes out. masks are tensors of bool or float."""
+    """make() returns the layer, and call(layer, inputs, masks) a list of its results. masks are tensors of bool or float."""
     layer = make()
     names = [n for n, _ in layer.named_parameters()]
     params = []
@@ -48,6 +48,6 @@ def model_case(f, op, name, make, call, inputs, masks=(), **args):
 
     operands = list(inputs) + [Operand(m.long() if m.dtype == torch.bool else m, grad=False) for m in masks] + [flat(*params)]
     f.case(op, name, fn, operands, names=names, inputs=n, masks=kinds, **args)
-    for entry in f.cases[-1]["in"]:  # results are held to those of float64
+    for entry in f.cases[-1]["in"]:  # the test compares gradients with those of float64 only
         if "grad_f32" in entry:
             del f.tensors[entry.pop("grad_f32")]

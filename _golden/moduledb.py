@@ -1,4 +1,4 @@
-"""Writes samples of PyTorch's module_db: layers, what they are made with, what goes in and what comes out.
+"""Writes samples of PyTorch's module_db: layers, with their constructor arguments, operands and results.
 
     python moduledb.py                writes internal/samples/testdata/modules*.safetensors.gz, the part that is committed
     python moduledb.py --all DIR      writes all samples to DIR, one file a layer
@@ -59,7 +59,7 @@ def chosen(found, most):
 def record(file, info, sample, dtype, n, training, order, times):
     made = sample.constructor_input
     torch.manual_seed(SEED)
-    # What is random, in order: only the layer's parameters.
+    # The seed makes the layer's parameters repeatable. Nothing else is random here.
     module = info.module_cls(*made.args, **made.kwargs).to(dtype).train(training)
     state = {k: v.detach().clone().requires_grad_(isinstance(v, torch.nn.Parameter) and v.requires_grad)
              for k, v in sorted(module.state_dict(keep_vars=True).items())}

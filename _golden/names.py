@@ -33,7 +33,7 @@ warnings.simplefilter("ignore")
 names = {}
 for m in MODULES:
     names[m] = sorted(importlib.import_module(m).__all__)
-# What torch.cuda.memory documents and keeps private.
+# PyTorch documents these functions of torch.cuda.memory, although their names are private.
 names["torch.cuda.memory"] += [n for n in ("_record_memory_history", "_snapshot", "_dump_snapshot") if hasattr(torch.cuda.memory, n)]
 names["torch.backends.cuda.matmul"] = [
     n for n in ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation", "fp32_precision")

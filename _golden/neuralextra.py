@@ -18,7 +18,7 @@ def distances():
     b = torch.tensor([[0.0, 0.0, 0.0], [0.0, -1e-20, 0.0], [1.0, -2.0, 3.5], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [-1e15, 1.0, 1e15], [1.0, 1.0, 1.0], [INF, 0.0, 0.0]])
     for p in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, INF, -INF, -1.0):
         order = "inf" if p == INF else "-inf" if p == -INF else str(p)
-        known = lambda t: Operand(t, grad=p != 0)  # PyTorch has no gradient for 0
+        known = lambda t: Operand(t, grad=p != 0)  # PyTorch has no gradient for p = 0
         for eps in (1e-6, 0.0):
             fn = lambda x, y: F.pairwise_distance(x, y, p, eps)
             args = {"p": order, "eps": eps}
@@ -27,7 +27,9 @@ def distances():
         if p >= 0:
             fn = lambda x, y: torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
             f.case("cdist", f"ordinary edge p={order}", fn, [r(3, 4), r(2, 4)], p=order)
-            f.case("cdist", f"extreme p={order}", fn, [a[:7] if p < INF else a[:4], b[:3]], p=order)  # whether PyTorch's greatest sees NaN depends on its place in a vector
+            # No NaN for p = inf: whether PyTorch's maximum notices it depends on its place in a
+            # SIMD vector.
+            f.case("cdist", f"extreme p={order}", fn, [a[:7] if p < INF else a[:4], b[:3]], p=order)
     for dim in (0, 1, -1):
         fn = lambda x, y: F.cosine_similarity(x, y, dim, 1e-8)
         args = {"dim": dim, "eps": 1e-8}

@@ -10,7 +10,7 @@ from ops import DENORMAL, FOLDER, SEED, TINY, expand, narrow, transpose
 
 
 def inputs(f, shape):
-    """An input of a shape in several layouts."""
+    """Inputs of the given shape, in several layouts."""
     r = f.randn
     yield "ordinary", r(*shape)
     yield "transposed", Operand(r(shape[1], shape[0], *shape[2:]), transpose(0, 1))
@@ -20,7 +20,7 @@ def inputs(f, shape):
 
 
 def extremes(shape):
-    """Rows of what is special, given the shape of a batch of 8."""
+    """Eight rows of special numbers, in the given shape."""
     rows = [[1.0, 2.0, 4.0, -3.0], [3.0, 3.0, 3.0, 3.0], [0.0, -0.0, 0.0, -0.0], [1e-20, -1e-20, 0.0, 2e-20], [TINY, DENORMAL, -TINY, 0.0],
             [1e15, -1e15, 1.0, 0.0], [math.inf, 1.0, 2.0, 0.5], [math.nan, 1.0, 2.0, -math.inf]]
     return torch.tensor(rows).reshape(shape)
@@ -76,7 +76,7 @@ def rows():
         if op == "batch_norm":
             none = lambda x, w, b, mean, variance: fn(x, mean.clone(), variance.clone(), w, b, True)
             f.case(op, "empty", none, [r(*empty), r(3), r(3), Operand(r(3), grad=False), Operand(r(3).square(), grad=False)], training=True, eps=1e-5, momentum=0.1, part=0)
-        else:  # PyTorch fails with a weight, and in the gradient
+        else:  # without weight and gradient, with which PyTorch fails
             f.case(op, "empty", lambda x: fn(x, None, None, None, None, True), [Operand(r(*empty), grad=False)], training=True, eps=1e-5, momentum=0.1, part=0)
         f.case(op, "extreme", lambda x: fn(x, None, None, None, None, True), [extremes((8, 1, 4)).transpose(0, 1).contiguous()], training=True, eps=1e-5, momentum=0.1, part=0)
         stats = [Operand(torch.tensor([0.0, math.inf, math.nan, 1e20, -0.0]), grad=False), Operand(torch.tensor([0.0, 1.0, 1.0, 1e30, math.inf]), grad=False)]

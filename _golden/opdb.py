@@ -1,4 +1,4 @@
-"""Writes samples of PyTorch's op_db: what its test suite calls each operator with, what comes out, and what it must refuse.
+"""Writes samples of PyTorch's op_db: the arguments with which its test suite calls each operator, the results, and arguments to refuse.
 
     python opdb.py                writes internal/samples/testdata/ops*.safetensors.gz, the part that is committed
     python opdb.py --all DIR      writes all samples and reference inputs to DIR, one file an entry;
@@ -34,16 +34,17 @@ def svd(u, s, v):
     return u[..., :k] @ v[..., :k].mH, s
 
 
-# Results that are free up to signs or bases, and what of them is not.
+# Entries whose results are unique only up to signs or bases, with a function that returns the
+# unique part.
 GAUGE = {
     "linalg.svd": lambda o: svd(o[0], o[1], o[2].mH),
     "svd": lambda o: svd(*o),
     "linalg.eigh": lambda o: (o[0], o[1].abs()),
     "linalg.qr": lambda o: (o[0][..., :min(o[0].shape[-1], o[1].shape[-1])].abs(), o[1].abs()),
-    "linalg.lstsq": lambda o: o[0],  # there is no more of it
+    "linalg.lstsq": lambda o: o[0],  # LstSq of package tensor returns only this
     "linalg.lstsq.grad_oriented": lambda o: o[0],
 }
-# Entries whose results are random, or whatever was in memory.
+# Entries whose results are random numbers or uninitialised memory.
 RANDOM = {
     "multinomial", "bernoulli", "randint", "randint_like", "randn", "randn_like", "rand_like", "normal", "uniform", "cauchy",
     "exponential", "geometric", "log_normal", "nn.functional.rrelu",
@@ -59,7 +60,7 @@ def named(op):
 
 
 def signature(sample):
-    """What makes two samples of one kind: ranks, arguments that are not numbers, and which there are."""
+    """The kind of a sample: which arguments there are, the ranks, layouts and types of tensors, the signs of numbers, and all other values."""
     def of(v):
         if isinstance(v, torch.Tensor):
             return (v.dim(), v.numel() == 0, v.layout == torch.strided and v.is_contiguous(), v.dtype)
@@ -78,7 +79,7 @@ def weight(sample):
 
 
 def chosen(found, most, budget):
-    """The smallest samples that differ in kind: at most most of them, and of budget elements in all."""
+    """The smallest samples of different kinds. There are at most `most` of them, with at most `budget` elements in all, but at least one."""
     seen, picked = set(), []
     few = lambda s: max([t.numel() for t in samples.leaves_of([s.input, s.args, s.kwargs])], default=9) < 3
     order = sorted(enumerate(found), key=lambda p: (few(p[1]), weight(p[1]), p[0]))
@@ -93,7 +94,7 @@ def chosen(found, most, budget):
 
 
 def shuffles(op, sample):
-    """Whether a sample of an entry of RANDOM is random: not where p says what comes out, or in evaluation."""
+    """Whether a sample of an entry of RANDOM is random. F.rrelu is random in training only."""
     return op.name != "nn.functional.rrelu" or sample.kwargs.get("training", False)
 
 
@@ -150,7 +151,7 @@ def record(file, op, sample, dtype, n, source, order, times):
 
 
 def errors(file, op, whole):
-    """Adds what the entry must refuse, and PyTorch does refuse. Returns counts by why one is left out."""
+    """Adds arguments that the entry must refuse, if PyTorch refuses them. Counts those left out, by reason, and returns the counts."""
     left = collections.Counter()
     if op.error_inputs_func is None:
         return left
@@ -191,7 +192,7 @@ def errors(file, op, whole):
 
 
 def entry(file, op, whole):
-    """Adds the rows of one entry. Returns counts by why a sample is left out."""
+    """Adds the rows of one entry. Counts the samples left out, by reason, and returns the counts."""
     left = collections.Counter()
     for dtype in FLOATS + INTEGERS:
         if dtype not in op.dtypes:

@@ -237,7 +237,7 @@ def views():
     f = File(__file__, SEED + 5)
     r = f.randn
     def each(op, fn, of, **args):
-        """One op and one set of arguments on a contiguous, a transposed, an expanded operand of the same shape."""
+        """Cases of one op and one set of arguments, for a contiguous, a transposed and an expanded operand of the same shape."""
         tag = f" {list(of)}" + "".join(f" {k}={v}" for k, v in args.items())
         f.case(op, "ordinary" + tag, fn, [r(*of)], **args)
         if len(of) > 1:

@@ -95,12 +95,12 @@ def make(op, args, leaves):
 
 
 def gradient(op, g):
-    """g as op takes it: SparseAdam has those elements that are not 0."""
+    """g in the form that op accepts. For SparseAdam that is a sparse tensor, without the elements that are 0."""
     return g.to_sparse() if op == "SparseAdam" else g
 
 
 def numbered(tree):
-    """tree with counts of steps as tensors, as all optimizers but SparseAdam have them."""
+    """tree with the counts of steps as tensors. All optimizers but SparseAdam already have tensors there."""
     for s in tree["state"].values():
         if isinstance(s.get("step"), int):
             s["step"] = torch.tensor(float(s["step"]))
@@ -112,7 +112,7 @@ def missing(step, i):
 
 
 def jsonable(f, key, v):
-    """The tree v with tensors stored in the file."""
+    """The tree v as JSON. Tensors are stored in the file, and {"tensor": name} takes their place."""
     if isinstance(v, torch.Tensor):
         return {"tensor": f.store(key, v.detach().clone())}
     if isinstance(v, dict):
@@ -279,8 +279,8 @@ def main():
     muon()
     f = File(__file__, SEED)
     params = [Operand(f.randn()), Operand(torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])), Operand(f.randn(2, 3), ("transpose", (0, 1)))]
-    # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that
-    # changes its sign.
+    # The gradients of the second parameter's elements are 0, near eps, ordinary, large, or of
+    # changing signs.
     scale = torch.tensor([0.0, 1e-8, 1.0, 1e4, 1.0])
     grads = [f.randn(STEPS), f.randn(STEPS, 5).abs() * scale, f.randn(STEPS, 3, 2)]
     grads[1][:, 4] *= torch.tensor([1.0, -1.0] * (STEPS // 2))

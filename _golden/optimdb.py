@@ -24,7 +24,7 @@ warnings.simplefilter("ignore")
 FOLDER = os.path.join(golden.REPOSITORY, "internal", "samples", "testdata")
 SEED = 20240615
 STEPS = 12
-SKIPPED = {"foreach", "fused", "capturable", "differentiable"}  # how PyTorch computes, not what
+SKIPPED = {"foreach", "fused", "capturable", "differentiable"}  # they change how PyTorch computes, and not the result
 
 
 def steps(cls, kwargs, params, grads, dtype):

@@ -50,8 +50,8 @@ def trajectory(op, args, dtype, params, grads):
 def main():
     f = File(__file__, SEED)
     params = [f.randn(3, 4), torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])]
-    # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that
-    # changes its sign.
+    # The gradients of the second parameter's elements are 0, near eps, ordinary, large, or of
+    # changing signs.
     scale = torch.tensor([0.0, 1e-8, 1.0, 1e4, 1.0])
     grads = [f.randn(STEPS, 3, 4), f.randn(STEPS, 5).abs() * scale]
     grads[1][:, 4] *= torch.tensor([1.0, -1.0] * (STEPS // 2))

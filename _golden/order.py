@@ -48,8 +48,8 @@ def scans():
                 extreme += [zeros, torch.tensor([[2.0, TINY, 0.5, 3.0], [-1.0, 1e20, 1e-20, -2.0], [DENORMAL, 1e20, 1e18, 1e-10]]), Operand(sizes, grad=False)]
             if e and op == "logcumsumexp":
                 extreme += [torch.tensor([[-INF, -INF, 1.0, INF, 2.0, INF], [88.0, -104.0, 89.0, 0.0, -0.0, -INF], [-0.0, 0.0, TINY, -TINY, 1e-20, -90.0]]),
-                            # PyTorch's gradient there is 0: the logarithms of the seeds vanish
-                            # beside such numbers.
+                            # No gradient: beside such numbers the logarithms of the seeds vanish,
+                            # and PyTorch's gradient is 0.
                             Operand(torch.tensor([[1e20, -1e20, 3.0, 1e20, 1e20, MAX], [-MAX, -MAX, -1e20, -3.0, 0.0, 5.0]]), grad=False)]
             spread(f, op, fn, shape, extreme, empty if len(shape) < 3 and shape else None, dim=dim)
             if op != "logcumsumexp":
@@ -61,7 +61,7 @@ def scans():
                 fn = lambda x: getattr(torch, op)(x, dim)[part]
                 spread(f, op, fn, shape, [SPECIAL.reshape(1, -1), SPECIAL.flip(0).reshape(1, -1), ties, INTS] if e else [], empty if len(shape) < 3 and shape else None, dim=dim, part=part)
     long = f.randn(1, 300)
-    near = torch.where(f.randn(1, 300) < 0, -1.0, 1.0) * (1 + 0.1 * f.randn(1, 300))  # products neither vanish nor overflow
+    near = torch.where(f.randn(1, 300) < 0, -1.0, 1.0) * (1 + 0.1 * f.randn(1, 300))  # so that products neither vanish nor overflow
     for op in ("cumsum", "cumprod", "logcumsumexp"):
         f.case(op, "ordinary long", lambda x: getattr(torch, op)(x, 1), [near if op == "cumprod" else long], dim=1)
     for part in (0, 1):
@@ -70,7 +70,7 @@ def scans():
 
 
 TIES = torch.tensor([[1.0, 3.0, 3.0, 2.0, 3.0, INF, INF], [0.0, -0.0, 0.0, -0.0, -1.0, -1.0, -INF], [1.0, math.nan, 3.0, math.nan, 2.0, -INF, INF]])
-# Without equal elements, where PyTorch's choice among equal ones is left open.
+# No two elements are equal, because PyTorch does not define which of equal elements it chooses.
 APART = torch.tensor([[1.0, 3.0, -3.0, 2.0, TINY, INF, -INF], [0.0, -TINY, DENORMAL, MAX, -1.0, -MAX, 1e-20], [1.0, math.nan, 3.0, 1e20, 2.0, -INF, INF]])
 NUMBERS = torch.tensor([[5, -(2**63), 2**63 - 1, 0, 2**53 + 1, 2**53, -1]])
 
@@ -122,7 +122,7 @@ def sorting():
 
 def searching():
     f = File(__file__, SEED + 42)
-    whole = lambda *shape: f.randint(-3, 4, shape).float()  # many equal ones
+    whole = lambda *shape: f.randint(-3, 4, shape).float()  # many elements are equal
     plain = lambda *xs: [Operand(x, grad=False) if isinstance(x, torch.Tensor) else x for x in xs]
     for op, fn in (("unique", torch.unique), ("unique_consecutive", torch.unique_consecutive)):
         for part in (0, 1, 2):

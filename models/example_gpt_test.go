@@ -86,7 +86,7 @@ func ExampleGPT_Generate() {
 	// Output: 2 4 true <nil>
 }
 
-// A prompt and its tokens must fit the model's positions.
+// A prompt and the tokens generated after it must fit the model's positions.
 func ExampleContextError() {
 	m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4})
 	_, err := m.Generate([][]int{{1, 2}}, models.GenerateOptions{MaxTokens: 20})

@@ -15,7 +15,7 @@ func ignored(a golden.Args) *int {
 	return nil
 }
 
-// Registers the ops of _golden/lossoptions.py, and those of losses.py that have options there.
+// These are the losses of _golden/losses.py, _golden/lossoptions.py and _golden/ctc.py.
 func init() {
 	type args = golden.Args
 	at := func(x []*tt, i int) *tt {

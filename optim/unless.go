@@ -255,9 +255,9 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 //
 //   - The new replay cannot be left out, or the rule's scalars depend on the previous step.
 //   - A late step is not a replay, or is one of other parameters.
-//   - It is a first step, and the rule's state does not start from zeros.
+//   - A parameter has made no step yet, and the rule's state does not start from zeros.
 //
-// It also waits if more than mostAhead steps are late.
+// If more than mostAhead steps are late, it waits for the oldest ones.
 func (m *multi[C, P]) catchUp(unless bool, params []*tensor.Tensor) {
 	wait := !unless || m.rule.begin != nil
 	for _, l := range m.late {

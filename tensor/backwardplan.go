@@ -84,8 +84,8 @@ func (e *engine) plan(starts []start) {
 				to := n.inputs[f.next]
 				f.next++
 				if to != (edge{}) {
-					// f may point into the old array after visit, because visit may grow path. f.t
-					// is the same there.
+					// visit may grow path, and then f points into the old array. f.t is the same
+					// there.
 					f.t.to[f.next-1] = visit(to, 2*n.seq)
 				}
 				continue

@@ -18,9 +18,9 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	return x.indexSelectBy("embedding", 0, index.reshape(shape.Of(index.Size())), index).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
-// EmbeddingPadded is [Tensor.Embedding] whose row padding receives no gradient. That row fills up
-// sequences. It is torch's F.embedding with padding_idx. A negative padding counts from the last
-// row.
+// EmbeddingPadded is [Tensor.Embedding], but row padding of x receives no gradient. Sequences are
+// filled up with that row. This is torch's F.embedding with padding_idx. A negative padding counts
+// from the last row.
 func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
 	const op = "embedding"
 	x.use(op)

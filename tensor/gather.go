@@ -23,7 +23,8 @@ func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor) *Tensor {
 	x, index := in[0], in[1]
 	s := c.Scope()
 	y := alloc(f.op, s, x.st.dev, x.dtype, index.layout.Shape)
-	if given.st != index.st { // the operand is a copy, and the launch waits for its memory
+	// index is a copy of given, so the launch depends on the copy's memory
+	if given.st != index.st {
 		given = index
 	}
 	g := gatherOps.of(device.Gather{Out: y.operand(), Src: x.operand(), Index: index.operand(), Axis: f.axis, Tag: lateTag(f.op, x, index, given)})

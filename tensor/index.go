@@ -78,7 +78,7 @@ type indexPlan struct {
 	parts []indexPart
 	// combine sets these:
 	order   []int      // the view's dimensions, with the indexed ones next to each other
-	axis, n int        // position of the first indexed dimension in order, and their number
+	axis, n int        // the indexed dimensions in order: position of the first, and their number
 	place   int        // position of the common shape in the result
 	common  shape.Dims // common shape of the index tensors
 }

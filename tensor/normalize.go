@@ -300,7 +300,7 @@ var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.
 // are first averaged over n.
 func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
 	n := f.count(o.x)
-	// a recomputed forward has already updated them for this batch
+	// when forward is recomputed, the running statistics include this batch already
 	if n == 0 || s.modes.recomputing {
 		return
 	}

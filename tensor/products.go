@@ -186,7 +186,8 @@ func (x *Tensor) Trace() *Tensor {
 		fail("trace", ErrType, []*Tensor{x}, "is not defined for bool")
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		c.modes.autocast = dtype.Invalid // torch has a kernel for it, which autocast leaves alone
+		// torch's trace is a kernel of its own, which autocast leaves alone
+		c.modes.autocast = dtype.Invalid
 		return x.In(c).Diagonal(0, 0, 1).Sum()
 	})
 }

@@ -203,8 +203,8 @@ func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	t.Errorf("%d scopes are watched that nobody has", tensor.Vigils())
 }
 
-// Beside a scope that is watched an op makes at most one allocation more. Once the scope is used it
-// is no longer watched.
+// While a scope is watched, an op outside of it makes at most one more allocation. The first use of
+// the scope ends the watch.
 func TestUnaskedCosts(t *testing.T) {
 	w, x := weights(), tensor.Root().Ones(2, 2)
 	op := func() { x.Add(w).Free() }

@@ -46,7 +46,7 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	}
 	measures(t, "all 50 pictures, 40 of which were trained on", weights, "--data", set, "--all")
 	measures(t, "all 50 pictures, none of which was trained on", weights, "--data", other)
-	// A set with fewer classes uses the model's numbers for them.
+	// Classes keep the model's numbers, even if the folder has only some of them.
 	some := filepath.Join(dir, "some")
 	if err := os.MkdirAll(some, 0o700); err != nil {
 		t.Fatal(err)

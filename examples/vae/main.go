@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// VAE maps pictures to means and variances of 8 latent numbers, and 8 numbers to pictures.
+// VAE maps pictures to means and log variances of 8 latent numbers, and 8 numbers to pictures.
 type VAE struct {
 	Hidden, Mean, LogVar *nn.Linear
 	Decoder              *nn.Sequential

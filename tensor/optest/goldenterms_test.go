@@ -42,7 +42,8 @@ func viewed(o golden.Operand) array {
 	return a
 }
 
-// parts returns the operands of a case as the op sees them, the result and the absolute seed.
+// parts returns the operands of a case with their views applied, the result, and the absolute
+// values of the seed.
 func parts(c golden.Case) (x []array, out, seed array) {
 	for _, o := range c.In {
 		x = append(x, viewed(o))

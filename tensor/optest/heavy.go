@@ -26,7 +26,7 @@ type row struct {
 	whole   dtype.Type   // the type of the result for integers and bool, if it is not their type
 	only    []dtype.Type // the floating point types that the op accepts, float64 first; nil: all
 	noBool  bool
-	reads   int    // how many numbers it reads back from the device: the number of its results
+	reads   int    // how many numbers the op reads back from the device, to learn sizes
 	sends   int    // how many lists of the host it uploads
 	text    string // the expression, for an op whose argument is text
 	weighs  bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands

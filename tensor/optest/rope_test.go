@@ -45,7 +45,8 @@ func TestRoPELaunches(t *testing.T) {
 					if !slices.Equal(turned.Floats(), again.Floats()) {
 						t.Errorf("%s: given angles give other results", what)
 					}
-					// The gradient of the part is put in its place, and the other places are zero.
+					// qk is a part of a larger tensor. Its gradient is written into a tensor of
+					// zeros of that size.
 					g := qk.Detach().MulScalar(0.5)
 					check("backward", 3+rest, func() { turned.Backward(tensor.GradOutput(g)) })
 					return turned.Floats(), x.Grad().Floats()

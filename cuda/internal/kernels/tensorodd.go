@@ -7,8 +7,9 @@ import "github.com/flambeau-go/flambeau/ptx"
 // are multiplied apart from the other rows, because all rows in one instruction of the tensor cores
 // must be shifted alike.
 
-// oddRows makes this block compute every second row of a, for an a whose rows lie along k. Rows
-// that begin at odd elements get one more k before the first. It is zero for both operands.
+// oddRows makes this block compute every second row of a, for an a whose rows lie along k. For rows
+// that begin at odd elements, the sum over k begins one index earlier. Both operands are zero
+// there.
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")

@@ -233,8 +233,8 @@ func (w *warp) padding(in *inst, l, at int) {
 	}
 }
 
-// storable faults unless the stored registers are written. It is [warp.need] for stores, which may
-// also store registers that hold padding.
+// storable faults unless the stored registers are written or hold padding, which a store may copy.
+// Other instructions use [warp.need].
 func (w *warp) storable(in *inst, m uint32) {
 	for _, s := range in.x.vec {
 		if bad := m &^ w.wm[s]; bad != 0 && (w.junk == nil || bad&^w.junk[s] != 0) {
