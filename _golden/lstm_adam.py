@@ -1,7 +1,7 @@
 """Golden training curve: 200 steps of Adam on a two-layer LSTM that learns the next letter. Writes optim/testdata/lstm_adam.safetensors.gz.
 
-The text is in the file. Sequence b of step s begins at letter (37 s + 101 b) mod (letters - LENGTH - 1). Initial parameters come from a
-generator that any language can repeat bit for bit: they are filled in order, row-major, from one splitmix64 stream; the upper 24 bits k of
+The text is in the file. Sequence b of step s begins at letter (37 s + 101 b) mod (letters - LENGTH - 1). The initial parameters come from a
+generator that gives the same bits in any language. One splitmix64 stream fills the parameters in order, row by row. The upper 24 bits k of
 each output give (k - 2^23) / 2^26, a float32 in [-1/8, 1/8).
 """
 

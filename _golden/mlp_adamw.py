@@ -1,7 +1,7 @@
 """Golden training curve: 50 steps of AdamW on a 784-512-512-10 perceptron. Writes internal/golden/testdata/mlp_adamw.
 
-Pixels and labels are in the file. Initial weights come from a generator that any language can repeat bit for bit: the
-parameters are filled in order, row-major, from one splitmix64 stream; the upper 24 bits k of each output give the weight
+Pixels and labels are in the file. The initial weights come from a generator that gives the same bits in any language. One
+splitmix64 stream fills the parameters in order, row by row. The upper 24 bits k of each output give the weight
 (k - 2^23) / 2^28, a float32 in [-1/32, 1/32). The file holds the CRC-32 of each parameter's little-endian bytes.
 """
 

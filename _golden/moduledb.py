@@ -3,8 +3,8 @@
     python moduledb.py                writes internal/samples/testdata/modules*.safetensors.gz, the part that is committed
     python moduledb.py --all DIR      writes all samples to DIR, one file a layer
 
-A row is one of opdb.py. Its first argument is the layer's state by name, with which the layer is called; "new" is what the layer is
-made with, "training" its mode. Buffers of floating-point numbers as they are afterwards stand behind the results.
+The rows have the form of opdb.py. The first argument is the layer's state by name, with which the layer is called. "new" has the arguments
+of the constructor, and "training" the mode. After the results come the floating point buffers, as the call leaves them.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def main():
     p.add_argument("--out", default=FOLDER)
     a = p.parse_args()
     only = set(filter(None, a.only.split(",")))
-    files = [File(__file__, SEED), File(__file__, SEED)]  # none comes near the size that a tracked file may have
+    files = [File(__file__, SEED), File(__file__, SEED)]  # two files, so that each is far smaller than a tracked file may be
     for i, info in enumerate(module_db):
         if only and info.name not in only:
             continue

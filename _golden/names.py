@@ -1,5 +1,5 @@
 """Writes the public names of PyTorch's modules for GPUs, mixed precision, checkpointing and profiling, with the methods and arguments of what
-users call most: internal/arch/testdata/torchnames.json. No values, so that the seed does not matter."""
+users call most: internal/arch/testdata/torchnames.json. The file has no values, so no seed is needed."""
 
 import importlib
 import inspect

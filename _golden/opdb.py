@@ -107,7 +107,7 @@ def record(file, op, sample, dtype, n, source, order, times):
 
     def call(a):
         MANUAL_SEED(call.seed)
-        torch.manual_seed = lambda n: MANUAL_SEED(n + call.seed)  # some entries set a seed of their own
+        torch.manual_seed = lambda n: MANUAL_SEED(n + call.seed)  # some entries set a seed themselves
         try:
             out = op(*a[0], **a[1])
         finally:
@@ -245,7 +245,8 @@ def main():
     VERBOSE, MOST = a.verbose, a.most
     only = set(filter(None, a.only.split(",")))
     shards = {}
-    # One file for so many entries that none comes near the size that a tracked file may have.
+    # The entries are divided into files, so that each file is far smaller than a tracked file may
+    # be.
     for i, op in enumerate(op_db):
         if only and named(op) not in only and op.name not in only or str(i * 8 // len(op_db)) not in a.files:
             continue

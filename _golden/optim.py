@@ -1,13 +1,13 @@
 """Golden trajectories and states of optimizers. Writes optim/testdata/trajectories, clip, muon, average and lbfgs.
 
-Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. Its operands are
-their initial values, then the gradients of each stacked along a new first dimension; its results are the parameters after each
-step, stacked likewise. In steps 3, 10 and 17 the second parameter has no gradient. The arguments are those that were given to the
-class, or those of two groups, of which the second has the last parameter.
+Each case has three parameters: one without dimensions, one of five elements, and one that is a transposed matrix. The operands are
+the initial values of the parameters, and then the gradients of each, stacked along a new first dimension. The results are the
+parameters after each step, stacked likewise. In steps 3, 10 and 17 the second parameter has no gradient. The arguments are those of
+the class, or those of two groups. The second group has the last parameter.
 
-The metadata "trees" maps the name of a case to what state_dict returned after step 10, in float32 and in float64, as JSON, where
-{"tensor": name} stands for a tensor of the file. Another optimizer loads that state and does the steps that are left; where its
-parameters differ from the first one's (torch's loading changes the type of some scalars) they are <case>/resumed<i>_<type>.
+The metadata "trees" maps the name of a case to the result of state_dict after step 10, in float32 and in float64, as JSON. There
+{"tensor": name} stands for a tensor of the file. Another optimizer loads that state and makes the other steps. torch's loading
+changes the type of some scalars. Where the parameters then differ, they are stored as <case>/resumed<i>_<type>.
 """
 
 import copy
@@ -19,7 +19,7 @@ from golden import File, Operand
 
 SEED = 77
 STEPS = 20
-SAVED = 10  # the state is recorded after so many steps
+SAVED = 10  # the state is recorded after this number of steps
 
 
 class Lion(torch.optim.Optimizer):
@@ -125,7 +125,7 @@ def jsonable(f, key, v):
 def clipping():
     """Writes optim/testdata/clip: gradients before and after clipping by norm and by value, and their norm.
 
-    A case has as operands the gradients of four parameters, and as results the norm, unless it clips by value, and the gradients.
+    The operands of a case are the gradients of four parameters. The results are the norm, if the case clips by norm, and the gradients.
     """
     f = File(__file__, SEED)
     grads = [Operand(f.randn(), grad=False), Operand(f.randn(5) * 3, grad=False), Operand(f.randn(2, 3), ("transpose", (0, 1)), grad=False), Operand(torch.zeros(0), grad=False)]
@@ -167,7 +167,7 @@ def clipping():
 
 
 def muon():
-    """Writes optim/testdata/muon: three matrices under fixed gradients, as the trajectories, and the momenta after the last step."""
+    """Writes optim/testdata/muon: three matrices under fixed gradients, in the form of the trajectories, and the momenta after the last step."""
     f = File(__file__, SEED)
     shapes = [(6, 4), (3, 5), (4, 4)]
     params = [f.randn(*s) for s in shapes]
@@ -240,7 +240,7 @@ def averages():
 def lbfgs():
     """Writes optim/testdata/lbfgs: steps down (1-a)² + 100(b-a²)² + Σ(c - 2)⁴ + c₀·c₂, for x = (a, b) and a matrix c.
 
-    A case is the parameters after each of eight steps, and the values at their beginning; metadata "trees" has the state after three.
+    A case has the parameters after each of eight steps, and the value of the function before each. The metadata "trees" has the state after three.
     """
     f, trees = File(__file__, SEED), {}
     for name, args in {

@@ -1,10 +1,10 @@
-"""Writes samples of PyTorch's optim_db: steps of optimizers with the arguments that its tests make them with.
+"""Writes samples of PyTorch's optim_db: steps of optimizers, with the constructor arguments of PyTorch's tests.
 
     python optimdb.py [--out DIR]     writes internal/samples/testdata/optims.safetensors.gz
 
-A row has the optimizer's class as op and its arguments as kw. args are two parameters and, for each, the gradients of the steps,
-with the step as first dimension; out are the parameters after each step, likewise. LBFGS has no gradients but a loss: the sum over
-both parameters of seed·(p - 1)² + p⁴/10, with the seed of samples.py made positive, see call below.
+In a row op is the optimizer's class and kw its arguments. args has two parameters, and then the gradients of each in all steps, stacked
+along a new first dimension. out has the parameters after each step, stacked likewise. LBFGS uses a loss instead of the gradients: the
+sum over both parameters of (|seed| + ½)·(p - 1)² + p⁴/10, with the seed of samples.py.
 """
 
 import argparse

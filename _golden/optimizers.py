@@ -1,7 +1,7 @@
 """Golden trajectories of optimizers under fixed gradients. Writes internal/golden/testdata/optim.
 
-Each case has as operands two parameters' initial values, then the ten gradients of each stacked along a new first dimension;
-its results are the two parameters after each of the ten steps, stacked likewise.
+The operands of a case are the initial values of two parameters, and then the ten gradients of each, stacked along a new first
+dimension. The results are the parameters after each of the ten steps, stacked likewise.
 """
 
 import torch

@@ -130,7 +130,7 @@ func (r goldenRun) near(what string, got []float64, name string) float64 {
 	return worst / top
 }
 
-// a goldenRun is one model on one device in one type.
+// A goldenRun is a model on one device, in one element type.
 type goldenRun struct {
 	t    *testing.T
 	f    *golden.File

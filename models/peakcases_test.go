@@ -54,7 +54,7 @@ func bertStep(in nn.Option, batch, length int) (any, lossStep) {
 	}
 }
 
-// peakCases are the cases of _golden/peak.py. The promised ratio is 1.05.
+// peakCases are the cases of _golden/peak.py. Flambeau's peak is at most 1.05 times PyTorch's.
 var peakCases = []peakCase{
 	{name: "mlp", make: func(in nn.Option) (any, lossStep) {
 		m := models.NewMLP([]int{784, 512, 256, 10}, 0.2, in)

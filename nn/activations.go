@@ -8,7 +8,7 @@ import (
 
 // The activations have torch's names. If torch's default for a setting is not zero, the activation
 // has a constructor, whose doc comment states torch's defaults. Forward refuses most literals that
-// leave such a setting at zero, such as LeakyReLU{}. Pass a zero that is meant to the constructor.
+// leave such a setting at zero, such as LeakyReLU{}. For a setting of zero call the constructor.
 
 // made is true in layers that a constructor made: a zero in their settings was meant.
 type made bool

@@ -153,7 +153,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if v.Len() == 0 {
 			return
 		}
-		// forgotten afterwards, since another slice may begin here and be longer
+		// the entry is deleted afterwards, since another slice may begin here and be longer
 		if at := (place{v.Pointer(), v.Type()}); w.enter(v) {
 			defer delete(w.searched, at)
 			for i := range v.Len() {

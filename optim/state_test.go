@@ -242,8 +242,8 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// A tree may lack flags that an older PyTorch did not have, may have integers as numbers, and may
-// have additional entries.
+// A tree may lack flags that an older PyTorch did not have, and may have additional entries. Its
+// options may be integers or tensors instead of floats.
 func TestLenientTrees(t *testing.T) {
 	p := ones(2)
 	o := optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 1, Momentum: 0.5})

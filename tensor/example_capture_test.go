@@ -69,7 +69,7 @@ func ExampleCapture_streams() {
 			cube = x.In(c).Square().Mul(x)
 			c.Close(cube)
 		}, tensor.Stream(side))
-		double := x.In(s).MulScalar(2) // concurrently
+		double := x.In(s).MulScalar(2) // runs beside the work on stream side
 		sum = double.Add(cube)         // waits for both
 	})
 	if err != nil {

@@ -53,9 +53,9 @@ const (
 // their dimensions if these are adjacent. Otherwise it comes first. As in PyTorch, and unlike in
 // NumPy, an int does not count as an index tensor here.
 //
-// With only ints, ranges and marks the result is a view that shares x's memory. Otherwise it is a
-// copy. Gradients flow to x, and are added up if an entry is selected several times. An index out
-// of range is an error, which a GPU reports at the next wait.
+// With only ints, ranges, Ellipsis and NewAxis the result is a view that shares x's memory.
+// Otherwise it is a copy. Gradients flow to x, and are added up if an entry is selected several
+// times. An index out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Index(ix ...any) *Tensor {
 	const op = "index"
 	p := x.plan(op, ix)

@@ -120,7 +120,8 @@ func TestDetectAnomaly(t *testing.T) {
 		}
 		x := s.From([]float32{0}).RequiresGrad()
 		y := x.Sqrt().MulScalar(0)
-		// Only Backward is examined. The message says what information is missing.
+		// Here only Backward runs with DetectAnomaly, so the site of the op is not known. The
+		// message says so.
 		err := tensor.Try(func() {
 			s.Do(func(c *tensor.Scope) { y.In(c).Sum().Backward() }, tensor.DetectAnomaly())
 		})

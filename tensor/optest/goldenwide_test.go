@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fromMethods lists the golden ops that are called as the table of elementwise ops calls them. The
-// values name their arguments, if any.
+// fromMethods lists the golden ops that run through [methods]. The values name the arguments of a
+// case that are passed, if there are any.
 var fromMethods = map[string][]string{
 	"sin": nil, "cos": nil, "tan": nil, "asin": nil, "acos": nil, "atan": nil, "sinh": nil, "cosh": nil, "asinh": nil, "acosh": nil, "atanh": nil, "atan2": nil,
 	"hypot": nil, "exp2": nil, "expm1": nil, "log2": nil, "log10": nil, "log1p": nil, "erf": nil, "erfc": nil, "erfinv": nil, "log_sigmoid": nil,

@@ -291,7 +291,7 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		// e repeats the elements of z. The row that changes does not repeat any, and it is z.
+		// e repeats the elements of z, except in the row that changes, which is z itself.
 		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)

@@ -381,7 +381,8 @@ func searchRows() []row {
 			return x
 		})
 		r.terms = func(x []array) array { return r.ref(x).apply(func(float64) float64 { return 8 }) }
-		r.rounds, r.ints = c.n > 1, c.n != 2 // differences of bools are not numbers
+		// the reference does not hold for second differences of bools
+		r.rounds, r.ints = c.n > 1, c.n != 2
 		rows = append(rows, r)
 	}
 	for _, c := range []struct{ lo, hi float64 }{{-1, 1.5}, {0, 0}} {

@@ -53,7 +53,7 @@ func fractionalRef(kernel, size []int, samples []float64, f func(v []float64, at
 	}
 }
 
-// unpoolRows returns the rows of the ops that put maxima back, and of pools at uneven distances.
+// unpoolRows returns the rows of max unpooling and of fractional max pooling.
 func unpoolRows() []row {
 	var rows []row
 	for _, c := range []struct {
