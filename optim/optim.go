@@ -227,7 +227,7 @@ func (s scalar) times(v float64) scalar {
 
 // A schema gives torch's names of the state of a parameter.
 type schema struct {
-	// names of tensors with the parameter's shape, or with the shape that shape returns
+	// names of tensors; they have the parameter's shape, or the shape that func shape returns
 	tensors  []string
 	scalars  []string // names of numbers that torch keeps in tensors without dimensions
 	stepless bool     // there is no count of steps

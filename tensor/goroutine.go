@@ -29,7 +29,7 @@ type bucket[T any] struct {
 	first *kept[T]
 }
 
-// kept links a value, its field of, to a goroutine. The value has kept as one of its own fields.
+// kept links the value in its field of to a goroutine. The value itself contains the kept.
 type kept[T any] struct {
 	of T
 	in *goroutines[T]

@@ -130,8 +130,8 @@ func TestTables(t *testing.T) {
 
 func TestText(t *testing.T) {
 	dir := t.TempDir()
-	// Characters of three bytes, so that the part of the file that is looked at ends at every byte
-	// of one.
+	// Each character has three bytes. With the three shifts, the examined part of the file ends at
+	// each byte of a character once.
 	for shift := range 3 {
 		f, err := detect.Path(put(t, strings.Repeat("x", shift)+strings.Repeat("火", 30000), dir, "novel"))
 		if err != nil || f.Kind != detect.Text {

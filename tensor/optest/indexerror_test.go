@@ -72,8 +72,8 @@ func TestIndexMistakes(t *testing.T) {
 	}
 }
 
-// Ints, ranges and marks return views that share memory, also as views of views. Tensors return
-// copies. Every form of assignment writes the memory itself and raises the version.
+// Ints, ranges, Ellipsis and NewAxis return views that share memory, also as views of views.
+// Tensors return copies. Every form of assignment writes the memory itself and raises the version.
 func TestIndexViewsAndAssignments(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
