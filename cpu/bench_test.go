@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -260,4 +261,27 @@ func BenchmarkChannelSum(b *testing.B) {
 		do(b, d, op)
 	}
 	rate(b, 4*x.Size())
+}
+
+// BenchmarkForkJoin measures what it costs to share two units of work, beyond the work itself. The
+// units last some time, and the caller is busy with other things between two calls.
+func BenchmarkForkJoin(b *testing.B) {
+	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
+		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {
+			b.Run(fmt.Sprintf("unit=%v/gap=%v", unit, gap), func(b *testing.B) {
+				c := newCrew(2)
+				defer c.dismiss()
+				t := each(func(int) { wait(unit) })
+				var took time.Duration
+				for b.Loop() {
+					wait(gap)
+					start := time.Now()
+					c.parallel(2, 1, t)
+					took += time.Since(start)
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(took-time.Duration(b.N)*unit)/float64(b.N), "ns/call")
+			})
+		}
+	}
 }

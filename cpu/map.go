@@ -47,13 +47,23 @@ func byStride(order []int, v *device.View) []int {
 // mapAll runs a binding over all of its elements.
 func (d *Device) mapAll(b *binding) {
 	b.choose()
-	work := b.size * (2 + len(b.pl.body))
-	if work <= inlineWork {
+	parts := b.pace().parts(b.size, len(b.pl.body), d.crew.size())
+	if parts == 1 {
 		b.run(0, b.blocks())
 		return
 	}
-	n := b.blocks()
-	d.crew.parallel(n, max(1, n/(4*d.crew.size()), inlineWork/(4*b.blk*(2+len(b.pl.body)))), b)
+	if b.blk == longestBare {
+		b.blk = max(shortestBare, ((b.size-1)/parts/bareUnit+1)*bareUnit)
+	}
+	d.crew.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
+}
+
+// pace returns the pace of the plan on operands of this kind.
+func (b *binding) pace() *pace {
+	if b.across >= 0 || b.whole > 0 || b.copies {
+		return &b.pl.scattered
+	}
+	return &b.pl.dense
 }
 
 // choose decides how the elements are traversed: in tiles or in blocks. Blocks end at the ends of
@@ -63,7 +73,7 @@ func (b *binding) choose() {
 	b.copies = b.across < 0 && b.copying()
 	b.blk = b.pl.block
 	if b.bare() {
-		b.blk = bareBlock
+		b.blk = longestBare
 	}
 	b.whole = b.dims[b.rank-1]
 	if b.rank == 1 || b.whole < b.pl.block/4 {
@@ -71,8 +81,13 @@ func (b *binding) choose() {
 	}
 }
 
-// bareBlock is the length of a block for a program that needs no slots.
-const bareBlock = 16 << 10
+// A block of a program that needs no slots has longestBare elements, or fewer if that shares the
+// work better: a multiple of bareUnit, from shortestBare on.
+const (
+	longestBare  = 16 << 10
+	shortestBare = 1 << 10
+	bareUnit     = 64
+)
 
 // bare reports whether the program is at most one instruction, on operands and a result that are
 // used in place.
@@ -130,6 +145,17 @@ func (b *binding) blocks() int {
 
 // run evaluates units lo … hi-1.
 func (b *binding) run(lo, hi int) {
+	p := b.pace()
+	if !p.measures(b.size) {
+		b.runUnits(lo, hi)
+		return
+	}
+	began := clock()
+	b.runUnits(lo, hi)
+	p.note(b.size/b.blocks()*(hi-lo), clock()-began)
+}
+
+func (b *binding) runUnits(lo, hi int) {
 	if b.across >= 0 {
 		b.runTiles(lo, hi)
 		return

@@ -103,11 +103,8 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 		return nil, flaw(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	if bytes < pooled {
-		b := &buffer{dev: d}
-		if bytes > 0 {
-			words := make([]uint64, (bytes+7)/8) // words are aligned for every type
-			b.mem = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bytes)
-		}
+		b := small(bytes)
+		b.dev = d
 		if t := device.Tracing(); t != nil {
 			b.told(t, false, false, o)
 		}
@@ -129,6 +126,33 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 		b.told(t, false, false, o)
 	}
 	return b, nil
+}
+
+// small returns a buffer of Go memory. The least ones are one object with their memory. Words are
+// aligned for every type.
+func small(bytes int) *buffer {
+	var b *buffer
+	var words *uint64
+	switch {
+	case bytes == 0:
+		return new(buffer)
+	case bytes <= 16:
+		own := new(struct {
+			buffer
+			words [2]uint64
+		})
+		b, words = &own.buffer, &own.words[0]
+	case bytes <= 128:
+		own := new(struct {
+			buffer
+			words [16]uint64
+		})
+		b, words = &own.buffer, &own.words[0]
+	default:
+		b, words = new(buffer), &make([]uint64, (bytes+7)/8)[0]
+	}
+	b.mem = unsafe.Slice((*byte)(unsafe.Pointer(words)), bytes)
+	return b
 }
 
 func poolOrigin(o *device.Origin) pool.Origin {

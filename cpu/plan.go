@@ -34,6 +34,8 @@ type plan struct {
 	outs    []result
 	lastUse []int // for each operand, the last step of body that reads it, -1 for none
 	pool    sync.Pool
+
+	dense, scattered pace // on operands that are one run, and on others
 }
 
 // leaf is a value from outside the program.

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // task is work on a range of units. The ranges of one parallel call are disjoint and may run at the
@@ -24,32 +25,51 @@ func (f each) run(lo, hi int) {
 // always takes part, and waits only for units that a worker has begun. So nested and concurrent
 // calls cannot deadlock: at worst a caller does all of its units itself.
 //
+// The caller posts its job, where workers that spin find it within a fraction of a microsecond. It
+// wakes sleeping workers only if too few spin, and if that pays ([crew.lead]).
+//
 // The size may change while work runs. The next call starts missing workers. Surplus workers end
-// between two jobs; a nil in the queue wakes one that waits there.
+// between two jobs; nudge wakes one that sleeps.
 type crew struct {
 	wanted atomic.Int64 // size including the caller, at least 1
 	hired  atomic.Int64 // running workers without the caller; changed under mu
 	mu     sync.Mutex
-	queue  chan *job
 	jobs   sync.Pool
+
+	posts    []atomic.Pointer[job] // the jobs that workers may join
+	posted   atomic.Int64          // number of jobs in posts
+	spinners atomic.Int64          // workers that look at posts all the time
+	asleep   atomic.Int64          // workers that wait for wake, without those that rouse has chosen
+	wake     chan time.Duration    // the time when rouse chose a worker
+	led      atomic.Int64          // when a caller last found workers asleep, in ns of clock
 }
 
-// job is one parallel call.
+// job is one parallel call. Workers may join as long as it has references. A job that is used
+// again keeps its memory, so a worker that comes too late joins the next call, or none.
 type job struct {
 	t      task
 	n      int
 	grain  int
-	next   atomic.Int64 // the first range that no goroutine has taken
+	todo   atomic.Int64 // ranges that no goroutine has taken; below 0: none
 	left   atomic.Int64 // ranges not finished
-	refs   atomic.Int32 // number of references: the caller and the entries in the queue
+	refs   atomic.Int64 // number of goroutines that use it
+	phase  atomic.Int32 // begun, awaited or ended
 	done   chan struct{}
 	raised atomic.Pointer[raised]
 }
 
+// The phases of a job. The goroutine that finishes the last range sends to done only if the caller
+// has set awaited.
+const (
+	begun int32 = iota
+	awaited
+	ended
+)
+
 type raised struct{ value any }
 
 func newCrew(size int) *crew {
-	c := &crew{queue: make(chan *job, 4*max(size, runtime.NumCPU()))}
+	c := &crew{posts: make([]atomic.Pointer[job], max(8, size, runtime.NumCPU())), wake: make(chan time.Duration, max(size, runtime.NumCPU()))}
 	c.wanted.Store(int64(max(size, 1)))
 	c.jobs.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	return c
@@ -67,14 +87,10 @@ func (c *crew) resize(size int) {
 // crowded reports whether there are more workers than the size allows.
 func (c *crew) crowded() bool { return c.hired.Load() >= c.wanted.Load() }
 
-// nudge wakes a waiting worker, which ends if there are too many. If the queue is full, no worker
-// waits there; each checks the size after its job.
+// nudge wakes a sleeping worker if there are too many. All others check the size by themselves.
 func (c *crew) nudge() {
 	if c.crowded() {
-		select {
-		case c.queue <- nil:
-		default:
-		}
+		c.rouse(clock(), 1)
 	}
 }
 
@@ -95,20 +111,22 @@ func (c *crew) parallel(n, grain int, t task) {
 	}
 	j := c.jobs.Get().(*job)
 	j.t, j.n, j.grain = t, n, grain
-	j.next.Store(0)
+	j.todo.Store(int64(ranges))
 	j.left.Store(int64(ranges))
 	j.raised.Store(nil)
+	j.phase.Store(begun)
 	j.refs.Store(1)
-	for range min(ranges, size) - 1 {
-		j.refs.Add(1)
-		select {
-		case c.queue <- j:
-		default: // all workers are busy
-			j.refs.Add(-1)
-		}
+	post := c.post(j)
+	if missing := min(ranges, size) - 1 - int(c.spinners.Load()); post != nil && missing > 0 && c.asleep.Load() > 0 {
+		c.lead(j, missing)
+	} else {
+		j.work()
 	}
-	j.work()
-	<-j.done
+	if post != nil {
+		post.Store(nil)
+		c.posted.Add(-1)
+	}
+	j.await()
 	// the caller may change the task's data now; a worker that comes too late does not read it
 	j.t = nil
 	r := j.raised.Load()
@@ -116,6 +134,49 @@ func (c *crew) parallel(n, grain int, t task) {
 	if r != nil {
 		panic(r.value)
 	}
+}
+
+// post shows j to the workers, and returns where. If very many calls run at once, there may be no
+// place. Then the result is nil, and the caller works alone.
+func (c *crew) post(j *job) *atomic.Pointer[job] {
+	for i := range c.posts {
+		if p := &c.posts[i]; p.Load() == nil && p.CompareAndSwap(nil, j) {
+			c.posted.Add(1)
+			return p
+		}
+	}
+	return nil
+}
+
+// find returns a posted job that has ranges left, with a reference for the caller; nil if there is
+// none.
+func (c *crew) find() *job {
+	if c.posted.Load() == 0 {
+		return nil
+	}
+	for i := range c.posts {
+		if j := c.posts[i].Load(); j != nil && j.join() {
+			return j
+		}
+	}
+	return nil
+}
+
+// rouse wakes up to n sleeping workers.
+func (c *crew) rouse(now time.Duration, n int) {
+	for ; n > 0 && c.choose(); n-- {
+		c.wake <- now
+	}
+}
+
+// choose takes a worker out of the number of those asleep. It returns false if there is none.
+func (c *crew) choose() bool {
+	for n := c.asleep.Load(); n > 0; n = c.asleep.Load() {
+		if c.asleep.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *crew) release(j *job) {
@@ -139,12 +200,13 @@ func (c *crew) hire() {
 
 // serve is a worker's loop. It ends when the crew has too many workers.
 func (c *crew) serve() {
+	w := waiter{crew: c}
 	for {
 		if c.crowded() && c.leave() {
 			c.nudge() // there may be another surplus worker
 			return
 		}
-		if j := <-c.queue; j != nil {
+		if j := w.next(); j != nil {
 			j.work()
 			c.release(j)
 		}
@@ -162,15 +224,34 @@ func (c *crew) leave() bool {
 	return true
 }
 
+// join adds a reference. It returns false if the job has no ranges left, or has ended.
+func (j *job) join() bool {
+	if j.todo.Load() <= 0 {
+		return false
+	}
+	for n := j.refs.Load(); n > 0; n = j.refs.Load() {
+		if j.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
 // work runs ranges until none is left.
 func (j *job) work() {
-	for {
-		lo := int(j.next.Add(1)-1) * j.grain
-		if lo >= j.n {
-			return
-		}
-		j.runOne(lo, min(lo+j.grain, j.n))
+	for j.one() {
 	}
+}
+
+// one runs a range. It returns false if none is left.
+func (j *job) one() bool {
+	k := int(j.todo.Add(-1))
+	if k < 0 {
+		return false
+	}
+	lo := ((j.n-1)/j.grain - k) * j.grain
+	j.runOne(lo, min(lo+j.grain, j.n))
+	return true
 }
 
 func (j *job) runOne(lo, hi int) {
@@ -178,7 +259,7 @@ func (j *job) runOne(lo, hi int) {
 		if v := recover(); v != nil {
 			j.raised.CompareAndSwap(nil, &raised{v})
 		}
-		if j.left.Add(-1) == 0 {
+		if j.left.Add(-1) == 0 && j.phase.Swap(ended) == awaited {
 			j.done <- struct{}{}
 		}
 	}()

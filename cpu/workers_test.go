@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"errors"
+	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,5 +82,208 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 	c.parallel(50, 1, each(func(int) { n.Add(1) }))
 	if n.Load() != 50 {
 		t.Fatalf("after panics: %d of 50 units", n.Load())
+	}
+}
+
+// Calls come in bursts and one by one, so workers spin, fall asleep, are woken and are needed while
+// they fall asleep. The number of workers changes meanwhile. No unit is lost, and no call hangs.
+func TestWorkersSpinAndSleep(t *testing.T) {
+	c := newCrew(4)
+	defer c.dismiss()
+	gaps := []time.Duration{0, 0, time.Microsecond, 30 * time.Microsecond, 300 * time.Microsecond}
+	var wg sync.WaitGroup
+	for g := range 3 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(1, uint64(g)))
+			for k := range 1500 {
+				var sum atomic.Int64
+				c.parallel(6, 1, each(func(i int) {
+					wait(time.Duration(k*i%4) * time.Microsecond)
+					sum.Add(int64(i + 1))
+				}))
+				if sum.Load() != 21 {
+					t.Errorf("call %d of goroutine %d: sum %d, want 21", k, g, sum.Load())
+					return
+				}
+				if g == 0 && k%50 == 0 {
+					c.resize(2 + k/50%4)
+				}
+				wait(gaps[rnd.IntN(len(gaps))])
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Minute):
+		var all [1 << 16]byte
+		t.Fatalf("a call hangs\n%s", all[:runtime.Stack(all[:], true)])
+	}
+	c.resize(4)
+	c.parallel(100, 1, each(func(int) {}))
+	quiet(t, c, 3)
+}
+
+// wait keeps the processor for a time.
+func wait(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+	}
+}
+
+// quiet waits until all workers of a crew sleep: no worker spins for long without work.
+func quiet(t *testing.T, c *crew, workers int64) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); c.asleep.Load() != workers; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d workers sleep and %d spin, want %d asleep", c.asleep.Load(), c.spinners.Load(), workers)
+		}
+	}
+	if n := c.spinners.Load(); n != 0 {
+		t.Errorf("%d workers spin while all sleep", n)
+	}
+	if n := c.posted.Load(); n != 0 {
+		t.Errorf("%d jobs are posted after all calls", n)
+	}
+}
+
+// More calls than a crew has posts: those without one do all of their work alone.
+func TestMoreCallsThanPosts(t *testing.T) {
+	c := newCrew(3)
+	defer c.dismiss()
+	calls := 3 * len(c.posts)
+	var begun, sum atomic.Int64
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			first := true
+			c.parallel(4, 1, each(func(i int) {
+				if sum.Add(1); first && i == 0 {
+					// all calls are under way at the same time
+					for begun.Add(1); begun.Load() < int64(calls); runtime.Gosched() {
+					}
+				}
+			}))
+		})
+	}
+	wg.Wait()
+	if sum.Load() != int64(4*calls) {
+		t.Errorf("%d units, want %d", sum.Load(), 4*calls)
+	}
+	quiet(t, c, 2)
+}
+
+// keepMarket restores what the crews have learned when the test ends.
+func keepMarket(t *testing.T) {
+	length, truce, waking := market.length.Load(), market.truce.Load(), market.waking.Load()
+	t.Cleanup(func() {
+		market.length.Store(length)
+		market.truce.Store(truce)
+		market.waking.Store(waking)
+	})
+}
+
+// Spinning ends when the system interrupts it, and begins again later: after twice the time if it
+// is interrupted soon again.
+func TestTruce(t *testing.T) {
+	keepMarket(t)
+	market.length.Store(0)
+	market.truce.Store(0)
+	at := time.Hour
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
+		want *= time.Millisecond
+		interrupted(at)
+		if !truce(at+want-1) || truce(at+want) {
+			t.Fatalf("the truce lasts until %v, want %v", time.Duration(market.truce.Load())-at, want)
+		}
+		at += want
+	}
+	at += 8 * mostTruce
+	if interrupted(at); truce(at + leastTruce) {
+		t.Errorf("after a long time without interruption, the truce lasts %v", time.Duration(market.truce.Load())-at)
+	}
+
+	slow := false
+	if spinUntil(clock(), func() bool {
+		if !slow {
+			slow = true
+			time.Sleep(2 * interruption)
+		}
+		return false
+	}) {
+		t.Error("spinning succeeds without a reason")
+	}
+	if !truce(clock()) {
+		t.Error("no truce after an interruption")
+	}
+	c := newCrew(2)
+	w := waiter{crew: c, hope: hopeMost}
+	c.post(&job{}).Load().refs.Store(1)
+	market.truce.Store(int64(time.Since(processStart) + time.Hour))
+	if c.posts[0].Load().todo.Store(1); w.spin(clock()) != nil {
+		t.Error("a worker spins during a truce")
+	}
+}
+
+// The time for which a goroutine spins follows what waking takes, within bounds.
+func TestPatience(t *testing.T) {
+	keepMarket(t)
+	for _, c := range []struct{ took, want time.Duration }{
+		{60 * time.Microsecond, 60 * time.Microsecond},
+		{time.Second, mostPatience},
+		{0, leastPatience},
+	} {
+		for range 200 {
+			woken(c.took)
+		}
+		if got := patience(); got < c.want-time.Microsecond || got > c.want+time.Microsecond {
+			t.Errorf("waking takes %v: spins for %v, want %v", c.took, got, c.want)
+		}
+	}
+}
+
+// A call of little work, alone, wakes nobody. Calls that follow one another do, and so does one
+// that lasts.
+func TestWhoIsWoken(t *testing.T) {
+	keepMarket(t)
+	woke := func(apart, unit time.Duration) bool {
+		for try := 0; ; try++ {
+			c := newCrew(2)
+			c.asleep.Store(1) // as if a worker slept
+			market.waking.Store(int64(50 * time.Microsecond))
+			market.truce.Store(0)
+			j := &job{t: each(func(int) { wait(unit) }), n: 3, grain: 1}
+			j.todo.Store(3)
+			j.left.Store(3)
+			began := clock()
+			c.led.Store(int64(began - apart))
+			c.lead(j, 1)
+			// otherwise the machine did something else meanwhile
+			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
+				return len(c.wake) == 1 && c.asleep.Load() == 0
+			}
+		}
+	}
+	if woke(time.Second, 0) {
+		t.Error("a short call, alone, wakes a worker")
+	}
+	if !woke(time.Microsecond, 0) {
+		t.Error("calls that follow one another wake no worker")
+	}
+	if !woke(time.Second, time.Millisecond) {
+		t.Error("a long call wakes no worker")
+	}
+}
+
+// With one processor nobody spins, because what it waits for could not run.
+func TestOneProcessorDoesNotSpin(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	c := newCrew(3)
+	defer c.dismiss()
+	for range 200 {
+		c.parallel(6, 1, each(func(int) { runtime.Gosched() }))
+		if n := c.spinners.Load(); n != 0 {
+			t.Fatalf("%d workers spin", n)
+		}
 	}
 }

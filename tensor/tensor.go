@@ -16,15 +16,15 @@ type Tensor struct {
 	self   *Tensor // detects copies of the struct
 	st     *storage
 	layout shape.Layout
-	dtype  dtype.Type
 	scope  *Scope
-	freed  atomic.Bool
 	gone   string // why it was freed, if an error message should say so
 	op     string // the op that made it, for messages
 	made   *site  // call site of that op, nil if it was not recorded
 
+	freed atomic.Bool
 	// the storage's count of recorded writes when this handle joined the graph or was detached
 	recorded  atomic.Uint32
+	dtype     dtype.Type
 	needsGrad bool
 	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
 	node      *node   // how it was computed; nil for a leaf

@@ -1,10 +1,11 @@
 """The library's ops on the CPU beside PyTorch's, turn by turn: a table of the ratios ours/torch of their times, the worst first.
 
     go build -o /tmp/ops ./bench/ops && python3 bench/ops/compare.py /tmp/ops [--threads 2] [--only REGEXP] [--sizes tiny,medium,large,fixed]
-        [--rounds 5] [--ms 4] [--cpu-time] [--json FILE] [--markdown FILE]
+        [--rounds 5] [--ms 4] [--rest 10] [--cpu-time] [--json FILE] [--markdown FILE]
 
 A round times ours, then PyTorch's; the ratio of a case is the median of its rounds', so that what else the machine does hits both. Above 1 PyTorch
-is faster. --json writes a line for each case: its ratios, the median times, and what a call of ours allocates of Go memory.
+is faster. Before each, the threads of the other get --rest milliseconds to fall asleep: OpenMP's spin for some, and would take a processor.
+--json writes a line for each case: its ratios, the median times, and what a call of ours allocates of Go memory.
 """
 
 import argparse
@@ -122,11 +123,13 @@ def measure(args):
             mine, other, ratios = [], [], []
             rounds = args.rounds if case["size"] != "large" else args.rounds // 2 + 1
             for _ in range(rounds):
+                time.sleep(args.rest / 1000)
                 ask(f"{case['case']} {case['size']} {mode} {args.ms}ms {'cpu' if args.cpu_time else 'wall'}")
                 a = json.loads(ours.stdout.readline())
                 if "error" in a:
                     failed.append(f"{row}: {a['error']}")
                     break
+                time.sleep(args.rest / 1000)
                 t = seconds(step, args.ms / 1000, case["batch"], time.process_time if args.cpu_time else time.perf_counter)
                 mine.append(a["seconds"])
                 other.append(t)
@@ -150,6 +153,7 @@ def main():
     parser.add_argument("--sizes", default="tiny,medium,large,fixed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ms", type=float, default=4)
+    parser.add_argument("--rest", type=float, default=10)
     parser.add_argument("--cpu-time", action="store_true", help="count the processor's time, of all threads, instead of the clock's: for a busy machine, with one thread")
     parser.add_argument("--json")
     parser.add_argument("--markdown")
