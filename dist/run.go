@@ -168,8 +168,9 @@ func (w *world) fail(rank int, err error) {
 		rank, err = step.Rank, step.Err
 	}
 	// the rank only reports the end of the program's context
-	if end := w.parent.Err(); end != nil && errors.Is(err, end) {
-		rank, err = -1, context.Cause(w.parent)
+	cause := context.Cause(w.parent)
+	if cause != nil && (errors.Is(err, w.parent.Err()) || errors.Is(err, cause)) {
+		rank, err = -1, cause
 	}
 	if w.err = err; rank >= 0 {
 		w.err = &RankError{rank, len(w.devices), w.devices[rank].Name(), err}
