@@ -1,0 +1,178 @@
+package jit
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// convert writes a conversion between types in which the processor computes.
+func (c *compiler) convert(i int32, in expr.Instr) {
+	from, to := c.Code[in.A].Type, in.Type
+	size := to.Size()
+	switch {
+	case from == dtype.Bool:
+		m := c.truth(in.A)
+		r := c.result(i, true)
+		if to.IsFloat() {
+			one := c.constant(floatBits(1, size), size)
+			c.vector(spread.of(size), c.length(size), r, 0, one, options{mask: m, zero: true})
+			return
+		}
+		c.fromTruth(r, m, size)
+	case to == dtype.Bool:
+		size := from.Size()
+		x := c.vec(in.A)
+		if from.IsFloat() {
+			z := c.temp()
+			c.vector(xor.of(size), c.length(size), z, z, register(z), options{})
+			c.vector(compareFloat.of(size), c.length(size), c.resultMask(i), x, register(z), imm(floatNotEqual))
+			return
+		}
+		c.vector(test.of(size), c.length(size), c.resultMask(i), x, register(x), options{})
+	case from.IsFloat() && !to.IsFloat():
+		c.truncate(i, in, from, to)
+	case from.IsInteger() && to.IsInteger() && from.Size() > size:
+		x := c.vec(in.A)
+		// the register with 64-bit lanes is the operand that names the length
+		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
+	default:
+		x := register(c.vec(in.A))
+		c.vector(converts[[2]dtype.Type{from, to}], c.length(max(size, from.Size())), c.result(i, true), 0, x, options{})
+	}
+}
+
+// fromTruth sets the lanes of r to 1 where mask m is set, else to 0.
+func (c *compiler) fromTruth(r, m uint8, size int) {
+	c.vector(fromMask.of(size), c.length(size), r, 0, register(m), options{})
+	c.vector(absInt.of(size), c.length(size), r, 0, register(r), options{})
+}
+
+// truncate converts floats to integers towards zero. For values that are too large, the
+// instructions return the least signed or the greatest unsigned integer, also for NaN. So values
+// are corrected: signed ones by masks, and for unsigned ones the maximum with 0 comes first. That
+// instruction returns its second source for NaN.
+func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
+	a, b := from.Size(), to.Size()
+	length := c.length(max(a, b))
+	o := converts[[2]dtype.Type{from, to}]
+	x := c.vec(in.A)
+	if to == dtype.U32 || to == dtype.U64 {
+		z := c.temp()
+		c.vector(xor.of(a), c.length(a), z, z, register(z), options{})
+		c.vector(maxFloat.of(a), c.length(a), z, x, register(z), options{})
+		c.vector(o, length, c.result(i, true), 0, register(z), options{})
+		return
+	}
+	limit := c.bits(floatBits(math.Ldexp(1, 8*b-1), a), a)
+	r := c.result(i, false)
+	c.vector(o, length, r, 0, register(x), options{})
+	k := c.tempMask()
+	c.vector(compareFloat.of(a), c.length(a), k, x, limit, imm(floatGreaterEqual))
+	top := c.constant(1<<(8*b-1)-1, b)
+	c.vector(spread.of(b), c.length(b), r, 0, top, options{mask: k})
+	c.vector(compareFloat.of(a), c.length(a), k, x, register(x), imm(floatOrdered))
+	c.vector(moveVector.of(b), c.length(b), r, 0, register(r), options{mask: k, zero: true})
+}
+
+// masked returns the options of an access to elements.
+func (c *compiler) masked(zero bool) options {
+	if c.tail {
+		return options{mask: rest, zero: zero}
+	}
+	return options{}
+}
+
+// loadVector loads the i-th load into register r, in computing form. A truth value becomes a lane
+// that is not 0.
+func (c *compiler) loadVector(i int, r uint8) {
+	l := c.Loads[i]
+	if l.Type == dtype.Bool && l.Wide {
+		l.Type = dtype.U32
+	}
+	size := l.Type.Size()
+	m := c.address(i, size, l.Once)
+	if size >= 4 {
+		o := moveVector.of(size)
+		if l.Once {
+			o = spread.of(size)
+			c.vector(o, c.length(size), r, 0, m, options{})
+			return
+		}
+		c.vector(o, c.length(size), r, 0, m, c.masked(true))
+		return
+	}
+	opt := c.masked(true)
+	if l.Once { // all lanes of a vector of the narrow type, which the widening below then reads
+		o := spreadWord
+		if size == 1 {
+			o = spreadByte
+		}
+		c.vector(o, c.length(4), r, 0, m, options{})
+		m, opt = register(r), options{}
+	}
+	o := widenByte
+	switch l.Type {
+	case dtype.F16:
+		o = halfToFloat
+	case dtype.BF16:
+		o = widenWord
+	case dtype.I16:
+		o = widenInt16
+	case dtype.I8:
+		o = widenInt8
+	}
+	c.vector(o, c.length(4), r, 0, m, opt)
+	if l.Type == dtype.BF16 {
+		c.vector(shiftBy[0], c.length(4), byLeft, r, register(r), imm(16))
+	}
+}
+
+// store writes the i-th store.
+func (c *compiler) store(i int) {
+	s := c.Stores[i]
+	length, opt := c.length(4), c.masked(false)
+	if c.Code[s.Value].Type == dtype.Bool {
+		t, m := c.temp(), c.truth(s.Value)
+		c.fromTruth(t, m, 4)
+		if s.Wide {
+			c.vector(storeVector[0], length, t, 0, c.address(len(c.Loads)+i, 4, false), opt)
+		} else {
+			c.vector(narrowToByte, length, t, 0, c.address(len(c.Loads)+i, 1, false), opt)
+		}
+		return
+	}
+	x, size := c.vec(s.Value), s.Type.Size()
+	if s.Type == dtype.BF16 {
+		x = c.toBF16(x)
+	}
+	to := c.address(len(c.Loads)+i, size, false)
+	switch s.Type {
+	case dtype.BF16, dtype.I16:
+		c.vector(narrowToWord, length, x, 0, to, opt)
+	case dtype.U8, dtype.I8:
+		c.vector(narrowToByte, length, x, 0, to, opt)
+	case dtype.F16:
+		opt.hasImm = true // rounds to nearest even
+		c.vector(floatToHalf, length, x, 0, to, opt)
+	default:
+		c.vector(storeVector.of(size), c.length(size), x, 0, to, opt)
+	}
+}
+
+// toBF16 returns a register whose lanes have the upper halves of rounded float32 values. It adds
+// half of the last kept bit less one, plus the value of that bit, which rounds to nearest even. A
+// NaN becomes quiet.
+func (c *compiler) toBF16(x uint8) uint8 {
+	length := c.length(4)
+	top, r, nan := c.temp(), c.temp(), c.tempMask()
+	c.vector(compareFloat[0], length, nan, x, register(x), imm(floatUnordered))
+	c.vector(shiftBy[0], length, byRight, top, register(x), imm(16))
+	c.vector(and[0], length, r, top, c.bits(1, 4), options{})
+	c.vector(addInt[0], length, r, r, register(x), options{})
+	c.vector(addInt[0], length, r, r, c.bits(0x7fff, 4), options{})
+	c.vector(shiftBy[0], length, byRight, r, register(r), imm(16))
+	c.vector(or[0], length, r, top, c.bits(0x40, 4), options{mask: nan})
+	return r
+}

@@ -1,0 +1,241 @@
+package jit
+
+import "encoding/binary"
+
+// assembler writes machine code for amd64. Constants lie behind the code, and instructions address
+// them relative to their own end. The encodings are those of the Intel 64 and IA-32 Architectures
+// Software Developer's Manual, volume 2, sections 2.1 (prefixes), 2.3 (VEX) and 2.7 (EVEX).
+type assembler struct {
+	code   []byte
+	pool   []uint64       // constants; 32-bit constants are stored twice
+	index  map[uint64]int // index of each constant in pool
+	fixups []fixup
+}
+
+// fixup is a displacement that depends on where a constant lies.
+type fixup struct{ at, end, constant int }
+
+// gpr is a general-purpose register.
+type gpr uint8
+
+const (
+	rax gpr = iota
+	rcx
+	rdx
+	rbx
+	rsp
+	rbp
+	rsi
+	rdi
+	r8
+	r9
+	r10
+	r11
+	r12
+	r13
+	r14
+	r15
+	none gpr = 0xff
+)
+
+// Lengths of vectors, as EVEX encodes them.
+const (
+	len128 = iota
+	len256
+	len512
+)
+
+// opcode is a vector instruction: its map (1: 0F, 2: 0F38, 3: 0F3A), its prefix (1: 66, 2: F3, 3:
+// F2), the W bit and the opcode byte.
+type opcode struct{ space, prefix, w, op byte }
+
+// operand is the last source of an instruction, or the destination of a store: a register, memory
+// at base + index<<scale + disp, or a constant. With spread, one element in memory fills all lanes.
+type operand struct {
+	reg         uint8
+	memory      bool
+	spread      bool
+	base, index gpr
+	scale       uint8
+	disp        int32
+	constant    int // number of the constant in the pool; -1: none
+}
+
+func register(r uint8) operand { return operand{reg: r, constant: -1} }
+
+func memory(base gpr, disp int32) operand {
+	return operand{memory: true, base: base, index: none, disp: disp, constant: -1}
+}
+
+// options of a vector instruction. The zero value means no mask, and no immediate byte.
+type options struct {
+	mask   uint8
+	zero   bool // lanes outside of mask become 0; otherwise they keep their value
+	hasImm bool
+	imm    byte
+}
+
+func imm(v byte) options { return options{hasImm: true, imm: v} }
+
+func (a *assembler) bytes(b ...byte) { a.code = append(a.code, b...) }
+
+func (a *assembler) word(v uint32) { a.code = binary.LittleEndian.AppendUint32(a.code, v) }
+
+// vector writes an EVEX instruction: reg and vvvv are registers, which may be masks, or opcode
+// extensions.
+func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, opt options) {
+	flag := func(set bool, bit byte) byte {
+		if set {
+			return bit
+		}
+		return 0
+	}
+	x, b := src.reg>>4&1, src.reg>>3&1
+	if src.memory {
+		x, b = 0, 0
+		if src.constant < 0 {
+			b = byte(src.base) >> 3
+			if src.index != none {
+				x = byte(src.index) >> 3
+			}
+		}
+	}
+	a.bytes(0x62,
+		(reg>>3&1^1)<<7|(x^1)<<6|(b^1)<<5|(reg>>4&1^1)<<4|o.space,
+		o.w<<7|(^vvvv&15)<<3|1<<2|o.prefix,
+		flag(opt.zero, 1<<7)|byte(length)<<5|flag(src.spread, 1<<4)|(vvvv>>4&1^1)<<3|opt.mask,
+		o.op)
+	a.modrm(reg&7, src, int(flag(opt.hasImm, 1)))
+	if opt.hasImm {
+		a.bytes(opt.imm)
+	}
+}
+
+// masks writes a VEX instruction on mask registers; long is the L bit.
+func (a *assembler) masks(o opcode, long byte, reg, vvvv uint8, src operand) {
+	b := src.reg >> 3 & 1
+	if src.memory {
+		b = byte(src.base) >> 3
+	}
+	a.bytes(0xc4, (reg>>3&1^1)<<7|1<<6|(b^1)<<5|o.space, o.w<<7|(^vvvv&15)<<3|long<<2|o.prefix, o.op)
+	a.modrm(reg&7, src, 0)
+}
+
+// modrm writes the bytes that address src; after is the number of bytes that follow them.
+func (a *assembler) modrm(reg byte, src operand, after int) {
+	switch {
+	case !src.memory:
+		a.bytes(3<<6 | reg<<3 | src.reg&7)
+	case src.constant >= 0:
+		a.bytes(reg<<3 | 5)
+		a.fixups = append(a.fixups, fixup{len(a.code), len(a.code) + 4 + after, src.constant})
+		a.word(0)
+	default:
+		mod := byte(2) // with a displacement of 32 bits
+		if src.disp == 0 && src.base&7 != rbp {
+			mod = 0
+		}
+		switch {
+		case src.index != none:
+			a.bytes(mod<<6|reg<<3|4, src.scale<<6|byte(src.index&7)<<3|byte(src.base&7))
+		case src.base&7 == rsp:
+			a.bytes(mod<<6|reg<<3|4, 4<<3|byte(src.base&7))
+		default:
+			a.bytes(mod<<6 | reg<<3 | byte(src.base&7))
+		}
+		if mod == 2 {
+			a.word(uint32(src.disp))
+		}
+	}
+}
+
+// integer writes a 64-bit instruction with one opcode byte.
+func (a *assembler) integer(op byte, reg gpr, src operand) {
+	b := src.reg >> 3 & 1
+	if src.memory {
+		b = byte(src.base) >> 3
+	}
+	a.bytes(0x48|byte(reg)>>3<<2|b, op)
+	a.modrm(byte(reg&7), src, 0)
+}
+
+// load sets r to the word at base + disp.
+func (a *assembler) load(r, base gpr, disp int32) { a.integer(0x8b, r, memory(base, disp)) }
+
+// addMemory adds the word at base + disp to r.
+func (a *assembler) addMemory(r, base gpr, disp int32) { a.integer(0x03, r, memory(base, disp)) }
+
+// addImmediate adds v to r.
+func (a *assembler) addImmediate(r gpr, v int8) {
+	a.integer(0x83, 0, register(uint8(r)))
+	a.bytes(byte(v))
+}
+
+// andImmediate sets r to r & v, where v is sign-extended.
+func (a *assembler) andImmediate(r gpr, v int8) {
+	a.integer(0x83, 4, register(uint8(r)))
+	a.bytes(byte(v))
+}
+
+// compare sets the flags by r - s.
+func (a *assembler) compare(r, s gpr) { a.integer(0x3b, r, register(uint8(s))) }
+
+// move sets r to s.
+func (a *assembler) move(r, s gpr) { a.integer(0x8b, r, register(uint8(s))) }
+
+// zero sets r to 0.
+func (a *assembler) zero(r gpr) { a.integer(0x33, r, register(uint8(r))) }
+
+// Conditions of jumps, as their second opcode byte.
+const (
+	below      = 0x82
+	aboveEqual = 0x83
+	equal      = 0x84
+	notEqual   = 0x85
+)
+
+// jump writes a jump to a later place. The function that it returns sets that place to here.
+func (a *assembler) jump(condition byte) (here func()) {
+	a.bytes(0x0f, condition)
+	at := len(a.code)
+	a.word(0)
+	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
+}
+
+// jumpBack writes a jump to an earlier place.
+func (a *assembler) jumpBack(condition byte, to int) {
+	a.bytes(0x0f, condition)
+	a.word(uint32(int32(to - len(a.code) - 4)))
+}
+
+// constant returns the operand for a constant of 32 or 64 bits.
+func (a *assembler) constant(bits uint64, size int) operand {
+	if size == 4 {
+		bits = bits&0xffffffff | bits<<32
+	}
+	i, ok := a.index[bits]
+	if !ok {
+		i = len(a.pool)
+		if a.index == nil {
+			a.index = map[uint64]int{}
+		}
+		a.index[bits] = i
+		a.pool = append(a.pool, bits)
+	}
+	return operand{memory: true, constant: i}
+}
+
+// finish appends the constants and returns the bytes.
+func (a *assembler) finish() []byte {
+	for len(a.code)%8 != 0 {
+		a.bytes(0xcc)
+	}
+	start := len(a.code)
+	for _, v := range a.pool {
+		a.code = binary.LittleEndian.AppendUint64(a.code, v)
+	}
+	for _, f := range a.fixups {
+		binary.LittleEndian.PutUint32(a.code[f.at:], uint32(start+8*f.constant-f.end))
+	}
+	return a.code
+}

@@ -1,0 +1,85 @@
+package jit
+
+import "github.com/flambeau-go/flambeau/dtype"
+
+// The vector instructions that loops use. A pair has the forms for lanes of 32 and of 64 bits.
+type pair [2]opcode
+
+func (p pair) of(size int) opcode {
+	if size == 8 {
+		return p[1]
+	}
+	return p[0]
+}
+
+// floats returns the pair of an arithmetic instruction, whose forms differ in prefix and W.
+func floats(op byte) pair { return pair{{1, 0, 0, op}, {1, 1, 1, op}} }
+
+// lanes returns the pair of an instruction whose forms differ in W only.
+func lanes(space, prefix, op byte) pair { return pair{{space, prefix, 0, op}, {space, prefix, 1, op}} }
+
+var (
+	addFloat, mulFloat, subFloat = floats(0x58), floats(0x59), floats(0x5c)
+	minFloat, divFloat, maxFloat = floats(0x5d), floats(0x5e), floats(0x5f)
+	sqrtFloat                    = floats(0x51)
+	moveVector, storeVector      = floats(0x10), floats(0x11)
+	compareFloat                 = floats(0xc2)
+	roundFloat                   = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
+	fma231                       = lanes(2, 1, 0xb8)
+
+	addInt, subInt          = pair{{1, 1, 0, 0xfe}, {1, 1, 1, 0xd4}}, pair{{1, 1, 0, 0xfa}, {1, 1, 1, 0xfb}}
+	mulInt, mulEven         = lanes(2, 1, 0x40), opcode{1, 1, 1, 0xf4}
+	minSigned, minUnsigned  = lanes(2, 1, 0x39), lanes(2, 1, 0x3b)
+	maxSigned, maxUnsigned  = lanes(2, 1, 0x3d), lanes(2, 1, 0x3f)
+	absInt                  = pair{{2, 1, 0, 0x1e}, {2, 1, 1, 0x1f}}
+	and, or, xor            = lanes(1, 1, 0xdb), lanes(1, 1, 0xeb), lanes(1, 1, 0xef)
+	logic                   = lanes(3, 1, 0x25) // by a truth table
+	shiftLeft, shiftRight   = lanes(2, 1, 0x47), lanes(2, 1, 0x45)
+	shiftSigned             = lanes(2, 1, 0x46)
+	shiftBy                 = pair{{1, 1, 0, 0x72}, {1, 1, 1, 0x73}} // by an immediate; reg says how
+	compareInt, compareWord = lanes(3, 1, 0x1f), lanes(3, 1, 0x1e)   // signed, unsigned
+	test                    = lanes(2, 1, 0x27)
+	blend                   = pair{{2, 1, 0, 0x65}, {2, 1, 1, 0x65}}
+	spread                  = pair{{2, 1, 0, 0x18}, {2, 1, 1, 0x19}} // broadcasts an element in memory
+	fromMask                = lanes(2, 2, 0x38)                      // all bits of a lane
+)
+
+// Extensions of shiftBy, and of shiftSignedBy.
+const (
+	byRight = 2
+	byLeft  = 6
+)
+
+var (
+	shiftSignedBy             = lanes(1, 1, 0x72) // with extension 4
+	spreadByte, spreadWord    = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
+	moveBytes, moveWords      = opcode{1, 3, 0, 0x6f}, opcode{1, 3, 1, 0x6f}
+	widenByte, widenInt8      = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
+	widenWord, widenInt16     = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
+	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // 32 to 64 bits
+	narrowToByte              = opcode{2, 2, 0, 0x31}
+	narrowToWord              = opcode{2, 2, 0, 0x33}
+	narrowToInt               = opcode{2, 2, 0, 0x35} // 64 to 32 bits
+	halfToFloat, floatToHalf  = opcode{2, 1, 0, 0x13}, opcode{3, 1, 0, 0x1d}
+	maskAnd, maskAndNot       = opcode{1, 0, 0, 0x41}, opcode{1, 0, 0, 0x42}
+	maskOr, maskXor, maskXnor = opcode{1, 0, 0, 0x45}, opcode{1, 0, 0, 0x47}, opcode{1, 0, 0, 0x46}
+	maskNot, maskTest         = opcode{1, 0, 0, 0x44}, opcode{1, 0, 0, 0x98}
+	maskMove, maskStore       = opcode{1, 0, 0, 0x90}, opcode{1, 0, 0, 0x91}
+	maskFromInt               = opcode{1, 0, 0, 0x92}
+)
+
+// converts has the instructions that convert numbers to numbers of another type. Those from floats
+// to integers truncate.
+var converts = map[[2]dtype.Type]opcode{
+	{dtype.F32, dtype.F64}: {1, 0, 0, 0x5a}, {dtype.F64, dtype.F32}: {1, 1, 1, 0x5a},
+	{dtype.I32, dtype.F32}: {1, 0, 0, 0x5b}, {dtype.U32, dtype.F32}: {1, 3, 0, 0x7a},
+	{dtype.I64, dtype.F32}: {1, 0, 1, 0x5b}, {dtype.U64, dtype.F32}: {1, 3, 1, 0x7a},
+	{dtype.I32, dtype.F64}: {1, 2, 0, 0xe6}, {dtype.U32, dtype.F64}: {1, 2, 0, 0x7a},
+	{dtype.I64, dtype.F64}: {1, 2, 1, 0xe6}, {dtype.U64, dtype.F64}: {1, 2, 1, 0x7a},
+	{dtype.F32, dtype.I32}: {1, 2, 0, 0x5b}, {dtype.F32, dtype.U32}: {1, 0, 0, 0x78},
+	{dtype.F32, dtype.I64}: {1, 1, 0, 0x7a}, {dtype.F32, dtype.U64}: {1, 1, 0, 0x78},
+	{dtype.F64, dtype.I32}: {1, 1, 1, 0xe6}, {dtype.F64, dtype.U32}: {1, 0, 1, 0x78},
+	{dtype.F64, dtype.I64}: {1, 1, 1, 0x7a}, {dtype.F64, dtype.U64}: {1, 1, 1, 0x78},
+	{dtype.I32, dtype.I64}: widenInt, {dtype.I32, dtype.U64}: widenInt,
+	{dtype.U32, dtype.I64}: widenUint, {dtype.U32, dtype.U64}: widenUint,
+}

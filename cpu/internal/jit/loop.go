@@ -1,0 +1,322 @@
+package jit
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// Loop describes what [Compile] compiles. Values are numbered as in Code.
+type Loop struct {
+	Name  string
+	Code  []expr.Instr
+	Steps []int32 // the instructions that the loop runs, in order
+	Loads []Load
+	Same  []Same
+	// Stores are written at the end of an iteration.
+	Stores []Store
+	Arena  int // number of the address of the arena, in which the values of Same lie
+	Spill  int // where spill memory begins in the arena
+}
+
+// Load is a value that the loop reads from memory, for each element.
+type Load struct {
+	Value int32
+	Type  dtype.Type // as stored
+	Wide  bool       // a truth value has 32 bits in memory, as between kernels of package asm
+	Once  bool       // all elements of a row are the one at the address
+	Reg   int        // number of the address
+}
+
+// Same is a value that is the same for all elements, at an offset in the arena. It is in computing
+// form.
+type Same struct {
+	Value  int32
+	Offset int
+}
+
+// Store is a value that the loop writes, for each element.
+type Store struct {
+	Value int32
+	Type  dtype.Type // as stored
+	Wide  bool       // as for Load
+	Reg   int
+}
+
+// Registers of a loop. The addresses of loads and stores are in pointers, as far as these suffice.
+// The last of them is loaded anew at each access if there are more.
+const (
+	regs    = rdi
+	arena   = rsi
+	whole   = rdx // number of elements in whole vectors
+	rows    = rcx
+	strides = r8
+	at      = r9
+)
+
+var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15}
+
+// MostPointers is the largest number of loads and stores of a loop that runs over several rows.
+const MostPointers = len(pointers)
+
+// rest is the mask of the elements behind the last whole vector.
+const rest = 7
+
+// compiler holds the state of one compilation.
+type compiler struct {
+	assembler
+	*Loop
+	lanes  int
+	values []value
+	tail   bool // the code is for the rest of a row
+
+	vectors [32]int32 // the value in each register: free, taken, or a value's number
+	mask    [8]int32
+	pinned  uint32 // vector registers that the current instruction uses
+	pins    uint8  // mask registers
+	step    int    // position of the current instruction
+	spilled int    // number of spill slots
+	// registers of the current instruction alone
+	temps, tempMasks []uint8
+}
+
+// Compile makes the machine code of a loop. It returns an error if the system refuses executable
+// memory. All instructions must satisfy [Can].
+func Compile(l *Loop) (*Code, error) {
+	b, spill := translate(l)
+	c, err := install(l.Name, b)
+	if err != nil {
+		return nil, err
+	}
+	c.spill = spill
+	return c, nil
+}
+
+// translate returns the bytes of a loop and the size of its spill memory.
+func translate(l *Loop) ([]byte, int) {
+	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code))}
+	c.analyse()
+	c.prologue()
+	row := len(c.code)
+	c.zero(at)
+	c.compare(at, whole)
+	none := c.jump(aboveEqual)
+	again := len(c.code)
+	c.body(false)
+	c.addImmediate(at, int8(c.lanes))
+	c.compare(at, whole)
+	c.jumpBack(below, again)
+	none()
+	c.masks(maskTest, 0, rest, 0, register(rest))
+	done := c.jump(equal)
+	c.body(true)
+	done()
+	if n := len(l.Loads) + len(l.Stores); n <= MostPointers {
+		c.addImmediate(rows, -1)
+		end := c.jump(equal)
+		for i := range n {
+			c.addMemory(pointers[i], strides, int32(8*i))
+		}
+		c.bytes(0xe9)
+		c.word(uint32(int32(row - len(c.code) - 4)))
+		end()
+	}
+	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // VZEROUPPER, RET
+	return c.finish(), 64 * c.spilled
+}
+
+// prologue loads the addresses, the number of elements in whole vectors, and the mask of the rest.
+// It also loads the values that stay in registers.
+func (c *compiler) prologue() {
+	c.zero(at)
+	c.bytes(0x49, 0xff, 0xc9) // DEC R9: all bits are 1
+	c.move(rax, whole)
+	c.andImmediate(rax, int8(c.lanes-1))
+	c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // BZHI RAX, R9, RAX
+	c.masks(maskFromInt, 0, rest, 0, register(uint8(rax)))
+	c.andImmediate(whole, int8(-c.lanes))
+	c.load(arena, regs, int32(8*c.Arena))
+	for i := range len(c.Loads) + len(c.Stores) {
+		if i < len(pointers)-1 || c.held() {
+			c.load(pointers[i], regs, int32(8*c.number(i)))
+		}
+	}
+	for i := range c.vectors {
+		c.vectors[i] = free
+	}
+	for i := range c.values {
+		if v := &c.values[i]; v.hoisted {
+			v.reg = c.take(int32(i))
+			c.fill(v, uint8(v.reg))
+			c.pinned = 0
+		}
+	}
+}
+
+// held reports whether each address has a register of its own.
+func (c *compiler) held() bool { return len(c.Loads)+len(c.Stores) <= len(pointers) }
+
+// number returns the number of the address of the i-th load, or store behind the loads.
+func (c *compiler) number(i int) int {
+	if i < len(c.Loads) {
+		return c.Loads[i].Reg
+	}
+	return c.Stores[i-len(c.Loads)].Reg
+}
+
+// address returns the memory of the i-th load or store, whose elements have the given size. With
+// once, it is the same for all elements.
+func (c *compiler) address(i, size int, once bool) operand {
+	last := len(pointers) - 1
+	m := memory(pointers[min(i, last)], 0)
+	if i >= last && !c.held() {
+		c.load(m.base, regs, int32(8*c.number(i)))
+	}
+	if !once {
+		m.index = at
+		for s := size; s > 1; s /= 2 {
+			m.scale++
+		}
+	}
+	return m
+}
+
+// body writes one iteration.
+func (c *compiler) body(tail bool) {
+	c.tail = tail
+	for i := range c.vectors {
+		if v := c.vectors[i]; v < 0 || !c.values[v].hoisted {
+			c.vectors[i] = free
+		}
+	}
+	for i := range c.mask {
+		c.mask[i] = free
+	}
+	for i := range c.values {
+		v := &c.values[i]
+		if v.next = 0; !v.hoisted {
+			v.reg, v.slot = -1, -1
+		}
+	}
+	for k, i := range c.Steps {
+		c.step = k
+		c.emit(i, c.Code[i])
+		c.settle()
+	}
+	c.step = len(c.Steps)
+	for i := range c.Stores {
+		c.store(i)
+		c.settle()
+		c.step++
+	}
+}
+
+// analyse finds for each value where it comes from and where it is used, and chooses the values
+// that stay in registers.
+func (c *compiler) analyse() {
+	for i := range c.values {
+		v := &c.values[i]
+		*v = value{root: int32(i), reg: -1, slot: -1, load: -1}
+		in := c.Code[i]
+		switch {
+		case in.Op == expr.OpConst:
+			v.from = constant
+		case SameBits(in, c.Code):
+			v.root = c.values[in.A].root
+		}
+	}
+	for _, s := range c.Same {
+		v := &c.values[s.Value]
+		v.from, v.root, v.offset = same, s.Value, int32(s.Offset)
+	}
+	for i, l := range c.Loads {
+		v := &c.values[l.Value]
+		v.from, v.root, v.load = loaded, l.Value, i
+		if l.Type.Size() == 8 {
+			c.lanes = 8
+		}
+	}
+	use := func(i int32, step int) {
+		v := &c.values[c.values[i].root]
+		v.uses = append(v.uses, int32(step))
+		if size := c.Code[i].Type.Size(); size == 8 {
+			c.lanes = 8
+		}
+	}
+	for k, i := range c.Steps {
+		in := c.Code[i]
+		if in.Type.Size() == 8 {
+			c.lanes = 8
+		}
+		if c.values[i].root != i {
+			continue
+		}
+		c.values[i].made = k
+		for n, o := range [3]int32{in.A, in.B, in.C} {
+			if n < in.Op.Arity() {
+				use(o, k)
+			}
+		}
+	}
+	for i, s := range c.Stores {
+		use(s.Value, len(c.Steps)+i)
+		if s.Type.Size() == 8 {
+			c.lanes = 8
+		}
+	}
+	c.hoist()
+}
+
+// SameBits reports whether an instruction only changes the type of its operand's bits.
+func SameBits(in expr.Instr, code []expr.Instr) bool {
+	switch in.Op {
+	case expr.OpBitcast:
+		return true
+	case expr.OpCvt:
+		from := code[in.A].Type
+		return from == in.Type || from.Size() == in.Type.Size() && isInt(from) && isInt(in.Type)
+	}
+	return false
+}
+
+// isInt reports whether t is an integer type in which the processor computes.
+func isInt(t dtype.Type) bool {
+	return t == dtype.I32 || t == dtype.U32 || t == dtype.I64 || t == dtype.U64
+}
+
+// hoist chooses the values that stay in registers through all iterations: those used most often, as
+// far as the values of an iteration leave room.
+func (c *compiler) hoist() {
+	var list []int32
+	busiest := 0
+	live := make([]int, len(c.Steps)+len(c.Stores)+1)
+	for i := range c.values {
+		v := &c.values[i]
+		if len(v.uses) == 0 || v.root != int32(i) || c.Code[i].Type == dtype.Bool {
+			continue
+		}
+		if v.from == constant || v.from == same {
+			list = append(list, int32(i))
+			continue
+		}
+		first := int(v.uses[0]) // where a load is made
+		if v.from == computed {
+			first = v.made
+		}
+		for k := first; k <= int(v.uses[len(v.uses)-1]); k++ {
+			live[k]++
+			busiest = max(busiest, live[k])
+		}
+	}
+	room := len(c.vectors) - busiest - temporaries
+	for room > 0 && len(list) > 0 {
+		best := 0
+		for k, i := range list {
+			if len(c.values[i].uses) > len(c.values[list[best]].uses) {
+				best = k
+			}
+		}
+		c.values[list[best]].hoisted = true
+		list = append(list[:best], list[best+1:]...)
+		room--
+	}
+}

@@ -1,0 +1,326 @@
+package jit
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// Can reports whether a loop can run an instruction of code.
+func Can(in expr.Instr, code []expr.Instr) bool {
+	switch in.Op {
+	case expr.OpInvalid, expr.OpX, expr.OpY, expr.OpConst, expr.OpParam, expr.OpIndex, expr.OpPhilox:
+		return false
+	case expr.OpMulHi:
+		return in.Type == dtype.U32
+	}
+	return true
+}
+
+// Predicates of comparisons of floats and of integers.
+const (
+	floatEqual, wholeEqual         = 0x00, 0
+	floatLess, wholeLess           = 0x11, 1
+	floatLessEqual, wholeLessEqual = 0x12, 2
+	floatNotEqual, wholeNotEqual   = 0x04, 4
+	floatUnordered, floatOrdered   = 0x03, 0x07
+	floatGreaterEqual              = 0x1d
+)
+
+// emit writes instruction i.
+func (c *compiler) emit(i int32, in expr.Instr) {
+	if c.values[i].root != i {
+		return
+	}
+	switch {
+	case in.Op == expr.OpSelect:
+		c.choose(i, in)
+		return
+	case in.Op == expr.OpCvt:
+		c.convert(i, in)
+		return
+	case in.Op.IsCompare():
+		c.comparison(i, in)
+		return
+	case in.Type == dtype.Bool:
+		c.truths(i, in)
+		return
+	}
+	size := in.Type.Size()
+	float := in.Type.IsFloat()
+	signed := in.Type == dtype.I32 || in.Type == dtype.I64
+	switch in.Op {
+	case expr.OpAdd:
+		c.binary(i, in, either(float, addFloat, addInt), true)
+	case expr.OpSub:
+		c.binary(i, in, either(float, subFloat, subInt), false)
+	case expr.OpMul:
+		c.binary(i, in, either(float, mulFloat, mulInt), true)
+	case expr.OpDiv:
+		c.binary(i, in, divFloat, false)
+	case expr.OpAnd:
+		c.binary(i, in, and, true)
+	case expr.OpOr:
+		c.binary(i, in, or, true)
+	case expr.OpXor:
+		c.binary(i, in, xor, true)
+	case expr.OpMin:
+		if float {
+			c.extreme(i, in, minFloat)
+		} else {
+			c.binary(i, in, either(signed, minSigned, minUnsigned), true)
+		}
+	case expr.OpMax:
+		if float {
+			c.extreme(i, in, maxFloat)
+		} else {
+			c.binary(i, in, either(signed, maxSigned, maxUnsigned), true)
+		}
+	case expr.OpFMA:
+		c.fma(i, in)
+	case expr.OpNeg:
+		x := c.vec(in.A)
+		if float {
+			c.vector(xor.of(size), c.length(size), c.result(i, true), x, c.bits(1<<(8*size-1), size), options{})
+			return
+		}
+		z := c.temp()
+		c.vector(xor.of(size), c.length(size), z, z, register(z), options{})
+		c.vector(subInt.of(size), c.length(size), c.result(i, true), z, register(x), options{})
+	case expr.OpAbs:
+		if float {
+			x := c.vec(in.A)
+			c.vector(and.of(size), c.length(size), c.result(i, true), x, c.bits(1<<(8*size-1)-1, size), options{})
+			return
+		}
+		c.unary(i, in, absInt.of(size), options{})
+	case expr.OpSqrt:
+		c.unary(i, in, sqrtFloat.of(size), options{})
+	case expr.OpRoundEven:
+		c.unary(i, in, roundFloat.of(size), imm(8))
+	case expr.OpFloor:
+		c.unary(i, in, roundFloat.of(size), imm(8|1))
+	case expr.OpTrunc:
+		c.unary(i, in, roundFloat.of(size), imm(8|3))
+	case expr.OpNot:
+		x := c.vec(in.A)
+		const notLast = 0x55 // the truth table: the complement of the last operand
+		c.vector(logic.of(size), c.length(size), c.result(i, true), x, register(x), imm(notLast))
+	case expr.OpShl, expr.OpShr:
+		c.shift(i, in, signed)
+	case expr.OpMulHi:
+		c.mulHigh(i, in)
+	}
+}
+
+func either(first bool, a, b pair) pair {
+	if first {
+		return a
+	}
+	return b
+}
+
+// unary writes an instruction with one operand.
+func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
+	x, size := c.from(in.A), in.Type.Size()
+	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
+}
+
+// binary writes an instruction with two operands. If they commute, the second one is a value in
+// memory, where one is.
+func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
+	a, b := in.A, in.B
+	if commutes && c.plain(a) {
+		a, b = b, a
+	}
+	size := in.Type.Size()
+	x := c.vec(a)
+	y := c.from(b)
+	c.vector(p.of(size), c.length(size), c.result(i, true), x, y, options{})
+}
+
+// plain reports whether value i is a constant that is no NaN. Of two NaN, an instruction returns the
+// first.
+func (c *compiler) plain(i int32) bool {
+	v, known := c.known(i)
+	return known && v == v
+}
+
+// known returns the value of a constant.
+func (c *compiler) known(i int32) (v float64, is bool) {
+	root := c.values[i].root
+	if c.values[root].from != constant {
+		return 0, false
+	}
+	return expr.Decode(c.Code[i].Type, c.Code[root].Imm), true
+}
+
+// extreme writes the minimum or maximum of floats. The processor's instruction returns its second
+// source for NaN and for two zeros. So both orders are computed. For the minimum they are combined
+// by or, which keeps the sign of -0, and NaN because all its exponent bits are set. For the maximum
+// they are combined by and; lanes with a NaN become the sum. With a constant other than 0 and NaN,
+// one instruction does.
+func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
+	size := in.Type.Size()
+	length, o := c.length(size), p.of(size)
+	a, b := in.A, in.B
+	if v, known := c.known(a); known && v != 0 && v == v {
+		a, b = b, a
+	}
+	if v, known := c.known(b); known && v != 0 && v == v {
+		// for a NaN the instruction must return x, so x is the second source
+		x, k := register(c.vec(a)), c.vec(b)
+		c.vector(o, length, c.result(i, true), k, x, options{})
+		return
+	}
+	x, y, t := c.vec(a), c.vec(b), c.temp()
+	r := c.result(i, false)
+	c.vector(o, length, r, x, register(y), options{})
+	c.vector(o, length, t, y, register(x), options{})
+	if p == minFloat {
+		c.vector(or.of(size), length, r, r, register(t), options{})
+		return
+	}
+	c.vector(and.of(size), length, r, r, register(t), options{})
+	k := c.tempMask()
+	c.vector(compareFloat.of(size), length, k, x, register(y), imm(floatUnordered))
+	c.vector(addFloat.of(size), length, r, x, register(y), options{mask: k})
+}
+
+// tempMask returns a mask register for the current instruction alone.
+func (c *compiler) tempMask() uint8 {
+	k := uint8(c.takeMask(taken))
+	c.tempMasks = append(c.tempMasks, k)
+	return k
+}
+
+func (c *compiler) fma(i int32, in expr.Instr) {
+	size := in.Type.Size()
+	length := c.length(size)
+	x, z := c.vec(in.A), c.vec(in.C)
+	y := c.from(in.B)
+	r := c.result(i, false)
+	c.vector(moveVector[0], len512, r, 0, register(z), options{})
+	c.vector(fma231.of(size), length, r, x, y, options{})
+}
+
+// shift writes a shift. Counts of the width and above leave 0, or the sign.
+func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
+	size := in.Type.Size()
+	length := c.length(size)
+	root := c.values[in.B].root
+	arithmetic := signed && in.Op == expr.OpShr
+	if c.values[root].from == constant {
+		n := c.Code[root].Imm
+		if size == 4 {
+			n &= 0xffffffff
+		}
+		n = min(n, uint64(8*size))
+		x := register(c.vec(in.A))
+		r := c.result(i, true)
+		switch {
+		case arithmetic:
+			c.vector(shiftSignedBy.of(size), length, 4, r, x, imm(byte(min(n, uint64(8*size-1)))))
+		case in.Op == expr.OpShl:
+			c.vector(shiftBy.of(size), length, byLeft, r, x, imm(byte(n)))
+		default:
+			c.vector(shiftBy.of(size), length, byRight, r, x, imm(byte(n)))
+		}
+		return
+	}
+	switch {
+	case arithmetic:
+		c.binary(i, in, shiftSigned, false)
+	case in.Op == expr.OpShl:
+		c.binary(i, in, shiftLeft, false)
+	default:
+		c.binary(i, in, shiftRight, false)
+	}
+}
+
+// mulHigh multiplies the even lanes and the odd lanes to 64 bits, and interleaves the upper halves.
+func (c *compiler) mulHigh(i int32, in expr.Instr) {
+	length := c.length(4)
+	x, y := c.vec(in.A), c.vec(in.B)
+	even, a, b := c.temp(), c.temp(), c.temp()
+	c.vector(mulEven, length, even, x, register(y), options{})
+	c.vector(shiftBy[1], length, byRight, a, register(x), imm(32))
+	c.vector(shiftBy[1], length, byRight, b, register(y), imm(32))
+	c.vector(mulEven, length, a, a, register(b), options{})
+	c.vector(shiftBy[1], length, byRight, even, register(even), imm(32))
+	c.vector(and[1], length, a, a, c.bits(0xffffffff<<32, 8), options{})
+	c.vector(or[0], length, c.result(i, true), a, register(even), options{})
+}
+
+func (c *compiler) choose(i int32, in expr.Instr) {
+	m := c.truth(in.A)
+	if in.Type == dtype.Bool {
+		x, y, t := c.truth(in.B), c.truth(in.C), c.tempMask()
+		c.masks(maskAndNot, 1, t, m, register(y))
+		r := c.resultMask(i)
+		c.masks(maskAnd, 1, r, m, register(x))
+		c.masks(maskOr, 1, r, r, register(t))
+		return
+	}
+	size := in.Type.Size()
+	y := c.vec(in.C)
+	x := c.from(in.B)
+	c.vector(blend.of(size), c.length(size), c.result(i, true), y, x, options{mask: m})
+}
+
+func (c *compiler) comparison(i int32, in expr.Instr) {
+	a, b, op := in.A, in.B, in.Op
+	if op == expr.OpGt || op == expr.OpGe {
+		a, b = b, a
+		op -= expr.OpGt - expr.OpLt
+	}
+	t := c.Code[in.A].Type
+	size := t.Size()
+	var float, integer byte
+	switch op {
+	case expr.OpEq:
+		float, integer = floatEqual, wholeEqual
+	case expr.OpNe:
+		float, integer = floatNotEqual, wholeNotEqual
+	case expr.OpLt:
+		float, integer = floatLess, wholeLess
+	case expr.OpLe:
+		float, integer = floatLessEqual, wholeLessEqual
+	}
+	x := c.vec(a)
+	y := c.from(b)
+	switch t {
+	case dtype.F32, dtype.F64:
+		c.vector(compareFloat.of(size), c.length(size), c.resultMask(i), x, y, imm(float))
+	case dtype.I32, dtype.I64:
+		c.vector(compareInt.of(size), c.length(size), c.resultMask(i), x, y, imm(integer))
+	default:
+		c.vector(compareWord.of(size), c.length(size), c.resultMask(i), x, y, imm(integer))
+	}
+}
+
+// truths writes an operation on truth values.
+func (c *compiler) truths(i int32, in expr.Instr) {
+	x := c.truth(in.A)
+	if in.Op == expr.OpNot {
+		c.masks(maskNot, 0, c.resultMask(i), 0, register(x))
+		return
+	}
+	y := c.truth(in.B)
+	o := maskAnd
+	switch in.Op {
+	case expr.OpOr:
+		o = maskOr
+	case expr.OpXor:
+		o = maskXor
+	}
+	c.masks(o, 1, c.resultMask(i), x, register(y))
+}
+
+func floatBits(v float64, size int) uint64 {
+	if size == 4 {
+		return uint64(math.Float32bits(float32(v)))
+	}
+	return math.Float64bits(v)
+}

@@ -1,0 +1,292 @@
+package jit
+
+import "github.com/flambeau-go/flambeau/dtype"
+
+// source says where a value comes from.
+type source uint8
+
+const (
+	computed source = iota
+	constant
+	same
+	loaded
+)
+
+// value is the state of a value of the program. Values that have the same bits share that of their
+// root.
+type value struct {
+	root    int32
+	from    source
+	load    int   // number of the load
+	offset  int32 // of a value of Same, in the arena
+	made    int   // position of the instruction that computes it
+	uses    []int32
+	next    int  // number of uses that lie before the current instruction
+	hoisted bool // it stays in reg
+	reg     int8 // its register, -1 if it has none
+	slot    int32
+}
+
+// What a register holds beside values.
+const (
+	free  = -1
+	taken = -2 // a temporary
+)
+
+// temporaries is how many registers the longest lowering needs beside its operands and its result.
+const temporaries = 4
+
+// size returns the bytes of a value's element.
+func (c *compiler) size(i int32) int {
+	if t := c.Code[i].Type; t != dtype.Bool {
+		return t.Size()
+	}
+	return 4
+}
+
+// length returns the length of vectors whose elements have the given size.
+func (c *compiler) length(size int) int {
+	switch c.lanes * size {
+	case 64:
+		return len512
+	case 32:
+		return len256
+	}
+	return len128
+}
+
+// take returns a vector register for a value, or for a temporary (taken). It pins the register
+// until the instruction ends.
+func (c *compiler) take(v int32) int8 {
+	far, victim := int32(-1), -1
+	for r, o := range c.vectors {
+		switch {
+		case o == free:
+			c.vectors[r] = v
+			c.pinned |= 1 << r
+			return int8(r)
+		case o < 0 || c.pinned>>r&1 == 1 || c.values[o].hoisted:
+		default:
+			if u := c.nextUse(o); u > far {
+				far, victim = u, r
+			}
+		}
+	}
+	if victim < 0 {
+		panic("jit: too few registers for one instruction")
+	}
+	c.evict(c.vectors[victim])
+	c.vectors[victim] = v
+	c.pinned |= 1 << victim
+	return int8(victim)
+}
+
+// takeMask is take for mask registers. K0 cannot select lanes, and the last one is rest.
+func (c *compiler) takeMask(v int32) int8 {
+	far, victim := int32(-1), -1
+	for r := 1; r < rest; r++ {
+		o := c.mask[r]
+		switch {
+		case o == free:
+			c.mask[r] = v
+			c.pins |= 1 << r
+			return int8(r)
+		case o < 0 || c.pins>>r&1 == 1:
+		default:
+			if u := c.nextUse(o); u > far {
+				far, victim = u, r
+			}
+		}
+	}
+	if victim < 0 {
+		panic("jit: too few mask registers for one instruction")
+	}
+	c.evict(c.mask[victim])
+	c.mask[victim] = v
+	c.pins |= 1 << victim
+	return int8(victim)
+}
+
+// nextUse returns where a value is used next, from the current instruction on.
+func (c *compiler) nextUse(i int32) int32 {
+	v := &c.values[i]
+	for v.next < len(v.uses) && v.uses[v.next] < int32(c.step) {
+		v.next++
+	}
+	if v.next == len(v.uses) {
+		return 1 << 30
+	}
+	return v.uses[v.next]
+}
+
+// evict takes a value's register away. A value that cannot be made again moves to spill memory.
+func (c *compiler) evict(i int32) {
+	v := &c.values[i]
+	r := uint8(v.reg)
+	if v.slot < 0 && v.from != constant && v.from != same {
+		v.slot = c.newSlot()
+		m := c.spillMemory(v.slot)
+		if c.Code[i].Type == dtype.Bool {
+			c.masks(maskStore, 0, r, 0, m)
+		} else {
+			c.vector(storeVector[0], len512, r, 0, m, options{})
+		}
+	}
+	v.reg = -1
+}
+
+// newSlot returns the number of a slot in spill memory. An iteration uses each slot once.
+func (c *compiler) newSlot() int32 {
+	used := map[int32]bool{}
+	for i := range c.values {
+		if s := c.values[i].slot; s >= 0 && c.nextUse(int32(i)) < 1<<30 {
+			used[s] = true
+		}
+	}
+	s := int32(0)
+	for used[s] {
+		s++
+	}
+	c.spilled = max(c.spilled, int(s)+1)
+	return s
+}
+
+func (c *compiler) spillMemory(slot int32) operand { return memory(arena, int32(c.Spill)+64*slot) }
+
+// vec returns a register that holds value i, which is no truth value.
+func (c *compiler) vec(i int32) uint8 {
+	i = c.values[i].root
+	v := &c.values[i]
+	if v.reg < 0 {
+		v.reg = c.take(i)
+		c.fill(v, uint8(v.reg))
+	}
+	c.pinned |= 1 << v.reg
+	return uint8(v.reg)
+}
+
+// fill loads a value into register r: from spill memory, or from where it comes from.
+func (c *compiler) fill(v *value, r uint8) {
+	i := v.root
+	size := c.size(i)
+	switch {
+	case v.slot >= 0:
+		c.vector(moveVector[0], len512, r, 0, c.spillMemory(v.slot), options{})
+	case v.from == loaded:
+		c.loadVector(v.load, r)
+	default:
+		c.vector(spread.of(size), c.length(size), r, 0, c.scalar(v), options{})
+	}
+}
+
+// scalar returns the memory of a constant, or of a value that is the same for all elements.
+func (c *compiler) scalar(v *value) operand {
+	if v.from == constant {
+		return c.constant(c.Code[v.root].Imm, c.size(v.root))
+	}
+	return memory(arena, v.offset)
+}
+
+// from returns value i as the last operand of an arithmetic instruction: its register, or one
+// element in memory if it is in none and is the same for all elements.
+func (c *compiler) from(i int32) operand {
+	v := &c.values[c.values[i].root]
+	if v.reg < 0 && v.slot < 0 && (v.from == constant || v.from == same) {
+		m := c.scalar(v)
+		m.spread = true
+		return m
+	}
+	return register(c.vec(i))
+}
+
+// bits returns a constant as the last operand of an instruction on lanes of the given size.
+func (c *compiler) bits(v uint64, size int) operand {
+	m := c.constant(v, size)
+	m.spread = true
+	return m
+}
+
+// truth returns a mask register that holds truth value i.
+func (c *compiler) truth(i int32) uint8 {
+	i = c.values[i].root
+	v := &c.values[i]
+	if v.reg < 0 {
+		v.reg = c.takeMask(i)
+		k := uint8(v.reg)
+		switch {
+		case v.slot >= 0:
+			c.masks(maskMove, 0, k, 0, c.spillMemory(v.slot))
+		case v.from == loaded:
+			t := c.temp()
+			c.loadVector(v.load, t)
+			c.vector(test[0], c.length(4), k, t, register(t), options{})
+		case v.from == constant && c.Code[i].Imm == 0:
+			c.masks(maskXor, 1, k, k, register(k))
+		case v.from == constant:
+			c.masks(maskXnor, 1, k, k, register(k))
+		default:
+			t, m := c.temp(), memory(arena, v.offset)
+			c.vector(spread[0], c.length(4), t, 0, m, options{})
+			c.vector(test[0], c.length(4), k, t, register(t), options{})
+		}
+	}
+	c.pins |= 1 << v.reg
+	return uint8(v.reg)
+}
+
+// temp returns a register for the current instruction alone.
+func (c *compiler) temp() uint8 {
+	r := uint8(c.take(taken))
+	c.temps = append(c.temps, r)
+	return r
+}
+
+// result returns a register for the value that the current instruction computes. It may be that of
+// an operand only if last is set: the instruction's last step then reads its operands and writes
+// the result.
+func (c *compiler) result(i int32, last bool) uint8 {
+	if last {
+		c.forget(c.step)
+	}
+	v := &c.values[i]
+	v.reg = c.take(i)
+	return uint8(v.reg)
+}
+
+// resultMask is result for a truth value.
+func (c *compiler) resultMask(i int32) uint8 {
+	c.forget(c.step)
+	v := &c.values[i]
+	v.reg = c.takeMask(i)
+	return uint8(v.reg)
+}
+
+// forget frees the registers of values without uses behind the given position.
+func (c *compiler) forget(step int) {
+	dead := func(o int32) bool {
+		u := c.values[o].uses
+		return !c.values[o].hoisted && (len(u) == 0 || u[len(u)-1] <= int32(step))
+	}
+	for r, o := range c.vectors {
+		if o >= 0 && dead(o) {
+			c.vectors[r], c.values[o].reg = free, -1
+		}
+	}
+	for r, o := range c.mask {
+		if o >= 0 && dead(o) {
+			c.mask[r], c.values[o].reg = free, -1
+		}
+	}
+}
+
+// settle ends an instruction.
+func (c *compiler) settle() {
+	for _, r := range c.temps {
+		c.vectors[r] = free
+	}
+	for _, k := range c.tempMasks {
+		c.mask[k] = free
+	}
+	c.temps, c.tempMasks, c.pinned, c.pins = c.temps[:0], c.tempMasks[:0], 0, 0
+	c.forget(c.step)
+}
