@@ -142,7 +142,7 @@ var dropProgram = sync.OnceValue(func() *expr.Program {
 // kept sets m, [rows, cols], to the factors of the weights, which are 0 for dropped ones.
 func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	if w.drawn == nil {
-		pl := planFor(dropProgram(), 0, false)
+		pl := planFor(dropProgram(), 0, stored)
 		w.drawn = pl.pool.Get().(*runner)
 		bits := [...]uint64{b.seed, b.offset, uint64(expr.DropLimit(b.Drop)), expr.Encode(dtype.F32, b.Rest())}
 		for _, l := range pl.params {

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -37,6 +38,9 @@ type binding struct {
 
 	copies bool // the program is a copy; see copying
 
+	loop       *jit.Code // a loop that reads and writes the operands' own memory; nil: none
+	rows, cols int       // how much of the innermost two dimensions a unit of loop has
+
 	across             int // the dimension that forms tiles with the innermost one, -1: no tiles
 	tileRows, tileCols int
 }
@@ -44,7 +48,7 @@ type binding struct {
 var bindings = sync.Pool{New: func() any { return new(binding) }}
 
 // newBinding returns a recycled binding of p to ins; its dimensions are not set yet.
-func newBinding(p *expr.Program, ins []device.View, params []uint64) *binding {
+func newBinding(p *expr.Program, f form, ins []device.View, params []uint64) *binding {
 	var scalars uint64
 	for i := range ins {
 		if isScalar(&ins[i]) && i < 64 {
@@ -52,7 +56,7 @@ func newBinding(p *expr.Program, ins []device.View, params []uint64) *binding {
 		}
 	}
 	b := bindings.Get().(*binding)
-	b.pl = planFor(p, scalars, false)
+	b.pl = planFor(p, scalars, f)
 	b.params = append(b.params[:0], params...)
 	return b
 }
@@ -69,7 +73,7 @@ func isScalar(v *device.View) bool {
 func (b *binding) release() {
 	clear(b.ins)
 	clear(b.outs)
-	b.pl = nil
+	b.pl, b.loop = nil, nil
 	bindings.Put(b)
 }
 
@@ -179,7 +183,8 @@ func (b *binding) aliasing() {
 		if ok {
 			lo, hi := b.extent(&b.outs[k])
 			for i := range b.ins {
-				if b.pl.lastUse[i] > o.def {
+				// a loop reads an element before it writes a result in the same place
+				if b.pl.lastUse[i] > o.def || b.pl.fused != nil && !b.matches(&b.ins[i], &b.outs[k]) {
 					l, h := b.extent(&b.ins[i])
 					ok = ok && (h <= lo || hi <= l)
 				}
@@ -187,6 +192,11 @@ func (b *binding) aliasing() {
 		}
 		b.direct = append(b.direct, ok)
 	}
+}
+
+// matches reports whether each element of an operand lies where that of a result lies.
+func (b *binding) matches(x, y *access) bool {
+	return x.base == y.base && x.size == y.size && x.stride == y.stride
 }
 
 func (b *binding) extent(a *access) (lo, hi uintptr) {
@@ -242,7 +252,7 @@ func (b *binding) next(c *cursor, a *access) int {
 // begin gets a runner and computes the uniform values for blocks of at most n elements.
 func (b *binding) begin(n int) *runner {
 	r := b.pl.pool.Get().(*runner)
-	n = min(n, b.pl.block)
+	n = b.pl.copies(min(n, b.pl.block))
 	for _, l := range b.pl.params {
 		fillBits(r.reg[l.val], b.params[l.from], width(l.typ), n)
 	}

@@ -28,6 +28,10 @@
 //     if the processor supports it. [device.Info] names the instruction set in use (SIMD). So a
 //     training that continues on another processor, or with GODEBUG=cpu.avx512f=off, does not
 //     give the bits that it would have given.
+//   - With AVX-512, on Linux, elementwise programs become machine code when they first run. Its
+//     memory is never writable and executable at once. If the system refuses such memory, or with
+//     FLAMBEAU_JIT=off, prepared kernels run one after the other, which give the same bits.
+//     [device.Info] says so (Interpreted).
 //   - Views are checked before anything is read or written. An operand with an element outside
 //     its buffer is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
@@ -103,7 +107,7 @@ func (d *Device) Name() string { return d.name }
 
 // Info describes the processor.
 func (d *Device) Info() device.Info {
-	return device.Info{Kind: "cpu", Host: true, Name: processor(), Memory: int(capacity()), Cores: runtime.NumCPU(), SIMD: asm.Active()}
+	return device.Info{Kind: "cpu", Host: true, Name: processor(), Memory: int(capacity()), Cores: runtime.NumCPU(), SIMD: asm.Active(), Interpreted: interpreted()}
 }
 
 // SetMemoryLimit bounds the memory in bytes that the device's pool takes from the system. At the

@@ -20,11 +20,12 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 
-// The conformance suite with more workers than there are cores.
+// The conformance suite with more workers than there are cores, and with kernels in place of loops
+// made at run time.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
 	defer d.crew.dismiss()
-	devicetest.Run(t, d)
+	asKernels(func() { devicetest.Run(t, d) })
 }
 
 func TestRegistered(t *testing.T) {

@@ -48,7 +48,7 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	l.Offset = 0
 	in := []device.View{{Buf: &buffer{dev: d, mem: values}, Type: t, Layout: l}}[:len(p.In)]
 	b := bindings.Get().(*binding)
-	b.pl = planFor(p, 0, true)
+	b.pl = planFor(p, 0, rawOperands)
 	b.params = append(b.params[:0], o.Params...)
 	outs := []device.View{*out}
 	var space [shape.MaxRank]int

@@ -18,7 +18,7 @@ func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
 	}
-	b := newBinding(p, ins, params)
+	b := newBinding(p, stored, ins, params)
 	var space [shape.MaxRank]int
 	b.arrange(outs[0].Shape, byStride(space[:], &outs[0]), nil, outs, ins)
 	b.aliasing()
@@ -52,8 +52,10 @@ func (d *Device) mapAll(b *binding) {
 		b.run(0, b.blocks())
 		return
 	}
-	if b.blk == longestBare {
-		b.blk = max(shortestBare, ((b.size-1)/parts/bareUnit+1)*bareUnit)
+	if part := max(shortestBare, ((b.size-1)/parts/bareUnit+1)*bareUnit); b.loop != nil {
+		b.divide(min(b.blk, part))
+	} else if b.blk == longestBare {
+		b.blk = part
 	}
 	d.crew.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
@@ -70,6 +72,9 @@ func (b *binding) pace() *pace {
 // inner runs if these are long enough to be used in place.
 func (b *binding) choose() {
 	b.chooseTiles()
+	if b.loop = nil; b.across < 0 && b.chooseLoop() {
+		return
+	}
 	b.copies = b.across < 0 && b.copying()
 	b.blk = b.pl.block
 	if b.bare() {
@@ -136,6 +141,9 @@ func (b *binding) blocks() int {
 	if b.across >= 0 {
 		return b.tiles()
 	}
+	if b.loop != nil {
+		return b.loopUnits()
+	}
 	if b.whole > 0 {
 		per := (b.whole + b.blk - 1) / b.blk
 		return b.size / b.whole * per
@@ -158,6 +166,10 @@ func (b *binding) run(lo, hi int) {
 func (b *binding) runUnits(lo, hi int) {
 	if b.across >= 0 {
 		b.runTiles(lo, hi)
+		return
+	}
+	if b.loop != nil {
+		b.runLoop(lo, hi)
 		return
 	}
 	r := b.begin(b.size)

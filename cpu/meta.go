@@ -158,7 +158,7 @@ func (d *meta) String() string { return "cpu (meta)" }
 
 // Info describes the CPU, with the memory size with which the device was opened.
 func (d *meta) Info() device.Info {
-	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active()}
+	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active(), Interpreted: interpreted()}
 }
 
 // Stats returns the counts of the pool's addresses.

@@ -24,7 +24,7 @@ func (d *Device) multiMap(o *device.MultiMap) {
 		if len(outs) == 0 || outs[0].Size() == 0 {
 			continue
 		}
-		b := newBinding(o.Program, o.Ins[k], values)
+		b := newBinding(o.Program, stored, o.Ins[k], values)
 		var space [shape.MaxRank]int
 		b.arrange(outs[0].Shape, byStride(space[:], &outs[0]), nil, outs, o.Ins[k])
 		b.aliasing()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 	"github.com/flambeau-go/flambeau/cpu/internal/asm/calls"
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -32,7 +33,8 @@ type plan struct {
 	uniform []step // steps that run once for a runner
 	body    []step // steps that run for every block
 	outs    []result
-	lastUse []int // for each operand, the last step of body that reads it, -1 for none
+	lastUse []int      // for each operand, the last step of body that reads it, -1 for none
+	fused   *fusedBody // how the body runs as loops made at run time; nil: as kernels
 	pool    sync.Pool
 
 	dense, scattered pace // on operands that are one run, and on others
@@ -52,6 +54,7 @@ type leaf struct {
 
 type step struct {
 	k          kernel
+	code       *jit.Code // a loop that takes the place of k
 	d, a, b, c int32
 	bounded    bool // k accepts at most maxBlock elements
 }
@@ -67,10 +70,20 @@ type result struct {
 type planKey struct {
 	program string
 	scalars uint64 // bit i: operand i is one element broadcast
-	raw     bool
+	form    form
 	// variant of the block primitives; variants differ in which functions have kernels
 	variant string
+	fused   bool // the body runs as loops made at run time
 }
+
+// form says which operands and results of a plan are in computing form.
+type form uint8
+
+const (
+	stored      form = iota // none: they are as in tensors
+	rawOperands             // the operands
+	rawResults              // the results
+)
 
 var plans struct {
 	sync.RWMutex
@@ -82,9 +95,9 @@ var plans struct {
 var lately [256]atomic.Pointer[plan]
 
 // planFor returns the plan of p. Each bit in scalars stands for an operand that is one element
-// broadcast. If raw is true, the operands are in computing form already.
-func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
-	k := planKey{p.Key(), scalars, raw, asm.Active()}
+// broadcast.
+func planFor(p *expr.Program, scalars uint64, f form) *plan {
+	k := planKey{p.Key(), scalars, f, asm.Active(), fusing()}
 	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]
 	pl := last.Load()
 	if pl != nil && pl.key == k {
@@ -117,7 +130,11 @@ func compile(p *expr.Program, k planKey) *plan {
 	for i := range pl.lastUse {
 		pl.lastUse[i] = -1
 	}
-	found := calls.Find(p, func(name string) bool { return asm.Function(name) != nil })
+	var found []calls.Call
+	fuse := k.fused && fusable(p)
+	if !fuse {
+		found = calls.Find(p, func(name string) bool { return asm.Function(name) != nil })
+	}
 	live := calls.Live(p, found)
 	for i, c := range p.Code {
 		v := int32(i)
@@ -154,7 +171,7 @@ func compile(p *expr.Program, k planKey) *plan {
 		case expr.OpX:
 			t := p.In[c.Imm]
 			l := leaf{val: v, typ: t, from: int(c.Imm), conv: loads[t]}
-			if k.raw {
+			if k.form == rawOperands {
 				l.conv = nil
 			}
 			if k.scalars>>c.Imm&1 == 1 {
@@ -204,7 +221,7 @@ func compile(p *expr.Program, k planKey) *plan {
 			s.k = ops[c.Op][c.Type]
 			s.bounded = c.Op == expr.OpNot && c.Type == dtype.Bool
 		}
-		if s.k == nil {
+		if s.k == nil && !fuse {
 			panic(fmt.Sprintf("cpu: no kernel for %v of %v (from %v)", c.Op, c.Type, from))
 		}
 		if same {
@@ -213,6 +230,17 @@ func compile(p *expr.Program, k planKey) *plan {
 			pl.body = append(pl.body, s)
 			bodyVals = append(bodyVals, v)
 		}
+	}
+	if fuse && pl.fuse(root, uniform) {
+		pl.pool.New = func() any { return pl.newRunner() }
+		return pl
+	}
+	if fuse { // the system refuses executable memory
+		kernels := k
+		kernels.fused = false
+		pl = compile(p, kernels)
+		pl.key = k
+		return pl
 	}
 	pl.results(root, uniform, bodyVals)
 	pl.allocate(uniform)
@@ -302,7 +330,14 @@ func (pl *plan) allocate(uniform []bool) {
 		}
 		free = append(free, dead...)
 	}
-	stage, stage2 := fresh(), fresh()
+	pl.place(slots, w)
+}
+
+// place lays out the arena: slots of elements of w bytes, of which the results of allocation are
+// numbers, and two for conversions.
+func (pl *plan) place(slots, w int) {
+	stage, stage2 := slots, slots+1
+	slots += 2
 	// Most of the scratch arena should stay in the first-level cache, and the rest, mainly
 	// constants, in the second-level cache.
 	pl.block = maxBlock
@@ -325,24 +360,35 @@ func (pl *plan) allocate(uniform []bool) {
 type runner struct {
 	pl    *plan
 	reg   []unsafe.Pointer // for each value, its slot, or the memory of an operand or result
-	base  unsafe.Pointer   // start of the arena
+	base  unsafe.Pointer   // start of the arena; also the last of reg
 	stage unsafe.Pointer
+	// for a loop over rows, how far the addresses of loads and results are from row to row
+	strides []int
 }
 
 func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)), base: base, stage: unsafe.Add(base, pl.stage)}
+	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+1), base: base, stage: unsafe.Add(base, pl.stage)}
+	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {
 		if s >= 0 {
 			r.reg[i] = unsafe.Add(base, s)
 		}
 	}
 	for _, c := range pl.consts {
-		fillBits(r.reg[c.val], c.bits, width(c.typ), pl.block)
+		fillBits(r.reg[c.val], c.bits, width(c.typ), pl.copies(pl.block))
 	}
 	return r
+}
+
+// copies returns how many copies of a uniform value the steps need for n elements.
+func (pl *plan) copies(n int) int {
+	if pl.fused != nil && pl.fused.whole != nil {
+		return 1
+	}
+	return n
 }
 
 // fillBits sets n elements of the given width to b.
@@ -395,6 +441,10 @@ func writeBits(p unsafe.Pointer, width int, b uint64) {
 func exec(reg []unsafe.Pointer, steps []step, n int) {
 	for i := range steps {
 		s := &steps[i]
+		if s.code != nil {
+			s.code.Run(reg, nil, n, 1)
+			continue
+		}
 		s.k(reg[s.d], reg[s.a], reg[s.b], reg[s.c], n)
 	}
 }

@@ -98,7 +98,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 	if s.Size() == 0 {
 		fillBits(unsafe.Pointer(&final[0]), identity(r.Kind, r.Map.Out[0]), wide, total)
 	} else {
-		red.binding = newBinding(r.Map, ins, o.Params)
+		red.binding = newBinding(r.Map, rawResults, ins, o.Params)
 		red.arrange(s, order[:n], class[:n], nil, ins)
 		err := d.reduceAll(red, final, tmp)
 		red.release()

@@ -37,7 +37,7 @@ func functionOf(name string, t dtype.Type) *function {
 		return f.(*function)
 	}
 	p := expr.MustLower([]*expr.Expr{expr.Call(name, expr.X(0))}, []dtype.Type{t}, []dtype.Type{t}, -1)
-	pl := planFor(p, 0, true)
+	pl := planFor(p, 0, rawOperands)
 	f := &function{pl: pl, in: pl.loads[0].val, out: pl.outs[0].val, inPlace: pl.lastUse[0] <= pl.outs[0].def}
 	functions.Store(k, f)
 	return f

@@ -144,8 +144,10 @@ type Info struct {
 	Memory     int    // bytes
 	Cores      int    // CPU cores or streaming multiprocessors
 	SIMD       string // CPU only: "avx512", "avx2", "generic", …
-	Driver     string // version of the driver, CUDA only
-	PTX        string // newest PTX version that the driver compiles
+	// CPU only: why elementwise programs do not become machine code at run time; "" if they do
+	Interpreted string
+	Driver      string // version of the driver, CUDA only
+	PTX         string // newest PTX version that the driver compiles
 }
 
 // Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers below 64

@@ -16,15 +16,17 @@ type devicesCmd struct {
 
 // deviceReport describes a device in the JSON output.
 type deviceReport struct {
-	Name       string `json:"name"`
-	Product    string `json:"product"`
-	Emulated   bool   `json:"emulated,omitempty"`
-	Cores      int    `json:"cores"`
-	SIMD       string `json:"simd,omitempty"`
-	Memory     int    `json:"memory_bytes"`
-	Capability string `json:"compute_capability,omitempty"`
-	Driver     string `json:"driver_version,omitempty"`
-	PTX        string `json:"ptx_version,omitempty"`
+	Name     string `json:"name"`
+	Product  string `json:"product"`
+	Emulated bool   `json:"emulated,omitempty"`
+	Cores    int    `json:"cores"`
+	SIMD     string `json:"simd,omitempty"`
+	// why elementwise programs do not become machine code at run time
+	Interpreted string `json:"interpreted,omitempty"`
+	Memory      int    `json:"memory_bytes"`
+	Capability  string `json:"compute_capability,omitempty"`
+	Driver      string `json:"driver_version,omitempty"`
+	PTX         string `json:"ptx_version,omitempty"`
 	// which library or kernels compute a GPU's matrix products
 	Products string `json:"products,omitempty"`
 	// tuning of products, if enabled: on or use
@@ -65,7 +67,7 @@ func (c *devicesCmd) Run(e *env) error {
 				continue
 			}
 			in := d.Info()
-			p := deviceReport{Name: name, Product: in.Name, Emulated: in.Emulated, Cores: in.Cores, SIMD: in.SIMD, Memory: in.Memory, Driver: in.Driver, PTX: in.PTX}
+			p := deviceReport{Name: name, Product: in.Name, Emulated: in.Emulated, Cores: in.Cores, SIMD: in.SIMD, Interpreted: in.Interpreted, Memory: in.Memory, Driver: in.Driver, PTX: in.PTX}
 			if in.Kind == "cuda" {
 				p.Capability = fmt.Sprintf("%d.%d", in.Capability[0], in.Capability[1])
 				gpu := d.(*cuda.Device)
@@ -100,7 +102,10 @@ func (c *devicesCmd) Run(e *env) error {
 				details += fmt.Sprintf(", %d kernels spill registers (flambeau doctor)", n)
 			}
 		default:
-			details = "SIMD " + d.SIMD
+			details = "SIMD " + d.SIMD + ", machine code at run time"
+			if d.Interpreted != "" {
+				details = fmt.Sprintf("SIMD %s, no machine code at run time (%s)", d.SIMD, d.Interpreted)
+			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", d.Name, d.Product, d.Cores, byteCount(d.Memory), details)
 	}

@@ -1,0 +1,428 @@
+package cpu
+
+import (
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// On processors with AVX-512, the body of a plan is made of loops that are compiled at run time
+// (package jit). A loop keeps the values between its instructions in registers, and converts stored
+// types as it loads and stores them. An instruction that jit does not know (a random number) stays
+// a kernel. Loops before and behind it exchange values with it through slots.
+//
+// If one loop is the whole body, it can also run on the operands' own memory, for many rows in one
+// call: see [binding.chooseLoop].
+
+// fusedBody says how the body of a plan runs as loops.
+type fusedBody struct {
+	// the loop that is the whole body; nil if the body has several steps
+	whole *jit.Loop
+	// its forms for operands that are one element a row; bit i of the index stands for load i
+	variants [1 << mostOnce]atomic.Pointer[jit.Code]
+}
+
+// mostOnce is how many loads of a loop may be one element a row.
+const mostOnce = 5
+
+// fusing reports whether plans are fused: where the processor and the system allow it, unless
+// FLAMBEAU_JIT is off.
+func fusing() bool { return asm.Active() == "avx512" && !unfused && jit.Why() == nil }
+
+// interpreted returns why plans are not fused, "" if they are.
+func interpreted() string {
+	if err := jit.Why(); err != nil {
+		return err.Error()
+	}
+	if !fusing() {
+		return "the processor has no AVX-512"
+	}
+	return ""
+}
+
+// unfused makes new plans run as kernels, in tests.
+var unfused bool
+
+// fusable reports whether a program computes or converts anything. Copies and constants have faster
+// ways of their own.
+func fusable(p *expr.Program) bool {
+	if len(p.In) > maskBits {
+		return false
+	}
+	for _, c := range p.Code {
+		if c.Op.Arity() > 0 {
+			return true
+		}
+	}
+	for k, o := range p.Outs {
+		if c := p.Code[o]; c.Op == expr.OpX && p.In[c.Imm] != p.Out[k] {
+			return true
+		}
+	}
+	return false
+}
+
+// maskBits limits the operands of a plan whose kinds are bits of a word.
+const maskBits = 64
+
+// fuse replaces the body by loops and sets everything that depends on it. It reports false if the
+// system refuses executable memory.
+func (pl *plan) fuse(root []int32, uniform []bool) bool {
+	p, n := pl.p, len(pl.p.Code)
+	f := &fusion{plan: pl, root: root, uniform: uniform, segment: make([]int, n), crossing: map[int32]bool{}}
+	f.divide()
+	pl.body = nil
+	pl.slot = make([]int, n+len(p.Outs))
+	for i := range pl.slot {
+		pl.slot[i] = -1
+	}
+	for k := range p.Outs {
+		r := result{val: int32(n + k), typ: p.Out[k]}
+		if pl.key.form == rawResults {
+			r.conv = stores[r.typ]
+		}
+		pl.outs = append(pl.outs, r)
+	}
+	for s := range f.loops { // finds which values cross segments
+		f.describe(s)
+	}
+	f.allocate()
+	pl.fused = &fusedBody{}
+	for s := range f.loops {
+		l := f.describe(s)
+		l.Arena, l.Spill = len(pl.slot), pl.arena
+		if len(l.Stores) > 0 {
+			code, err := jit.Compile(l)
+			if err != nil {
+				return false
+			}
+			if f.alone() {
+				pl.fused.whole = l
+				pl.fused.variants[0].Store(code)
+			}
+			f.spill = max(f.spill, code.Spill())
+			pl.body = append(pl.body, step{code: code})
+		}
+		pl.body = append(pl.body, f.behind[s]...)
+	}
+	pl.body = append(f.early, pl.body...)
+	pl.arena += f.spill
+	for k := range pl.outs {
+		pl.outs[k].def = len(pl.body) - 1
+	}
+	for i := range pl.lastUse {
+		pl.lastUse[i] = len(pl.body) - 1
+	}
+	for i := range pl.loads {
+		pl.loads[i].conv = nil
+	}
+	return true
+}
+
+// fusion holds the state of [plan.fuse].
+type fusion struct {
+	*plan
+	root     []int32
+	uniform  []bool
+	segment  []int // for each value, the loop that computes it; -1: none
+	loops    [][]int32
+	early    []step         // kernels before all loops
+	behind   [][]step       // kernels behind each loop
+	crossing map[int32]bool // values that are in memory between steps
+	spill    int
+}
+
+// divide assigns the instructions to loops. A kernel comes before all loops if it can. Otherwise it
+// ends a loop.
+func (f *fusion) divide() {
+	code := f.p.Code
+	outside := make([]bool, len(code)) // computed before all loops, or read from memory
+	f.loops, f.behind = [][]int32{nil}, [][]step{nil}
+	for i, c := range code {
+		f.segment[i] = -1
+		outside[i] = f.uniform[i] || c.Op.Arity() == 0
+		if outside[i] {
+			continue
+		}
+		if jit.SameBits(c, code) && outside[c.A] {
+			outside[i] = true
+			continue
+		}
+		if jit.Can(c, code) {
+			last := len(f.loops) - 1
+			f.segment[i] = last
+			f.loops[last] = append(f.loops[last], int32(i))
+			continue
+		}
+		s := f.kernel(int32(i))
+		if outside[c.A] && outside[c.B] && outside[c.C] {
+			f.early = append(f.early, s)
+			outside[i] = true
+			continue
+		}
+		f.behind[len(f.loops)-1] = []step{s}
+		f.loops, f.behind = append(f.loops, nil), append(f.behind, nil)
+	}
+}
+
+// kernel returns the step of instruction i as a kernel, and marks the values that it reads.
+func (f *fusion) kernel(i int32) step {
+	c := f.p.Code[i]
+	s := step{d: i, a: f.root[c.A], b: f.root[c.B], c: f.root[c.C]}
+	shared := f.uniform[c.A] && f.uniform[c.B]
+	if s.k = philox[uint32](c.Draw(), shared); c.Type == dtype.U64 {
+		s.k = philox[uint64](c.Draw(), shared)
+	}
+	for _, o := range []int32{s.a, s.b, s.c} {
+		f.crossing[o] = true
+	}
+	f.crossing[i] = true
+	return s
+}
+
+// describe returns loop s.
+func (f *fusion) describe(s int) *jit.Loop {
+	code := f.p.Code
+	l := &jit.Loop{Name: f.p.Name(), Code: code, Steps: f.loops[s]}
+	done := make([]bool, len(code))
+	var need func(i int32)
+	need = func(i int32) {
+		c := code[i]
+		if done[i] || c.Op == expr.OpConst || f.segment[i] == s {
+			return
+		}
+		done[i] = true
+		switch {
+		case f.uniform[i]:
+			f.crossing[f.root[i]] = true
+			l.Same = append(l.Same, jit.Same{Value: i, Offset: f.slot[f.root[i]]})
+		case c.Op == expr.OpX:
+			t, wide := f.p.In[c.Imm], f.key.form == rawOperands
+			if wide {
+				t = c.Type
+			}
+			l.Loads = append(l.Loads, jit.Load{Value: i, Type: t, Wide: wide, Reg: int(i)})
+		case jit.SameBits(c, code):
+			need(c.A)
+		default:
+			f.crossing[i] = true
+			l.Loads = append(l.Loads, jit.Load{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
+		}
+	}
+	for _, i := range l.Steps {
+		c := code[i]
+		for k, o := range [3]int32{c.A, c.B, c.C} {
+			if k < c.Op.Arity() {
+				need(o)
+			}
+		}
+		if f.crossing[i] {
+			l.Stores = append(l.Stores, jit.Store{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
+		}
+	}
+	if s == len(f.loops)-1 { // all results are in the last loop, behind all reads of operands
+		for k, o := range f.p.Outs {
+			need(o)
+			t, wide := f.p.Out[k], f.key.form == rawResults
+			if wide {
+				t = code[o].Type
+			}
+			l.Stores = append(l.Stores, jit.Store{Value: o, Type: t, Wide: wide, Reg: len(code) + k})
+		}
+	}
+	return l
+}
+
+// allocate gives a slot to each value that is in memory. Uniform values come last, where they need
+// little room if a loop is the whole body.
+func (f *fusion) allocate() {
+	pl, code := f.plan, f.p.Code
+	needed := f.crossing
+	for _, list := range [][]step{pl.uniform, f.early, f.kernels()} {
+		for _, s := range list {
+			needed[s.d], needed[s.a], needed[s.b], needed[s.c] = true, true, true, true
+		}
+	}
+	for _, list := range [][]leaf{pl.params, pl.scalar} {
+		for _, x := range list {
+			needed[x.val] = true
+		}
+	}
+	pl.consts = slices.DeleteFunc(pl.consts, func(x leaf) bool { return !needed[x.val] })
+	w, slots := 4, 0
+	for _, c := range code {
+		w = max(w, width(c.Type))
+	}
+	take := func(v int) { pl.slot[v] = slots; slots++ }
+	for _, list := range [][]leaf{pl.loads, pl.index} {
+		for _, x := range list {
+			take(int(x.val))
+		}
+	}
+	for k := range pl.outs {
+		take(len(code) + k)
+	}
+	for i := range code {
+		if needed[int32(i)] && pl.slot[i] < 0 && !(f.alone() && f.uniform[i]) {
+			take(i)
+		}
+	}
+	pl.place(slots, w)
+	for i := range code {
+		if needed[int32(i)] && pl.slot[i] < 0 {
+			pl.slot[i] = pl.arena
+			pl.arena += 64
+		}
+	}
+}
+
+// alone reports whether one loop is the whole body.
+func (f *fusion) alone() bool { return len(f.loops) == 1 && len(f.early) == 0 && len(f.index) == 0 }
+
+// kernels returns the kernels behind loops.
+func (f *fusion) kernels() (all []step) {
+	for _, s := range f.behind {
+		all = append(all, s...)
+	}
+	return all
+}
+
+// loopFor returns the form of the whole body for operands that are one element a row. Each bit in
+// once stands for a load. It returns nil if there is none.
+func (pl *plan) loopFor(once uint64) *jit.Code {
+	if once >= 1<<mostOnce {
+		return nil
+	}
+	v := &pl.fused.variants[once]
+	c := v.Load()
+	if c != nil {
+		return c
+	}
+	l := *pl.fused.whole
+	l.Loads = slices.Clone(l.Loads)
+	for i := range l.Loads {
+		l.Loads[i].Once = once>>i&1 == 1
+	}
+	c, err := jit.Compile(&l)
+	if err != nil || c.Spill() > pl.fused.variants[0].Load().Spill() {
+		return nil
+	}
+	v.Store(c)
+	return c
+}
+
+// A loop over the operands' own memory works on units of at most longestUnit elements, or fewer if
+// the program is long: a goroutine cannot be preempted in one. Rows below shortestRow elements are
+// left to blocks, which have whole vectors.
+const (
+	longestUnit    = 16 << 10
+	shortestRow    = 8
+	unitOfAProgram = 1 << 20 // elements times instructions
+)
+
+// chooseLoop decides whether a loop runs on the operands' own memory. Then the elements of a row are
+// neighbours in memory, or an operand has one element a row.
+func (b *binding) chooseLoop() bool {
+	pl := b.pl
+	if pl.fused == nil || pl.fused.whole == nil {
+		return false
+	}
+	l, in := pl.fused.whole, b.rank-1
+	n := b.dims[in]
+	if b.rank > 1 && (n < shortestRow || len(l.Loads)+len(l.Stores) > jit.MostPointers) {
+		return false
+	}
+	for k := range b.outs {
+		if a := &b.outs[k]; !b.direct[k] || a.inner != a.size && n > 1 {
+			return false
+		}
+	}
+	once := uint64(0)
+	for i := range l.Loads {
+		switch a := b.loaded(l, i); {
+		case a.inner == a.size || n == 1:
+		case a.inner == 0:
+			once |= 1 << i
+		default:
+			return false
+		}
+	}
+	if b.loop = pl.loopFor(once); b.loop == nil {
+		return false
+	}
+	b.blk = max(shortestBare, min(longestUnit, unitOfAProgram/max(1, len(l.Steps))))
+	b.divide(b.blk)
+	return true
+}
+
+// loaded returns the operand of load i.
+func (b *binding) loaded(l *jit.Loop, i int) *access { return &b.ins[l.Code[l.Loads[i].Value].Imm] }
+
+// divide sets the size of units to about n elements.
+func (b *binding) divide(n int) {
+	row := b.dims[b.rank-1]
+	b.cols, b.rows = min(row, n), 1
+	if b.rank > 1 {
+		b.rows = min(b.dims[b.rank-2], max(1, n/row))
+	}
+}
+
+// perUnit returns how many units the two innermost dimensions have.
+func (b *binding) perUnit() (rows, cols int) {
+	rows, cols = 1, (b.dims[b.rank-1]-1)/b.cols+1
+	if b.rank > 1 {
+		rows = (b.dims[b.rank-2]-1)/b.rows + 1
+	}
+	return rows, cols
+}
+
+func (b *binding) loopUnits() int {
+	rows, cols := b.perUnit()
+	n := rows * cols
+	for k := range b.rank - 2 {
+		n *= b.dims[k]
+	}
+	return n
+}
+
+// runLoop evaluates units lo … hi-1 by the loop.
+func (b *binding) runLoop(lo, hi int) {
+	r := b.begin(1)
+	l := b.pl.fused.whole
+	in := b.rank - 1
+	nr, nc := b.perUnit()
+	r.strides = r.strides[:0]
+	for u := lo; u < hi; u++ {
+		var c cursor
+		q, rows := u/nc, 1
+		c[in] = u % nc * b.cols
+		if in > 0 {
+			c[in-1], q = q%nr*b.rows, q/nr
+			rows = min(b.rows, b.dims[in-1]-c[in-1])
+		}
+		for k := in - 2; k >= 0; k-- {
+			c[k], q = q%b.dims[k], q/b.dims[k]
+		}
+		for i := range l.Loads {
+			a := b.loaded(l, i)
+			r.reg[l.Loads[i].Reg] = unsafe.Add(a.base, a.offset(&c, b.rank))
+			if u == lo && in > 0 {
+				r.strides = append(r.strides, a.stride[in-1])
+			}
+		}
+		for k := range b.outs {
+			a := &b.outs[k]
+			r.reg[l.Stores[k].Reg] = unsafe.Add(a.base, a.offset(&c, b.rank))
+			if u == lo && in > 0 {
+				r.strides = append(r.strides, a.stride[in-1])
+			}
+		}
+		b.loop.Run(r.reg, r.strides, min(b.cols, b.dims[in]-c[in]), rows)
+	}
+	b.end(r)
+}

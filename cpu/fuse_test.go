@@ -1,0 +1,113 @@
+package cpu
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/device/devicetest"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// asKernels runs f with plans that are not fused.
+func asKernels(f func()) {
+	unfused = true
+	defer func() { unfused = false }()
+	f()
+}
+
+// Random programs give the interpreter's bits, as loops made at run time and as kernels.
+func TestRandomPrograms(t *testing.T) {
+	n := 400
+	if os.Getenv("FLAMBEAU_SOAK") == "1" {
+		n = 100_000
+	}
+	devicetest.RandomPrograms(t, Get(), 2, n)
+	asKernels(func() { devicetest.RandomPrograms(t, Get(), 2, n/4) })
+}
+
+func FuzzPrograms(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		devicetest.RandomPrograms(t, Get(), seed, 4)
+		asKernels(func() { devicetest.RandomPrograms(t, Get(), seed, 4) })
+	})
+}
+
+// The conformance suite with the kernels of AVX2.
+func TestConformanceOfAVX2(t *testing.T) {
+	for _, name := range asm.Variants() {
+		if name == "avx2" {
+			defer asm.Use(name)()
+			devicetest.Run(t, Get())
+		}
+	}
+}
+
+// Loops run beside a collector that never rests.
+func TestLoopsBesideCollector(t *testing.T) {
+	calls := 100_000
+	if os.Getenv("FLAMBEAU_SOAK") == "1" {
+		calls = 1_000_000
+	}
+	if !fusing() {
+		t.Logf("loops are not made here: kernels run instead")
+	}
+	d := Get()
+	stop := make(chan struct{})
+	var collector, callers sync.WaitGroup
+	collector.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	})
+	p := unaryProgram(expr.Call("sigmoid", expr.X(0)).Add(expr.X(0)))
+	for range 4 {
+		callers.Go(func() {
+			x, y := newView(t, d, dtype.F32, 3, 70), newView(t, d, dtype.F32, 3, 70)
+			do(t, d, mapOf(p, y, x))
+			want := string(y.Buf.Host())
+			for range calls / 4 {
+				do(t, d, mapOf(p, y, x))
+				if string(y.Buf.Host()) != want {
+					t.Error("a result changed")
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	close(stop)
+	collector.Wait()
+}
+
+// A new program becomes machine code in less time than a large tensor takes.
+func TestTimeToCompile(t *testing.T) {
+	if !fusing() {
+		t.Logf("loops are not made here")
+		return
+	}
+	least := time.Hour
+	for i := range 20 {
+		e := expr.Call("gelu", expr.X(0).Add(expr.C(float64(i)))).Mul(expr.X(1))
+		p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1)
+		began := time.Now()
+		planFor(p, 0, stored)
+		least = min(least, time.Since(began))
+	}
+	t.Logf("a plan of gelu takes %v", least)
+	if least > 2*time.Millisecond {
+		t.Errorf("a plan of gelu takes %v", least)
+	}
+}
