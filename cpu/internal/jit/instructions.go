@@ -53,7 +53,6 @@ const (
 var (
 	shiftSignedBy             = lanes(1, 1, 0x72) // with extension 4
 	spreadByte, spreadWord    = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
-	moveBytes, moveWords      = opcode{1, 3, 0, 0x6f}, opcode{1, 3, 1, 0x6f}
 	widenByte, widenInt8      = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
 	widenWord, widenInt16     = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
 	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // 32 to 64 bits
