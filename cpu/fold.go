@@ -253,6 +253,7 @@ type accumulator struct {
 	at, row  [maxBlock]uint32
 	keep     [maxBlock]uint32
 	cascade  cascade
+	folded   [32]uint64 // results of a loop, one for each block
 }
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}

@@ -111,7 +111,10 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 		pl.body = append(pl.body, f.behind[s]...)
 	}
 	pl.body = append(f.early, pl.body...)
-	pl.arena += f.spill
+	if pl.key.form == rawResults && len(f.loops) == 1 && len(f.early) == 0 {
+		pl.foldLoop(f.describe(0))
+	}
+	pl.arena += f.spill + foldSpill
 	for k := range pl.outs {
 		pl.outs[k].def = len(pl.body) - 1
 	}

@@ -33,8 +33,9 @@ type plan struct {
 	uniform []step // steps that run once for a runner
 	body    []step // steps that run for every block
 	outs    []result
-	lastUse []int      // for each operand, the last step of body that reads it, -1 for none
-	fused   *fusedBody // how the body runs as loops made at run time; nil: as kernels
+	lastUse []int       // for each operand, the last step of body that reads it, -1 for none
+	fused   *fusedBody  // how the body runs as loops made at run time; nil: as kernels
+	folded  *foldedBody // how a loop reduces rows of the first result; nil: not in one loop
 	pool    sync.Pool
 
 	dense, scattered pace // on operands that are one run, and on others
@@ -244,6 +245,9 @@ func compile(p *expr.Program, k planKey) *plan {
 	}
 	pl.results(root, uniform, bodyVals)
 	pl.allocate(uniform)
+	if k.fused && k.form == rawResults {
+		pl.foldValue(uniform)
+	}
 	for k, s := range pl.body {
 		for _, o := range [3]int32{s.a, s.b, s.c} {
 			if operand[o] >= 0 {
@@ -360,7 +364,7 @@ func (pl *plan) place(slots, w int) {
 type runner struct {
 	pl    *plan
 	reg   []unsafe.Pointer // for each value, its slot, or the memory of an operand or result
-	base  unsafe.Pointer   // start of the arena; also the last of reg
+	base  unsafe.Pointer   // start of the arena
 	stage unsafe.Pointer
 	// for a loop over rows, how far the addresses of loads and results are from row to row
 	strides []int
@@ -370,7 +374,8 @@ func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+1), base: base, stage: unsafe.Add(base, pl.stage)}
+	// behind the values come the arena, and the result of a fold
+	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+2), base: base, stage: unsafe.Add(base, pl.stage)}
 	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {
 		if s >= 0 {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -45,6 +46,9 @@ type reduction struct {
 	tiles      int // tiles of columns
 	chunks     int // chunks of reduced positions
 	combine    kernel
+
+	fold    *jit.Code // reduces rows; nil: the values are computed first
+	inPlace bool      // fold reads the operands in place
 
 	part []byte  // [chunk][outer][inner] combined values
 	pos  []int64 // positions in the same layout, for ArgMax and ArgMin
@@ -261,6 +265,7 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	r.rows = min(r.rows, r.reduc)
 	r.chunks = (r.reduc + r.rows - 1) / r.rows
 	r.combine = combiner(r.kind, r.ct)
+	r.chooseFold()
 	total := r.outer * r.inner
 	if r.chunks > mostPartials/8/total {
 		return fmt.Errorf("%w: the partial results of %d elements in each of %d sums", device.ErrOutOfMemory, r.reduc, total)
@@ -359,8 +364,15 @@ func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 // shortRows reduces whole rows; a block holds several of them.
 func (r *reduction) shortRows(w *runner, lo, hi int) {
 	per := r.pl.block / r.reduc
+	if r.inPlace {
+		per = max(per, longestUnit/r.reduc)
+	}
 	for u := lo; u < hi; u += per {
 		m := min(per, hi-u)
+		if r.fold != nil {
+			r.foldRows(w, u*r.reduc, r.reduc, m, r.value(u))
+			continue
+		}
 		v := r.evaluate(w, u*r.reduc, m*r.reduc)
 		for i := range m {
 			x := unsafe.Add(v, i*r.reduc*r.size)
@@ -392,6 +404,10 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 		}
 		writeBits(r.value(to), r.size, best)
 		r.pos[to] = int64(at)
+		return
+	}
+	if r.fold != nil {
+		r.foldRow(w, acc, p, n, to)
 		return
 	}
 	c := &acc.cascade

@@ -65,6 +65,10 @@ var (
 	maskNot, maskTest         = opcode{1, 0, 0, 0x44}, opcode{1, 0, 0, 0x98}
 	maskMove, maskStore       = opcode{1, 0, 0, 0x90}, opcode{1, 0, 0, 0x91}
 	maskFromInt               = opcode{1, 0, 0, 0x92}
+	// the upper 256 bits of 512, and the upper 128 of 256; reg is the source
+	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
+	shuffle                 = opcode{1, 1, 0, 0x70} // of 32-bit lanes, by an immediate
+	storeLow                = lanes(1, 1, 0x7e)     // the first lane
 )
 
 // converts has the instructions that convert numbers to numbers of another type. Those from floats

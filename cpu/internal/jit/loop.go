@@ -14,6 +14,7 @@ type Loop struct {
 	Same  []Same
 	// Stores are written at the end of an iteration.
 	Stores []Store
+	Fold   *Fold
 	Arena  int // number of the address of the arena, in which the values of Same lie
 	Spill  int // where spill memory begins in the arena
 }
@@ -42,6 +43,30 @@ type Store struct {
 	Reg   int
 }
 
+// Fold is a value that the loop combines over each row. It writes one result a row, in computing
+// form; truth values have 32 bits. Rows must not be empty.
+//
+// Element i is combined with accumulator i mod 64 (32 for types of 64 bits), or i mod 8 if Short is
+// set. In the end the upper half of the accumulators is combined with the lower half, one by one,
+// until one is left. That is the order of package asm's sums.
+type Fold struct {
+	Value int32
+	Kind  FoldKind
+	Short bool
+	Reg   int // number of the result's address, which grows by the stride behind those of stores
+}
+
+// FoldKind says how values are combined. For truth values Max is or, and Min is and.
+type FoldKind uint8
+
+// The kinds of folds.
+const (
+	Sum FoldKind = iota
+	Prod
+	Max
+	Min
+)
+
 // Registers of a loop. The addresses of loads and stores are in pointers, as far as these suffice.
 // The last of them is loaded anew at each access if there are more.
 const (
@@ -55,7 +80,8 @@ const (
 
 var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15}
 
-// MostPointers is the largest number of loads and stores of a loop that runs over several rows.
+// MostPointers is the largest number of loads, stores and folds of a loop that runs over several
+// rows.
 const MostPointers = len(pointers)
 
 // rest is the mask of the elements behind the last whole vector.
@@ -69,12 +95,13 @@ type compiler struct {
 	values []value
 	tail   bool // the code is for the rest of a row
 
-	vectors [32]int32 // the value in each register: free, taken, or a value's number
-	mask    [8]int32
-	pinned  uint32 // vector registers that the current instruction uses
-	pins    uint8  // mask registers
-	step    int    // position of the current instruction
-	spilled int    // number of spill slots
+	vectors      [32]int32 // the value in each register: free, taken, or a value's number
+	mask         [8]int32
+	pinned       uint32 // vector registers that the current instruction uses
+	pins         uint8  // mask registers
+	step         int    // position of the current instruction
+	spilled      int    // number of spill slots
+	accumulators []uint8
 	// registers of the current instruction alone
 	temps, tempMasks []uint8
 }
@@ -97,6 +124,7 @@ func translate(l *Loop) ([]byte, int) {
 	c.analyse()
 	c.prologue()
 	row := len(c.code)
+	c.beginFold()
 	c.zero(at)
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
@@ -110,7 +138,8 @@ func translate(l *Loop) ([]byte, int) {
 	done := c.jump(equal)
 	c.body(true)
 	done()
-	if n := len(l.Loads) + len(l.Stores); n <= MostPointers {
+	c.endFold()
+	if n := c.addresses(); n <= MostPointers {
 		c.addImmediate(rows, -1)
 		end := c.jump(equal)
 		for i := range n {
@@ -135,7 +164,7 @@ func (c *compiler) prologue() {
 	c.masks(maskFromInt, 0, rest, 0, register(uint8(rax)))
 	c.andImmediate(whole, int8(-c.lanes))
 	c.load(arena, regs, int32(8*c.Arena))
-	for i := range len(c.Loads) + len(c.Stores) {
+	for i := range c.addresses() {
 		if i < len(pointers)-1 || c.held() {
 			c.load(pointers[i], regs, int32(8*c.number(i)))
 		}
@@ -152,18 +181,30 @@ func (c *compiler) prologue() {
 	}
 }
 
-// held reports whether each address has a register of its own.
-func (c *compiler) held() bool { return len(c.Loads)+len(c.Stores) <= len(pointers) }
+// addresses returns the number of addresses: those of the loads, the stores and the fold.
+func (c *compiler) addresses() int {
+	n := len(c.Loads) + len(c.Stores)
+	if c.Fold != nil {
+		n++
+	}
+	return n
+}
 
-// number returns the number of the address of the i-th load, or store behind the loads.
+// held reports whether each address has a register of its own.
+func (c *compiler) held() bool { return c.addresses() <= len(pointers) }
+
+// number returns the number of the i-th address.
 func (c *compiler) number(i int) int {
 	if i < len(c.Loads) {
 		return c.Loads[i].Reg
 	}
-	return c.Stores[i-len(c.Loads)].Reg
+	if i -= len(c.Loads); i < len(c.Stores) {
+		return c.Stores[i].Reg
+	}
+	return c.Fold.Reg
 }
 
-// address returns the memory of the i-th load or store, whose elements have the given size. With
+// address returns the memory of the i-th address, whose elements have the given size. With
 // once, it is the same for all elements.
 func (c *compiler) address(i, size int, once bool) operand {
 	last := len(pointers) - 1
@@ -184,7 +225,7 @@ func (c *compiler) address(i, size int, once bool) operand {
 func (c *compiler) body(tail bool) {
 	c.tail = tail
 	for i := range c.vectors {
-		if v := c.vectors[i]; v < 0 || !c.values[v].hoisted {
+		if v := c.vectors[i]; v != accumulator && (v < 0 || !c.values[v].hoisted) {
 			c.vectors[i] = free
 		}
 	}
@@ -207,6 +248,10 @@ func (c *compiler) body(tail bool) {
 		c.store(i)
 		c.settle()
 		c.step++
+	}
+	if c.Fold != nil {
+		c.fold()
+		c.settle()
 	}
 }
 
@@ -263,6 +308,12 @@ func (c *compiler) analyse() {
 			c.lanes = 8
 		}
 	}
+	if f := c.Fold; f != nil {
+		use(f.Value, len(c.Steps)+len(c.Stores))
+		if f.Short {
+			c.lanes = 8
+		}
+	}
 	c.hoist()
 }
 
@@ -288,7 +339,7 @@ func isInt(t dtype.Type) bool {
 func (c *compiler) hoist() {
 	var list []int32
 	busiest := 0
-	live := make([]int, len(c.Steps)+len(c.Stores)+1)
+	live := make([]int, len(c.Steps)+len(c.Stores)+2)
 	for i := range c.values {
 		v := &c.values[i]
 		if len(v.uses) == 0 || v.root != int32(i) || c.Code[i].Type == dtype.Bool {
@@ -307,7 +358,7 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
-	room := len(c.vectors) - busiest - temporaries
+	room := len(c.vectors) - busiest - temporaries - c.countAccumulators()
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {

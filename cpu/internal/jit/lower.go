@@ -174,18 +174,27 @@ func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 		c.vector(o, length, c.result(i, true), k, x, options{})
 		return
 	}
-	x, y, t := c.vec(a), c.vec(b), c.temp()
-	r := c.result(i, false)
-	c.vector(o, length, r, x, register(y), options{})
-	c.vector(o, length, t, y, register(x), options{})
+	x, y := c.vec(a), c.vec(b)
+	c.extremeOf(p, c.result(i, false), x, y, size, length)
+}
+
+// extremeOf sets r, which may be x, to the minimum or maximum of x and y.
+func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
+	o, t := p.of(size), c.temp()
 	if p == minFloat {
+		c.vector(o, length, t, y, register(x), options{})
+		c.vector(o, length, r, x, register(y), options{})
 		c.vector(or.of(size), length, r, r, register(t), options{})
 		return
 	}
-	c.vector(and.of(size), length, r, r, register(t), options{})
 	k := c.tempMask()
 	c.vector(compareFloat.of(size), length, k, x, register(y), imm(floatUnordered))
-	c.vector(addFloat.of(size), length, r, x, register(y), options{mask: k})
+	sum := c.temp()
+	c.vector(addFloat.of(size), length, sum, x, register(y), options{})
+	c.vector(o, length, t, y, register(x), options{})
+	c.vector(o, length, r, x, register(y), options{})
+	c.vector(and.of(size), length, r, r, register(t), options{})
+	c.vector(moveVector.of(size), length, r, 0, register(sum), options{mask: k})
 }
 
 // tempMask returns a mask register for the current instruction alone.

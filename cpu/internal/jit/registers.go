@@ -29,8 +29,9 @@ type value struct {
 
 // What a register holds beside values.
 const (
-	free  = -1
-	taken = -2 // a temporary
+	free        = -1
+	taken       = -2 // a temporary
+	accumulator = -3
 )
 
 // temporaries is how many registers the longest lowering needs beside its operands and its result.

@@ -1,0 +1,147 @@
+package cpu
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// A reduction of rows runs as one loop, where its map does: the loop computes the values and
+// combines them, in the order of [fold]. So the values are never in memory.
+
+// foldedBody has the loops that reduce rows of a plan's first result.
+type foldedBody struct {
+	loop  *jit.Loop
+	codes [2 * (jit.Min + 1)]atomic.Pointer[jit.Code] // by kind and shortness, made on demand
+}
+
+// foldSpill is the spill memory of a loop that reduces, which keeps accumulators in registers.
+const foldSpill = 64 * 64
+
+// foldLoop lets a loop reduce rows, in place of the stores that it has.
+func (pl *plan) foldLoop(l *jit.Loop) {
+	switch pl.p.Out[0] {
+	case dtype.U8, dtype.I8, dtype.I16: // narrow integers wrap between the map and the reduction
+		return
+	}
+	l.Stores = nil
+	l.Arena, l.Spill = len(pl.slot), pl.arena
+	pl.folded = &foldedBody{loop: l}
+}
+
+// foldValue lets a loop reduce rows of a plan that computes nothing.
+func (pl *plan) foldValue(uniform []bool) {
+	o := pl.p.Outs[0]
+	if len(pl.body) > 0 || uniform[o] || pl.p.Code[o].Op != expr.OpX {
+		return
+	}
+	load := jit.Load{Value: o, Type: pl.p.Code[o].Type, Wide: true, Reg: int(o)}
+	pl.foldLoop(&jit.Loop{Name: pl.p.Name(), Code: pl.p.Code, Loads: []jit.Load{load}})
+	pl.arena += foldSpill
+}
+
+// foldFor returns the loop that combines rows of n values, nil if there is none.
+func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int) *jit.Code {
+	if pl.folded == nil || k > device.Min {
+		return nil
+	}
+	kind := [...]jit.FoldKind{jit.Sum, jit.Prod, jit.Max, jit.Min}[k]
+	if t == dtype.Bool {
+		kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
+	}
+	short := t.IsFloat() && (kind == jit.Prod || kind == jit.Sum && n < 16)
+	i := 2 * kind
+	if short {
+		i++
+	}
+	c := pl.folded.codes[i].Load()
+	if c != nil {
+		return c
+	}
+	l := *pl.folded.loop
+	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: kind, Short: short, Reg: len(pl.slot) + 1}
+	c, err := jit.Compile(&l)
+	if err != nil || c.Spill() > foldSpill {
+		return nil
+	}
+	pl.folded.codes[i].Store(c)
+	return c
+}
+
+// chooseFold decides whether loops reduce the rows, and whether they read the operands in place.
+func (r *reduction) chooseFold() {
+	r.fold, r.inPlace = nil, false
+	if r.inner != 1 {
+		return
+	}
+	if r.fold = r.pl.foldFor(r.kind, r.ct, min(r.reduc, r.pl.block)); r.fold == nil {
+		return
+	}
+	last := r.rank - 1
+	r.inPlace = len(r.pl.index) == 0 && (r.rank == 1 || r.rank == 2 && r.dims[1] == r.reduc)
+	for i := range r.pl.loads {
+		l := &r.pl.loads[i]
+		a := &r.ins[l.from]
+		r.inPlace = r.inPlace && l.conv == nil && (a.stride[last] == a.size || r.dims[last] == 1)
+	}
+}
+
+// foldRows reduces rows of n values each. The first begins at element p, and the results go to to.
+// If the operands are not read in place, all rows together have at most a block.
+func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
+	if !r.inPlace {
+		r.load(w, p, n*rows)
+	}
+	l := r.pl.folded.loop
+	w.strides = w.strides[:0]
+	for i := range l.Loads {
+		v := l.Loads[i].Value
+		c := r.pl.p.Code[v]
+		size := width(c.Type)
+		switch {
+		case c.Op == expr.OpX && r.inPlace:
+			a := &r.ins[c.Imm]
+			at := p * a.size
+			step := n * a.size
+			if r.rank == 2 {
+				row := p / r.reduc
+				at = row*a.stride[0] + (p-row*r.reduc)*a.size
+				if n == r.reduc {
+					step = a.stride[0]
+				}
+			}
+			w.reg[v] = unsafe.Add(a.base, at)
+			w.strides = append(w.strides, step)
+			continue
+		case c.Op == expr.OpX && r.pl.fused != nil:
+			size = r.ins[c.Imm].size
+		}
+		w.strides = append(w.strides, n*size)
+	}
+	w.strides = append(w.strides, r.size)
+	w.reg[len(w.reg)-1] = to
+	r.fold.Run(w.reg, w.strides, n, rows)
+}
+
+// foldRow is row for a loop.
+func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
+	c, blk := &acc.cascade, r.pl.block
+	c.n = 0
+	for i := 0; i < n; {
+		m, blocks := r.reach(p+i, min(blk, n-i)), 1
+		if r.inPlace {
+			m = min(blk, n-i)
+			blocks = min(len(acc.folded), (n-i)/m)
+		}
+		r.foldRows(w, p+i, m, blocks, unsafe.Pointer(&acc.folded))
+		for k := range blocks {
+			c.push(r, readBits(unsafe.Add(unsafe.Pointer(&acc.folded), k*r.size), r.size))
+		}
+		i += m * blocks
+	}
+	writeBits(r.value(to), r.size, c.total(r))
+}

@@ -1,0 +1,161 @@
+package jit
+
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// foldType returns the type of a fold's accumulators. Truth values are combined as numbers.
+func (c *compiler) foldType() dtype.Type {
+	if t := c.Code[c.Fold.Value].Type; t != dtype.Bool {
+		return t
+	}
+	return dtype.U32
+}
+
+// countAccumulators returns how many registers hold the accumulators of the fold.
+func (c *compiler) countAccumulators() int {
+	switch {
+	case c.Fold == nil:
+		return 0
+	case c.Fold.Short:
+		return 1
+	case c.foldType().Size() == 8:
+		return 32 / c.lanes
+	}
+	return 64 / c.lanes
+}
+
+// beginFold sets the accumulators at the start of a row.
+func (c *compiler) beginFold() {
+	if c.Fold == nil {
+		return
+	}
+	t := c.foldType()
+	size := t.Size()
+	for c.pinned = 0; len(c.accumulators) < c.countAccumulators(); {
+		c.accumulators = append(c.accumulators, uint8(c.take(accumulator)))
+	}
+	c.pinned = 0
+	first := c.constant(neutral(c.Fold.Kind, t), size)
+	for _, r := range c.accumulators {
+		c.vector(spread.of(size), c.length(size), r, 0, first, options{})
+	}
+}
+
+// neutral returns the bits of the value that changes nothing when it is combined.
+func neutral(k FoldKind, t dtype.Type) uint64 {
+	size := t.Size()
+	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
+	least, most := uint64(0), uint64(math.MaxUint64) // of unsigned integers
+	switch {
+	case float:
+		least, most = floatBits(math.Inf(-1), size), floatBits(math.Inf(1), size)
+	case signed:
+		least = 1 << (8*size - 1)
+		most = least - 1
+	}
+	switch {
+	case k == Sum:
+		return 0
+	case k == Prod && float:
+		return floatBits(1, size)
+	case k == Prod:
+		return 1
+	case k == Max:
+		return least
+	}
+	return most
+}
+
+// fold combines the value of the current vector with the first accumulator. Accumulators then move
+// up by one. Which of them is the first in the end makes no difference, because those at the same
+// distance are combined.
+func (c *compiler) fold() {
+	f, t := c.Fold, c.foldType()
+	size := t.Size()
+	var x uint8
+	if c.Code[f.Value].Type == dtype.Bool {
+		x = c.temp()
+		c.fromTruth(x, c.truth(f.Value), size)
+	} else {
+		x = c.vec(f.Value)
+	}
+	first := c.accumulators[0]
+	r := first
+	if c.tail {
+		r = c.temp()
+	}
+	c.combine(r, first, x)
+	if c.tail {
+		c.vector(moveVector.of(size), c.length(size), first, 0, register(r), options{mask: rest})
+		return
+	}
+	if last := len(c.accumulators) - 1; last > 0 {
+		t := c.temp()
+		c.vector(moveVector[0], len512, t, 0, register(first), options{})
+		for i := range last {
+			c.vector(moveVector[0], len512, c.accumulators[i], 0, register(c.accumulators[i+1]), options{})
+		}
+		c.vector(moveVector[0], len512, c.accumulators[last], 0, register(t), options{})
+	}
+}
+
+// combine sets r, which may be x, to x combined with y.
+func (c *compiler) combine(r, x, y uint8) { c.combineLanes(r, x, y, c.length(c.foldType().Size())) }
+
+func (c *compiler) combineLanes(r, x, y uint8, length int) {
+	t := c.foldType()
+	size := t.Size()
+	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
+	p := either(float, addFloat, addInt)
+	switch k := c.Fold.Kind; {
+	case k == Prod:
+		p = either(float, mulFloat, mulInt)
+	case k == Max && float:
+		c.extremeOf(maxFloat, r, x, y, size, length)
+		return
+	case k == Min && float:
+		c.extremeOf(minFloat, r, x, y, size, length)
+		return
+	case k == Max:
+		p = either(signed, maxSigned, maxUnsigned)
+	case k == Min:
+		p = either(signed, minSigned, minUnsigned)
+	}
+	c.vector(p.of(size), length, r, x, register(y), options{})
+}
+
+// endFold combines the accumulators at the end of a row and stores the result.
+func (c *compiler) endFold() {
+	if c.Fold == nil {
+		return
+	}
+	size := c.foldType().Size()
+	for n := len(c.accumulators); n > 1; n /= 2 {
+		for i := range n / 2 {
+			c.combine(c.accumulators[i], c.accumulators[i], c.accumulators[i+n/2])
+			c.settle()
+		}
+	}
+	r, t := c.accumulators[0], c.temp()
+	for lanes := c.lanes; lanes > 1; lanes /= 2 {
+		length := len128
+		switch lanes * size {
+		case 64:
+			c.vector(upperHalf, len512, r, 0, register(t), imm(1))
+			length = len256
+		case 32:
+			c.vector(upperQuarter, len256, r, 0, register(t), imm(1))
+		case 16:
+			c.vector(shuffle, len128, t, 0, register(r), imm(0x0e))
+		default:
+			c.vector(shuffle, len128, t, 0, register(r), imm(0x01))
+		}
+		c.combineLanes(r, r, t, length)
+	}
+	m := c.address(c.addresses()-1, size, true)
+	c.vector(storeLow.of(size), len128, r, 0, m, options{})
+	c.settle()
+}

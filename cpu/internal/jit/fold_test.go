@@ -1,0 +1,114 @@
+//go:build linux && amd64 && !noasm
+
+package jit
+
+import (
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// folded combines values in the order that [Fold] promises, by the interpreter.
+func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
+	a, b := expr.X(0), expr.X(1)
+	e := []*expr.Expr{a.Add(b), a.Mul(b), a.Max(b), a.Min(b)}[k]
+	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
+	two := func(a, b uint64) uint64 { return p.Eval(nil, []uint64{a, b}, nil, 0)[0] }
+	acc := make([]uint64, lanes)
+	for i := range acc {
+		acc[i] = neutral(k, t)
+		if t.Size() == 4 {
+			acc[i] &= 0xffffffff
+		}
+	}
+	for i, v := range x {
+		acc[i%lanes] = two(acc[i%lanes], v)
+	}
+	for n := lanes / 2; n > 0; n /= 2 {
+		for i := range n {
+			acc[i] = two(acc[i], acc[i+n])
+		}
+	}
+	return acc[0]
+}
+
+// Folds of rows have the order that they promise, beside stores and without.
+func TestFolds(t *testing.T) {
+	if !can(t) {
+		return
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.I32, dtype.U32, dtype.I64, dtype.U64, dtype.Bool} {
+		for _, kind := range []FoldKind{Sum, Prod, Max, Min} {
+			if typ == dtype.Bool && kind < Max {
+				continue
+			}
+			for _, short := range []bool{false, true} {
+				for _, n := range []int{1, 7, 8, 16, 17, 63, 64, 65, 200, 1024} {
+					for _, store := range []bool{false, true} {
+						testFold(t, r, typ, kind, short, store, n)
+					}
+				}
+			}
+		}
+	}
+}
+
+func testFold(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, short, store bool, n int) {
+	const rows = 3
+	x := expr.X(0)
+	e := x.Max(expr.X(1))
+	if typ == dtype.Bool {
+		e = x.Xor(expr.X(1))
+	}
+	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{typ, typ}, -1)
+	q := prepare(t, p, r, rows, n, 2)
+	q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Short: short, Reg: q.loop.Arena + 1}
+	if !store {
+		q.loop.Stores = nil
+	}
+	c, err := Compile(q.loop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide := max(4, typ.Size())
+	to := beforeFault(t, rows*wide)
+	size := typ.Size()
+	arena := make([]byte, 64+c.Spill())
+	reg := []unsafe.Pointer{unsafe.Pointer(&q.in[0][guard]), unsafe.Pointer(&q.in[1][guard]), unsafe.Pointer(&q.out[0][guard]), unsafe.Pointer(&arena[0]), unsafe.Pointer(&to[guard])}
+	strides := []int{n * size, n * size, n * size, wide}
+	if !store {
+		strides = []int{n * size, n * size, wide}
+	}
+	c.Run(reg, strides, n, rows)
+	lanes := 64
+	if typ.Size() == 8 {
+		lanes = 32
+	}
+	if short {
+		lanes = 8
+	}
+	sum := typ
+	if typ == dtype.Bool {
+		sum = dtype.U32
+	}
+	for row := range rows {
+		var v []uint64
+		for i := range n {
+			a, b := get(q.in[0][guard:], typ, row*n+i), get(q.in[1][guard:], typ, row*n)
+			v = append(v, p.Eval(nil, []uint64{a, b}, nil, 0)[0])
+			if store {
+				if got := get(q.out[0][guard:], typ, row*n+i); got != v[i] && !bothNaN(typ, got, v[i]) {
+					t.Fatalf("%v: a store beside a fold is %#x, want %#x", typ, got, v[i])
+				}
+			}
+		}
+		got, want := get(to[guard:], sum, row), folded(kind, sum, v, lanes)
+		if got != want && !bothNaN(sum, got, want) {
+			t.Fatalf("fold %d of %v, short %v, store %v, row %d of %d elements: %#x, want %#x", kind, typ, short, store, row, n, got, want)
+		}
+	}
+}
