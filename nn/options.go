@@ -20,8 +20,9 @@ type Option struct {
 	apply func(*layerOptions)
 }
 
-// Sizes is a type for the size of a window: one size for all dimensions, such as 3, or one for
-// each, such as []int{3, 5}.
+// Sizes is a type for the sizes of a window: one size for all dimensions, such as 3, or one for
+// each, such as []int{3, 5}. For a norm it is the shape that the norm covers. A number stands for
+// the last dimension alone.
 type Sizes interface{ int | []int }
 
 // sizes returns s as a slice that the caller does not share.
