@@ -196,7 +196,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// start prepares the rows of a warp whose first query is number first.
+// start prepares the rows of a warp. first is the number of the warp's first query.
 func (g *attentionWriter) start(first ptx.Value, values int) {
 	b := g.Builder
 	for n := range 2 * g.s.high {

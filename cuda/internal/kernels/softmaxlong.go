@@ -38,7 +38,7 @@ func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	if v == 1 || s.typ.Compute().Size() != 4 {
 		return l, false
 	}
-	across := v * longThreads // columns for which all threads together hold one vector each
+	across := v * longThreads // number of columns, if each thread holds one vector
 	l.held = longRegisters / (v * l.kinds())
 	if s.typ.IsHalf() {
 		l.held = longHalves / (v * l.kinds())
