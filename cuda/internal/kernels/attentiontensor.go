@@ -64,8 +64,8 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared returns bytes of shared memory: for the queries, whose memory the results use later, for
-// one of two stages of keys and values, and in all.
+// shared returns numbers of bytes of shared memory. first is for the queries, and later for the
+// results. stage is for one stage of keys and values. all is for the queries and two stages.
 func (s attentionTensor) shared() (first, stage, all int) {
 	q, k, v, out := s.tiles()
 	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()

@@ -24,7 +24,8 @@ type longSoftmax struct {
 
 const (
 	longThreads = 512
-	// registers of a thread's 128 for held values; 16-bit elements have more values in flight
+	// A thread has 128 registers. These are for held values: longRegisters for elements of 32 bits,
+	// longHalves for those of 16 bits, whose loads need more registers for themselves.
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
