@@ -76,8 +76,8 @@ func TestCapturedSeveralSteps(t *testing.T) {
 			t.Errorf("%s, scaler %v: replays give\n%v, eager steps\n%v", c.rule, c.amp, got, want)
 		}
 	}
-	// Combinations whose scalars nobody can know when a replay is queued are refused, and leave no
-	// trace.
+	// A replay needs its scalars when it is queued. For these combinations nobody can know the
+	// scalars then. They are refused, and leave no trace.
 	for want, f := range map[string]func(p *scaled, s *tensor.Scope){
 		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, false) },
 		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, false, true) },

@@ -173,8 +173,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing decides which results may be written directly by the step that computes them. A result
-// may not if a later step still reads an operand in the same memory.
+// aliasing decides which results the step that computes them writes directly. Where a later step
+// still reads an operand in the same memory, a result must not be written directly.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {

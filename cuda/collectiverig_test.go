@@ -44,8 +44,8 @@ type gathering struct {
 
 var _ nccltest.Machine = (*ncclRig)(nil)
 
-// newNCCL creates world GPUs. FLAMBEAU_NCCL_STRICT is the path of the strict library (.ci/run
-// nccl).
+// newNCCL creates GPUs, as many as world says. FLAMBEAU_NCCL_STRICT is the path of the strict
+// library (.ci/run nccl).
 func newNCCL(t testing.TB, world int, spec string) *ncclRig {
 	t.Helper()
 	path := os.Getenv("FLAMBEAU_NCCL_STRICT")

@@ -24,7 +24,7 @@ type products struct {
 }
 
 // productPlan is a cached plan; a nil plan means that the library has none. The descriptors are
-// destroyed when the productPlan is garbage. A recording may reference it longer than the cache.
+// destroyed when the productPlan is garbage. A recording may hold it longer than the cache does.
 type productPlan struct{ plan *cublaslt.Plan }
 
 const (

@@ -33,9 +33,9 @@ func (d *Device) Rehearsal() (device.Device, error) {
 	return r, nil
 }
 
-// Load loads the kernels that were used on rehearsal, a device that [Device.Rehearsal] of d
-// returned. It loads several at once: see [device.Rehearser]. The error is a *[device.Fault], ctx's
-// error, or a *[device.OperandError] if d did not make rehearsal.
+// Load loads the kernels that work on the device rehearsal has used. rehearsal must come from
+// d.Rehearsal, or the error is a *[device.OperandError]. Load loads several kernels at once: see
+// [device.Rehearser]. Other errors are a *[device.Fault] and ctx's error.
 func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress func(done, all int)) error {
 	r, ok := rehearsal.(*Device)
 	if !ok || r.rehearses != d {

@@ -47,8 +47,8 @@ func TestFailAlloc(t *testing.T) {
 	}
 }
 
-// Requests for pages are refused like those for segments, also in the middle of an allocation.
-// Pages that it had by then are given back.
+// Requests for pages are refused like those for segments, also in the middle of an allocation. The
+// allocation then gives back the pages that it already had.
 func TestFailAllocOfPages(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
 		d := emulated(t, spec)

@@ -21,7 +21,7 @@ type turns struct {
 	err  error           // the *CaptureError of a capture that has failed
 }
 
-// begin starts with the turn of rank 0 of c.
+// begin prepares the turns of the members of c, and gives the first turn to rank 0.
 func (t *turns) begin(c *core) {
 	t.core, t.failed, t.out = c, make(chan struct{}), make([]bool, len(c.members))
 	for range t.out {

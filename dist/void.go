@@ -216,8 +216,8 @@ func (c *core) await(k *call, v *voided) error {
 	return c.raise(k.rank, err)
 }
 
-// unaware returns the error of a rank that waits until another rank of the world learns that a step
-// is void, though that rank has returned. c.mu is held.
+// unaware returns the error of a rank that waits for another rank in vain: the other rank should
+// learn that a step is void, but has returned from its function. c.mu is held.
 func (c *core) unaware(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }

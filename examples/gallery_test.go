@@ -11,21 +11,23 @@ import (
 	"testing"
 )
 
-// gallery are programs that need no file, with the end of their output. The number in it must be at
-// least or at most a limit.
+// gallery are programs with the end of their output. The number in it must be at least or at most a
+// limit. A program with flags gets a text file behind them.
 var gallery = []struct {
 	name, result string
 	least, most  float64
+	flags        []string
 }{
-	{"digits", `epoch 10: loss (\d\.\d+)\n$`, 0, 1},
-	{"timeseries", `step 300: loss (\d\.\d+)\n( *o\n){20}( *\*\n){20}$`, 0, 0.05},
-	{"table", `of 120 cars held out, a price is off by (\d+\.\d+) on average\n$`, 0, 1},
-	{"folders", `epoch 12: loss \d\.\d+, (\d+) of 24 right\n$`, 17, 24},
-	{"bert", `(\d+) of 200 new sentences right\n$`, 140, 200},
-	{"resume", `went on from step-0+(\d+).safetensors to 87 steps\nthe weights are the same, bit for bit: true\n$`, 43, 43},
-	{"reinforce", `round 40: the pole stands for (\d+) of 200 pushes\n$`, 100, 200},
-	{"pinn", `at most (0\.\d+) off the exact solution\n$`, 0, 0.03},
-	{"kernel", `tensor\(\[-(\d)., -1.,  0.,  4.\]\)\ntensor\(\[6., 2., 0., 4.\]\)\nthe gradient is right: true\n$`, 9, 9},
+	{"digits", `epoch 10: loss (\d\.\d+)\n$`, 0, 1, nil},
+	{"timeseries", `step 300: loss (\d\.\d+)\n( *o\n){20}( *\*\n){20}$`, 0, 0.05, nil},
+	{"table", `of 120 cars held out, a price is off by (\d+\.\d+) on average\n$`, 0, 1, nil},
+	{"folders", `epoch 12: loss \d\.\d+, (\d+) of 24 right\n$`, 17, 24, nil},
+	{"bert", `(\d+) of 200 new sentences right\n$`, 140, 200, nil},
+	{"resume", `went on from step-0+(\d+).safetensors to 87 steps\nthe weights are the same, bit for bit: true\n$`, 43, 43, nil},
+	{"reinforce", `round 40: the pole stands for (\d+) of 200 pushes\n$`, 100, 200, nil},
+	{"pinn", `at most (0\.\d+) off the exact solution\n$`, 0, 0.03, nil},
+	{"kernel", `tensor\(\[-(\d)., -1.,  0.,  4.\]\)\ntensor\(\[6., 2., 0., 4.\]\)\nthe gradient is right: true\n$`, 9, 9, nil},
+	{"chargpt", `step 30 of 30: loss (\d\.\d+)\n[a-z, ]+\n$`, 0, 1.5, []string{"-steps=30", "-write=20"}},
 }
 
 func TestGallery(t *testing.T) {
@@ -37,13 +39,20 @@ func TestGallery(t *testing.T) {
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	book := filepath.Join(t.TempDir(), "book.txt")
+	if err := os.WriteFile(book, []byte(strings.Repeat("to be or not to be, ", 50)), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, g := range gallery {
 		t.Run(g.name, func(t *testing.T) {
 			name := filepath.Join(bin, g.name)
 			if runtime.GOOS == "windows" {
 				name += ".exe"
 			}
-			run := exec.Command(name)
+			if g.flags != nil {
+				g.flags = append(g.flags, book)
+			}
+			run := exec.Command(name, g.flags...)
 			run.Env = append(os.Environ(), "FLAMBEAU_CUDA=off")
 			out, err := run.Output()
 			if err != nil {

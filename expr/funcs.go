@@ -186,7 +186,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "tanh", Arity: 1,
-		// An odd polynomial below 0.55, and 1 - 2e/(1+e) with e = e⁻²ˣ above.
+		// Below 0.55 tanh is computed by an odd polynomial. From 0.55 on it is 1 - 2e/(1+e), with
+		// e = e⁻²ˣ.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -203,8 +204,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "erf", Arity: 1,
-		// An odd polynomial below 0.9. Above it is 1 - e^log(erfc x), with a polynomial for the
-		// logarithm.
+		// Below 0.9 erf is computed by an odd polynomial. From 0.9 on it is 1 - e^log(erfc x), with
+		// a polynomial for the logarithm.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()

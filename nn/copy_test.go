@@ -162,8 +162,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Clone copies a tensor that a layer keeps from a call without its graph, and keeps one that was
-// freed as it is. Errors name the copy's layers.
+// A layer may keep a tensor of an earlier call. Clone copies the tensor, but not its graph. If the
+// tensor was freed, the copy has the same freed tensor. Errors name the copy's layers.
 func TestCloneAfterACall(t *testing.T) {
 	type keeper struct {
 		Fc    *nn.Linear

@@ -83,15 +83,16 @@ func add[T comparable](k *moduleHooks, list *[]T, h T) (remove func()) {
 	}
 }
 
-// RegisterForwardPreHook makes every call of the layer call f with its input first. f may replace
-// the input.
+// RegisterForwardPreHook makes every call of the layer call f with its input first. If f returns
+// a tensor, it replaces the input. If f returns nil, the input stays.
 func (b *Base) RegisterForwardPreHook(f func(x *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.pre, &preHook{f})
 }
 
-// RegisterForwardHook makes every call of the layer end by calling f with its input and result. f
-// may replace the result. x is the input that the layer saw, after the hooks that replace inputs.
+// RegisterForwardHook makes every call of the layer end by calling f with its input and result. If
+// f returns a tensor, it replaces the result. If f returns nil, the result stays. x is the input
+// that the layer saw, after the hooks that replace inputs.
 func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.forward, &forwardHook{f})

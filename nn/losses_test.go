@@ -28,8 +28,8 @@ func TestLossMisuse(t *testing.T) {
 		{tensor.ErrShape, "without the classes", func(x, y, _ *tt) { nn.NLL(x, y) }},
 		{tensor.ErrIndex, "4", func(x, _, target *tt) { nn.NLL(x, target.AddScalar(4)) }},
 		{tensor.ErrShape, "dimensions of shape [3]", func(x, _, _ *tt) { nn.NewLayerNorm([]int{3}).Forward(x) }},
-		{tensor.ErrShape, "dimensions of shape [3 3 4]", func(x, _, _ *tt) { nn.NewRMSNorm([]int{3, 3, 4}).Forward(x) }},
-		{tensor.ErrShape, "dimensions of shape []", func(x, _, _ *tt) { nn.NewRMSNorm(nil).Forward(x) }},
+		{tensor.ErrShape, "dimensions of shape [3, 3, 4]", func(x, _, _ *tt) { nn.NewRMSNorm([]int{3, 3, 4}).Forward(x) }},
+		{tensor.ErrShape, "dimensions of shape []", func(x, _, _ *tt) { nn.NewRMSNorm([]int(nil)).Forward(x) }},
 		{tensor.ErrType, "needs a floating point", func(x, _, _ *tt) { nn.NewLayerNorm([]int{4}).Forward(x.Long()) }},
 	} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -17,16 +17,16 @@ type LayerNorm struct {
 }
 
 // NewLayerNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1
-// and bias 0.
-func NewLayerNorm(shape []int, opts ...Option) *LayerNorm {
+// and bias 0. For the last dimension alone, its size is enough: NewLayerNorm(512).
+func NewLayerNorm[S Sizes](shape S, opts ...Option) *LayerNorm {
 	o := options("LayerNorm", opts, "NoAffine", "NoBias")
-	l := &LayerNorm{Shape: append([]int(nil), shape...), Eps: 1e-5}
+	l := &LayerNorm{Shape: sizes(shape), Eps: 1e-5}
 	if o.noAffine {
 		return l
 	}
-	l.Weight = o.parameters().Ones(shape...).RequiresGrad()
+	l.Weight = o.parameters().Ones(l.Shape...).RequiresGrad()
 	if !o.noBias {
-		l.Bias = o.parameters().Zeros(shape...).RequiresGrad()
+		l.Bias = o.parameters().Zeros(l.Shape...).RequiresGrad()
 	}
 	return l
 }
@@ -59,11 +59,12 @@ type RMSNorm struct {
 }
 
 // NewRMSNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1.
-func NewRMSNorm(shape []int, opts ...Option) *RMSNorm {
+// For the last dimension alone, its size is enough: NewRMSNorm(512).
+func NewRMSNorm[S Sizes](shape S, opts ...Option) *RMSNorm {
 	o := options("RMSNorm", opts, "NoAffine")
-	l := &RMSNorm{Shape: append([]int(nil), shape...)}
+	l := &RMSNorm{Shape: sizes(shape)}
 	if !o.noAffine {
-		l.Weight = o.parameters().Ones(shape...).RequiresGrad()
+		l.Weight = o.parameters().Ones(l.Shape...).RequiresGrad()
 	}
 	return l
 }

@@ -72,3 +72,14 @@ func TestTransformerNormsLow(t *testing.T) {
 		}
 	}, tensor.Seed(2))
 }
+
+// TestNormOfOneDimension checks that a number stands for the last dimension, as in torch.
+func TestNormOfOneDimension(t *testing.T) {
+	x := tensor.Randn(3, 4)
+	if a, b := nn.NewLayerNorm(4), nn.NewLayerNorm([]int{4}); !a.Forward(x).AllClose(b.Forward(x), 0, 0) || a.Weight.Size() != 4 {
+		t.Error(a.Shape, b.Shape)
+	}
+	if a, b := nn.NewRMSNorm(4), nn.NewRMSNorm([]int{4}); !a.Forward(x).AllClose(b.Forward(x), 0, 0) || a.Weight.Size() != 4 {
+		t.Error(a.Shape, b.Shape)
+	}
+}

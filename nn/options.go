@@ -20,8 +20,9 @@ type Option struct {
 	apply func(*layerOptions)
 }
 
-// Sizes is a type for the size of a window: one size for all dimensions, such as 3, or one for
-// each, such as []int{3, 5}.
+// Sizes is a type for the sizes of a window: one size for all dimensions, such as 3, or one for
+// each, such as []int{3, 5}. For a norm it is the shape that the norm covers. A number stands for
+// the last dimension alone.
 type Sizes interface{ int | []int }
 
 // sizes returns s as a slice that the caller does not share.
@@ -112,8 +113,8 @@ func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) {
 // SkipInit makes a layer's parameters without memory and without values, for a model that is loaded
 // next: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict] gives
 // each parameter its memory. Until then every use of a parameter's values raises [tensor.ErrDevice]
-// or [device.ErrNoValues], so no program uses a part that was not loaded by mistake. Buffers are
-// made as usual, and no random number is drawn.
+// or [device.ErrNoValues], so no program can use a part that has not been loaded. Buffers are made
+// as usual, and no random number is drawn.
 func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bare = true }} }
 
 // noMemory returns the device that holds parameters without memory.
@@ -255,8 +256,8 @@ func OutputSize(size ...int) Option {
 	return Option{"OutputSize", func(o *layerOptions) { o.outputSize = slices.Clone(size) }}
 }
 
-// OutputRatio is the size of a fractional pool's result by that of its input, between 0 and 1: one
-// for all dimensions, or one for each.
+// OutputRatio is the size of a fractional pool's result divided by the size of its input: a number
+// between 0 and 1 for all dimensions, or one for each.
 func OutputRatio(ratio ...float64) Option {
 	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/flambeau-go/flambeau/nn/initial"
+	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -291,12 +292,12 @@ func (l *Recurrent) checkStates(s states, n int, alone bool, in []*tensor.Tensor
 		if t == nil {
 			return
 		}
-		want := []int{len(l.Weights), n, width}
+		want, means := shape.Of(len(l.Weights), n, width), "layers and directions, sequences, features"
 		if alone {
-			want = []int{len(l.Weights), width}
+			want, means = shape.Of(len(l.Weights), width), "layers and directions, features, since the input is one sequence"
 		}
-		if fmt.Sprint(t.Shape().Slice()) != fmt.Sprint(want) {
-			misuse(l.cell.String(), tensor.ErrShape, fmt.Sprintf("%s has shape %v, it must be %v: layers and directions, sequences, features", name, t.Shape(), want), in...)
+		if t.Shape() != want {
+			misuse(l.cell.String(), tensor.ErrShape, fmt.Sprintf("%s has shape %v, it must be %v: %s", name, t.Shape(), want, means), in...)
 		}
 	}
 	check("h0", s.h, l.out())

@@ -46,9 +46,9 @@ type LayerInfo struct {
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))
 //
-// Outputs are seen by hooks: those of layers that embed [Base] and begin Forward with Enter, as all
-// of this package with one input do, and the model's own. Layers that a slice of interfaces holds
-// by value (nn.ReLU{}) are held by pointer during the call.
+// Summary sees outputs by hooks of the layers and of the model. So a layer has to embed [Base] and
+// begin Forward with Enter. All layers of this package with one input do. Layers that a slice of
+// interfaces holds by value (nn.ReLU{}) are held by pointer during the call.
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
 	given("summary", inputs...)

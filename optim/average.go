@@ -260,13 +260,15 @@ func (a *Averaged) swap(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// Averages returns the averages under the model's names, for nn.LoadStateDict into another model or
-// for a file. The tensors share memory with the averages.
+// Averages returns the averages under the names of nn.StateDict(model), buffers included: for
+// nn.LoadStateDict into another model, or for a file. The tensors share memory with the averages.
 func (a *Averaged) Averages() map[string]*tensor.Tensor {
 	a.apart("Averages")
 	out := map[string]*tensor.Tensor{}
 	for _, e := range a.list {
-		out[e.Name] = e.mean.Detach()
+		if !e.Transient {
+			out[e.Name] = e.mean.Detach()
+		}
 	}
 	return out
 }

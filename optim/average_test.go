@@ -11,6 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/golden"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -171,6 +172,30 @@ func TestAverageStates(t *testing.T) {
 }
 
 // One launch updates the averages of all parameters of a type.
+// masked is a model with a buffer that is not part of its state dict.
+type masked struct {
+	nn.Base
+	FC   *nn.Linear
+	Mask *tensor.Tensor `nn:"mask,transient"`
+}
+
+// TestAveragesLoad loads averages into another model. A transient buffer has no place there.
+func TestAveragesLoad(t *testing.T) {
+	mk := func() *masked { return &masked{FC: nn.NewLinear(2, 3), Mask: tensor.Ones(3)} }
+	a, b := mk(), mk()
+	initial.Constant(a.FC.Weight, 7)
+	for _, opts := range [][]optim.AverageOption{nil, {optim.AverageBuffers()}} {
+		ema := optim.NewEMA(a, 0.5, opts...)
+		ema.Update()
+		if err := nn.LoadStateDict(b, ema.Averages()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.FC.Weight.Detach().Floats(); got[0] != 7 || len(ema.Averages()) != len(nn.StateDict(a)) {
+			t.Errorf("%v, %d names", got, len(ema.Averages()))
+		}
+	}
+}
+
 func TestAverageLaunches(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=64MiB")
 	m := nn.To(nn.NewSequential(nn.NewLinear(3, 4), nn.NewLinear(4, 5), nn.NewLinear(5, 6)), gpu)

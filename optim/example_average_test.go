@@ -39,8 +39,8 @@ func ExampleNewSWA() {
 	// Output: 3 3
 }
 
-// Averaged weights need other statistics in batch normalisations: one pass over the data computes
-// them.
+// The running statistics of a batch normalisation do not fit averaged weights. One pass over the
+// data computes new ones.
 func ExampleUpdateBN() {
 	norm := nn.NewBatchNorm1d(1)
 	model := nn.NewSequential(norm)

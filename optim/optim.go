@@ -141,7 +141,7 @@ func (b *base) addGroup(params []*tensor.Tensor, lr float64, c config) {
 		case seen[p]:
 			b.bad("parameter %d%s, of shape %v, is given twice", i, at, p.Shape())
 		case !p.IsLeaf():
-			b.bad("parameter %d%s, of shape %v, is not a leaf", i, at, p.Shape())
+			b.bad("parameter %d%s, of shape %v, is not a leaf but the result of an op; pass the tensor that nn.Parameter or RequiresGrad returned", i, at, p.Shape())
 		case !p.Type().IsFloat():
 			b.bad("parameter %d%s is of type %v, it must be floating point", i, at, p.Type())
 		case !p.NeedsGrad() && !p.IsFrozen():

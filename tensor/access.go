@@ -104,3 +104,30 @@ func (x *Tensor) Floats() []float64 {
 	}
 	return out
 }
+
+// Ints returns a copy of x's elements as int, for integers and bools: for Go code that needs
+// lengths or indices. Floating point elements are an error, because Ints would have to round them.
+// So is an element of 64 bits where an int has 32 and cannot hold it. If the host has no memory for
+// the copy, Ints panics as [Tensor.Bytes] does.
+func (x *Tensor) Ints() []int {
+	x.use("ints")
+	if x.dtype.IsFloat() {
+		e := newError("ints", ErrType, []*Tensor{x}, "elements are "+x.dtype.String()+", not integers")
+		panic(e.hint("Floats returns them; Cast(dtype.I64) before Ints rounds toward zero"))
+	}
+	x.readable("ints", x.dtype.Size()+8)
+	b := x.bytes("ints")
+	n := x.dtype.Size()
+	unused := 64 - 8*n // bits of a uint64 above an element
+	out := make([]int, x.Size())
+	for i := range out {
+		v := int64(element(x.dtype, b[i*n:])<<unused) >> unused // with the element's sign
+		if x.dtype == dtype.U8 {
+			v = int64(b[i])
+		}
+		if out[i] = int(v); int64(out[i]) != v {
+			panic(newError("ints", ErrValue, []*Tensor{x}, fmt.Sprintf("element %d is %d, more than an int of this system holds", i, v)))
+		}
+	}
+	return out
+}

@@ -381,8 +381,9 @@ func (g *Graph) Scope() *Scope {
 // Stream returns the stream on which replays are queued.
 func (g *Graph) Stream() device.Stream { return g.stream }
 
-// Close waits for the replays, frees the tensors of the graph's scope and the graph's memory. It
-// returns an error of the replays that no call has returned yet. A second call has no effect.
+// Close waits for the replays. Then it frees the tensors of the graph's scope and the graph's
+// memory. It returns an error of the replays that no call has returned yet. A second call has no
+// effect.
 func (g *Graph) Close() error {
 	g.mu.Lock()
 	if g.shares == nil {

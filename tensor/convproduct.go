@@ -22,16 +22,18 @@ type convolution struct {
 // copied into the order of samples.
 const manyPlaces = 512
 
-// These constants limit the memory of columns at one time. The limit is a part of the memory of all
-// inputs and outputs, within bounds. On the CPU the bound is a size that its caches can still hold
-// in part. On a GPU the bound keeps launches few. A smaller part would save no memory at a model's
-// peak, which is elsewhere. It would also divide a GPU's step into many small launches.
+// These constants limit the memory of the columns that exist at one time. The limit is a fraction
+// of the memory of all inputs and outputs, between columnLeast and an upper bound. On the CPU the
+// upper bound is a size that the caches hold in part. On a GPU it is large, so that there are few
+// launches. A smaller fraction would divide a GPU's step into many small launches. It would save
+// nothing, because a model's peak of memory is not in a convolution.
 //
-// Measured for a step of ResNet-18 with 32 images on a GPU: three quarters need 2900 operations, a
-// half needs 4300 at the same peak. The whole needs 2300, but 1.02 times PyTorch's peak under
-// autocast (models/cudapeak_test.go). On a GPU, if the columns of one sample need more memory than
-// all inputs and outputs, as for a few large images, the columns are made for a part of the
-// sample's windows.
+// A step of ResNet-18 with 32 images was measured on a GPU. With the fraction 3/4 it has 2900
+// operations. With 1/2 it has 4300, and the same peak. With 1 it has 2300, but under autocast its
+// peak is 1.02 times PyTorch's (models/cudapeak_test.go).
+//
+// With a few large images, the columns of one sample may need more memory than all inputs and
+// outputs. Then a GPU makes the columns for a part of the sample's windows.
 const (
 	columnPart     = 2. / 4
 	columnPartGPU  = 3. / 4

@@ -55,8 +55,8 @@
 //   - What it is: [Tensor.Free], [Tensor.Shape], [Tensor.Dim], [Tensor.Rank], [Tensor.Size],
 //     [Tensor.Strides], [Tensor.Type], [Tensor.Device], [Tensor.Scope], [Tensor.IsContiguous],
 //     [Tensor.Version], [Tensor.In].
-//   - Its values: [Tensor.Item], [Data], [Tensor.Floats], [Tensor.ItemLater], [Tensor.String],
-//     [Tensor.Fill], [Tensor.Zero], [Tensor.Copy].
+//   - Its values: [Tensor.Item], [Data], [Tensor.Floats], [Tensor.Ints], [Tensor.ItemLater],
+//     [Tensor.String], [Tensor.Fill], [Tensor.Zero], [Tensor.Copy].
 //   - Type and device: [Tensor.Cast], [Tensor.Float], [Tensor.Double], [Tensor.Half],
 //     [Tensor.BFloat16], [Tensor.Long], [NonBlocking], [Tensor.To], [Tensor.CUDA],
 //     [Tensor.CPU], [Tensor.Bytes], [FromBytes], [Tensor.BroadcastToDevices],
@@ -209,7 +209,7 @@ package tensor
 //	foreign.go               uses by other streams
 //	hostmemory.go            FromMemory Storage StorageOffset WriteTo DataPtr
 //	raw.go                   Raw
-//	access.go                Item Data Floats
+//	access.go                Item Data Floats Ints
 //	accesslater.go           ItemLater
 //	print.go                 String
 //	scope.go                 Scope Do NewScope Root, and the options of a scope

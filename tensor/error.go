@@ -15,7 +15,7 @@ var (
 	ErrShape = errors.New("shapes do not fit")
 	// ErrOneValue is an [ErrShape]: the batch has one value per channel, which is too few for a
 	// variance.
-	ErrOneValue = fmt.Errorf("%w: one value a channel", ErrShape)
+	ErrOneValue = fmt.Errorf("%w: one value per channel", ErrShape)
 	ErrType     = errors.New("element types do not fit")
 	ErrDevice   = errors.New("tensors are on different devices")
 	ErrFreed    = errors.New("tensor has been freed")

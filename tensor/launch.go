@@ -195,9 +195,9 @@ func (p *opPool[T, P]) of(v T) *T {
 	return o
 }
 
-// supported returns a reused primitive as the method of does. It returns nil if dev does not
-// support the primitive or s forbids it. It uses only the types and layouts of v's views, so
-// results need not be allocated yet.
+// supported returns a reused primitive with the value v. It returns nil if dev does not support the
+// primitive or s forbids it. It uses only the types and layouts of v's views, so results need not
+// be allocated yet.
 func (p *opPool[T, P]) supported(s *Scope, dev device.Device, v T) *T {
 	if s.modes.composed {
 		return nil

@@ -170,8 +170,8 @@ func TestLinearActKeeps(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// If anything uses the gradient of an activation's result, it is computed by itself. The numbers
-// are the same.
+// The gradient of an activation's result is mostly not computed, because the layers around it fuse
+// their gradients. If anything uses it, it is computed by itself. The numbers are the same.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor
 	type layers struct{ x, w, b, v *tt }

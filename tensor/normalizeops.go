@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
@@ -18,7 +19,7 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 		n *= d
 	}
 	if !fits {
-		fail(op, ErrShape, in, "dimensions of shape %v are to be normalised, the input has shape %v", normalized, x.Shape())
+		fail(op, ErrShape, in, "dimensions of shape %s are to be normalised, the input has shape %v", strings.ReplaceAll(fmt.Sprint(normalized), " ", ", "), x.Shape())
 	}
 	want := shape.Of(normalized...)
 	for _, t := range in[1:] {
@@ -133,7 +134,7 @@ func channelled(op string, in []*Tensor) (n, channels, inner int) {
 	}
 	for _, t := range in[1:] {
 		if t.layout.Shape != shape.Of(channels) {
-			fail(op, ErrShape, in, "weight, bias and running statistics have shape [%d], one value a channel, not %v", channels, t.Shape())
+			fail(op, ErrShape, in, "weight, bias and running statistics have shape [%d], one value per channel, not %v", channels, t.Shape())
 		}
 	}
 	return n, channels, inner
@@ -192,7 +193,7 @@ func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, traini
 	f := &normalizeFunc{op: op, kind: normFixed, zero: true, eps: eps, momentum: momentum}
 	switch {
 	case training && n*inner == 1:
-		panic(newError(op, ErrOneValue, in, fmt.Sprintf("there is one value a channel in training, whose variance is 0; the input has shape %v", x.Shape())).
+		panic(newError(op, ErrOneValue, in, fmt.Sprintf("in training there is one value per channel, and the variance of one value is 0; the input has shape %v", x.Shape())).
 			hint("DropLast of a loader leaves out a last batch of one; outside of training nn.Eval(model)"))
 	case training:
 		f.kind = normBatch

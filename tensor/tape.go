@@ -80,8 +80,8 @@ func recordDraws(g *Generator) *Generator {
 	return &Generator{tape: t}
 }
 
-// again returns a generator that returns the draws which t has recorded, and a function that ends
-// its use. over says that forward has reached the end of the segment.
+// again returns a generator that repeats the draws in t. The function that it also returns ends the
+// use of the generator. over says that forward has reached the end of the segment.
 func (t *tape) again(over bool) (*Generator, func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

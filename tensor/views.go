@@ -26,7 +26,7 @@ func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor)
 	return x.viewOf(op, l, vjp, nil)
 }
 
-// viewOf is view for a view that p describes as a part of x. p is nil for a view that is no part.
+// viewOf does what view does. p says which part of x the view is, and is nil if it is not a part.
 func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor, p *part) *Tensor {
 	y := x.handle(op, x.scope, l)
 	if !x.scope.modes.noGrad {

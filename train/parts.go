@@ -68,8 +68,8 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed records that a probe with parts of size samples did not fit, and returns the number of
-// parts that does.
+// failed records that parts of size samples did not fit in a probe. It returns the number of parts
+// for n samples that fits.
 func (p *plan) failed(n, size int) (k int) {
 	if p.bad > 0 && size >= p.bad { // this size had failed before
 		p.retry = min(2*p.retry, probeMost)

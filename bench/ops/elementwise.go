@@ -195,7 +195,7 @@ var typed = []bench{
 	of1("cast_i64_i32", "g", "", "a.int()", func(x *T) *T { return x.Cast(dtype.I32) }),
 }
 
-// These ops are such that repeated calls in place keep the values of the operands.
+// With these ops and operands, calls in place can be repeated: the values stay in range.
 var inPlace = []bench{
 	{"add_in_place", "f:n p:n", "", "a.add_(b)", pair((*T).AddInPlace), "tml"},
 	{"mul_in_place", "f:n 1:n", "", "a.mul_(b)", pair((*T).MulInPlace), "tml"},

@@ -108,8 +108,8 @@ func (c *attentionCase) known() (x known) {
 	return x
 }
 
-// expError bounds the relative error of e^(s - less), where by bounds the error of s. It allows for
-// a rounded argument and some units in the last place.
+// expError bounds the relative error of e^(s - less). The argument by is the bound of the error of
+// s. The result allows for a rounded argument, and for some units in the last place.
 func expError(s, by, less float64) float64 {
 	return 1.01*by + (math.Abs(s)+math.Abs(less)+16)*0x1p-22
 }

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -22,20 +23,23 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) != 2 {
-		log.Fatal("usage: chargpt FILE")
+	r := models.CharGPTDefaults()
+	flag.IntVar(&r.Steps, "steps", r.Steps, "steps of training")
+	count := flag.Int("write", 500, "characters to write at the end")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		log.Fatal("usage: chargpt [flags] FILE")
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(flag.Arg(0), r, *count); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(path string) error {
+func run(path string, r models.CharGPTRecipe, count int) error {
 	corpus, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	r := models.CharGPTDefaults()
 	model, chars, err := models.NewCharGPT(string(corpus), r.Config)
 	if err != nil {
 		return err
@@ -60,7 +64,7 @@ func run(path string) error {
 		return fmt.Errorf("%s is too short: a step takes %d blocks, there are %d", path, r.Batch, blocks.Len())
 	}
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: r.LR, Beta1: r.Beta1, Beta2: r.Beta2, WeightDecay: r.WeightDecay})
-	rate := sched.NewWarmUp(opt, sched.WarmUpConfig{Steps: r.Warmup}, sched.NewCosineAnnealing(opt, r.Steps-r.Warmup, r.MinLR))
+	rate := sched.NewWarmUp(opt, sched.WarmUpConfig{Steps: r.Warmup}, sched.NewCosineAnnealing(opt, max(r.Steps-r.Warmup, 1), r.MinLR))
 	for opt.Steps() < r.Steps {
 		for batch, err := range loader.Batches() {
 			if err != nil {
@@ -73,7 +77,7 @@ func run(path string) error {
 				opt.Step()
 				opt.ZeroGrad()
 				rate.Step()
-				if opt.Steps()%50 == 0 {
+				if opt.Steps()%50 == 0 || opt.Steps() == r.Steps {
 					fmt.Printf("step %d of %d: loss %.3f\n", opt.Steps(), r.Steps, loss.Item())
 				}
 			}, tensor.On(dev))
@@ -82,7 +86,7 @@ func run(path string) error {
 			}
 		}
 	}
-	o := models.GenerateOptions{MaxTokens: 500, Temperature: 0.8, TopK: 20, Seed: 1, Slide: true}
+	o := models.GenerateOptions{MaxTokens: count, Temperature: 0.8, TopK: 20, Seed: 1, Slide: true}
 	for id, err := range model.Stream(ids[:1], o) {
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func newHeat() *nn.Sequential {
 	return nn.NewSequential(nn.NewLinear(2, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 1))
 }
 
-// at is u at the times t and the places x, [n, 1] each.
+// at returns u at n times t and places x. Both have the shape [n, 1].
 func at(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	return model.Forward(tensor.Cat(1, t, x))
 }

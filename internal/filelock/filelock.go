@@ -1,6 +1,6 @@
 // Package filelock locks whole files against other processes and against other openings of the file
-// in the same process. A lock belongs to one open file and ends when it is closed. It also ends
-// with the process, for any reason. Locks are advisory: reading and writing the file remain
+// in the same process. A lock belongs to one open file, and ends when that file is closed. It also
+// ends with the process, for any reason. Locks are advisory: reading and writing the file remain
 // possible.
 package filelock
 

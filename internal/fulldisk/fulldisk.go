@@ -38,7 +38,7 @@ func Dir(t T) string {
 }
 
 // Fill keeps all files from growing beyond the given number of bytes: a longer write fails with
-// EFBIG. The function empty removes the limit.
+// EFBIG. The function that Fill returns removes the limit.
 func Fill(t T, bytes uint64) (empty func()) {
 	t.Helper()
 	var old syscall.Rlimit

@@ -18,8 +18,8 @@
 //     events, returning unused segments, and a segment of exactly the requested size. One goroutine
 //     is on the ladder at a time. Blocks that others free are offered to it first, and others that
 //     miss the cache wait for it. During a collection or a wait, only the ladder's lock is held.
-//   - Memory is not cleared. A new segment has the contents that the Backing provides, a reused
-//     block those that its last owner left.
+//   - Memory is not cleared. A new segment has the contents that the Backing provides. A
+//     reused block has what its last owner left.
 //   - With Options.Expandable and a Backing that is an Expander, memory consists of pages in a
 //     range of addresses for each stream and size class. The mapped parts count as segments in all
 //     reports. Whole free pages are returned when free segments would be.

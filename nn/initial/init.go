@@ -41,8 +41,8 @@ const (
 	SELU                          // 3/4
 )
 
-// Gain returns the factor for the deviation of weights that compensates for what the function f
-// takes from the variance: torch's calculate_gain.
+// Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this
+// factor the function f, which follows the layer, leaves the variance about as it was.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:

@@ -127,7 +127,7 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	l.next = func(l *LR, i int, _ float64) float64 {
 		step, from := float64(l.lastEpoch), 0.0
 		if l.lastEpoch > c.Steps {
-			fail(l.name, "step %d of a cycle of %d", l.lastEpoch, c.Steps)
+			fail(l.name, "step %d of a cycle of %d steps; Steps is the number of all steps of the training, epochs times loader.Len()", l.lastEpoch, c.Steps)
 		}
 		g := opt.Groups()[i]
 		for k, p := range phases {

@@ -121,7 +121,7 @@ func ExampleNewCyclic() {
 	// 0 0.5 1 0.5 0 0.5 1
 }
 
-// The loss does not improve for longer than the patience.
+// The loss stops improving. When the patience ends, the rate falls.
 func ExampleNewPlateau() {
 	opt := one(1)
 	s := sched.NewPlateau(opt, sched.PlateauConfig{Patience: 2, Factor: 0.1})

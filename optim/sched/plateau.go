@@ -12,7 +12,7 @@ type PlateauConfig struct {
 	Patience  int     // number of values in a row that may fail to be better; -1 means 0
 	Threshold float64 // by how much a value must be better, as a fraction of the best value
 	Absolute  bool    // Threshold is an absolute difference
-	Cooldown  int     // number of values after a change of the rate that do not count as bad
+	Cooldown  int     // after a change of the rate, this number of values do not count as bad
 	// lower bound of the rate: none means 0, one for all groups, or one for each
 	MinLR []float64
 	Eps   float64 // changes of the rate up to Eps are not made

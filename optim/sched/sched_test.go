@@ -138,3 +138,17 @@ func TestConstantZero(t *testing.T) {
 		s.Step()
 	}
 }
+
+// TestOneCycleEnds steps beyond the cycle. The usual cause is a cycle of epochs instead of steps.
+func TestOneCycleEnds(t *testing.T) {
+	s := sched.NewOneCycle(one(1), sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 2})
+	defer func() {
+		if e, ok := recover().(*optim.Error); !ok || !strings.Contains(e.Msg, "epochs times loader.Len()") {
+			t.Error(e)
+		}
+	}()
+	for range 3 {
+		s.Step()
+	}
+	t.Error("no panic")
+}

@@ -47,7 +47,7 @@ var specs = []spec{
 	{"long", [][]int{{1021}}, []layout{contiguous}},
 }
 
-// smallSpecs is how many of the specs, from the first on, a small walk uses.
+// A small walk uses only the first smallSpecs of the specs.
 const smallSpecs = 5
 
 func (w *walk) elementwise(t reporter) {

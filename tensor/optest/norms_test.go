@@ -19,15 +19,15 @@ func TestNormMisuse(t *testing.T) {
 	}{
 		{tensor.ErrShape, "dimensions of shape [4]", func(_ *tensor.Scope, x *tt) { x.LayerNorm([]int{4}, nil, nil, 1e-5) }},
 		{tensor.ErrShape, "dimensions of shape []", func(_ *tensor.Scope, x *tt) { x.LayerNorm(nil, nil, nil, 1e-5) }},
-		{tensor.ErrShape, "dimensions of shape [1 2 4 3]", func(_ *tensor.Scope, x *tt) { x.RMSNorm([]int{1, 2, 4, 3}, nil, 1e-5) }},
+		{tensor.ErrShape, "dimensions of shape [1, 2, 4, 3]", func(_ *tensor.Scope, x *tt) { x.RMSNorm([]int{1, 2, 4, 3}, nil, 1e-5) }},
 		{tensor.ErrShape, "not [4]", func(s *tensor.Scope, x *tt) { x.LayerNorm([]int{3}, s.Ones(4), nil, 1e-5) }},
 		{tensor.ErrType, "floating point", func(_ *tensor.Scope, x *tt) { x.Long().LayerNorm([]int{3}, nil, nil, 1e-5) }},
 		{tensor.ErrType, "not float64", func(s *tensor.Scope, x *tt) { x.LayerNorm([]int{3}, s.Ones(3).Double(), nil, 1e-5) }},
 		{tensor.ErrType, "not bfloat16", func(s *tensor.Scope, x *tt) { x.RMSNorm([]int{3}, s.Ones(3).BFloat16(), 1e-5) }},
 		{tensor.ErrType, "not float16", func(s *tensor.Scope, x *tt) { x.BFloat16().GroupNorm(2, s.Ones(4).Half(), nil, 1e-5) }},
 		{tensor.ErrShape, "[n, channels, …]", func(s *tensor.Scope, _ *tt) { s.Ones(4).BatchNorm(nil, nil, nil, nil, true, 0.1, 1e-5) }},
-		{tensor.ErrShape, "one value a channel", func(s *tensor.Scope, _ *tt) { s.Ones(1, 4).BatchNorm(nil, nil, nil, nil, true, 0.1, 1e-5) }},
-		{tensor.ErrShape, "one value a channel, not [3]", func(s *tensor.Scope, x *tt) { x.BatchNorm(s.Ones(3), s.Ones(3), nil, nil, true, 0.1, 1e-5) }},
+		{tensor.ErrShape, "one value per channel", func(s *tensor.Scope, _ *tt) { s.Ones(1, 4).BatchNorm(nil, nil, nil, nil, true, 0.1, 1e-5) }},
+		{tensor.ErrShape, "one value per channel, not [3]", func(s *tensor.Scope, x *tt) { x.BatchNorm(s.Ones(3), s.Ones(3), nil, nil, true, 0.1, 1e-5) }},
 		{tensor.ErrValue, "neither", func(s *tensor.Scope, x *tt) { x.BatchNorm(s.Ones(4), nil, nil, nil, true, 0.1, 1e-5) }},
 		{tensor.ErrValue, "outside of training", func(_ *tensor.Scope, x *tt) { x.BatchNorm(nil, nil, nil, nil, false, 0.1, 1e-5) }},
 		{tensor.ErrGrad, "no gradient", func(s *tensor.Scope, x *tt) {

@@ -143,7 +143,7 @@ func (j *weights) task(i int) {
 	}
 }
 
-// packG packs the gradient of the result by places, for outputs from o on.
+// packG packs the gradient of the result place by place. It begins with output o.
 func (j *weights) packG(dst []float32, u *unit, group, o, places int) {
 	all := size(j.sight.places)
 	h := min(j.kern.width, j.outputs-o)

@@ -116,7 +116,8 @@ const (
 	parallelWork = 250000
 	// number of rows of A up to which B is read in place, if both are contiguous along k
 	fewRows = 16
-	// least k for each row of A for dot products, because the lanes of each sum must be added up
+	// Dot products are used if k is at least this number times the rows of A. Below that, adding up
+	// the lanes of each sum costs too much.
 	dotDepth = 16
 )
 

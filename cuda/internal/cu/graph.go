@@ -87,8 +87,8 @@ type memsetNodeParams struct {
 const captureThreadLocal = 1
 
 // graphArgs is memory to which arguments of graph calls point. It must lie on the heap for the time
-// of the call. If the compiler saw that only its address is used, as a number, it would put it on
-// the goroutine's stack, which moves when it grows.
+// of the call. A call takes only its address, as a number. If the compiler saw this, it would put
+// the memory on the goroutine's stack. A stack moves when it grows.
 type graphArgs struct {
 	kernel kernelNodeParams
 	extra  [5]uintptr

@@ -67,8 +67,8 @@
 //
 // With Seed 0 the times do not depend on how such goroutines take turns, under two conditions:
 //
-//   - One goroutine drives each device and waits for it, and one goroutine uses each link, such as
-//     that of the device at its end.
+//   - Each device has one goroutine that drives it and waits for it. Each link has one goroutine
+//     that uses it, for example the goroutine of the device at its end.
 //   - A stream waits only for events that have been recorded. Goroutines that wait for each other's
 //     events order the record and the wait among themselves, for example by a channel. That takes
 //     no time.

@@ -231,8 +231,8 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 			t.Errorf("seed %d, with an event: %v, %v", seed, v, err)
 		}
 	}
-	// The copy read the source unchanged, changed between its two pieces, or changed before the
-	// first.
+	// The copy reads the source in two pieces. The source changes after both, between them, or
+	// before both.
 	for _, k := range []string{"true true true", "true false false", "false false true"} {
 		if !kinds[k] {
 			t.Errorf("40 schedules never gave %q, only %v", k, kinds)

@@ -182,9 +182,9 @@ func (d *Driver) drain(ctx *context) {
 	}
 }
 
-// await runs operations until o is done, and moves the clock of a host to that time. It is the host
-// of the device whose context is current, which the waiting goroutine drives. If no context is
-// current, it is the host of o's device. d.mu is held.
+// await runs operations until o is done, and moves the clock of the waiting goroutine's host to
+// that time. This is the host of the device whose context is current, or of o's device if no
+// context is current. d.mu is held.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev

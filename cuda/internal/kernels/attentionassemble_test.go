@@ -22,9 +22,9 @@ func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeigh
 	return []AttentionWeighing{w, causal, dropped, masked, added, both, all}
 }
 
-// The float32 kernels of attention and its gradient, and the kernels for decoding, spill no
-// register for any size and weighing. The test takes minutes and runs with FLAMBEAU_SOAK=1.
-// TestAssemble always does some of it.
+// The float32 kernels of attention and its gradient spill no register, for any head size and any
+// masks. The same holds for the kernels for decoding. The test takes minutes, and runs only with
+// FLAMBEAU_SOAK=1. TestAssemble runs a part of it every time.
 func TestAttentionAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {

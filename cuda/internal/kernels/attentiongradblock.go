@@ -113,8 +113,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns, and two numbers of rows. limit is the
-// number that is read, and there is the number that the results have.
+// owned returns the two operands whose rows the block owns. limit is the number of rows that are
+// read. there is the number of rows of the results.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)

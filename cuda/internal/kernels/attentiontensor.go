@@ -64,8 +64,8 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared returns bytes of shared memory: for the queries, whose memory the results use later, for
-// one of two stages of keys and values, and in all.
+// shared returns numbers of bytes of shared memory. first is for the queries, and later for the
+// results. stage is for one stage of keys and values. all is for the queries and two stages.
 func (s attentionTensor) shared() (first, stage, all int) {
 	q, k, v, out := s.tiles()
 	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
@@ -196,7 +196,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// start prepares the rows of a warp whose first query is number first.
+// start prepares the rows of a warp. first is the number of the warp's first query.
 func (g *attentionWriter) start(first ptx.Value, values int) {
 	b := g.Builder
 	for n := range 2 * g.s.high {

@@ -193,8 +193,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	return [3]int{g.threads, 1, 1}
 }
 
-// parts returns how many parts the loads of the next tile are divided into during a step over this
-// tile. Loads that go through registers then need registers for one part at a time.
+// parts returns the number of parts of the loads. During a step over one tile, the kernel loads the
+// next tile part by part. If loads go through registers, it needs registers for one part only.
 func (g *gemmBuilder) parts() int {
 	n := 1
 	if g.s.large() {

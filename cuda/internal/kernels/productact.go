@@ -37,8 +37,8 @@ func (o *ProductOperands) acting() actSpec {
 	return actSpec{o.Act.Key(), o.Pre.Type != dtype.Invalid, o.With.Type}
 }
 
-// likeOut reports whether each element of p is at the same distance from the result of the same
-// index, a multiple of 16 bytes.
+// likeOut reports whether p has the layout of the results. The distance from a result to the
+// element of p with the same index is then always the same. It must be a multiple of 16 bytes.
 func (o *ProductOperands) likeOut(p *Operand) bool {
 	return p.Type.Size() == o.Out.Type.Size() && p.Strides == o.Out.Strides && (p.start()-o.Out.start())%16 == 0
 }

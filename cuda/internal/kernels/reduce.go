@@ -89,7 +89,8 @@ type reduction struct {
 	out        Operand
 	count      Operand // one int64, or absent
 	ins        []Operand
-	kept, red  space // kept has strides of out, ins, index; red those of ins, index
+	kept       space // with strides for out, ins and index, in this order
+	red        space // with strides for ins and index
 	o, n       int   // number of results, and of elements of each
 	wide       bool
 	scalars    []uint64

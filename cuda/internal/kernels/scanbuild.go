@@ -262,9 +262,9 @@ func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	return selectAll(take, near, far)
 }
 
-// join is combine for a far that may be absent, and if hasNear is given, for a near that may be
-// absent. The identity in place of an absent value would do as well, except in a linear recurrence,
-// where it may meet infinite factors.
+// join does what combine does, but far may be absent. If hasNear is given, near may be absent too.
+// Mostly the identity can stand for an absent value. In a linear recurrence it cannot, because it
+// may meet infinite factors.
 func (w *scanWork) join(far, near []ptx.Value, hasFar ptx.Value, hasNear ...ptx.Value) []ptx.Value {
 	v := w.combine(far, near)
 	if w.kind != device.ScanLinear {

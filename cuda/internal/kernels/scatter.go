@@ -92,9 +92,9 @@ func ScatterSorts(dst, src, index Operand, axis int) bool {
 type scatterOrder uint8
 
 const (
-	byLines   scatterOrder = iota // none; a thread walks a line
-	bySlices                      // those of a single line of indices, which serves whole slices
-	bySamples                     // those of each line, where each line has its own indices
+	byLines   scatterOrder = iota // no positions are sorted: a thread walks a line
+	bySlices                      // one line of indices serves whole slices; its positions are sorted
+	bySamples                     // each line has its own indices; the positions of each are sorted
 )
 
 // orderOf chooses the order. The strides of the index are the third of sp. With bySlices a slice

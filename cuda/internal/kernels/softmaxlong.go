@@ -24,7 +24,8 @@ type longSoftmax struct {
 
 const (
 	longThreads = 512
-	// registers of a thread's 128 for held values; 16-bit elements have more values in flight
+	// A thread has 128 registers. These are for held values: longRegisters for elements of 32 bits,
+	// longHalves for those of 16 bits, whose loads need more registers for themselves.
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
@@ -38,7 +39,7 @@ func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	if v == 1 || s.typ.Compute().Size() != 4 {
 		return l, false
 	}
-	across := v * longThreads // columns for which all threads together hold one vector each
+	across := v * longThreads // number of columns, if each thread holds one vector
 	l.held = longRegisters / (v * l.kinds())
 	if s.typ.IsHalf() {
 		l.held = longHalves / (v * l.kinds())

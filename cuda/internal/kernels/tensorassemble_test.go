@@ -46,8 +46,8 @@ func tf32LoadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// Every form spills no register on any architecture, with each way to load and to store. The test
-// takes minutes and runs with FLAMBEAU_SOAK=1. TestAssemble always does some of it.
+// No form spills a register on any architecture, with any way to load and to store. The test takes
+// minutes, and runs only with FLAMBEAU_SOAK=1. TestAssemble runs a part of it every time.
 func TestTensorAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {

@@ -23,7 +23,7 @@ type tensorBuilder struct {
 	odd        ptx.Value
 	acc        [][][]*ptx.Var
 	act        activation
-	beside     [][]*ptx.Var // pieces of With, one for each step
+	beside     [][]*ptx.Var // pieces of the operand With, one for each step
 	rowSums    tensorSums
 	columnSums tensorSums
 }

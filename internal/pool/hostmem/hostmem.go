@@ -39,8 +39,9 @@ type segment struct {
 	mapping
 }
 
-// Alloc returns the address of size zero bytes. They are aligned to HugePage if size is at least
-// HugePage, else to a page. If the system has no memory left, the error wraps pool.ErrNoMemory.
+// Alloc returns the address of a block of size bytes, which are all zero. The block is aligned to
+// HugePage if size is at least HugePage, else to a page. If the system has no memory left, the
+// error wraps pool.ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uintptr, error) {
 	if size == 0 || size > 1<<47 { // larger than the address space of a process
 		return 0, fmt.Errorf("hostmem: segment of %d bytes: %w", size, pool.ErrNoMemory)

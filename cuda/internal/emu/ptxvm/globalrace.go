@@ -77,7 +77,7 @@ func (g *globalLog) setup(nwarps int) {
 	g.readers.nwarps, g.nothing, g.pieces = nwarps, make([]uint32, nwarps), map[uint64]*history{}
 }
 
-// touch records an access of the lanes of m, to total bytes each at w.addr.
+// touch records an access of the lanes of m at w.addr. Each lane accesses total bytes.
 func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint32) {
 	g := &w.cta.global
 	if len(g.touches) == maxTouches {

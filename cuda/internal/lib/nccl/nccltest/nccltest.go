@@ -109,10 +109,10 @@ func heap(b []byte) *[64]byte {
 	return p
 }
 
-// Hang makes the work that is started next stay in progress for ever.
+// Hang makes the next work never end.
 func (s *Strict) Hang() { cu.Call(s.l.Function("strict_hang")) }
 
-// Fail makes the work that is started next end with r, after the call that starts it has returned.
+// Fail makes the next work fail with r. The call that starts the work returns without an error.
 func (s *Strict) Fail(r nccl.Result) { cu.Call(s.l.Function("strict_fail"), uintptr(uint32(r))) }
 
 // Calls returns the number of calls so far.

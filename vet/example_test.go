@@ -1,0 +1,22 @@
+package vet_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/vet"
+)
+
+// The names of the analyzers, as a comment that takes back a report writes them:
+// //flambeau:ignore unclosedscope the goroutine below closes it.
+func Example() {
+	for _, a := range vet.Analyzers {
+		fmt.Println(a.Name)
+	}
+	// Output:
+	// unusedmode
+	// missedmode
+	// nesteddo
+	// unclosedscope
+	// givenaway
+	// keptresult
+}
