@@ -42,15 +42,14 @@ func (t *attentionTask) run(lo, hi int) {
 		t.scores(w, p, q, c)
 		most, sums := at[float32](w.row(0), c.rows), at[float32](w.row(1), c.rows)
 		if w.cols = c.cols; c.cols > 0 {
-			x := ptr(p)
-			w.fold(device.Max, w.row(0), x, c.rows)
-			w.each(expr.OpSub, x, x, w.row(0), c.rows)
-			w.exp.apply(w.re, x, x, w.size, c.rows*c.cols)
-			w.fold(device.Sum, w.row(1), x, c.rows)
+			x, space := w.matrix(ptr(p)), data(w.space[2])
+			w.fold(device.Max, same, w.row(0), c.rows, space, x)
+			w.compute(expLess, c.rows, x, x, w.each(w.row(0)))
+			w.fold(device.Sum, same, w.row(1), c.rows, space, x)
 			if t.Drop > 0 {
 				m := at[float32](data(w.space[1]), c.rows*c.cols)
 				t.kept(w, m, c)
-				w.both(expr.OpMul, x, x, ptr(m), c.rows)
+				w.compute(times, c.rows, x, x, w.matrix(ptr(m)))
 			}
 		}
 		v := headRows(&t.o.V, c.sample, c.head/(t.heads/t.shared), 0, c.cols)

@@ -151,8 +151,8 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 		n := c.rows * c.cols
 		p, d, m := at[float32](data(w.space[0]), n), at[float32](data(w.space[1]), n), at[float32](data(w.space[2]), n)
 		t.scores(w, p, q, c)
-		w.each(expr.OpSub, ptr(p), ptr(p), w.row(1), c.rows)
-		w.exp.apply(w.re, ptr(p), ptr(p), w.size, n)
+		weights, gradient, factors := w.matrix(ptr(p)), w.matrix(ptr(d)), w.matrix(ptr(m))
+		w.compute(expLess, c.rows, weights, weights, w.each(w.row(1)))
 		if t.Drop > 0 {
 			t.kept(w, m, c)
 		}
@@ -160,10 +160,9 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 			v := headRows(&t.o.V, pair/t.shared, pair%t.shared, c.first, c.cols)
 			gemm.F32(gemm.Serial, c.rows, c.cols, t.values, g, gs, gc, v, t.o.V.Strides.At(3), t.o.V.Strides.At(2), d, c.cols, 1, false)
 			if t.Drop > 0 {
-				w.both(expr.OpMul, ptr(d), ptr(d), ptr(m), c.rows)
+				w.compute(times, c.rows, gradient, gradient, factors)
 			}
-			w.each(expr.OpSub, ptr(d), ptr(d), w.row(0), c.rows)
-			w.both(expr.OpMul, ptr(d), ptr(d), ptr(p), c.rows)
+			w.compute(scaledLess, c.rows, gradient, gradient, w.each(w.row(0)), weights)
 			if !t.o.DQ.Absent() {
 				k := headRows(t.k, pair/t.shared, pair%t.shared, c.first, c.cols)
 				gemm.F32(gemm.Serial, c.rows, t.features, c.cols, d, c.cols, 1, k, t.k.Strides.At(2), t.k.Strides.At(3), dq, t.features, 1, true)
@@ -175,7 +174,7 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 		}
 		if !t.o.DV.Absent() {
 			if t.Drop > 0 {
-				w.both(expr.OpMul, ptr(p), ptr(p), ptr(m), c.rows)
+				w.compute(times, c.rows, weights, weights, factors)
 			}
 			dv, row, col := t.sums(&t.o.DV, t.sumV, part, pair, c.first, c.cols)
 			gemm.F32(gemm.Serial, c.cols, t.values, c.rows, p, 1, c.cols, g, gs, gc, dv, row, col, true)

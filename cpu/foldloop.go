@@ -1,7 +1,7 @@
 package cpu
 
 import (
-	"sync/atomic"
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/jit"
@@ -16,7 +16,13 @@ import (
 // foldedBody has the loops that reduce rows of a plan's first result.
 type foldedBody struct {
 	loop  *jit.Loop
-	codes [2 * (jit.Min + 1)]atomic.Pointer[jit.Code] // by kind and shortness, made on demand
+	codes sync.Map // maps foldKey to *jit.Code; made on demand
+}
+
+type foldKey struct {
+	kind  jit.FoldKind
+	short bool
+	once  uint64 // bit i: load i is one element a row
 }
 
 // foldSpill is the spill memory of a loop that reduces, which keeps accumulators in registers.
@@ -44,8 +50,9 @@ func (pl *plan) foldValue(uniform []bool) {
 	pl.arena += foldSpill
 }
 
-// foldFor returns the loop that combines rows of n values, nil if there is none.
-func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int) *jit.Code {
+// foldFor returns the loop that combines rows of n values of type t, nil if there is none. Each bit
+// in once stands for a load that is one element a row.
+func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, once uint64) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
 	}
@@ -53,22 +60,17 @@ func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int) *jit.Code {
 	if t == dtype.Bool {
 		kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
 	}
-	short := t.IsFloat() && (kind == jit.Prod || kind == jit.Sum && n < 16)
-	i := 2 * kind
-	if short {
-		i++
+	key := foldKey{kind, t.IsFloat() && (kind == jit.Prod || kind == jit.Sum && n < 16), once}
+	if c, ok := pl.folded.codes.Load(key); ok {
+		return c.(*jit.Code)
 	}
-	c := pl.folded.codes[i].Load()
-	if c != nil {
-		return c
-	}
-	l := *pl.folded.loop
-	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: kind, Short: short, Reg: len(pl.slot) + 1}
-	c, err := jit.Compile(&l)
+	l := pl.folded.loop.With(once)
+	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: kind, Short: key.short, Reg: len(pl.slot) + 1}
+	c, err := jit.Compile(l)
 	if err != nil || c.Spill() > foldSpill {
 		return nil
 	}
-	pl.folded.codes[i].Store(c)
+	pl.folded.codes.Store(key, c)
 	return c
 }
 
@@ -78,7 +80,7 @@ func (r *reduction) chooseFold() {
 	if r.inner != 1 {
 		return
 	}
-	if r.fold = r.pl.foldFor(r.kind, r.ct, min(r.reduc, r.pl.block)); r.fold == nil {
+	if r.fold = r.pl.foldFor(r.kind, r.ct, min(r.reduc, r.pl.block), 0); r.fold == nil {
 		return
 	}
 	last := r.rank - 1

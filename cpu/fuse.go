@@ -2,7 +2,7 @@ package cpu
 
 import (
 	"slices"
-	"sync/atomic"
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
@@ -23,12 +23,11 @@ import (
 type fusedBody struct {
 	// the loop that is the whole body; nil if the body has several steps
 	whole *jit.Loop
-	// its forms for operands that are one element a row; bit i of the index stands for load i
-	variants [1 << mostOnce]atomic.Pointer[jit.Code]
+	plain *jit.Code // whole, where no operand is one element a row
+	// the other forms of whole, made on demand: maps a word, whose bit i stands for load i, to
+	// *jit.Code
+	variants sync.Map
 }
-
-// mostOnce is how many loads of a loop may be one element a row.
-const mostOnce = 5
 
 // fusing reports whether plans are fused: where the processor and the system allow it, unless
 // FLAMBEAU_JIT is off.
@@ -48,9 +47,9 @@ func interpreted() string {
 // unfused makes new plans run as kernels, in tests.
 var unfused bool
 
-// fusable reports whether a program computes or converts anything. Copies and constants have faster
+// fusable reports whether a plan computes or converts anything. Copies and constants have faster
 // ways of their own.
-func fusable(p *expr.Program) bool {
+func fusable(p *expr.Program, f form) bool {
 	if len(p.In) > maskBits {
 		return false
 	}
@@ -60,7 +59,7 @@ func fusable(p *expr.Program) bool {
 		}
 	}
 	for k, o := range p.Outs {
-		if c := p.Code[o]; c.Op == expr.OpX && p.In[c.Imm] != p.Out[k] {
+		if c := p.Code[o]; c.Op == expr.OpX && (p.In[c.Imm] != p.Out[k] || f == rawResults && loads[p.In[c.Imm]] != nil) {
 			return true
 		}
 	}
@@ -102,8 +101,7 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 				return false
 			}
 			if f.alone() {
-				pl.fused.whole = l
-				pl.fused.variants[0].Store(code)
+				pl.fused.whole, pl.fused.plain = l, code
 			}
 			f.spill = max(f.spill, code.Spill())
 			pl.body = append(pl.body, step{code: code})
@@ -298,24 +296,17 @@ func (f *fusion) kernels() (all []step) {
 // loopFor returns the form of the whole body for operands that are one element a row. Each bit in
 // once stands for a load. It returns nil if there is none.
 func (pl *plan) loopFor(once uint64) *jit.Code {
-	if once >= 1<<mostOnce {
+	if once == 0 {
+		return pl.fused.plain
+	}
+	if c, ok := pl.fused.variants.Load(once); ok {
+		return c.(*jit.Code)
+	}
+	c, err := jit.Compile(pl.fused.whole.With(once))
+	if err != nil || c.Spill() > pl.fused.plain.Spill() {
 		return nil
 	}
-	v := &pl.fused.variants[once]
-	c := v.Load()
-	if c != nil {
-		return c
-	}
-	l := *pl.fused.whole
-	l.Loads = slices.Clone(l.Loads)
-	for i := range l.Loads {
-		l.Loads[i].Once = once>>i&1 == 1
-	}
-	c, err := jit.Compile(&l)
-	if err != nil || c.Spill() > pl.fused.variants[0].Load().Spill() {
-		return nil
-	}
-	v.Store(c)
+	pl.fused.variants.Store(once, c)
 	return c
 }
 
@@ -328,8 +319,8 @@ const (
 	unitOfAProgram = 1 << 20 // elements times instructions
 )
 
-// chooseLoop decides whether a loop runs on the operands' own memory. Then the elements of a row are
-// neighbours in memory, or an operand has one element a row.
+// chooseLoop decides whether a loop runs on the operands' own memory. That needs operands whose
+// elements in a row are neighbours in memory, or one element.
 func (b *binding) chooseLoop() bool {
 	pl := b.pl
 	if pl.fused == nil || pl.fused.whole == nil {

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -12,22 +13,37 @@ import (
 func (d *Device) norm(o *device.Norm) {
 	t, cols := o.X.Type.Compute(), o.X.Shape.At(1)
 	w, b := newRowWeights(&o.Weight, t, o.RowNorm, cols), newRowWeights(&o.Bias, t, o.RowNorm, cols)
+	simple := w.simple() && b.simple()
 	d.byRows(&o.X, func(k *rowWorker, lo, rows int) {
-		src := k.load(&o.X, lo, rows, 0)
-		y, from := k.target(&o.Out, lo, rows, 1), src
-		if !o.RMS {
-			m := column(&o.Mean, lo)
-			k.fold(device.Sum, m, src, rows)
-			divide(m, k.t, rows, k.cols)
-			k.each(expr.OpSub, y, src, m, rows)
-			from = y
+		x, space := k.operand(&o.X, lo, rows, 0), data(k.space[2])
+		r := k.each(column(&o.Rstd, lo))
+		var ins [5]rowOperand
+		list := append(ins[:0], x)
+		if o.RMS {
+			k.fold(device.Sum, square, r.p, rows, space, x)
+		} else {
+			m := k.each(column(&o.Mean, lo))
+			k.fold(device.Sum, same, m.p, rows, space, x)
+			divide(m.p, k.t, rows, k.cols)
+			k.fold(device.Sum, deviation, r.p, rows, space, x, m)
+			list = append(list, m)
 		}
-		r := column(&o.Rstd, lo)
-		squares := data(k.space[2])
-		k.both(expr.OpMul, squares, from, from, rows)
-		k.fold(device.Sum, r, squares, rows)
-		inverseRoot(r, k.t, rows, k.cols, o.Eps)
-		k.each(expr.OpMul, y, from, r, rows)
+		inverseRoot(r.p, k.t, rows, k.cols, o.Eps)
+		list = append(list, r)
+		if simple {
+			out := k.output(&o.Out, lo, 1)
+			for _, v := range []rowWeights{w, b} {
+				if v.v != nil {
+					list = append(list, k.column(v.v))
+				}
+			}
+			f := normed(!o.RMS, w.v != nil, b.v != nil, o.Zero)
+			k.compute(f, rows, out, list...)
+			k.store(&o.Out, lo, rows, out.p)
+			return
+		}
+		y := k.target(&o.Out, lo, rows, 1)
+		k.compute(normed(!o.RMS, false, false, false), rows, k.matrix(y), list...)
 		if w.v != nil && w.inner == 1 && b.v != nil {
 			fma := ops[expr.OpFMA][k.t]
 			for i := range rows {
@@ -39,12 +55,51 @@ func (d *Device) norm(o *device.Norm) {
 			b.apply(k, expr.OpAdd, y, y, lo, rows)
 		}
 		if o.Zero && b.v == nil {
-			clear(k.rows[0])
-			k.each(expr.OpAdd, y, y, k.row(0), rows)
+			k.compute(plusZero, rows, k.matrix(y), k.matrix(y))
 		}
 		k.store(&o.Out, lo, rows, y)
 	})
 }
+
+// normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are x,
+// mean, rstd, weight and bias, without those that are absent. Weight and bias are applied by a fused
+// multiply-add. With zero and without a bias, -0 becomes +0.
+func normed(mean, weight, bias, zero bool) *formula {
+	i := 0
+	for _, b := range []bool{mean, weight, bias, zero} {
+		if i *= 2; b {
+			i++
+		}
+	}
+	return normFormulas()[i]
+}
+
+var normFormulas = sync.OnceValue(func() (list [16]*formula) {
+	for i := range list {
+		mean, weight, bias, zero := i&8 != 0, i&4 != 0, i&2 != 0, i&1 != 0
+		next := 0
+		operand := func() *expr.Expr { next++; return expr.X(next - 1) }
+		e := operand()
+		if mean {
+			e = e.Sub(operand())
+		}
+		e = e.Mul(operand())
+		switch {
+		case weight && bias:
+			w := operand()
+			e = e.FMA(w, operand())
+		case weight:
+			e = e.Mul(operand())
+		case bias:
+			e = e.Add(operand())
+		}
+		if zero && !bias {
+			e = e.Add(expr.C(0))
+		}
+		list[i] = &formula{e: e}
+	}
+	return list
+})
 
 func (d *Device) normGrad(o *device.NormGrad) {
 	t, rows, cols := o.X.Type.Compute(), o.X.Shape.At(0), o.X.Shape.At(1)
@@ -100,55 +155,102 @@ func (n *normGradTask) sum(p, which int) unsafe.Pointer {
 // rows computes the gradient of some rows, and adds their terms to the sums.
 func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 	o := n.o
-	z, from := data(k.space[2]), k.load(&o.X, lo, rows, 0)
+	g, z := k.operand(&o.G, lo, rows, 1), k.matrix(data(k.space[2]))
+	r := k.each(column(&o.Rstd, lo))
 	if !o.DX.Absent() || !o.DWeight.Absent() {
-		if !o.RMS {
-			k.each(expr.OpSub, z, from, column(&o.Mean, lo), rows)
-			from = z
+		x := k.operand(&o.X, lo, rows, 0)
+		if o.RMS {
+			k.compute(times, rows, z, x, r)
+		} else {
+			k.compute(scaledLess, rows, z, x, k.each(column(&o.Mean, lo)), r)
 		}
-		k.each(expr.OpMul, z, from, column(&o.Rstd, lo), rows)
 	}
-	h := k.load(&o.G, lo, rows, 1)
+	if n.sums != nil || n.w.v != nil && !n.w.simple() {
+		g = k.matrix(k.load(&o.G, lo, rows, 1))
+	}
 	if n.sums != nil {
 		fma, add := ops[expr.OpFMA][k.t], ops[expr.OpAdd][k.t]
 		products, sums := n.sum(lo/n.part, 0), n.sum(lo/n.part, 1)
 		for i := range rows {
 			at := i * k.cols * k.size
 			if !o.DWeight.Absent() {
-				fma(products, unsafe.Add(h, at), unsafe.Add(z, at), products, k.cols)
+				fma(products, unsafe.Add(g.p, at), unsafe.Add(z.p, at), products, k.cols)
 			}
 			if !o.DBias.Absent() {
-				add(sums, sums, unsafe.Add(h, at), unsafe.Add(h, at), k.cols)
+				add(sums, sums, unsafe.Add(g.p, at), unsafe.Add(g.p, at), k.cols)
 			}
 		}
 	}
 	if o.DX.Absent() {
 		return
 	}
-	y := k.target(&o.DX, lo, rows, 1)
-	if n.w.v != nil {
-		n.w.apply(k, expr.OpMul, y, h, lo, rows)
-		h = y
+	weight := n.w.v != nil
+	if weight && !n.w.simple() {
+		y := k.target(&o.DX, lo, rows, 1)
+		n.w.apply(k, expr.OpMul, y, g.p, lo, rows)
+		g, weight = k.matrix(y), false
 	}
-	product := data(k.space[0])
-	k.both(expr.OpMul, product, h, z, rows)
-	k.fold(device.Sum, k.row(0), product, rows)
+	f := normGradient(!o.RMS, weight, !o.Add.Absent())
+	var space [mostOperands]rowOperand
+	list := append(space[:0], g)
+	if weight {
+		list = append(list, k.column(n.w.v))
+	}
+	scaled := k.row(1)
+	if !o.RMS {
+		k.fold(device.Sum, f.weighted, scaled, rows, data(k.space[0]), list...)
+		divide(scaled, k.t, rows, k.cols)
+	}
+	k.fold(device.Sum, f.product, k.row(0), rows, data(k.space[0]), append(list, z)...)
 	divide(k.row(0), k.t, rows, k.cols)
-	k.each(expr.OpMul, z, z, k.row(0), rows)
+	list = append(list, z, k.each(k.row(0)), r)
 	if !o.RMS {
-		k.fold(device.Sum, k.row(1), h, rows)
-		divide(k.row(1), k.t, rows, k.cols)
+		list = append(list, k.each(scaled))
 	}
-	k.both(expr.OpSub, y, h, z, rows)
-	if !o.RMS {
-		k.each(expr.OpSub, y, y, k.row(1), rows)
-	}
-	k.each(expr.OpMul, y, y, column(&o.Rstd, lo), rows)
 	if !o.Add.Absent() {
-		k.both(expr.OpAdd, y, y, k.load(&o.Add, lo, rows, 0), rows)
+		list = append(list, k.operand(&o.Add, lo, rows, 0))
 	}
-	k.store(&o.DX, lo, rows, y)
+	out := k.output(&o.DX, lo, 1)
+	k.compute(f.gradient, rows, out, list...)
+	k.store(&o.DX, lo, rows, out.p)
 }
+
+// normGradientFormulas are the formulas of the gradient of a normalisation. With h = g·weight, they
+// are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g, weight, z,
+// mean(h·z), rstd, mean(h) and add, without those that are absent.
+type normGradientFormulas struct{ weighted, product, gradient *formula }
+
+func normGradient(mean, weight, add bool) normGradientFormulas {
+	i := 0
+	for _, b := range []bool{mean, weight, add} {
+		if i *= 2; b {
+			i++
+		}
+	}
+	return gradientFormulas()[i]
+}
+
+var gradientFormulas = sync.OnceValue(func() (list [8]normGradientFormulas) {
+	for i := range list {
+		mean, weight, add := i&4 != 0, i&2 != 0, i&1 != 0
+		next := 0
+		operand := func() *expr.Expr { next++; return expr.X(next - 1) }
+		h := operand()
+		if weight {
+			h = h.Mul(operand())
+		}
+		z, m, r := operand(), operand(), operand()
+		e := h.Sub(z.Mul(m))
+		if mean {
+			e = e.Sub(operand())
+		}
+		if e = e.Mul(r); add {
+			e = e.Add(operand())
+		}
+		list[i] = normGradientFormulas{&formula{e: h}, &formula{e: h.Mul(z)}, &formula{e: e}}
+	}
+	return list
+})
 
 // join adds the parts of the sums pairwise, for a block of columns.
 func (n *normGradTask) join(which, from, parts int) {
@@ -217,6 +319,9 @@ type rowWeights struct {
 	keep          []byte
 	period, inner int
 }
+
+// simple reports whether there are no weights, or one for each column, the same in all rows.
+func (r *rowWeights) simple() bool { return r.v == nil || r.inner == 1 && r.period == 1 }
 
 // shortRun is the longest run of columns for which weights are written out element by element.
 const shortRun = 64

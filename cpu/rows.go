@@ -69,16 +69,17 @@ func (f *function) release(r *runner) {
 
 // rowWorker holds a worker's functions and memory for a fused row operation in computing type t.
 type rowWorker struct {
-	t        dtype.Type
-	size     int
-	cols     int
-	group    int // rows in a group
-	exp, log *function
-	re, rl   *runner
-	space    [3][]byte         // memory for the elements of a group
-	rows     [4][]byte         // one value for each row of a group
-	same     [sameBlock]uint64 // one value repeated
-	stage    [maxBlock]uint64
+	t       dtype.Type
+	size    int
+	cols    int
+	group   int // rows in a group
+	log     *function
+	rl      *runner
+	binding binding           // of a formula to its operands
+	space   [3][]byte         // memory for the elements of a group
+	rows    [4][]byte         // one value for each row of a group
+	same    [sameBlock]uint64 // one value repeated
+	stage   [maxBlock]uint64
 }
 
 var rowWorkers = sync.Pool{New: func() any { return new(rowWorker) }}
@@ -87,8 +88,8 @@ func newRowWorker(t dtype.Type, cols, group int) *rowWorker {
 	w := rowWorkers.Get().(*rowWorker)
 	w.t, w.size, w.cols = t, width(t), cols
 	w.group = group
-	w.exp, w.log = functionOf("exp", t), functionOf("log", t)
-	w.re, w.rl = w.exp.pl.pool.Get().(*runner), w.log.pl.pool.Get().(*runner)
+	w.log = functionOf("log", t)
+	w.rl = w.log.pl.pool.Get().(*runner)
 	for i := range w.space {
 		w.space[i] = grown(w.space[i], w.group*cols*w.size)
 	}
@@ -99,7 +100,6 @@ func newRowWorker(t dtype.Type, cols, group int) *rowWorker {
 }
 
 func (w *rowWorker) release() {
-	w.exp.release(w.re)
 	w.log.release(w.rl)
 	rowWorkers.Put(w)
 }
@@ -200,15 +200,6 @@ func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 	}
 }
 
-// each computes dst[i, c] = op(src[i, c], value[i]) for n rows.
-func (w *rowWorker) each(op expr.Op, dst, src, value unsafe.Pointer, n int) {
-	k := ops[op][w.t]
-	for i := range n {
-		o := i * w.cols * w.size
-		w.run(k, unsafe.Add(dst, o), unsafe.Add(src, o), readBits(unsafe.Add(value, i*w.size), w.size), w.cols)
-	}
-}
-
 // run computes dst[c] = k(src[c], v) for n elements; v holds the bits of a value.
 func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	same := unsafe.Pointer(&w.same)
@@ -228,13 +219,8 @@ func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	}
 }
 
-// both computes dst = op(a, b) for the elements of n rows.
-func (w *rowWorker) both(op expr.Op, dst, a, b unsafe.Pointer, n int) {
-	ops[op][w.t](dst, a, b, b, n*w.cols)
-}
-
-// fold combines each of n rows into dst.
-func (w *rowWorker) fold(k device.ReduceKind, dst, src unsafe.Pointer, n int) {
+// foldMatrix combines each of n rows of a matrix into dst.
+func (w *rowWorker) foldMatrix(k device.ReduceKind, dst, src unsafe.Pointer, n int) {
 	combine := combiner(k, w.t)
 	for i := range n {
 		to := unsafe.Add(dst, i*w.size)

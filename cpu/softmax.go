@@ -42,42 +42,36 @@ func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 // maximum.
 func (d *Device) softmax(o *device.Softmax) {
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
-		src := w.load(&o.X, lo, n, 0)
-		y := w.target(&o.Out, lo, n, 1)
-		w.fold(device.Max, w.row(0), src, n)
-		w.each(expr.OpSub, y, src, w.row(0), n)
+		x, out, space := w.operand(&o.X, lo, n, 0), w.output(&o.Out, lo, 1), data(w.space[2])
+		most, sum := w.each(w.row(0)), w.each(w.row(1))
+		w.fold(device.Max, same, most.p, n, space, x)
 		if o.Log {
-			e := data(w.space[2])
-			w.exp.apply(w.re, e, y, w.size, n*w.cols)
-			w.fold(device.Sum, w.row(1), e, n)
-			w.log.apply(w.rl, w.row(2), w.row(1), w.size, n)
-			w.each(expr.OpSub, y, y, w.row(2), n)
+			w.fold(device.Sum, expLess, sum.p, n, space, x, most)
+			w.log.apply(w.rl, w.row(2), sum.p, w.size, n)
+			w.compute(lessTwice, n, out, x, most, w.each(w.row(2)))
 		} else {
-			w.exp.apply(w.re, y, y, w.size, n*w.cols)
-			w.fold(device.Sum, w.row(1), y, n)
-			w.each(expr.OpDiv, y, y, w.row(1), n)
+			e := w.matrix(w.target(&o.Out, lo, n, 1))
+			w.compute(expLess, n, e, x, most)
+			w.fold(device.Sum, same, sum.p, n, space, e)
+			w.compute(quotient, n, out, e, sum)
 		}
-		w.store(&o.Out, lo, n, y)
+		w.store(&o.Out, lo, n, out.p)
 	})
 }
 
 // softmaxGrad computes (g - Σg·y)·y, or for the logarithm g - e^y·Σg.
 func (d *Device) softmaxGrad(o *device.SoftmaxGrad) {
 	d.byRows(&o.Y, func(w *rowWorker, lo, n int) {
-		fy, fg := w.load(&o.Y, lo, n, 0), w.load(&o.G, lo, n, 1)
-		tmp := data(w.space[2])
+		y, g, out := w.operand(&o.Y, lo, n, 0), w.operand(&o.G, lo, n, 1), w.output(&o.DX, lo, 2)
+		sum, space := w.each(w.row(0)), data(w.space[2])
 		if o.Log {
-			w.fold(device.Sum, w.row(0), fg, n)
-			w.exp.apply(w.re, tmp, fy, w.size, n*w.cols)
-			w.each(expr.OpMul, tmp, tmp, w.row(0), n)
-			w.both(expr.OpSub, tmp, fg, tmp, n)
+			w.fold(device.Sum, same, sum.p, n, space, g)
+			w.compute(lessScaled, n, out, g, y, sum)
 		} else {
-			w.both(expr.OpMul, tmp, fg, fy, n)
-			w.fold(device.Sum, w.row(0), tmp, n)
-			w.each(expr.OpSub, tmp, fg, w.row(0), n)
-			w.both(expr.OpMul, tmp, tmp, fy, n)
+			w.fold(device.Sum, times, sum.p, n, space, g, y)
+			w.compute(scaledLess, n, out, g, sum, y)
 		}
-		w.store(&o.DX, lo, n, tmp)
+		w.store(&o.DX, lo, n, out.p)
 	})
 }
 
@@ -87,27 +81,25 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	var bad atomic.Int64
 	bad.Store(int64(rows))
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
-		src := w.load(&o.X, lo, n, 0)
-		e := data(w.space[1])
+		x := w.operand(&o.X, lo, n, 0)
 		most, sum, logs, total := w.row(0), w.row(1), w.row(2), w.row(3)
-		w.fold(device.Max, most, src, n)
-		w.each(expr.OpSub, e, src, most, n)
-		// Read x - m of each target before e overwrites it.
+		w.fold(device.Max, same, most, n, data(w.space[1]), x)
 		for i := range n {
-			c := *(*int64)(element(&o.Target, lo+i))
-			off := i * w.size
+			c, b := *(*int64)(element(&o.Target, lo+i)), uint64(0)
 			switch {
 			case uint64(c) < uint64(cols):
-				writeBits(unsafe.Add(total, off), w.size, readBits(unsafe.Add(e, (i*cols+int(c))*w.size), w.size))
+				b = expr.Load(x.t, readBits(unsafe.Add(x.p, i*x.row+int(c)*x.col), x.t.Size()))
 			case c != o.Ignore:
 				lower(&bad, int64(lo+i))
 			}
+			writeBits(unsafe.Add(total, i*w.size), w.size, b)
 		}
-		w.exp.apply(w.re, e, e, w.size, n*cols)
-		w.fold(device.Sum, sum, e, n)
+		w.fold(device.Sum, expLess, sum, n, data(w.space[1]), x, w.each(most))
 		w.log.apply(w.rl, logs, sum, w.size, n)
 		// if log p is 0, it is +0 as in torch, so that the loss is -0
-		ops[expr.OpSub][w.t](total, total, logs, logs, n)
+		sub := ops[expr.OpSub][w.t]
+		sub(total, total, most, most, n)
+		sub(total, total, logs, logs, n)
 		ops[expr.OpNeg][w.t](total, total, total, total, n)
 		for i := range n {
 			off := i * w.size
@@ -175,7 +167,7 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 		by = expr.Encode(t, float64(*(*int64)(pointer(&o.Count))))
 	}
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
-		src := w.load(&o.X, lo, n, 0)
+		x, out := w.operand(&o.X, lo, n, 0), w.output(&o.DX, lo, 1)
 		y := w.target(&o.DX, lo, n, 1)
 		for i := range n {
 			off := i * w.size
@@ -192,9 +184,7 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 			writeBits(unsafe.Add(w.row(3), off), w.size, readBits(element(&o.Rest, lo+i), w.size))
 		}
 		writeBits(w.row(2), w.size, one)
-		w.each(expr.OpSub, y, src, w.row(0), n)
-		w.each(expr.OpSub, y, y, w.row(3), n)
-		w.exp.apply(w.re, y, y, w.size, n*cols)
+		w.compute(expTwice, n, w.matrix(y), x, w.each(w.row(0)), w.each(w.row(3)))
 		sub := ops[expr.OpSub][w.t]
 		for i := range n {
 			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) < uint64(cols) {
@@ -202,15 +192,13 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 				sub(p, p, w.row(2), w.row(2), 1)
 			}
 		}
-		w.each(expr.OpMul, y, y, w.row(1), n)
-		clear(at8(w.row(2), n*w.size))
-		// turn -0 into +0, because torch subtracts products from g
-		w.each(expr.OpAdd, y, y, w.row(2), n)
+		// -0 becomes +0, because torch subtracts products from g
+		w.compute(scaledPlus, n, out, w.matrix(y), w.each(w.row(1)))
 		for i := range n {
 			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) >= uint64(cols) || c == o.Ignore {
-				clear(at8(unsafe.Add(y, i*cols*w.size), cols*w.size))
+				clear(at8(unsafe.Add(out.p, i*out.row), cols*out.t.Size()))
 			}
 		}
-		w.store(&o.DX, lo, n, y)
+		w.store(&o.DX, lo, n, out.p)
 	})
 }

@@ -1,6 +1,8 @@
 package jit
 
 import (
+	"slices"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -17,6 +19,16 @@ type Loop struct {
 	Fold   *Fold
 	Arena  int // number of the address of the arena, in which the values of Same lie
 	Spill  int // where spill memory begins in the arena
+}
+
+// With returns a copy of the loop in which load i is one element a row if bit i of once is set.
+func (l *Loop) With(once uint64) *Loop {
+	c := *l
+	c.Loads = slices.Clone(l.Loads)
+	for i := range c.Loads {
+		c.Loads[i].Once = once>>i&1 == 1
+	}
+	return &c
 }
 
 // Load is a value that the loop reads from memory, for each element.
@@ -67,8 +79,8 @@ const (
 	Min
 )
 
-// Registers of a loop. The addresses of loads and stores are in pointers, as far as these suffice.
-// The last of them is loaded anew at each access if there are more.
+// Registers of a loop. The addresses are in pointers. If there are more addresses, regs keeps its
+// meaning, and those from the seventh on are loaded into spare at each access.
 const (
 	regs    = rdi
 	arena   = rsi
@@ -78,7 +90,12 @@ const (
 	at      = r9
 )
 
-var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15}
+var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15, regs}
+
+const (
+	kept  = 6 // addresses with a register of their own if there are too many
+	spare = r15
+)
 
 // MostPointers is the largest number of loads, stores and folds of a loop that runs over several
 // rows.
@@ -165,7 +182,7 @@ func (c *compiler) prologue() {
 	c.andImmediate(whole, int8(-c.lanes))
 	c.load(arena, regs, int32(8*c.Arena))
 	for i := range c.addresses() {
-		if i < len(pointers)-1 || c.held() {
+		if i < kept || c.held() {
 			c.load(pointers[i], regs, int32(8*c.number(i)))
 		}
 	}
@@ -207,10 +224,11 @@ func (c *compiler) number(i int) int {
 // address returns the memory of the i-th address, whose elements have the given size. With
 // once, it is the same for all elements.
 func (c *compiler) address(i, size int, once bool) operand {
-	last := len(pointers) - 1
-	m := memory(pointers[min(i, last)], 0)
-	if i >= last && !c.held() {
-		c.load(m.base, regs, int32(8*c.number(i)))
+	m := memory(spare, 0)
+	if i < kept || c.held() {
+		m.base = pointers[i]
+	} else {
+		c.load(spare, regs, int32(8*c.number(i)))
 	}
 	if !once {
 		m.index = at

@@ -140,8 +140,8 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	c.vector(p.of(size), c.length(size), c.result(i, true), x, y, options{})
 }
 
-// plain reports whether value i is a constant that is no NaN. Of two NaN, an instruction returns the
-// first.
+// plain reports whether value i is a constant that is no NaN. Of two NaN, an instruction returns
+// the first.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v

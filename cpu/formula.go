@@ -1,0 +1,185 @@
+package cpu
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// A formula is an expression that fused row operations compute for groups of rows. Its operands are
+// matrices, and values for each row or for each column. Each is in its stored type.
+type formula struct {
+	e        *expr.Expr
+	programs sync.Map // maps formulaTypes to *expr.Program
+}
+
+// formulaTypes lists the types of the result and of the operands.
+type formulaTypes [1 + mostOperands]dtype.Type
+
+// mostOperands limits the operands of a formula.
+const mostOperands = 7
+
+// rowOperand is an operand or the result of a formula. Strides are in bytes; a value for each row
+// has a column stride of 0, one for each column a row stride of 0.
+type rowOperand struct {
+	p        unsafe.Pointer
+	t        dtype.Type
+	row, col int
+}
+
+// matrix is contiguous memory of the worker's type.
+func (w *rowWorker) matrix(p unsafe.Pointer) rowOperand {
+	return rowOperand{p, w.t, w.cols * w.size, w.size}
+}
+
+// each is a value for each row, of the worker's type.
+func (w *rowWorker) each(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t, w.size, 0} }
+
+// column is a value for each column, of the worker's type.
+func (w *rowWorker) column(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t, 0, w.size} }
+
+// operand is the rows of a view from lo on. If the elements of a row are not neighbours in memory,
+// they are copied to space k.
+func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
+	if v.Strides.At(1) != 1 && w.cols > 1 {
+		return w.matrix(w.load(v, lo, n, k))
+	}
+	return rowsOf(v, lo)
+}
+
+// output is the memory in which the rows of v from lo on are computed: their own if the elements of
+// a row are neighbours, otherwise space k. Then store copies them.
+func (w *rowWorker) output(v *device.View, lo, k int) rowOperand {
+	if v.Strides.At(1) != 1 && w.cols > 1 {
+		return w.matrix(data(w.space[k]))
+	}
+	return rowsOf(v, lo)
+}
+
+func rowsOf(v *device.View, lo int) rowOperand {
+	size := v.Type.Size()
+	return rowOperand{unsafe.Add(pointer(v), lo*v.Strides.At(0)*size), v.Type, v.Strides.At(0) * size, v.Strides.At(1) * size}
+}
+
+// program returns the program of the formula for the given types.
+func (f *formula) program(out dtype.Type, ins []rowOperand) *expr.Program {
+	key := formulaTypes{out}
+	for i := range ins {
+		key[1+i] = ins[i].t
+	}
+	if p, ok := f.programs.Load(key); ok {
+		return p.(*expr.Program)
+	}
+	p := expr.MustLower([]*expr.Expr{f.e}, []dtype.Type{out}, append([]dtype.Type(nil), key[1:1+len(ins)]...), -1)
+	f.programs.Store(key, p)
+	return p
+}
+
+// compute computes a formula for n rows. The result may be one of the operands.
+func (w *rowWorker) compute(f *formula, n int, out rowOperand, ins ...rowOperand) {
+	b := &w.binding
+	b.pl = planFor(f.program(out.t, ins), 0, stored)
+	dense := out.row == out.col*w.cols
+	for i := range ins {
+		dense = dense && ins[i].row == ins[i].col*w.cols && ins[i].col != 0
+	}
+	if b.rank, b.size = 2, n*w.cols; dense {
+		b.rank = 1
+	}
+	b.dims = [len(b.dims)]int{n, w.cols}
+	if dense {
+		b.dims[0] = b.size
+	}
+	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, 1)
+	for i := range ins {
+		b.take(&b.ins[i], &ins[i])
+	}
+	b.take(&b.outs[0], &out)
+	b.aliasing()
+	b.choose()
+	b.runUnits(0, b.blocks())
+	clear(b.ins)
+	clear(b.outs)
+	b.pl, b.loop = nil, nil
+}
+
+func (b *binding) take(a *access, o *rowOperand) {
+	*a = access{base: o.p, size: o.t.Size()}
+	if a.stride[0] = o.row; b.rank == 1 {
+		a.stride[0] = o.col
+	} else {
+		a.stride[1] = o.col
+	}
+	b.settle(a)
+}
+
+// fold combines the values of a formula in each of n rows into dst, which is in the worker's type.
+// space is memory for the values, used if they are not combined as they are computed.
+func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
+	pl := planFor(f.program(w.t, ins), 0, rawResults)
+	if pl.folded == nil {
+		if m := w.matrix(ins[0].p); f != same || ins[0] != m {
+			w.compute(f, n, w.matrix(space), ins...)
+		} else {
+			space = m.p
+		}
+		w.foldMatrix(k, dst, space, n)
+		return
+	}
+	l := pl.folded.loop
+	once := uint64(0)
+	r := pl.pool.Get().(*runner)
+	r.strides = r.strides[:0]
+	for i := range l.Loads {
+		o := &ins[l.Code[l.Loads[i].Value].Imm]
+		if o.col == 0 {
+			once |= 1 << i
+		}
+		r.strides = append(r.strides, o.row)
+	}
+	r.strides = append(r.strides, w.size)
+	combine := combiner(k, w.t)
+	for c := 0; c < w.cols; c += maxBlock {
+		m := min(maxBlock, w.cols-c)
+		for i := range l.Loads {
+			v := l.Loads[i].Value
+			o := &ins[l.Code[v].Imm]
+			r.reg[v] = unsafe.Add(o.p, c*o.col)
+		}
+		to := dst
+		if c > 0 {
+			to = unsafe.Pointer(&w.stage)
+		}
+		r.reg[len(r.reg)-1] = to
+		pl.foldFor(k, w.t, m, once).Run(r.reg, r.strides, m, n)
+		if c > 0 {
+			combine(dst, dst, to, to, n)
+		}
+	}
+	for i := range l.Loads {
+		v := l.Loads[i].Value
+		r.reg[v] = unsafe.Add(r.base, pl.slot[v])
+	}
+	r.reg[len(r.reg)-1] = nil
+	pl.pool.Put(r)
+}
+
+// Formulas of fused row operations. X(0), X(1) and so on are the operands.
+var (
+	same       = &formula{e: expr.X(0)}
+	times      = &formula{e: expr.X(0).Mul(expr.X(1))}
+	quotient   = &formula{e: expr.X(0).Div(expr.X(1))}
+	square     = &formula{e: expr.X(0).Mul(expr.X(0))}
+	deviation  = &formula{e: expr.X(0).Sub(expr.X(1)).Mul(expr.X(0).Sub(expr.X(1)))}
+	scaledLess = &formula{e: expr.X(0).Sub(expr.X(1)).Mul(expr.X(2))}
+	lessTwice  = &formula{e: expr.X(0).Sub(expr.X(1)).Sub(expr.X(2))}
+	lessScaled = &formula{e: expr.X(0).Sub(expr.Call("exp", expr.X(1)).Mul(expr.X(2)))}
+	expLess    = &formula{e: expr.Call("exp", expr.X(0).Sub(expr.X(1)))}
+	expTwice   = &formula{e: expr.Call("exp", expr.X(0).Sub(expr.X(1)).Sub(expr.X(2)))}
+	// these turn -0 into +0
+	plusZero   = &formula{e: expr.X(0).Add(expr.C(0))}
+	scaledPlus = &formula{e: expr.X(0).Mul(expr.X(1)).Add(expr.C(0))}
+)
