@@ -61,9 +61,9 @@ func (d *Device) norm(o *device.Norm) {
 	})
 }
 
-// normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are x,
-// mean, rstd, weight and bias, without those that are absent. Weight and bias are applied by a fused
-// multiply-add. With zero and without a bias, -0 becomes +0.
+// normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
+// x, mean, rstd, weight and bias, without those that are absent. Weight and bias are applied by a
+// fused multiply-add. With zero and without a bias, -0 becomes +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {
@@ -216,8 +216,8 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 }
 
 // normGradientFormulas are the formulas of the gradient of a normalisation. With h = g·weight, they
-// are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g, weight, z,
-// mean(h·z), rstd, mean(h) and add, without those that are absent.
+// are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g, weight,
+// z, mean(h·z), rstd, mean(h) and add, without those that are absent.
 type normGradientFormulas struct{ weighted, product, gradient *formula }
 
 func normGradient(mean, weight, add bool) normGradientFormulas {

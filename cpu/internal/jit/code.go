@@ -21,23 +21,11 @@ func (c *Code) Spill() int { return c.spill }
 // Bytes returns a copy of the machine code and of the constants behind it.
 func (c *Code) Bytes() []byte { return append([]byte(nil), c.bytes...) }
 
-// A Fault is an access to memory that does not exist, by a loop.
-type Fault struct {
-	Name  string // the program's name
-	Cause error
-}
-
-func (f *Fault) Error() string {
-	return fmt.Sprintf("cpu: the machine code of %s: %v", f.Name, f.Cause)
-}
-
-// Unwrap returns the runtime's error.
-func (f *Fault) Unwrap() error { return f.Cause }
-
 // Run computes rows times n elements. reg has the addresses that the loop asks for by their
 // number. After each row, the addresses of loads and stores grow by strides, in the order in which
 // the loop lists them; strides may be nil for one row. The caller's goroutine cannot be preempted
-// meanwhile. A fault panics with a *[Fault].
+// meanwhile. An access to memory that does not exist is a bug. It panics with a text that names the
+// program.
 func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 	defer c.named(debug.SetPanicOnFault(true))
 	call(c.entry, unsafe.Pointer(unsafe.SliceData(reg)), n, rows, unsafe.Pointer(unsafe.SliceData(strides)))
@@ -49,7 +37,7 @@ func (c *Code) named(panics bool) {
 	debug.SetPanicOnFault(panics)
 	if e := recover(); e != nil {
 		if err, ok := e.(runtime.Error); ok {
-			panic(&Fault{c.name, err})
+			panic(fmt.Sprintf("cpu: the machine code of %s: %v", c.name, err))
 		}
 		panic(e)
 	}
