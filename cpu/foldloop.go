@@ -42,11 +42,11 @@ func (pl *plan) foldLoop(l *jit.Loop) {
 // foldValue lets a loop reduce rows of a plan that computes nothing.
 func (pl *plan) foldValue(uniform []bool) {
 	o := pl.p.Outs[0]
-	if len(pl.body) > 0 || uniform[o] || pl.p.Code[o].Op != expr.OpX {
+	if len(pl.body) > 0 || uniform[o] || avx2Only() && !narrow(pl.p) || pl.p.Code[o].Op != expr.OpX {
 		return
 	}
 	load := jit.Load{Value: o, Type: pl.p.Code[o].Type, Wide: true, Reg: int(o)}
-	pl.foldLoop(&jit.Loop{Name: pl.p.Name(), Code: pl.p.Code, Loads: []jit.Load{load}})
+	pl.foldLoop(&jit.Loop{Name: pl.p.Name(), AVX2: avx2Only(), Code: pl.p.Code, Loads: []jit.Load{load}})
 	pl.arena += foldSpill
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// On processors with AVX-512, the body of a plan is made of loops that are compiled at run time
-// (package jit). A loop keeps the values between its instructions in registers, and converts stored
+// On processors with AVX-512 or AVX2, the body of a plan is made of loops that are compiled at run
+// time (package jit). A loop keeps the values between its instructions in registers, and converts stored
 // types as it loads and stores them. An instruction that jit does not know (a random number) stays
 // a kernel. Loops before and behind it exchange values with it through slots.
 //
@@ -31,7 +31,7 @@ type fusedBody struct {
 
 // fusing reports whether plans are fused: where the processor and the system allow it, unless
 // FLAMBEAU_JIT is off.
-func fusing() bool { return asm.Active() == "avx512" && !unfused && jit.Why() == nil }
+func fusing() bool { return asm.Active() != "generic" && !unfused && jit.Why() == nil }
 
 // interpreted returns why plans are not fused, "" if they are.
 func interpreted() string {
@@ -39,7 +39,7 @@ func interpreted() string {
 		return err.Error()
 	}
 	if !fusing() {
-		return "the processor has no AVX-512"
+		return "the processor has no AVX2"
 	}
 	return ""
 }
@@ -50,7 +50,7 @@ var unfused bool
 // fusable reports whether a plan computes or converts anything. Copies and constants have faster
 // ways of their own.
 func fusable(p *expr.Program, f form) bool {
-	if len(p.In) > maskBits {
+	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
 		return false
 	}
 	for _, c := range p.Code {
@@ -64,6 +64,19 @@ func fusable(p *expr.Program, f form) bool {
 		}
 	}
 	return false
+}
+
+// avx2Only reports whether loops are for AVX2, which computes in types of at most 32 bits.
+func avx2Only() bool { return asm.Active() == "avx2" }
+
+// narrow reports whether a loop for AVX2 can run the whole program.
+func narrow(p *expr.Program) bool {
+	for _, c := range p.Code {
+		if c.Type.Size() > 4 || c.Op.Arity() > 0 && !jit.Can(c, p.Code, true) {
+			return false
+		}
+	}
+	return true
 }
 
 // maskBits limits the operands of a plan whose kinds are bits of a word.
@@ -154,7 +167,7 @@ func (f *fusion) divide() {
 			outside[i] = true
 			continue
 		}
-		if jit.Can(c, code) {
+		if jit.Can(c, code, false) {
 			last := len(f.loops) - 1
 			f.segment[i] = last
 			f.loops[last] = append(f.loops[last], int32(i))
@@ -189,7 +202,7 @@ func (f *fusion) kernel(i int32) step {
 // describe returns loop s.
 func (f *fusion) describe(s int) *jit.Loop {
 	code := f.p.Code
-	l := &jit.Loop{Name: f.p.Name(), Code: code, Steps: f.loops[s]}
+	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Code: code, Steps: f.loops[s]}
 	done := make([]bool, len(code))
 	var need func(i int32)
 	need = func(i int32) {

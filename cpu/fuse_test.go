@@ -13,6 +13,16 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
+// inEachWay runs f with loops, with loops for AVX2, and with kernels.
+func inEachWay(f func()) {
+	f()
+	asKernels(f)
+	if asm.Active() == "avx512" {
+		defer asm.Use("avx2")()
+		f()
+	}
+}
+
 // asKernels runs f with plans that are not fused.
 func asKernels(f func()) {
 	unfused = true
@@ -20,14 +30,13 @@ func asKernels(f func()) {
 	f()
 }
 
-// Random programs give the interpreter's bits, as loops made at run time and as kernels.
+// Random programs give the interpreter's bits in each way.
 func TestRandomPrograms(t *testing.T) {
 	n := 400
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
 		n = 100_000
 	}
-	devicetest.RandomPrograms(t, Get(), 2, n)
-	asKernels(func() { devicetest.RandomPrograms(t, Get(), 2, n/4) })
+	inEachWay(func() { devicetest.RandomPrograms(t, Get(), 2, n) })
 }
 
 func FuzzPrograms(f *testing.F) {
@@ -35,12 +44,11 @@ func FuzzPrograms(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		devicetest.RandomPrograms(t, Get(), seed, 4)
-		asKernels(func() { devicetest.RandomPrograms(t, Get(), seed, 4) })
+		inEachWay(func() { devicetest.RandomPrograms(t, Get(), seed, 4) })
 	})
 }
 
-// The conformance suite with the kernels of AVX2.
+// The conformance suite with the loops and kernels of AVX2.
 func TestConformanceOfAVX2(t *testing.T) {
 	for _, name := range asm.Variants() {
 		if name == "avx2" {

@@ -390,10 +390,13 @@ func (pl *plan) newRunner() *runner {
 
 // copies returns how many copies of a uniform value the steps need for n elements.
 func (pl *plan) copies(n int) int {
-	if pl.fused != nil && pl.fused.whole != nil {
-		return 1
+	switch {
+	case pl.fused == nil || pl.fused.whole == nil:
+		return n
+	case pl.fused.whole.AVX2:
+		return jit.Copies
 	}
-	return n
+	return 1
 }
 
 // fillBits sets n elements of the given width to b.

@@ -45,6 +45,10 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 
 // fromTruth sets the lanes of r to 1 where mask m is set, else to 0.
 func (c *compiler) fromTruth(r, m uint8, size int) {
+	if !c.wide {
+		c.vector(shiftBy[0], len256, byRight, r, register(m), imm(31))
+		return
+	}
 	c.vector(fromMask.of(size), c.length(size), r, 0, register(m), options{})
 	c.vector(absInt.of(size), c.length(size), r, 0, register(r), options{})
 }
@@ -78,7 +82,7 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 
 // masked returns the options of an access to elements.
 func (c *compiler) masked(zero bool) options {
-	if c.tail {
+	if c.tail && c.wide {
 		return options{mask: rest, zero: zero}
 	}
 	return options{}
@@ -88,6 +92,7 @@ func (c *compiler) masked(zero bool) options {
 // that is not 0.
 func (c *compiler) loadVector(i int, r uint8) {
 	l := c.Loads[i]
+	once := l.Once || c.tail && !c.wide // one element for all lanes
 	if l.Type == dtype.Bool && l.Wide {
 		l.Type = dtype.U32
 	}
@@ -95,7 +100,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 	m := c.address(i, size, l.Once)
 	if size >= 4 {
 		o := moveVector.of(size)
-		if l.Once {
+		if once {
 			o = spread.of(size)
 			c.vector(o, c.length(size), r, 0, m, options{})
 			return
@@ -104,7 +109,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 		return
 	}
 	opt := c.masked(true)
-	if l.Once { // all lanes of a vector of the narrow type, which the widening below then reads
+	if once { // all lanes of a vector of the narrow type, which the widening below then reads
 		o := spreadWord
 		if size == 1 {
 			o = spreadByte
@@ -131,6 +136,10 @@ func (c *compiler) loadVector(i int, r uint8) {
 
 // store writes the i-th store.
 func (c *compiler) store(i int) {
+	if !c.wide {
+		c.storeAVX2(i)
+		return
+	}
 	s := c.Stores[i]
 	length, opt := c.length(4), c.masked(false)
 	if c.Code[s.Value].Type == dtype.Bool {

@@ -6,8 +6,9 @@ import "encoding/binary"
 // them relative to their own end. The encodings are those of the Intel 64 and IA-32 Architectures
 // Software Developer's Manual, volume 2, sections 2.1 (prefixes), 2.3 (VEX) and 2.7 (EVEX).
 type assembler struct {
+	wide   bool // AVX-512; otherwise AVX2
 	code   []byte
-	pool   []uint64       // constants; 32-bit constants are stored twice
+	pool   []uint64       // constants, each repeated to fill an entry; see entry
 	index  map[uint64]int // index of each constant in pool
 	fixups []fixup
 }
@@ -81,9 +82,16 @@ func (a *assembler) bytes(b ...byte) { a.code = append(a.code, b...) }
 
 func (a *assembler) word(v uint32) { a.code = binary.LittleEndian.AppendUint32(a.code, v) }
 
-// vector writes an EVEX instruction: reg and vvvv are registers, which may be masks, or opcode
-// extensions.
+// vector writes an instruction on vectors, in EVEX form or for AVX2 in VEX form: reg and vvvv are
+// registers, which may be masks, or opcode extensions.
 func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, opt options) {
+	if !a.wide {
+		if opt.mask != 0 || length == len512 || src.spread {
+			panic("jit: an instruction of AVX-512 for a processor without it")
+		}
+		a.vex(o, byte(length), reg, vvvv, src, opt)
+		return
+	}
 	flag := func(set bool, bit byte) byte {
 		if set {
 			return bit
@@ -111,14 +119,31 @@ func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, o
 	}
 }
 
-// masks writes a VEX instruction on mask registers; long is the L bit.
+// masks writes an instruction on mask registers; long is the L bit.
 func (a *assembler) masks(o opcode, long byte, reg, vvvv uint8, src operand) {
-	b := src.reg >> 3 & 1
+	a.vex(o, long, reg, vvvv, src, options{})
+}
+
+// vex writes an instruction in VEX form.
+func (a *assembler) vex(o opcode, long byte, reg, vvvv uint8, src operand, opt options) {
+	x, b, after := byte(0), src.reg>>3&1, 0
 	if src.memory {
-		b = byte(src.base) >> 3
+		b = 0
+		if src.constant < 0 {
+			b = byte(src.base) >> 3
+			if src.index != none {
+				x = byte(src.index) >> 3
+			}
+		}
 	}
-	a.bytes(0xc4, (reg>>3&1^1)<<7|1<<6|(b^1)<<5|o.space, o.w<<7|(^vvvv&15)<<3|long<<2|o.prefix, o.op)
-	a.modrm(reg&7, src, 0)
+	if opt.hasImm {
+		after = 1
+	}
+	a.bytes(0xc4, (reg>>3&1^1)<<7|(x^1)<<6|(b^1)<<5|o.space, o.w<<7|(^vvvv&15)<<3|long<<2|o.prefix, o.op)
+	a.modrm(reg&7, src, after)
+	if opt.hasImm {
+		a.bytes(opt.imm)
+	}
 }
 
 // modrm writes the bytes that address src; after is the number of bytes that follow them.
@@ -177,6 +202,15 @@ func (a *assembler) andImmediate(r gpr, v int8) {
 	a.bytes(byte(v))
 }
 
+// store64 sets the word at base + disp to r.
+func (a *assembler) store64(r, base gpr, disp int32) { a.integer(0x89, r, memory(base, disp)) }
+
+// compareMemory sets the flags by r - the word at base + disp.
+func (a *assembler) compareMemory(r, base gpr, disp int32) { a.integer(0x3b, r, memory(base, disp)) }
+
+// subtract sets r to r - s.
+func (a *assembler) subtract(r, s gpr) { a.integer(0x2b, r, register(uint8(s))) }
+
 // compare sets the flags by r - s.
 func (a *assembler) compare(r, s gpr) { a.integer(0x3b, r, register(uint8(s))) }
 
@@ -232,10 +266,21 @@ func (a *assembler) finish() []byte {
 	}
 	start := len(a.code)
 	for _, v := range a.pool {
-		a.code = binary.LittleEndian.AppendUint64(a.code, v)
+		for range a.entry() / 8 {
+			a.code = binary.LittleEndian.AppendUint64(a.code, v)
+		}
 	}
 	for _, f := range a.fixups {
-		binary.LittleEndian.PutUint32(a.code[f.at:], uint32(start+8*f.constant-f.end))
+		binary.LittleEndian.PutUint32(a.code[f.at:], uint32(start+a.entry()*f.constant-f.end))
 	}
 	return a.code
+}
+
+// entry returns the bytes that a constant takes. AVX-512 can repeat one element in memory for all
+// lanes; for AVX2 the constant is a whole vector.
+func (a *assembler) entry() int {
+	if a.wide {
+		return 8
+	}
+	return 32
 }

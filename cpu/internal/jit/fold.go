@@ -16,12 +16,16 @@ func (c *compiler) foldType() dtype.Type {
 
 // countAccumulators returns how many registers hold the accumulators of the fold.
 func (c *compiler) countAccumulators() int {
-	switch {
-	case c.Fold == nil:
+	if c.Fold == nil {
 		return 0
+	}
+	t := c.foldType()
+	switch {
 	case c.Fold.Short:
 		return 1
-	case c.foldType().Size() == 8:
+	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order makes no difference
+		return 2
+	case t.Size() == 8:
 		return 32 / c.lanes
 	}
 	return 64 / c.lanes
@@ -41,6 +45,9 @@ func (c *compiler) beginFold() {
 	first := c.constant(neutral(c.Fold.Kind, t), size)
 	for _, r := range c.accumulators {
 		c.vector(spread.of(size), c.length(size), r, 0, first, options{})
+	}
+	if !c.wide {
+		c.vector(storeVector[0], len256, c.accumulators[0], 0, c.spillMemory(foldSlot), options{})
 	}
 }
 
@@ -82,6 +89,14 @@ func (c *compiler) fold() {
 	} else {
 		x = c.vec(f.Value)
 	}
+	if c.tail && !c.wide { // see singly
+		c.move(scratch, at)
+		c.subtract(scratch, whole)
+		m := c.spillMemory(foldSlot)
+		m.index, m.scale = scratch, 2
+		c.vector(storeLow[0], len128, x, 0, m, options{})
+		return
+	}
 	first := c.accumulators[0]
 	r := first
 	if c.tail {
@@ -94,11 +109,11 @@ func (c *compiler) fold() {
 	}
 	if last := len(c.accumulators) - 1; last > 0 {
 		t := c.temp()
-		c.vector(moveVector[0], len512, t, 0, register(first), options{})
+		c.vector(moveVector[0], c.full(), t, 0, register(first), options{})
 		for i := range last {
-			c.vector(moveVector[0], len512, c.accumulators[i], 0, register(c.accumulators[i+1]), options{})
+			c.vector(moveVector[0], c.full(), c.accumulators[i], 0, register(c.accumulators[i+1]), options{})
 		}
-		c.vector(moveVector[0], len512, c.accumulators[last], 0, register(t), options{})
+		c.vector(moveVector[0], c.full(), c.accumulators[last], 0, register(t), options{})
 	}
 }
 

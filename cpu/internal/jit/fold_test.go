@@ -70,6 +70,14 @@ func testFold(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, short, 
 	if !store {
 		q.loop.Stores = nil
 	}
+	testFoldOf(t, q, p, typ, kind, short, store, n, rows)
+	if q.narrow() {
+		q.loop.AVX2 = true
+		testFoldOf(t, q, p, typ, kind, short, store, n, rows)
+	}
+}
+
+func testFoldOf(t *testing.T, q *program, p *expr.Program, typ dtype.Type, kind FoldKind, short, store bool, n, rows int) {
 	c, err := Compile(q.loop)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +116,7 @@ func testFold(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, short, 
 		}
 		got, want := get(to[guard:], sum, row), folded(kind, sum, v, lanes)
 		if got != want && !bothNaN(sum, got, want) {
-			t.Fatalf("fold %d of %v, short %v, store %v, row %d of %d elements: %#x, want %#x", kind, typ, short, store, row, n, got, want)
+			t.Fatalf("AVX2 %v, fold %d of %v, short %v, store %v, row %d of %d elements: %#x, want %#x", q.loop.AVX2, kind, typ, short, store, row, n, got, want)
 		}
 	}
 }

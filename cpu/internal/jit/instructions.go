@@ -69,6 +69,13 @@ var (
 	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
 	shuffle                 = opcode{1, 1, 0, 0x70} // of 32-bit lanes, by an immediate
 	storeLow                = lanes(1, 1, 0x7e)     // the first lane
+
+	// AVX2 only
+	equalInt, greaterInt = opcode{1, 1, 0, 0x76}, opcode{1, 1, 0, 0x66}
+	andNot, choose       = opcode{1, 1, 0, 0xdf}, opcode{3, 1, 0, 0x4a}
+	packWords, packBytes = opcode{2, 1, 0, 0x2b}, opcode{1, 1, 0, 0x67}
+	storeHalf            = opcode{1, 1, 0, 0xd6} // 64 bits
+	storeByte, storeWord = opcode{3, 1, 0, 0x14}, opcode{3, 1, 0, 0x15}
 )
 
 // converts has the instructions that convert numbers to numbers of another type. Those from floats

@@ -10,6 +10,7 @@ import (
 // Loop describes what [Compile] compiles. Values are numbered as in Code.
 type Loop struct {
 	Name  string
+	AVX2  bool // for processors without AVX-512; all types have at most 32 bits
 	Code  []expr.Instr
 	Steps []int32 // the instructions that the loop runs, in order
 	Loads []Load
@@ -41,11 +42,14 @@ type Load struct {
 }
 
 // Same is a value that is the same for all elements, at an offset in the arena. It is in computing
-// form.
+// form. For AVX2 it is there [Copies] times.
 type Same struct {
 	Value  int32
 	Offset int
 }
+
+// Copies is how many copies of a [Same] value a loop for AVX2 needs.
+const Copies = 8
 
 // Store is a value that the loop writes, for each element.
 type Store struct {
@@ -114,6 +118,7 @@ type compiler struct {
 
 	vectors      [32]int32 // the value in each register: free, taken, or a value's number
 	mask         [8]int32
+	registers    int    // number of vector registers
 	pinned       uint32 // vector registers that the current instruction uses
 	pins         uint8  // mask registers
 	step         int    // position of the current instruction
@@ -137,7 +142,10 @@ func Compile(l *Loop) (*Code, error) {
 
 // translate returns the bytes of a loop and the size of its spill memory.
 func translate(l *Loop) ([]byte, int) {
-	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code))}
+	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code)), registers: 32}
+	if c.wide = !l.AVX2; !c.wide {
+		c.lanes, c.registers, c.spilled = 8, 16, foldSlot+1
+	}
 	c.analyse()
 	c.prologue()
 	row := len(c.code)
@@ -151,10 +159,14 @@ func translate(l *Loop) ([]byte, int) {
 	c.compare(at, whole)
 	c.jumpBack(below, again)
 	none()
-	c.masks(maskTest, 0, rest, 0, register(rest))
-	done := c.jump(equal)
-	c.body(true)
-	done()
+	if c.wide {
+		c.masks(maskTest, 0, rest, 0, register(rest))
+		done := c.jump(equal)
+		c.body(true)
+		done()
+	} else {
+		c.singly()
+	}
 	c.endFold()
 	if n := c.addresses(); n <= MostPointers {
 		c.addImmediate(rows, -1)
@@ -173,20 +185,24 @@ func translate(l *Loop) ([]byte, int) {
 // prologue loads the addresses, the number of elements in whole vectors, and the mask of the rest.
 // It also loads the values that stay in registers.
 func (c *compiler) prologue() {
-	c.zero(at)
-	c.bytes(0x49, 0xff, 0xc9) // DEC R9: all bits are 1
-	c.move(rax, whole)
-	c.andImmediate(rax, int8(c.lanes-1))
-	c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // BZHI RAX, R9, RAX
-	c.masks(maskFromInt, 0, rest, 0, register(uint8(rax)))
-	c.andImmediate(whole, int8(-c.lanes))
 	c.load(arena, regs, int32(8*c.Arena))
+	if c.wide {
+		c.zero(at)
+		c.bytes(0x49, 0xff, 0xc9) // DEC R9: all bits are 1
+		c.move(rax, whole)
+		c.andImmediate(rax, int8(c.lanes-1))
+		c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // BZHI RAX, R9, RAX
+		c.masks(maskFromInt, 0, rest, 0, register(uint8(rax)))
+	} else {
+		c.store64(whole, arena, c.spillMemory(countSlot).disp)
+	}
+	c.andImmediate(whole, int8(-c.lanes))
 	for i := range c.addresses() {
 		if i < kept || c.held() {
 			c.load(pointers[i], regs, int32(8*c.number(i)))
 		}
 	}
-	for i := range c.vectors {
+	for i := range c.registers {
 		c.vectors[i] = free
 	}
 	for i := range c.values {
@@ -242,7 +258,7 @@ func (c *compiler) address(i, size int, once bool) operand {
 // body writes one iteration.
 func (c *compiler) body(tail bool) {
 	c.tail = tail
-	for i := range c.vectors {
+	for i := range c.registers {
 		if v := c.vectors[i]; v != accumulator && (v < 0 || !c.values[v].hoisted) {
 			c.vectors[i] = free
 		}
@@ -360,11 +376,13 @@ func (c *compiler) hoist() {
 	live := make([]int, len(c.Steps)+len(c.Stores)+2)
 	for i := range c.values {
 		v := &c.values[i]
-		if len(v.uses) == 0 || v.root != int32(i) || c.Code[i].Type == dtype.Bool {
+		if len(v.uses) == 0 || v.root != int32(i) || c.wide && c.Code[i].Type == dtype.Bool {
 			continue
 		}
 		if v.from == constant || v.from == same {
-			list = append(list, int32(i))
+			if c.Code[i].Type != dtype.Bool {
+				list = append(list, int32(i))
+			}
 			continue
 		}
 		first := int(v.uses[0]) // where a load is made
@@ -376,7 +394,7 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
-	room := len(c.vectors) - busiest - temporaries - c.countAccumulators()
+	room := c.registers - busiest - temporaries - c.countAccumulators()
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {

@@ -69,7 +69,7 @@ func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uin
 			l.Loads = append(l.Loads, Load{Value: int32(i), Type: p.In[c.Imm], Once: once>>c.Imm&1 == 1, Reg: int(c.Imm)})
 		case expr.OpParam:
 			l.Same = append(l.Same, Same{int32(i), offset})
-			offset += 8
+			offset += 64
 		case expr.OpConst:
 		default:
 			l.Steps = append(l.Steps, int32(i))
@@ -84,11 +84,7 @@ func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uin
 	}
 	for k, o := range p.Outs {
 		l.Stores = append(l.Stores, Store{Value: o, Type: p.Out[k], Reg: len(p.In) + k})
-		m := beforeFault(tb, rows*n*p.Out[k].Size())
-		for i := range m {
-			m[i] = 0xa5
-		}
-		q.out = append(q.out, m)
+		q.out = append(q.out, beforeFault(tb, rows*n*p.Out[k].Size()))
 	}
 	l.Arena, l.Spill = len(p.In)+len(p.Outs), offset
 	return q
@@ -140,15 +136,46 @@ func get(m []byte, t dtype.Type, k int) (b uint64) {
 	return b
 }
 
-// run compiles and runs the loop, and compares every element with the interpreter.
+// run compares the loop with the interpreter, for AVX-512 and where it can be compiled for AVX2.
 func (q *program) run(t testing.TB) {
+	q.compare(t)
+	if q.narrow() {
+		q.loop.AVX2 = true
+		q.compare(t)
+		q.loop.AVX2 = false
+	}
+}
+
+// narrow reports whether the loop can be compiled for AVX2.
+func (q *program) narrow() bool {
+	for _, c := range q.Code {
+		if c.Type.Size() > 4 || c.Op.Arity() > 0 && !Can(c, q.Code, true) {
+			return false
+		}
+	}
+	return true
+}
+
+// compare compiles and runs the loop, and compares every element with the interpreter.
+func (q *program) compare(t testing.TB) {
+	for _, m := range q.out {
+		for i := range m {
+			m[i] = 0xa5
+		}
+	}
 	c, err := Compile(q.loop)
 	if err != nil {
 		t.Fatal(err)
 	}
 	arena := make([]byte, 64+q.loop.Spill+c.Spill())
 	for _, s := range q.loop.Same {
-		*(*uint64)(unsafe.Pointer(&arena[s.Offset])) = q.params[q.Code[s.Value].Imm]
+		typ := q.Code[s.Value].Type
+		if typ == dtype.Bool {
+			typ = dtype.U32
+		}
+		for k := range Copies {
+			put(arena[s.Offset:], typ, k, q.params[q.Code[s.Value].Imm])
+		}
 	}
 	var reg []unsafe.Pointer
 	for _, m := range append(q.in[:len(q.in):len(q.in)], q.out...) {
@@ -178,8 +205,8 @@ func (q *program) run(t testing.TB) {
 				typ := q.Out[o]
 				got := get(q.out[o][guard:], typ, row*q.n+i)
 				if got != want && !bothNaN(typ, got, want) {
-					t.Fatalf("result %d of row %d, element %d of %d: %#x (%v), want %#x (%v); operands %x, params %x\n%s",
-						o, row, i, q.n, got, expr.Decode(typ.Compute(), expr.Load(typ, got)), want, expr.Decode(typ.Compute(), expr.Load(typ, want)), x, q.params, q)
+					t.Fatalf("AVX2 %v: result %d of row %d, element %d of %d: %#x (%v), want %#x (%v); operands %x, params %x\n%s",
+						q.loop.AVX2, o, row, i, q.n, got, expr.Decode(typ.Compute(), expr.Load(typ, got)), want, expr.Decode(typ.Compute(), expr.Load(typ, want)), x, q.params, q)
 				}
 			}
 		}

@@ -7,8 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Can reports whether a loop can run an instruction of code.
-func Can(in expr.Instr, code []expr.Instr) bool {
+// Can reports whether a loop can run an instruction of code, with AVX2 instead of AVX-512 if avx2 is
+// set.
+func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
+	if avx2 && (in.Type.Size() > 4 || in.Op.Arity() > 0 && code[in.A].Type.Size() > 4 ||
+		in.Op == expr.OpCvt && in.Type == dtype.U32 && code[in.A].Type == dtype.F32) {
+		return false
+	}
 	switch in.Op {
 	case expr.OpInvalid, expr.OpX, expr.OpY, expr.OpConst, expr.OpParam, expr.OpIndex, expr.OpPhilox:
 		return false
@@ -30,7 +35,7 @@ const (
 
 // emit writes instruction i.
 func (c *compiler) emit(i int32, in expr.Instr) {
-	if c.values[i].root != i {
+	if c.values[i].root != i || !c.wide && c.emitAVX2(i, in) {
 		return
 	}
 	switch {
@@ -187,6 +192,15 @@ func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 		c.vector(or.of(size), length, r, r, register(t), options{})
 		return
 	}
+	if !c.wide { // all bits set is a NaN
+		nan := c.temp()
+		c.vector(compareFloat[0], length, nan, x, register(y), imm(floatUnordered))
+		c.vector(o, length, t, y, register(x), options{})
+		c.vector(o, length, r, x, register(y), options{})
+		c.vector(and[0], length, r, r, register(t), options{})
+		c.vector(or[0], length, r, r, register(nan), options{})
+		return
+	}
 	k := c.tempMask()
 	c.vector(compareFloat.of(size), length, k, x, register(y), imm(floatUnordered))
 	sum := c.temp()
@@ -210,7 +224,7 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	x, z := c.vec(in.A), c.vec(in.C)
 	y := c.from(in.B)
 	r := c.result(i, false)
-	c.vector(moveVector[0], len512, r, 0, register(z), options{})
+	c.vector(moveVector[0], c.full(), r, 0, register(z), options{})
 	c.vector(fma231.of(size), length, r, x, y, options{})
 }
 

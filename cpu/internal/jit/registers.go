@@ -60,7 +60,7 @@ func (c *compiler) length(size int) int {
 // until the instruction ends.
 func (c *compiler) take(v int32) int8 {
 	far, victim := int32(-1), -1
-	for r, o := range c.vectors {
+	for r, o := range c.vectors[:c.registers] {
 		switch {
 		case o == free:
 			c.vectors[r] = v
@@ -127,10 +127,10 @@ func (c *compiler) evict(i int32) {
 	if v.slot < 0 && v.from != constant && v.from != same {
 		v.slot = c.newSlot()
 		m := c.spillMemory(v.slot)
-		if c.Code[i].Type == dtype.Bool {
+		if c.wide && c.Code[i].Type == dtype.Bool {
 			c.masks(maskStore, 0, r, 0, m)
 		} else {
-			c.vector(storeVector[0], len512, r, 0, m, options{})
+			c.vector(storeVector[0], c.full(), r, 0, m, options{})
 		}
 	}
 	v.reg = -1
@@ -145,6 +145,9 @@ func (c *compiler) newSlot() int32 {
 		}
 	}
 	s := int32(0)
+	if !c.wide {
+		s = foldSlot + 1
+	}
 	for used[s] {
 		s++
 	}
@@ -172,12 +175,22 @@ func (c *compiler) fill(v *value, r uint8) {
 	size := c.size(i)
 	switch {
 	case v.slot >= 0:
-		c.vector(moveVector[0], len512, r, 0, c.spillMemory(v.slot), options{})
+		c.vector(moveVector[0], c.full(), r, 0, c.spillMemory(v.slot), options{})
 	case v.from == loaded:
 		c.loadVector(v.load, r)
-	default:
+	case c.wide:
 		c.vector(spread.of(size), c.length(size), r, 0, c.scalar(v), options{})
+	default:
+		c.vector(moveVector[0], len256, r, 0, c.scalar(v), options{})
 	}
+}
+
+// full returns the length of a whole register.
+func (c *compiler) full() int {
+	if c.wide {
+		return len512
+	}
+	return len256
 }
 
 // scalar returns the memory of a constant, or of a value that is the same for all elements.
@@ -194,7 +207,7 @@ func (c *compiler) from(i int32) operand {
 	v := &c.values[c.values[i].root]
 	if v.reg < 0 && v.slot < 0 && (v.from == constant || v.from == same) {
 		m := c.scalar(v)
-		m.spread = true
+		m.spread = c.wide
 		return m
 	}
 	return register(c.vec(i))
@@ -203,12 +216,16 @@ func (c *compiler) from(i int32) operand {
 // bits returns a constant as the last operand of an instruction on lanes of the given size.
 func (c *compiler) bits(v uint64, size int) operand {
 	m := c.constant(v, size)
-	m.spread = true
+	m.spread = c.wide
 	return m
 }
 
-// truth returns a mask register that holds truth value i.
+// truth returns a mask register that holds truth value i. For AVX2 it is a vector register, whose
+// lanes have all bits set or none.
 func (c *compiler) truth(i int32) uint8 {
+	if !c.wide {
+		return c.truthVector(i)
+	}
 	i = c.values[i].root
 	v := &c.values[i]
 	if v.reg < 0 {
@@ -268,7 +285,7 @@ func (c *compiler) forget(step int) {
 		u := c.values[o].uses
 		return !c.values[o].hoisted && (len(u) == 0 || u[len(u)-1] <= int32(step))
 	}
-	for r, o := range c.vectors {
+	for r, o := range c.vectors[:c.registers] {
 		if o >= 0 && dead(o) {
 			c.vectors[r], c.values[o].reg = free, -1
 		}

@@ -1,0 +1,257 @@
+package jit
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// AVX2 has no masks, and 16 registers. A truth value is a vector whose lanes have all bits set or
+// none. The elements behind the last whole vector are computed one at a time: a load fills all lanes
+// with the element, and a store writes the first lane.
+
+// Spill slots with a purpose of their own.
+const (
+	countSlot = 0 // the number of elements of a row
+	foldSlot  = 1 // the values behind the last whole vector, to be combined as one vector
+)
+
+// scratch is a register for addresses. Go reloads it after a call of assembly.
+const scratch = r14
+
+// singly writes the loop over the elements behind the last whole vector.
+func (c *compiler) singly() {
+	n := c.spillMemory(countSlot).disp
+	c.compareMemory(at, arena, n)
+	done := c.jump(aboveEqual)
+	again := len(c.code)
+	c.body(true)
+	c.addImmediate(at, 1)
+	c.compareMemory(at, arena, n)
+	c.jumpBack(below, again)
+	if c.Fold != nil {
+		t := c.temp()
+		c.vector(moveVector[0], len256, t, 0, c.spillMemory(foldSlot), options{})
+		c.combine(c.accumulators[0], c.accumulators[0], t)
+		c.settle()
+	}
+	done()
+}
+
+// emitAVX2 writes the instructions that AVX2 has in another form. It reports false for the others.
+func (c *compiler) emitAVX2(i int32, in expr.Instr) bool {
+	switch {
+	case in.Op == expr.OpSelect:
+		m := c.truth(in.A)
+		if in.Type != dtype.Bool {
+			y, x := c.vec(in.C), register(c.vec(in.B))
+			c.vector(choose, len256, c.result(i, true), y, x, imm(m<<4))
+			return true
+		}
+		x, y, t := c.truth(in.B), c.truth(in.C), c.temp()
+		c.vector(andNot, len256, t, m, register(y), options{})
+		r := c.result(i, true)
+		c.vector(and[0], len256, r, m, register(x), options{})
+		c.vector(or[0], len256, r, r, register(t), options{})
+	case in.Op.IsCompare():
+		c.compareAVX2(i, in)
+	case in.Op == expr.OpCvt:
+		return c.convertAVX2(i, in)
+	case in.Op == expr.OpNot && in.Type == dtype.Bool:
+		c.invert(i, c.truth(in.A))
+	case in.Op == expr.OpNot:
+		c.invert(i, c.vec(in.A))
+	case in.Type == dtype.Bool:
+		p := and
+		switch in.Op {
+		case expr.OpOr:
+			p = or
+		case expr.OpXor:
+			p = xor
+		}
+		x, y := c.truth(in.A), c.truth(in.B)
+		c.vector(p[0], len256, c.result(i, true), x, register(y), options{})
+	default:
+		return false
+	}
+	return true
+}
+
+// invert sets the result of instruction i to the complement of x.
+func (c *compiler) invert(i int32, x uint8) {
+	c.vector(xor[0], len256, c.result(i, true), x, c.bits(0xffffffff, 4), options{})
+}
+
+func (c *compiler) compareAVX2(i int32, in expr.Instr) {
+	a, b, op := in.A, in.B, in.Op
+	if op == expr.OpGt || op == expr.OpGe {
+		a, b = b, a
+		op -= expr.OpGt - expr.OpLt
+	}
+	t := c.Code[in.A].Type
+	x, y := c.vec(a), c.vec(b)
+	if t == dtype.F32 {
+		predicate := map[expr.Op]byte{expr.OpEq: floatEqual, expr.OpNe: floatNotEqual, expr.OpLt: floatLess, expr.OpLe: floatLessEqual}[op]
+		c.vector(compareFloat[0], len256, c.result(i, true), x, register(y), imm(predicate))
+		return
+	}
+	o := equalInt
+	if op == expr.OpLt || op == expr.OpLe {
+		if o = greaterInt; t == dtype.U32 { // inverting the sign bits makes the order unsigned
+			p, q := c.temp(), c.temp()
+			c.vector(xor[0], len256, p, x, c.bits(1<<31, 4), options{})
+			c.vector(xor[0], len256, q, y, c.bits(1<<31, 4), options{})
+			x, y = p, q
+		}
+		if op == expr.OpLt { // a < b is b > a; a <= b is not a > b
+			x, y = y, x
+		}
+	}
+	if op == expr.OpEq || op == expr.OpLt {
+		c.vector(o, len256, c.result(i, true), x, register(y), options{})
+		return
+	}
+	r := c.temp()
+	c.vector(o, len256, r, x, register(y), options{})
+	c.invert(i, r)
+}
+
+func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
+	from, to := c.Code[in.A].Type, in.Type
+	switch {
+	case from == dtype.Bool && to == dtype.F32:
+		m := c.truth(in.A)
+		c.vector(and[0], len256, c.result(i, true), m, c.bits(floatBits(1, 4), 4), options{})
+	case from == dtype.Bool:
+		m := c.truth(in.A)
+		c.fromTruth(c.result(i, true), m, 4)
+	case to == dtype.Bool && from == dtype.F32:
+		x := c.vec(in.A)
+		c.vector(compareFloat[0], len256, c.result(i, true), x, c.bits(0, 4), imm(floatNotEqual))
+	case to == dtype.Bool:
+		r, x := c.temp(), c.vec(in.A)
+		c.vector(equalInt, len256, r, x, c.bits(0, 4), options{})
+		c.invert(i, r)
+	case from == dtype.F32 && to == dtype.I32:
+		// If the instruction cannot convert, it returns the least integer, whose complement is the
+		// greatest integer.
+		x, over, number := c.vec(in.A), c.temp(), c.temp()
+		c.vector(compareFloat[0], len256, over, x, c.bits(floatBits(1<<31, 4), 4), imm(floatGreaterEqual))
+		c.vector(compareFloat[0], len256, number, x, register(x), imm(floatOrdered))
+		r := c.result(i, false)
+		c.vector(converts[[2]dtype.Type{from, to}], len256, r, 0, register(x), options{})
+		c.vector(xor[0], len256, r, r, register(over), options{})
+		c.vector(and[0], len256, r, r, register(number), options{})
+	case from == dtype.U32 && to == dtype.F32:
+		// Both halves are converted exactly, and subtracting the bias from the upper one is exact.
+		// So only the final sum rounds.
+		x, low := c.vec(in.A), c.temp()
+		c.vector(and[0], len256, low, x, c.bits(0xffff, 4), options{})
+		c.vector(or[0], len256, low, low, c.bits(floatBits(1<<23, 4), 4), options{})
+		r := c.result(i, false)
+		c.vector(shiftBy[0], len256, byRight, r, register(x), imm(16))
+		c.vector(or[0], len256, r, r, c.bits(floatBits(1<<39, 4), 4), options{})
+		c.vector(subFloat[0], len256, r, r, c.bits(floatBits(1<<39+1<<23, 4), 4), options{})
+		c.vector(addFloat[0], len256, r, low, register(r), options{})
+	default:
+		return false
+	}
+	return true
+}
+
+// truthVector returns a vector register that holds truth value i.
+func (c *compiler) truthVector(i int32) uint8 {
+	i = c.values[i].root
+	v := &c.values[i]
+	if v.reg < 0 {
+		v.reg = c.take(i)
+		r := uint8(v.reg)
+		zero := c.bits(0, 4)
+		switch {
+		case v.slot >= 0:
+			c.vector(moveVector[0], len256, r, 0, c.spillMemory(v.slot), options{})
+		case v.from == constant && c.Code[i].Imm == 0:
+			c.vector(moveVector[0], len256, r, 0, zero, options{})
+		case v.from == constant:
+			c.vector(moveVector[0], len256, r, 0, c.bits(0xffffffff, 4), options{})
+		default: // 0 or 1 in each lane
+			if v.from == loaded {
+				c.loadVector(v.load, r)
+			} else {
+				c.vector(moveVector[0], len256, r, 0, memory(arena, v.offset), options{})
+			}
+			c.vector(greaterInt, len256, r, r, zero, options{})
+		}
+	}
+	c.pinned |= 1 << v.reg
+	return uint8(v.reg)
+}
+
+// storeAVX2 writes the i-th store: a vector, or at the end of a row its first lane.
+func (c *compiler) storeAVX2(i int) {
+	s := c.Stores[i]
+	var x uint8
+	t := s.Type
+	if c.Code[s.Value].Type == dtype.Bool {
+		x = c.temp()
+		c.fromTruth(x, c.truth(s.Value), 4)
+		if s.Wide {
+			t = dtype.U32
+		}
+	} else {
+		x = c.vec(s.Value)
+	}
+	to := c.address(len(c.Loads)+i, t.Size(), false)
+	if t.Size() == 4 {
+		if c.tail {
+			c.vector(storeLow[0], len128, x, 0, to, options{})
+		} else {
+			c.vector(storeVector[0], len256, x, 0, to, options{})
+		}
+		return
+	}
+	r := c.temp()
+	switch t {
+	case dtype.F16:
+		c.vector(floatToHalf, len256, x, 0, register(r), imm(0)) // rounds to nearest even
+	case dtype.BF16:
+		c.toBF16AVX2(r, x)
+		c.pack(r, r)
+	case dtype.I16:
+		c.vector(and[0], len256, r, x, c.bits(0xffff, 4), options{})
+		c.pack(r, r)
+	default:
+		c.vector(and[0], len256, r, x, c.bits(0xff, 4), options{})
+		c.pack(r, r)
+		c.vector(packBytes, len128, r, r, register(r), options{})
+	}
+	switch {
+	case c.tail && t.Size() == 2:
+		c.vector(storeWord, len128, r, 0, to, imm(0))
+	case c.tail:
+		c.vector(storeByte, len128, r, 0, to, imm(0))
+	case t.Size() == 2:
+		c.vector(storeVector[0], len128, r, 0, to, options{})
+	default:
+		c.vector(storeHalf, len128, r, 0, to, options{})
+	}
+}
+
+// pack sets r to the lower 16 bits of the lanes of x, whose values must fit into 16 bits.
+func (c *compiler) pack(r, x uint8) {
+	t := c.temp()
+	c.vector(upperQuarter, len256, x, 0, register(t), imm(1))
+	c.vector(packWords, len128, r, x, register(t), options{})
+}
+
+// toBF16AVX2 is toBF16.
+func (c *compiler) toBF16AVX2(r, x uint8) {
+	top, nan := c.temp(), c.temp()
+	c.vector(compareFloat[0], len256, nan, x, register(x), imm(floatUnordered))
+	c.vector(shiftBy[0], len256, byRight, top, register(x), imm(16))
+	c.vector(and[0], len256, r, top, c.bits(1, 4), options{})
+	c.vector(addInt[0], len256, r, r, register(x), options{})
+	c.vector(addInt[0], len256, r, r, c.bits(0x7fff, 4), options{})
+	c.vector(shiftBy[0], len256, byRight, r, register(r), imm(16))
+	c.vector(or[0], len256, top, top, c.bits(0x40, 4), options{})
+	c.vector(choose, len256, r, r, register(top), imm(nan<<4))
+}
