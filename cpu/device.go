@@ -29,9 +29,10 @@
 //     training that continues on another processor, or with GODEBUG=cpu.avx512f=off, does not
 //     give the bits that it would have given.
 //   - With AVX-512 or AVX2, on Linux, elementwise programs become machine code when they first
-//     run, for AVX2 those whose types have at most 32 bits. Its memory is never writable and executable at once. If the system refuses such memory, or with
-//     FLAMBEAU_JIT=off, prepared kernels run one after the other, which give the same bits.
-//     [device.Info] says so (Interpreted).
+//     run, for AVX2 those whose types have at most 32 bits. The code's memory is never writable
+//     and executable at once. If the system refuses such memory, or with FLAMBEAU_JIT=off,
+//     prepared kernels run one after the other, which give the same bits. [device.Info] says so
+//     (Interpreted).
 //   - Views are checked before anything is read or written. An operand with an element outside
 //     its buffer is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go

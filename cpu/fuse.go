@@ -12,9 +12,9 @@ import (
 )
 
 // On processors with AVX-512 or AVX2, the body of a plan is made of loops that are compiled at run
-// time (package jit). A loop keeps the values between its instructions in registers, and converts stored
-// types as it loads and stores them. An instruction that jit does not know (a random number) stays
-// a kernel. Loops before and behind it exchange values with it through slots.
+// time (package jit). A loop keeps the values between its instructions in registers. It converts
+// stored types as it loads and stores them. An instruction that jit does not know (a random number)
+// stays a kernel. Loops before and behind it exchange values with it through slots.
 //
 // If one loop is the whole body, it can also run on the operands' own memory, for many rows in one
 // call: see [binding.chooseLoop].

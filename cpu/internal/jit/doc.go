@@ -7,8 +7,8 @@
 // calls nothing, keeps RBP, and ends with VZEROUPPER. Go reloads R14 after a call of assembly. The
 // goroutine cannot be preempted meanwhile, so one call should work for at most about 100 µs.
 //
-// The compiler works in one pass over the instructions, once for whole vectors and once for the rest
-// of a row:
+// The compiler works in one pass over the instructions, once for whole vectors and once for the
+// rest of a row:
 //
 //   - lower.go and convert.go translate an instruction, as the sequence of encode.go's bytes.
 //     avx2.go has what is different for AVX2.

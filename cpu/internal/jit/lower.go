@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Can reports whether a loop can run an instruction of code, with AVX2 instead of AVX-512 if avx2 is
-// set.
+// Can reports whether a loop can run an instruction of code, with AVX2 instead of AVX-512 if avx2
+// is set.
 func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
 	if avx2 && (in.Type.Size() > 4 || in.Op.Arity() > 0 && code[in.A].Type.Size() > 4 ||
 		in.Op == expr.OpCvt && in.Type == dtype.U32 && code[in.A].Type == dtype.F32) {
