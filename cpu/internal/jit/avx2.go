@@ -6,8 +6,8 @@ import (
 )
 
 // AVX2 has no masks, and 16 registers. A truth value is a vector whose lanes have all bits set or
-// none. The elements behind the last whole vector are computed one at a time: a load fills all lanes
-// with the element, and a store writes the first lane.
+// none. The elements behind the last whole vector are computed one at a time: a load fills all
+// lanes with the element, and a store writes the first lane.
 
 // Spill slots with a purpose of their own.
 const (
