@@ -254,10 +254,11 @@ func TestEveryInstruction(t *testing.T) {
 		prepare(t, p, r, 3, 21, 1).run(t)
 	}
 	x, y, z := expr.X(0), expr.X(1), expr.X(2)
+	minusZero := expr.C(math.Copysign(0, -1))
 	for _, in := range computing {
 		for _, e := range []*expr.Expr{x.Add(y), x.Sub(y), x.Mul(y), x.Div(y), x.FMA(y, z), x.Neg(), x.Abs(), x.Min(y), x.Max(y), x.Sqrt(), x.Floor(),
 			x.Trunc(), x.RoundEven(), x.And(y), x.Or(y), x.Xor(y), x.Not(), x.Shl(y), x.Shr(y), x.Shl(expr.C(3)), x.Shr(expr.C(31)), x.Shr(expr.C(3)), x.MulHi(y),
-			x.Add(x), x.Min(expr.C(1)), x.Max(expr.C(1)), expr.C(2).Max(x), x.Min(expr.C(0)), expr.C(1).Sub(x), x.Add(expr.Param(0, in)), expr.Param(0, in).Sub(x),
+			x.Add(x), x.Min(expr.C(1)), x.Max(expr.C(1)), expr.C(2).Max(x), x.Min(expr.C(0)), x.Max(expr.C(0)), x.Min(minusZero), minusZero.Max(x), expr.C(1).Sub(x), x.Add(expr.Param(0, in)), expr.Param(0, in).Sub(x),
 			x.Eq(y).Select(y, z), x.Ne(y).Select(x, z)} {
 			check(e, in, in, in, in)
 		}

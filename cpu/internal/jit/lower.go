@@ -162,28 +162,32 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 }
 
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second
-// source for NaN and for two zeros. So both orders are computed. For the minimum they are combined
-// by or, which keeps the sign of -0, and NaN because all its exponent bits are set. For the maximum
-// they are combined by and; lanes with a NaN become the sum. With a constant other than 0 and NaN,
-// one instruction does.
+// source for NaN and for two zeros. With a constant k that is neither NaN nor zero, one instruction
+// does, whose second source is the other operand. That is also right where the result for two zeros
+// has the other operand's sign. The maximum with +0 must be +0 then, and adding +0 makes it so.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.of(size)
 	a, b := in.A, in.B
-	if v, known := c.known(a); known && v != 0 && v == v {
+	if c.plain(a) {
 		a, b = b, a
 	}
-	if v, known := c.known(b); known && v != 0 && v == v {
-		// for a NaN the instruction must return x, so x is the second source
-		x, k := register(c.vec(a)), c.vec(b)
-		c.vector(o, length, c.result(i, true), k, x, options{})
+	if k, known := c.known(b); known && k == k && (k != 0 || p == maxFloat || !math.Signbit(k)) {
+		limit, x := c.vec(b), register(c.vec(a))
+		r := c.result(i, true)
+		c.vector(o, length, r, limit, x, options{})
+		if k == 0 && !math.Signbit(k) && p == maxFloat {
+			c.vector(addFloat.of(size), length, r, r, c.bits(0, size), options{})
+		}
 		return
 	}
 	x, y := c.vec(a), c.vec(b)
 	c.extremeOf(p, c.result(i, false), x, y, size, length)
 }
 
-// extremeOf sets r, which may be x, to the minimum or maximum of x and y.
+// extremeOf sets r, which may be x, to the minimum or maximum of x and y. Both orders are computed.
+// For the minimum they are combined by or, which keeps the sign of -0, and NaN because all its
+// exponent bits are set. For the maximum they are combined by and; lanes with a NaN become the sum.
 func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 	o, t := p.of(size), c.temp()
 	if p == minFloat {
