@@ -2,14 +2,14 @@ package gemm
 
 // dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k. The numbers of rows r and of
 // columns j < w are fixed for each kernel. The order of a sum does not depend on them.
-type dotKernel[T float] func(k int, a *T, lda int, b *T, ldb int, out *T)
+type dotKernel[E factor, T float] func(k int, a *E, lda int, b *E, ldb int, out *T)
 
 // dotRows is the number of rows of the largest dot kernels.
 const dotRows = 4
 
 // dots computes a product with few rows as dot products of rows of A and columns of B, both
 // contiguous. B, the larger operand, is read once and not copied.
-func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
+func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c operand[T], accumulate bool) {
 	j := pool.get()
 	defer pool.put(j)
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.c, j.accumulate = kern, m, n, k, a, b, c, accumulate
@@ -20,7 +20,7 @@ func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a,
 const dotWork = 1 << 15 // elements of B in a task
 
 // dotTask is task i: it handles tileB columns of B.
-func (j *job[T]) dotTask(pool *pool[T], i int) {
+func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 	kern := j.kern
 	l := pool.local()
 	defer pool.locals.Put(l)

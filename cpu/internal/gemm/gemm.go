@@ -1,4 +1,4 @@
-// Package gemm multiplies matrices of float32 and float64 on the CPU.
+// Package gemm multiplies matrices of float32, float64 and bfloat16 on the CPU.
 //
 // Contract:
 //
@@ -13,9 +13,13 @@
 //     not depend on the number of workers or on the distribution of tasks. With AVX2 and AVX-512
 //     products are fused with their addition; in generic Go they are rounded. NaN and infinities
 //     behave as in the plain sum; k = 0 gives zeros.
+//   - Factors of bfloat16 have sums in float32 ([BF16]). The instruction is VDPBF16PS of
+//     AVX512_BF16. It adds the products of two neighbours along k to a sum, the second one first,
+//     each rounded to nearest even. It takes subnormal factors and sums as zeros, and its results
+//     are never subnormal. Without the instruction there is no BF16.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
-//     repeated calls allocate nothing.
+//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
@@ -43,25 +47,37 @@ func Serial(n int, f func(i int)) {
 // F32 computes C = A·B, or C += A·B if accumulate is true. The element (i, j) of A is
 // a[i*ars+j*acs], and so on.
 func F32(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
-	multiply(par, &poolF32, active32(), m, n, k, operand[float32]{a, ars, acs}, operand[float32]{b, brs, bcs}, operand[float32]{c, crs, ccs}, accumulate)
+	multiply(par, &poolF32, active32(), plain[float32], m, n, k, operand[float32]{a, ars, acs}, operand[float32]{b, brs, bcs}, operand[float32]{c, crs, ccs}, accumulate)
 }
 
 // F64 is [F32] for float64.
 func F64(par Parallel, m, n, k int, a []float64, ars, acs int, b []float64, brs, bcs int, c []float64, crs, ccs int, accumulate bool) {
-	multiply(par, &poolF64, active64(), m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, operand[float64]{c, crs, ccs}, accumulate)
+	multiply(par, &poolF64, active64(), plain[float64], m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, operand[float64]{c, crs, ccs}, accumulate)
 }
+
+// BF16 is [F32] for factors of bfloat16, whose bits are a and b, and sums in float32. [HasBF16]
+// says whether it can be used.
+func BF16(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
+	multiply(par, &poolBF16, activeBF16(), nil, m, n, k, operand[uint16]{a, ars, acs}, operand[uint16]{b, brs, bcs}, operand[float32]{c, crs, ccs}, accumulate)
+}
+
+// HasBF16 reports whether the variant in use and the processor have products of bfloat16.
+func HasBF16() bool { return activeBF16() != nil }
 
 type float interface{ float32 | float64 }
 
+// factor is the type of the elements of a factor. uint16 holds the bits of a bfloat16.
+type factor interface{ float | uint16 }
+
 // operand is a matrix in memory: element (i, j) is data[i*rs+j*cs].
-type operand[T float] struct {
-	data   []T
+type operand[E factor] struct {
+	data   []E
 	rs, cs int
 }
 
-func (o operand[T]) transposed() operand[T] { return operand[T]{o.data, o.cs, o.rs} }
+func (o operand[E]) transposed() operand[E] { return operand[E]{o.data, o.cs, o.rs} }
 
-func (o operand[T]) check(name string, rows, cols int) {
+func (o operand[E]) check(name string, rows, cols int) {
 	if rows == 0 || cols == 0 {
 		return
 	}
@@ -73,7 +89,9 @@ func (o operand[T]) check(name string, rows, cols int) {
 	}
 }
 
-func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
+// multiply computes a product. tiny, if it is not nil, computes tiny ones.
+func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c operand[T], accumulate bool),
+	m, n, k int, a, b operand[E], c operand[T], accumulate bool) {
 	if m < 0 || n < 0 || k < 0 {
 		panic(fmt.Sprintf("gemm: negative size: m %d, n %d, k %d", m, n, k))
 	}
@@ -101,8 +119,8 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 		par = Serial
 	}
 	switch {
-	case m*n*k <= plainWork:
-		plain(m, n, k, a, b, c, accumulate)
+	case tiny != nil && m*n*k <= plainWork:
+		tiny(m, n, k, a, b, c, accumulate)
 	case m <= fewRows && k >= dotDepth*m && a.cs == 1 && b.rs == 1 && kern.dots != nil:
 		dots(par, pool, kern, m, n, k, a, b, c, accumulate)
 	default:

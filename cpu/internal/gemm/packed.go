@@ -11,10 +11,11 @@ const groupLimit = 2048
 
 // job is one product in the blocked algorithm, with its packing buffers. Its methods pack and tile
 // are the tasks of the workers.
-type job[T float] struct {
-	kern       *kernel[T]
+type job[E factor, T float] struct {
+	kern       *kernel[E, T]
 	m, n, k    int
-	a, b, c    operand[T]
+	a, b       operand[E]
+	c          operand[T]
 	accumulate bool
 
 	block        int // length of a block of k
@@ -32,48 +33,49 @@ type job[T float] struct {
 	// tile tasks pack the blocks of B that they use; with few rows each block is used by one task
 	// only, so nothing is packed twice
 	fused          bool
-	bufA, bufB     []T
+	bufA, bufB     []E
 	packFn, tileFn func(int) // the tasks as function values, created once
 	dotsFn         func(int)
 }
 
-type pool[T float] struct {
+type pool[E factor, T float] struct {
 	jobs, locals sync.Pool
 }
 
 var (
-	poolF32 pool[float32]
-	poolF64 pool[float64]
+	poolF32  pool[float32, float32]
+	poolF64  pool[float64, float64]
+	poolBF16 pool[uint16, float32]
 )
 
-func (p *pool[T]) get() *job[T] {
-	if j, ok := p.jobs.Get().(*job[T]); ok {
+func (p *pool[E, T]) get() *job[E, T] {
+	if j, ok := p.jobs.Get().(*job[E, T]); ok {
 		return j
 	}
-	j := &job[T]{}
+	j := &job[E, T]{}
 	j.packFn, j.tileFn, j.dotsFn = j.pack, func(i int) { j.tile(p, i) }, func(i int) { j.dotTask(p, i) }
 	return j
 }
 
-func (p *pool[T]) local() *local[T] {
-	if l, ok := p.locals.Get().(*local[T]); ok {
+func (p *pool[E, T]) local() *local[E, T] {
+	if l, ok := p.locals.Get().(*local[E, T]); ok {
 		return l
 	}
-	return &local[T]{}
+	return &local[E, T]{}
 }
 
-func (p *pool[T]) put(j *job[T]) {
-	j.a, j.b, j.c = operand[T]{}, operand[T]{}, operand[T]{}
+func (p *pool[E, T]) put(j *job[E, T]) {
+	j.a, j.b, j.c = operand[E]{}, operand[E]{}, operand[T]{}
 	p.jobs.Put(j)
 }
 
 // aligned returns n elements at a multiple of 64 bytes. It uses buf if that is large enough.
-func aligned[T float](buf []T, n int) []T {
+func aligned[E factor](buf []E, n int) []E {
 	if cap(buf) >= n {
 		return buf[:n]
 	}
-	size := int(unsafe.Sizeof(*new(T)))
-	buf = make([]T, n+64/size)
+	size := int(unsafe.Sizeof(*new(E)))
+	buf = make([]E, n+64/size)
 	skip := int(-uintptr(unsafe.Pointer(&buf[0]))%64) / size
 	return buf[skip : skip+n]
 }
@@ -82,14 +84,14 @@ func ceil(a, b int) int { return (a + b - 1) / b }
 
 // packed is the blocked algorithm. It loops over groups of k, n and m. For each group it packs the
 // panels of A and B in parallel, then computes the tiles of C in parallel.
-func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
+func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c operand[T], accumulate bool) {
 	j := pool.get()
 	defer pool.put(j)
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.c = kern, m, n, k, a, b, c
 	// Blocks have about equal lengths that depend only on k.
 	j.block = min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
 	groupK := max(1, groupLimit/j.block) * j.block
-	j.inPlace = b.cs == 1 && m <= kern.height
+	j.inPlace = b.cs == 1 && m <= kern.height && !kern.pairs
 	j.fused = !j.inPlace && m <= tilePanelsA*kern.height
 	for k0 := 0; k0 < k; k0 += groupK {
 		j.k0, j.kg = k0, min(groupK, k-k0)
@@ -115,15 +117,15 @@ const (
 )
 
 // run packs and multiplies one group.
-func (j *job[T]) run(par Parallel) {
+func (j *job[E, T]) run(par Parallel) {
 	kern := j.kern
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
-	j.bufA = aligned(j.bufA, j.panelsA*j.kg*kern.stride)
+	j.bufA = aligned(j.bufA, j.panelsA*kern.even(j.kg)*kern.stride)
 	switch {
 	case j.inPlace:
 		j.bufB = aligned(j.bufB, j.kg*kern.width)
 	case !j.fused:
-		j.bufB = aligned(j.bufB, j.panelsB*j.kg*kern.width)
+		j.bufB = aligned(j.bufB, j.panelsB*kern.even(j.kg)*kern.width)
 	}
 	j.perPackA = max(1, packWork/(j.kg*kern.stride))
 	j.perPackB = max(1, packWork/(j.kg*kern.width))
@@ -154,7 +156,7 @@ func (j *job[T]) run(par Parallel) {
 
 // rowsOf returns the first row, within the group, of panel i of A, and its height. Heights differ
 // by at most one.
-func (j *job[T]) rowsOf(i int) (row, h int) {
+func (j *job[E, T]) rowsOf(i int) (row, h int) {
 	h, longer := j.mg/j.panelsA, j.mg%j.panelsA
 	if i < longer {
 		return i * (h + 1), h + 1
@@ -165,17 +167,19 @@ func (j *job[T]) rowsOf(i int) (row, h int) {
 // blockA and blockB return the packed block of k from k0 to k0+kc of a panel. The blocks of all
 // panels for the same k are adjacent. With whole panels between them, their distance would often be
 // a power of two, and they would fall into the same sets of the cache.
-func (j *job[T]) blockA(p, k0, kc int) []T { return j.bufA[(j.panelsA*k0+p*kc)*j.kern.stride:] }
+func (j *job[E, T]) blockA(p, k0, kc int) []E {
+	return j.bufA[(j.panelsA*k0+p*j.kern.even(kc))*j.kern.stride:]
+}
 
-func (j *job[T]) blockB(p, k0, kc int) []T {
+func (j *job[E, T]) blockB(p, k0, kc int) []E {
 	if j.inPlace { // the buffer holds only the last panel
 		return j.bufB[k0*j.kern.width:]
 	}
-	return j.bufB[(j.panelsB*k0+p*kc)*j.kern.width:]
+	return j.bufB[(j.panelsB*k0+p*j.kern.even(kc))*j.kern.width:]
 }
 
 // pack is packing task i. The first tasks pack panels of B, the others panels of A.
-func (j *job[T]) pack(i int) {
+func (j *job[E, T]) pack(i int) {
 	kern := j.kern
 	if i < j.packTasksB {
 		first, last := i*j.perPackB, min((i+1)*j.perPackB, j.panelsB)
@@ -202,7 +206,7 @@ func (j *job[T]) pack(i int) {
 }
 
 // packB packs one block of one panel of B.
-func (j *job[T]) packB(dst []T, p, k0, kc int) {
+func (j *job[E, T]) packB(dst []E, p, k0, kc int) {
 	width := j.kern.width
 	col := p * width
 	src := j.b.data[(j.k0+k0)*j.b.rs+(j.n0+col)*j.b.cs:]
@@ -210,21 +214,21 @@ func (j *job[T]) packB(dst []T, p, k0, kc int) {
 }
 
 // local is a tile task's own memory.
-type local[T float] struct {
+type local[E factor, T float] struct {
 	tile  [512]T // a tile of C, if the kernel cannot store to C directly
-	panel []T    // one block of one panel of B
+	panel []E    // one block of one panel of B
 }
 
 // tile is multiplication task i: some panels of A times some panels of B, over all blocks of k in
 // order.
-func (j *job[T]) tile(pool *pool[T], i int) {
+func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	kern := j.kern
 	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
 	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
 	l := pool.local()
 	defer pool.locals.Put(l)
 	if j.fused {
-		l.panel = aligned(l.panel, j.block*kern.width)
+		l.panel = aligned(l.panel, kern.even(j.block)*kern.width)
 	}
 	for k0 := 0; k0 < j.kg; k0 += j.block {
 		kc := min(j.block, j.kg-k0)
@@ -251,7 +255,7 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 
 // multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B, whose
 // block is at b.
-func (j *job[T]) multiply(l *local[T], pa, pb, k0, kc int, b *T, ldb int) {
+func (j *job[E, T]) multiply(l *local[E, T], pa, pb, k0, kc int, b *E, ldb int) {
 	kern := j.kern
 	row, h := j.rowsOf(pa)
 	col := pb * kern.width
@@ -264,10 +268,10 @@ func (j *job[T]) multiply(l *local[T], pa, pb, k0, kc int, b *T, ldb int) {
 		if add {
 			how = 1
 		}
-		kern.micro[h](kc, a, b, ldb, &j.c.data[at], j.c.rs, w, how)
+		kern.micro[h](kern.steps(kc), a, b, ldb, &j.c.data[at], j.c.rs, w, how)
 		return
 	}
-	kern.micro[h](kc, a, b, ldb, &l.tile[0], kern.width, kern.width, 0)
+	kern.micro[h](kern.steps(kc), a, b, ldb, &l.tile[0], kern.width, kern.width, 0)
 	for r := range h {
 		for q, s := range l.tile[r*kern.width : r*kern.width+w] {
 			put(j.c.data, at+r*j.c.rs+q*j.c.cs, s, add)
