@@ -11,7 +11,7 @@ import (
 )
 
 // matMul runs a product. Products of 16-bit floats are summed in float32 and rounded once. If there
-// is a bias, it writes the bias to the result first and adds the products to it.
+// is a bias, sums begin with it.
 func (d *Device) matMul(o *device.MatMul) error {
 	for i := 0; o.Operand(i).View != nil; i++ {
 		v := o.Operand(i).View
@@ -94,8 +94,8 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 // batch by whole matrices.
 const smallProduct = 1 << 20
 
-// floatProduct multiplies float32 or float64 matrices, or bfloat16 with sums in float32. If there
-// is a bias, it adds the product to the result.
+// floatProduct multiplies float32, float64 or bfloat16 matrices. If there is a bias, a result of
+// float32 or float64 has it already, and the product is added.
 func (d *Device) floatProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
@@ -134,6 +134,14 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 		gemm.F64(par, m, n, k, matrix[float64](a, i), a.Strides.At(1), a.Strides.At(2),
 			matrix[float64](b, i), b.Strides.At(1), b.Strides.At(2),
 			matrix[float64](out, i), out.Strides.At(1), out.Strides.At(2), accumulate)
+	case out.Type == dtype.BF16:
+		var bias []float32
+		if accumulate {
+			bias = at[float32](pointer(&o.Bias), n)
+		}
+		gemm.BF16Rounded(par, m, n, k, matrix[uint16](a, i), a.Strides.At(1), a.Strides.At(2),
+			matrix[uint16](b, i), b.Strides.At(1), b.Strides.At(2), bias,
+			matrix[uint16](out, i), out.Strides.At(1), out.Strides.At(2))
 	case a.Type == dtype.BF16:
 		gemm.BF16(par, m, n, k, matrix[uint16](a, i), a.Strides.At(1), a.Strides.At(2),
 			matrix[uint16](b, i), b.Strides.At(1), b.Strides.At(2),
@@ -166,20 +174,26 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 	if err != nil {
 		return err
 	}
-	sum := &o.Out
-	if sum.Type.IsHalf() {
-		sum = &t[2]
-	}
-	d.repeatBias(sum, o)
-	p := &device.MatMul{Out: *sum, A: o.A, B: o.B, Bias: o.Bias}
+	low := lowFactors(o)
+	p := &device.MatMul{Out: o.Out, A: o.A, B: o.B, Bias: o.Bias}
 	for i, v := range [...]*device.View{&p.A, &p.B} {
-		if !lowFactors(o) || v.Type == dtype.F32 {
+		if !low || v.Type == dtype.F32 {
 			*v = d.converted(t[i], v, o.Factor())
 		}
 	}
+	switch {
+	case !o.Out.Type.IsHalf():
+		d.repeatBias(&o.Out, o)
+	case !low:
+		p.Out = t[2]
+		d.repeatBias(&p.Out, o)
+	case !o.Bias.Absent():
+		p.Bias = t[2]
+		d.cast(&p.Bias, &o.Bias)
+	}
 	d.floatProduct(p)
-	if sum != &o.Out {
-		d.cast(&o.Out, sum)
+	if p.Out.Type != o.Out.Type {
+		d.cast(&o.Out, &p.Out)
 	}
 	return nil
 }

@@ -6,15 +6,12 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// encode rounds to bfloat16, to nearest even. x is not NaN.
-func encode(x float32) uint16 {
-	b := math.Float32bits(x)
-	return uint16((b + 0x7FFF + b>>16&1) >> 16)
-}
+func encode(x float32) uint16 { return uint16(dtype.ToBFloat16(x)) }
 
-func decode(x uint16) float32 { return math.Float32frombits(uint32(x) << 16) }
+func decode(x uint16) float32 { return dtype.BFloat16(x).Float32() }
 
 // flush returns 0 with the sign of x for a subnormal x, else x.
 func flush(x float32) float32 {
@@ -175,6 +172,53 @@ func TestBF16(t *testing.T) {
 				for l := range 4 {
 					if err := testProduct(r, rounded, 0x1p-24, m, n, k, [3]int{l % 4, l / 2 % 4, (m + n) % 4}, l == 0); err != nil {
 						t.Fatalf("m %d, n %d, k %d, layouts %d: %v", m, n, k, l, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBF16Rounded compares with the sums of BF16, bit for bit, for one and for many workers.
+func TestBF16Rounded(t *testing.T) {
+	if !HasBF16() {
+		t.Skip("the processor has no VDPBF16PS")
+	}
+	r := rand.New(rand.NewPCG(5, 5))
+	for i, s := range [][3]int{{1, 1, 1}, {3, 5, 0}, {0, 3, 2}, {1, 65, 400}, {65, 1, 17}, {4, 3, 300}, {9, 130, 63}, {130, 9, 65}, {129, 129, 129}, {63, 65, 1700},
+		{400, 300, 7}, {20, 40, 5000}, {200, 9, 4100}, {2100, 17, 9}, {9, 2100, 7}, {2100, 33, 3900}} {
+		m, n, k := s[0], s[1], s[2]
+		for l := range 4 {
+			a, b, sums := newMatrix[float32](r, m, k, (l+i)%4), newMatrix[float32](r, k, n, (l+i/2)%4), newMatrix[float32](r, m, n, l)
+			var bias []float32
+			for j := 0; j < n; j++ {
+				bias = append(bias, float32(r.NormFloat64()))
+			}
+			if l%2 == 1 {
+				bias = nil
+			}
+			for row := range m {
+				for j := range bias {
+					sums.data[row*sums.rs+j*sums.cs] = bias[j]
+				}
+			}
+			rounded(Serial, m, n, k, a.data, a.rs, a.cs, b.data, b.rs, b.cs, sums.data, sums.rs, sums.cs, bias != nil)
+			var low [2][]uint16
+			for i, x := range [][]float32{a.data, b.data} {
+				low[i] = make([]uint16, len(x))
+				for j := range x {
+					low[i][j] = encode(x[j])
+				}
+			}
+			for _, par := range []Parallel{Serial, goroutines} {
+				c := make([]uint16, len(sums.data))
+				for j := range c {
+					c[j] = encode(canary)
+				}
+				BF16Rounded(par, m, n, k, low[0], a.rs, a.cs, low[1], b.rs, b.cs, bias, c, sums.rs, sums.cs)
+				for j, got := range c {
+					if want := encode(sums.data[j]); got != want {
+						t.Fatalf("%v, layouts %d: element %d is %v, want %v", s, l, j, decode(got), decode(want))
 					}
 				}
 			}

@@ -9,10 +9,10 @@ const dotRows = 4
 
 // dots computes a product with few rows as dot products of rows of A and columns of B, both
 // contiguous. B, the larger operand, is read once and not copied.
-func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c operand[T], accumulate bool) {
+func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
-	j.kern, j.m, j.n, j.k, j.a, j.b, j.c, j.accumulate = kern, m, n, k, a, b, c, accumulate
+	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
 	j.tileB = ceil(max(1, dotWork/k), kern.dotWidth) * kern.dotWidth
 	par(ceil(n, j.tileB), j.dotsFn)
 }
@@ -35,7 +35,7 @@ func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 			kernels[h](j.k, &j.a.data[r*j.a.rs], j.a.rs, &j.b.data[q*j.b.cs], j.b.cs, &l.tile[0])
 			for x := range h {
 				for y := range w {
-					put(j.c.data, (r+x)*j.c.rs+(q+y)*j.c.cs, l.tile[x*w+y], j.accumulate)
+					j.put(r+x, q+y, l.tile[x*w+y])
 				}
 			}
 		}
