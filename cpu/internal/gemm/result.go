@@ -58,8 +58,13 @@ func (t *target[T]) at(i, j int) int { return (i-t.row)*t.rs + (j-t.col)*t.cs }
 func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	for i := r0; i < r1; i++ {
 		row := t.data[t.at(i, c0):][:c1-c0]
-		for j := range row {
-			row[j] = r.bias.data[(m0+i)*r.bias.rs+(n0+c0+j)*r.bias.cs]
+		from := r.bias.data[(m0+i)*r.bias.rs+(n0+c0)*r.bias.cs:]
+		if r.bias.cs == 1 {
+			copy(row, from)
+			continue
+		}
+		for j := range row { // the product is transposed, so the bias is the same for the row
+			row[j] = from[0]
 		}
 	}
 }
