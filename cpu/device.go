@@ -28,6 +28,11 @@
 //     if the processor supports it. [device.Info] names the instruction set in use (SIMD). So a
 //     training that continues on another processor, or with GODEBUG=cpu.avx512f=off, does not
 //     give the bits that it would have given.
+//   - Products of bfloat16 ([device.MatMul]) use VDPBF16PS, if the processor has AVX512_BF16 and
+//     SIMD is avx512. Otherwise, and for float16 and in attention, factors are first converted to
+//     float32. With either, sums are float32 and a result is rounded once. VDPBF16PS adds the
+//     products of two neighbours in one step, so the order of sums differs. It takes subnormal
+//     factors and sums, below 2^-126, as zeros. The error has the same bound apart from that.
 //   - With AVX-512 or AVX2, on Linux, elementwise programs become machine code when they first
 //     run, for AVX2 those whose types have at most 32 bits. The code's memory is never writable
 //     and executable at once. If the system refuses such memory, or with FLAMBEAU_JIT=off,

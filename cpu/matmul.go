@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// matMul runs a product. It converts 16-bit floats to float32, multiplies these and rounds once. If
-// there is a bias, it writes the bias to the result first and adds the products to it.
+// matMul runs a product. Products of 16-bit floats are summed in float32 and rounded once. If there
+// is a bias, sums begin with it.
 func (d *Device) matMul(o *device.MatMul) error {
 	for i := 0; o.Operand(i).View != nil; i++ {
 		v := o.Operand(i).View
@@ -94,8 +94,8 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 // batch by whole matrices.
 const smallProduct = 1 << 20
 
-// floatProduct multiplies float32 or float64 matrices. If there is a bias, it adds the product to
-// the result.
+// floatProduct multiplies float32, float64 or bfloat16 matrices. If there is a bias, a result of
+// float32 or float64 has it already, and the product is added.
 func (d *Device) floatProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
@@ -128,19 +128,33 @@ func (f *products) run(lo, hi int) {
 func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 	out, a, b := &o.Out, &o.A, &o.B
 	m, n, k := out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	if out.Type == dtype.F64 {
+	accumulate := !o.Bias.Absent()
+	switch {
+	case out.Type == dtype.F64:
 		gemm.F64(par, m, n, k, matrix[float64](a, i), a.Strides.At(1), a.Strides.At(2),
 			matrix[float64](b, i), b.Strides.At(1), b.Strides.At(2),
-			matrix[float64](out, i), out.Strides.At(1), out.Strides.At(2), !o.Bias.Absent())
-		return
+			matrix[float64](out, i), out.Strides.At(1), out.Strides.At(2), accumulate)
+	case out.Type == dtype.BF16:
+		var bias []float32
+		if accumulate {
+			bias = at[float32](pointer(&o.Bias), n)
+		}
+		gemm.BF16Rounded(par, m, n, k, matrix[uint16](a, i), a.Strides.At(1), a.Strides.At(2),
+			matrix[uint16](b, i), b.Strides.At(1), b.Strides.At(2), bias,
+			matrix[uint16](out, i), out.Strides.At(1), out.Strides.At(2))
+	case a.Type == dtype.BF16:
+		gemm.BF16(par, m, n, k, matrix[uint16](a, i), a.Strides.At(1), a.Strides.At(2),
+			matrix[uint16](b, i), b.Strides.At(1), b.Strides.At(2),
+			matrix[float32](out, i), out.Strides.At(1), out.Strides.At(2), accumulate)
+	default:
+		gemm.F32(par, m, n, k, matrix[float32](a, i), a.Strides.At(1), a.Strides.At(2),
+			matrix[float32](b, i), b.Strides.At(1), b.Strides.At(2),
+			matrix[float32](out, i), out.Strides.At(1), out.Strides.At(2), accumulate)
 	}
-	gemm.F32(par, m, n, k, matrix[float32](a, i), a.Strides.At(1), a.Strides.At(2),
-		matrix[float32](b, i), b.Strides.At(1), b.Strides.At(2),
-		matrix[float32](out, i), out.Strides.At(1), out.Strides.At(2), !o.Bias.Absent())
 }
 
 // matrix returns the memory range of matrix i of a batch.
-func matrix[T float32 | float64](v *device.View, i int) []T {
+func matrix[T float32 | float64 | uint16](v *device.View, i int) []T {
 	rows, cols := v.Shape.At(1), v.Shape.At(2)
 	if rows == 0 || cols == 0 {
 		return nil
@@ -149,35 +163,51 @@ func matrix[T float32 | float64](v *device.View, i int) []T {
 	return at[T](unsafe.Add(pointer(v), i*v.Strides.At(0)*v.Type.Size()), span)
 }
 
-// halfProduct multiplies 16-bit floats in float32.
+// lowFactors reports whether the product reads its factors as bfloat16. Other products of 16-bit
+// floats convert their factors to float32.
+func lowFactors(o *device.MatMul) bool { return o.Factor() == dtype.BF16 && gemm.HasBF16() }
+
+// halfProduct multiplies 16-bit floats with sums in float32.
 func (d *Device) halfProduct(o *device.MatMul) error {
 	t, err := temporaries(d, o)
 	defer release(t[:])
 	if err != nil {
 		return err
 	}
-	sum := &o.Out
-	if sum.Type.IsHalf() {
-		sum = &t[2]
+	low := lowFactors(o)
+	p := &device.MatMul{Out: o.Out, A: o.A, B: o.B, Bias: o.Bias}
+	for i, v := range [...]*device.View{&p.A, &p.B} {
+		if !low || v.Type == dtype.F32 {
+			*v = d.converted(t[i], v, o.Factor())
+		}
 	}
-	d.repeatBias(sum, o)
-	d.floatProduct(&device.MatMul{Out: *sum, A: d.widened(t[0], &o.A, o.Factor()), B: d.widened(t[1], &o.B, o.Factor()), Bias: o.Bias})
-	if sum != &o.Out {
-		d.cast(&o.Out, sum)
+	switch {
+	case !o.Out.Type.IsHalf():
+		d.repeatBias(&o.Out, o)
+	case !low:
+		p.Out = t[2]
+		d.repeatBias(&p.Out, o)
+	case !o.Bias.Absent():
+		p.Bias = t[2]
+		d.cast(&p.Bias, &o.Bias)
+	}
+	d.floatProduct(p)
+	if p.Out.Type != o.Out.Type {
+		d.cast(&o.Out, &p.Out)
 	}
 	return nil
 }
 
-// widened copies a batch of matrices to the float32 temporary w, rounded to the 16-bit type t. If
-// an inner stride is 1, it stays 1. A batch that repeats one matrix still repeats it.
-func (d *Device) widened(w device.View, v *device.View, t dtype.Type) device.View {
+// converted copies a batch of matrices to the temporary w, rounded to the 16-bit type t. If an
+// inner stride is 1, it stays 1. A batch that repeats one matrix still repeats it.
+func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.View {
 	src := *v
 	src.Shape = w.Shape
 	if src.Strides.At(1) == 1 && src.Strides.At(2) != 1 {
 		w.Layout = shape.Dense(src.Transpose(1, 2).Shape).Transpose(1, 2)
 	}
 	d.cast(&w, &src)
-	if v.Type != t { // the rounded values are stored in the first half of each element's memory
+	if v.Type != t && w.Type != t { // the rounded values are stored in the first half of each element's memory
 		low := w
 		low.Type = t
 		for i := range low.Strides.Rank() {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
@@ -46,6 +47,9 @@ func neighbours(x []int64) int {
 	return n
 }
 
+// randomWords holds memory for a run: two words for each element, and the blocks at both ends.
+var randomWords = sync.Pool{New: func() any { return new([2*randomRun + 8]uint32) }}
+
 // drawRun sets out to the random numbers of the elements from index on.
 func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
 	if direct, ok := any(out).([]uint32); ok && d == (expr.Draw{}) && index%4 == 0 {
@@ -53,7 +57,11 @@ func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index
 		asm.Philox(direct[:whole], seed, offset+uint64(index)/4)
 		out, index = out[whole:], index+int64(whole)
 	}
-	var words [2*randomRun + 8]uint32 // two words for each element, and the blocks at both ends
+	if len(out) == 0 {
+		return
+	}
+	words := randomWords.Get().(*[2*randomRun + 8]uint32)
+	defer randomWords.Put(words)
 	for len(out) > 0 {
 		n := min(len(out), randomRun)
 		first, last := d.Word(index)/4, d.Word(index+int64(n-1))/4

@@ -7,18 +7,29 @@ import (
 )
 
 // temporaries allocates the memory that a primitive needs beside its operands. For a primitive on
-// 16-bit floats these are float32 copies, so that sums and products are rounded once. For a batch
-// that repeats one matrix, the copy has only that matrix. For the gradient of attention they are
-// partial sums. The caller releases them, also after an error.
+// 16-bit floats these are float32 copies, so that sums and products are rounded once. A product
+// that multiplies bfloat16 itself needs a float32 copy of the bias, and copies of float32 factors,
+// rounded to bfloat16. For a batch that repeats one matrix, the copy has only that matrix. For the
+// gradient of attention they are partial sums. The caller releases them, also after an error.
 func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	var s [3]shape.Dims
-	n := 0
+	n, types := 0, [3]dtype.Type{dtype.F32, dtype.F32, dtype.F32}
 	switch o := op.(type) {
 	case *device.MatMul:
 		if o.Factor().IsHalf() && o.Out.Size() > 0 && o.A.Shape.At(2) > 0 {
 			s, n = [...]shape.Dims{once(&o.A), once(&o.B), o.Out.Shape}, 2
 			if o.Out.Type.IsHalf() {
 				n = 3
+			}
+			if lowFactors(o) {
+				for i, v := range []*device.View{&o.A, &o.B} {
+					if types[i] = dtype.BF16; v.Type == dtype.BF16 {
+						s[i] = shape.Of(0)
+					}
+				}
+				if s[2] = o.Bias.Shape; o.Bias.Absent() {
+					n = 2
+				}
 			}
 		}
 	case *device.Scatter:
@@ -36,11 +47,14 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 		}
 	}
 	for i, s := range s[:n] {
-		b, err := d.Alloc(s.Size()*dtype.F32.Size(), nil, device.Origin{Op: "cpu temporary", Shape: s, Type: dtype.F32})
+		if s.Size() == 0 {
+			continue
+		}
+		b, err := d.Alloc(s.Size()*types[i].Size(), nil, device.Origin{Op: "cpu temporary", Shape: s, Type: types[i]})
 		if err != nil {
 			return t, err
 		}
-		t[i] = device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(s)}
+		t[i] = device.View{Buf: b, Type: types[i], Layout: shape.Dense(s)}
 	}
 	return t, nil
 }

@@ -10,8 +10,9 @@ import (
 
 // MatMul computes Out[b] = A[b]·B[b] for views of rank 3, [batch, m, k]·[batch, k, n]. They may
 // have any strides, and 0 in a broadcast batch. 16-bit floats accumulate in float32; integers wrap;
-// Bool is the product over "or" and "and". Every device supports this much. A device may lack the
-// following:
+// Bool is the product over "or" and "and". For factors of BF16 a device may take subnormal factors
+// and sums, which are below 2^-126, as zeros. Every device supports this much. A device may lack
+// the following:
 //
 //   - Out of F32 for factors of 16-bit floats gets the sums without rounding.
 //   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. The

@@ -12,19 +12,23 @@ import (
 // dotColumns is how many columns of B a kernel of dot products handles at once. With 4 rows of A
 // their sums fill half of the registers. Each element of A and B that is loaded is used several
 // times.
-var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4}
+var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4, "AVX512BF16": 4}
 
 // dots emits the products of h rows of A with n columns of B. All of them are contiguous along k.
 func dots(c *ctx, h, n int) {
 	t := c.t
 	c.Function(fmt.Sprintf("dots%dx%d%s", h, n, t.suffix()))
 	c.Attributes(build.NOSPLIT)
-	lanes := t.bytes / t.size()
-	c.Doc(fmt.Sprintf("dots%dx%d%s computes, for r < %d and j < %d, out[r*%d+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in %d sums", h, n, t.suffix(), h, n, n, lanes),
-		fmt.Sprintf("by p mod %d that are added in halves.", lanes))
+	sums := t.bytes / t.size()
+	how, lanes, by := "fused", sums, "p"
+	if t.pairs() {
+		how, lanes, by = "by VDPBF16PS", 2*sums, "p/2"
+	}
+	c.Doc(fmt.Sprintf("dots%dx%d%s computes, for r < %d and j < %d, out[r*%d+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, %s, in %d sums", h, n, t.suffix(), h, n, n, how, sums),
+		fmt.Sprintf("by %s mod %d that are added in halves.", by, sums))
 	c.Pragma("noescape")
-	c.SignatureExpr(fmt.Sprintf("func(k int, a *%[1]s, lda int, b *%[1]s, ldb int, out *%[1]s)", t.typ))
-	k, a, lda, b, ldb, out := c.pointer("k"), c.pointer("a"), c.elements("lda"), c.pointer("b"), c.elements("ldb"), c.pointer("out")
+	c.SignatureExpr(fmt.Sprintf("func(k int, a *%[1]s, lda int, b *%[1]s, ldb int, out *%[2]s)", t.typ, t.sum()))
+	k, a, lda, b, ldb, out := c.pointer("k"), c.pointer("a"), c.elements("lda", t.typ), c.pointer("b"), c.elements("ldb", t.typ), c.pointer("out")
 	triple := func(d reg.GPVirtual, rows int) reg.GPVirtual {
 		r := c.GP64()
 		if rows > 3 {
@@ -98,9 +102,12 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 		c.BZHIQ(k, ones, bits)
 		c.KMOVQ(bits, mask)
 		return func(m operand.Mem, v reg.VecVirtual) {
-			if c.t.size() == 4 {
+			switch c.t.typ {
+			case "uint16":
+				c.VMOVDQU16_Z(m, mask, v)
+			case "float32":
 				c.VMOVUPS_Z(m, mask, v)
-			} else {
+			default:
 				c.VMOVUPD_Z(m, mask, v)
 			}
 		}

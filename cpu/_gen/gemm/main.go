@@ -20,8 +20,8 @@ import (
 
 // tile describes a family of kernels: one element type on one instruction set.
 type tile struct {
-	isa    string // AVX2, AVX512
-	typ    string // float32, float64
+	isa    string // AVX2, AVX512, AVX512BF16
+	typ    string // float32, float64, uint16 (bfloat16, summed in float32)
 	bytes  int    // size of a vector
 	rows   int    // greatest height of a tile
 	packed int    // distance in elements between neighbours along k in a packed panel of A
@@ -30,9 +30,22 @@ type tile struct {
 var tiles = []tile{
 	{"AVX2", "float32", 32, 6, 8}, {"AVX2", "float64", 32, 6, 8},
 	{"AVX512", "float32", 64, 14, 16}, {"AVX512", "float64", 64, 14, 16},
+	{"AVX512BF16", "uint16", 64, 14, 16},
 }
 
-func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8}[t.typ] }
+// size returns the size in bytes of a lane: of a sum, and of what is multiplied in one step.
+func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8, "uint16": 4}[t.typ] }
+
+// pairs reports whether a lane holds two neighbours along k.
+func (t tile) pairs() bool { return t.typ == "uint16" }
+
+// sum returns the type of the sums.
+func (t tile) sum() string {
+	if t.pairs() {
+		return "float32"
+	}
+	return t.typ
+}
 
 func (t tile) suffix() string {
 	return map[string]string{"float32": "F32", "float64": "F64"}[t.typ] + t.isa
@@ -41,7 +54,7 @@ func (t tile) suffix() string {
 func main() {
 	dir := flag.String("dir", "../internal/gemm", "folder of package gemm")
 	flag.Parse()
-	for _, isa := range []string{"AVX2", "AVX512"} {
+	for _, isa := range []string{"AVX2", "AVX512", "AVX512BF16"} {
 		b := build.NewContext()
 		b.ConstraintExpr("!noasm")
 		var window *operand.Mem
@@ -60,12 +73,17 @@ func main() {
 				}
 			}
 		}
-		bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]
-		transposeF32(b, isa, bytes)
-		transposeF64(b, isa, bytes)
-		copyRows(b, isa, bytes, bytes)
-		copyRows(b, isa, bytes, 2*bytes)
-		windows(b, isa, bytes)
+		if bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]; bytes > 0 {
+			transposeF32(b, fmt.Sprintf("transpose%dF32%s", bytes/4, isa), "float32", bytes)
+			transposeF64(b, isa, bytes)
+			copyRows(b, isa, bytes, bytes)
+			copyRows(b, isa, bytes, 2*bytes)
+			windows(b, isa, bytes)
+		} else {
+			transposeF32(b, "transpose16AVX512BF16", "uint16", 64)
+			interleave(b, 1)
+			interleave(b, 2)
+		}
 		f, err := b.Result()
 		if err == nil {
 			err = pass.Compile.Execute(f)
@@ -75,7 +93,7 @@ func main() {
 		for name, p := range map[string]printer.Printer{"_amd64.s": printer.NewGoAsm(cfg), "_amd64.go": printer.NewStubs(cfg)} {
 			text, err := p.Print(f)
 			check(err)
-			check(os.WriteFile(filepath.Join(*dir, strings.ToLower(isa)+name), text, 0o644))
+			check(os.WriteFile(filepath.Join(*dir, strings.ToLower(isa)+name), dotInstructions(text), 0o644))
 		}
 	}
 }
@@ -109,9 +127,12 @@ func (c *ctx) broadcast(m operand.Mem, v reg.Register) {
 }
 
 func (c *ctx) fma(x, y, acc reg.Register) {
-	if c.t.size() == 4 {
+	switch c.t.typ {
+	case "uint16":
+		c.VPDPWSSD(x, y, acc) // see dotInstructions
+	case "float32":
 		c.VFMADD231PS(x, y, acc)
-	} else {
+	default:
 		c.VFMADD231PD(x, y, acc)
 	}
 }
@@ -120,10 +141,10 @@ func (c *ctx) pointer(name string) reg.GPVirtual {
 	return c.Load(c.Param(name), c.GP64()).(reg.GPVirtual)
 }
 
-// elements loads a parameter that counts elements, and converts it to bytes.
-func (c *ctx) elements(name string) reg.GPVirtual {
+// elements loads a parameter that counts elements of the given type, and converts it to bytes.
+func (c *ctx) elements(name, typ string) reg.GPVirtual {
 	r := c.pointer(name)
-	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[c.t.size()]), r)
+	c.SHLQ(operand.U8(map[string]int{"uint16": 1, "float32": 2, "float64": 3}[typ]), r)
 	return r
 }
 
@@ -140,11 +161,14 @@ func micro(c *ctx, h int) {
 	} else {
 		doc = append(doc, fmt.Sprintf("and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be %d.", width))
 	}
+	if t.pairs() {
+		doc[0] = fmt.Sprintf("micro%d%s computes, for r < %d and j < %d, the sum over p < k and i < 2 of a[(p*%d+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,", h, t.suffix(), h, width, t.packed)
+	}
 	c.Doc(doc...)
 	c.Pragma("noescape")
-	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%[1]s, ldb int, c *%[1]s, ldc, w, accumulate int)", t.typ))
-	k, a, b, ldb := c.pointer("k"), c.pointer("a"), c.pointer("b"), c.elements("ldb")
-	dst, ldc := c.pointer("c"), c.elements("ldc")
+	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%s, ldb int, c *%s, ldc, w, accumulate int)", t.typ, t.sum()))
+	k, a, b, ldb := c.pointer("k"), c.pointer("a"), c.pointer("b"), c.elements("ldb", t.sum())
+	dst, ldc := c.pointer("c"), c.elements("ldc", t.sum())
 	row := c.GP64()
 	c.MOVQ(dst, row)
 	for r := range h { // prefetch the tile of C, because a cache miss at the end would take long

@@ -30,15 +30,18 @@ func vec(b *build.Context, bytes int) reg.VecVirtual {
 // transposeF32 emits the packing of rows that are contiguous along k. The number of rows is the
 // number of elements in a vector. Insertions, which do not use the shuffle port, gather 128-bit
 // pieces of rows j, 4+j, 8+j and 12+j into one register. Then 4x4 blocks are transposed within the
-// 128-bit lanes.
-func transposeF32(b *build.Context, isa string, bytes int) {
-	n := bytes / 4
-	name := fmt.Sprintf("transpose%dF32%s", n, isa)
+// 128-bit lanes. For uint16 it moves pairs of neighbours, but rows may begin at any element.
+func transposeF32(b *build.Context, name, typ string, bytes int) {
+	n, scale := bytes/4, uint8(4)
 	b.Function(name)
 	b.Attributes(build.NOSPLIT)
-	b.Doc(fmt.Sprintf("%s computes dst[p*ldd+r] = src[rows[r]+p] for r < %d and p < k, where k is a multiple of 4.", name, n))
+	what := "dst[p*ldd+r] = src[rows[r]+p]"
+	if typ == "uint16" {
+		scale, what = 2, "dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2,"
+	}
+	b.Doc(fmt.Sprintf("%s computes %s for r < %d and p < k, where k is a multiple of 4.", name, what, n))
 	b.Pragma("noescape")
-	b.SignatureExpr("func(dst *float32, ldd int, src *float32, rows *[16]int, k int)")
+	b.SignatureExpr(fmt.Sprintf("func(dst *%[1]s, ldd int, src *%[1]s, rows *[16]int, k int)", typ))
 	dst, ldd, src, rows, k := load(b, "dst"), load(b, "ldd"), load(b, "src"), load(b, "rows"), load(b, "k")
 	b.SHLQ(operand.U8(2), ldd)
 	ldd3 := b.GP64()
@@ -54,7 +57,7 @@ func transposeF32(b *build.Context, isa string, bytes int) {
 			off := b.GP64()
 			b.MOVQ(operand.Mem{Base: rows, Disp: 8 * r}, off)
 			for ch := range z {
-				insert(b, r/4, operand.Mem{Base: src, Index: off, Scale: 4, Disp: 16 * ch}, z[ch][r%4])
+				insert(b, r/4, operand.Mem{Base: src, Index: off, Scale: scale, Disp: 16 * ch}, z[ch][r%4])
 			}
 		}
 		for ch := range z {

@@ -131,7 +131,7 @@ func window(c *ctx, h int) {
 	c.JL(operand.LabelRef("column"))
 	c.CMPQ(b, end)
 	c.JL(operand.LabelRef("line"))
-	dst, ldc := c.pointer("c"), c.elements("ldc")
+	dst, ldc := c.pointer("c"), c.elements("ldc", "float32")
 	c.rows(acc, dst, ldc, [2]reg.Register{}, true)
 	c.VZEROUPPER()
 	c.RET()

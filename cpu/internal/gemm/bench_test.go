@@ -57,20 +57,22 @@ func (t *team) run(n int, f func(int)) {
 
 // peak returns the rate of all processors together, running the kernel on panels in the first-level
 // cache.
-func peak(par Parallel) (gflops float64) {
-	kern := active32()
+func peak[E factor, T float](par Parallel, kern *kernel[E, T]) (gflops float64) {
 	const k, repeat = 128, 2000
 	h := kern.height
 	procs := runtime.GOMAXPROCS(0)
-	type work struct{ a, b, c []float32 }
+	type work struct {
+		a, b []E
+		c    []T
+	}
 	w := make([]work, procs)
 	for i := range w {
-		w[i] = work{aligned[float32](nil, k*kern.stride), aligned[float32](nil, k*kern.width), aligned[float32](nil, h*kern.width)}
+		w[i] = work{aligned[E](nil, k*kern.stride), aligned[E](nil, k*kern.width), make([]T, h*kern.width)}
 	}
 	start := time.Now()
 	par(procs, func(i int) {
 		for range repeat {
-			kern.micro[h](k, &w[i].a[0], &w[i].b[0], kern.width, &w[i].c[0], kern.width, kern.width, 0)
+			kern.micro[h](kern.steps(k), &w[i].a[0], &w[i].b[0], kern.width, &w[i].c[0], kern.width, kern.width, 0)
 		}
 	})
 	return float64(2*k*h*kern.width*repeat*procs) / float64(time.Since(start).Nanoseconds())
@@ -109,7 +111,7 @@ func BenchmarkF32(b *testing.B) {
 				var rates, ratios []float64
 				best := 0.0
 				for b.Loop() {
-					top := peak(par)
+					top := peak(par, active32())
 					best = max(best, top)
 					start := time.Now()
 					for range repeat {
@@ -126,5 +128,58 @@ func BenchmarkF32(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 			})
 		}
+	}
+}
+
+// BenchmarkBF16 measures products of bfloat16, products of float32, and the peak of bfloat16, in
+// turns. It reports medians of ratios.
+func BenchmarkBF16(b *testing.B) {
+	if !HasBF16() {
+		b.Skip("the processor has no VDPBF16PS")
+	}
+	par := newTeam().run
+	for _, c := range []struct {
+		name    string
+		m, n, k int
+		ta, tb  bool
+	}{
+		{"nn", 64, 64, 64, false, false}, {"nn", 256, 256, 256, false, false}, {"nt", 256, 256, 256, false, true}, {"tn", 256, 256, 256, true, false},
+		{"nn", 1024, 1024, 1024, false, false}, {"nt", 1024, 1024, 1024, false, true}, {"tn", 1024, 1024, 1024, true, false}, {"nn", 2048, 2048, 2048, false, false},
+		{"nt", 1024, 384, 128, false, true}, {"nt", 1, 1024, 1024, false, true}, {"nt", 8, 1024, 1024, false, true}, {"nn", 1, 1024, 1024, false, false},
+	} {
+		b.Run(fmt.Sprintf("%s/%dx%dx%d", c.name, c.m, c.n, c.k), func(b *testing.B) {
+			ars, acs, brs, bcs := c.k, 1, c.n, 1
+			if c.ta {
+				ars, acs = 1, c.m
+			}
+			if c.tb {
+				brs, bcs = 1, c.k
+			}
+			x, y, z := make([]float32, c.m*c.k), make([]float32, c.k*c.n), make([]float32, c.m*c.n)
+			v, w := make([]uint16, c.m*c.k), make([]uint16, c.k*c.n)
+			flops := 2 * c.m * c.n * c.k
+			repeat := max(1, 20_000_000/flops)
+			rate := func(f func()) float64 {
+				start := time.Now()
+				for range repeat {
+					f()
+				}
+				return float64(flops*repeat) / float64(time.Since(start).Nanoseconds())
+			}
+			var rates, ratios, peaks []float64
+			for b.Loop() {
+				top := peak(par, activeBF16())
+				single := rate(func() { F32(par, c.m, c.n, c.k, x, ars, acs, y, brs, bcs, z, c.n, 1, false) })
+				low := rate(func() { BF16(par, c.m, c.n, c.k, v, ars, acs, w, brs, bcs, z, c.n, 1, false) })
+				rates, ratios, peaks = append(rates, low), append(ratios, low/single), append(peaks, 100*low/top)
+			}
+			for _, list := range [][]float64{rates, ratios, peaks} {
+				slices.Sort(list)
+			}
+			b.ReportMetric(rates[len(rates)/2], "GFLOP/s")
+			b.ReportMetric(ratios[len(ratios)/2], "xF32")
+			b.ReportMetric(peaks[len(peaks)/2], "peak%")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }

@@ -216,7 +216,7 @@ func (c *Conv) plain(par Parallel, dx, g, w []float32) {
 // columns is a product of weights with the matrix of columns.
 type columns struct {
 	sight
-	kern    *kernel[float32]
+	kern    *kernel32
 	win     *windowKernel
 	m, k    int // of one group
 	block   int // block length along k, a number of whole channels

@@ -11,7 +11,7 @@ import (
 // the gradient of the result.
 type weights struct {
 	sight
-	kern     *kernel[float32]
+	kern     *kernel32
 	win      *windowKernel
 	g        []float32
 	outputs  int // outputs of a group; wide rounds them up to the width of a tile

@@ -2,17 +2,17 @@ package gemm
 
 // dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k. The numbers of rows r and of
 // columns j < w are fixed for each kernel. The order of a sum does not depend on them.
-type dotKernel[T float] func(k int, a *T, lda int, b *T, ldb int, out *T)
+type dotKernel[E factor, T float] func(k int, a *E, lda int, b *E, ldb int, out *T)
 
 // dotRows is the number of rows of the largest dot kernels.
 const dotRows = 4
 
 // dots computes a product with few rows as dot products of rows of A and columns of B, both
 // contiguous. B, the larger operand, is read once and not copied.
-func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
+func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
-	j.kern, j.m, j.n, j.k, j.a, j.b, j.c, j.accumulate = kern, m, n, k, a, b, c, accumulate
+	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
 	j.tileB = ceil(max(1, dotWork/k), kern.dotWidth) * kern.dotWidth
 	par(ceil(n, j.tileB), j.dotsFn)
 }
@@ -20,7 +20,7 @@ func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a,
 const dotWork = 1 << 15 // elements of B in a task
 
 // dotTask is task i: it handles tileB columns of B.
-func (j *job[T]) dotTask(pool *pool[T], i int) {
+func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 	kern := j.kern
 	l := pool.local()
 	defer pool.locals.Put(l)
@@ -35,7 +35,7 @@ func (j *job[T]) dotTask(pool *pool[T], i int) {
 			kernels[h](j.k, &j.a.data[r*j.a.rs], j.a.rs, &j.b.data[q*j.b.cs], j.b.cs, &l.tile[0])
 			for x := range h {
 				for y := range w {
-					put(j.c.data, (r+x)*j.c.rs+(q+y)*j.c.cs, l.tile[x*w+y], j.accumulate)
+					j.put(r+x, q+y, l.tile[x*w+y])
 				}
 			}
 		}

@@ -12,9 +12,10 @@ import (
 
 // beforeFault returns n elements that end where a page without access begins, so that reading past
 // their end faults.
-func beforeFault(t *testing.T, n int) []float32 {
+func beforeFault[E factor](t *testing.T, n int) []E {
 	page := unix.Getpagesize()
-	size := ceil(4*n, page) * page
+	bytes := n * int(unsafe.Sizeof(*new(E)))
+	size := ceil(bytes, page) * page
 	m, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,7 @@ func beforeFault(t *testing.T, n int) []float32 {
 	if err := unix.Mprotect(m[size:], unix.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size-4*n])), n)
+	return unsafe.Slice((*E)(unsafe.Pointer(&m[size-bytes])), n)
 }
 
 // TestStaysInside multiplies operands that end at pages without access.
@@ -42,7 +43,8 @@ func TestStaysInside(t *testing.T) {
 				if r.IntN(3) == 0 {
 					m, k = 1+r.IntN(12), 200+r.IntN(60)
 				}
-				a, b, c := beforeFault(t, m*k), beforeFault(t, k*n), beforeFault(t, m*n)
+				a, b, c := beforeFault[float32](t, m*k), beforeFault[float32](t, k*n), beforeFault[float32](t, m*n)
+				low, with := beforeFault[uint16](t, m*k), beforeFault[uint16](t, k*n)
 				for i := range 4 {
 					ars, acs, brs, bcs := k, 1, n, 1
 					if i%2 == 1 {
@@ -58,6 +60,9 @@ func TestStaysInside(t *testing.T) {
 							}
 						}()
 						F32(Serial, m, n, k, a, ars, acs, b, brs, bcs, c, n, 1, i == 0)
+						if HasBF16() {
+							BF16(Serial, m, n, k, low, ars, acs, with, brs, bcs, c, n, 1, i == 0)
+						}
 					}()
 				}
 			}

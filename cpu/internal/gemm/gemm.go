@@ -1,4 +1,4 @@
-// Package gemm multiplies matrices of float32 and float64 on the CPU.
+// Package gemm multiplies matrices of float32, float64 and bfloat16 on the CPU.
 //
 // Contract:
 //
@@ -13,9 +13,13 @@
 //     not depend on the number of workers or on the distribution of tasks. With AVX2 and AVX-512
 //     products are fused with their addition; in generic Go they are rounded. NaN and infinities
 //     behave as in the plain sum; k = 0 gives zeros.
+//   - Factors of bfloat16 have sums in float32 ([BF16]). The instruction is VDPBF16PS of
+//     AVX512_BF16. It adds the products of two neighbours along k to a sum, the second one first,
+//     each rounded to nearest even. It takes subnormal factors and sums as zeros, and its results
+//     are never subnormal. Without the instruction there is no BF16.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
-//     repeated calls allocate nothing.
+//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
@@ -43,25 +47,49 @@ func Serial(n int, f func(i int)) {
 // F32 computes C = A·B, or C += A·B if accumulate is true. The element (i, j) of A is
 // a[i*ars+j*acs], and so on.
 func F32(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
-	multiply(par, &poolF32, active32(), m, n, k, operand[float32]{a, ars, acs}, operand[float32]{b, brs, bcs}, operand[float32]{c, crs, ccs}, accumulate)
+	multiply(par, &poolF32, active32(), plain[float32], m, n, k, operand[float32]{a, ars, acs}, operand[float32]{b, brs, bcs}, result[float32]{c: operand[float32]{c, crs, ccs}, accumulate: accumulate})
 }
 
 // F64 is [F32] for float64.
 func F64(par Parallel, m, n, k int, a []float64, ars, acs int, b []float64, brs, bcs int, c []float64, crs, ccs int, accumulate bool) {
-	multiply(par, &poolF64, active64(), m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, operand[float64]{c, crs, ccs}, accumulate)
+	multiply(par, &poolF64, active64(), plain[float64], m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, result[float64]{c: operand[float64]{c, crs, ccs}, accumulate: accumulate})
 }
+
+// BF16 is [F32] for factors of bfloat16, whose bits are a and b, and sums in float32. [HasBF16]
+// says whether it can be used.
+func BF16(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
+	multiply(par, &poolBF16, activeBF16(), nil, m, n, k, operand[uint16]{a, ars, acs}, operand[uint16]{b, brs, bcs}, result[float32]{c: operand[float32]{c, crs, ccs}, accumulate: accumulate})
+}
+
+// BF16Rounded computes C = A·B + bias for matrices of bfloat16. The sums are those of [BF16], which
+// begin with the bias, and are rounded to nearest even once. bias has an element for each column of
+// C, or is nil.
+func BF16Rounded(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, bcs int, bias []float32, c []uint16, crs, ccs int) {
+	r := result[float32]{low: operand[uint16]{c, crs, ccs}, rounds: true}
+	if bias != nil {
+		r.bias, r.accumulate = operand[float32]{bias, 0, 1}, true
+		r.bias.check("the bias", 1, n)
+	}
+	multiply(par, &poolBF16, activeBF16(), nil, m, n, k, operand[uint16]{a, ars, acs}, operand[uint16]{b, brs, bcs}, r)
+}
+
+// HasBF16 reports whether the variant in use and the processor have products of bfloat16.
+func HasBF16() bool { return activeBF16() != nil }
 
 type float interface{ float32 | float64 }
 
+// factor is the type of the elements of a factor. uint16 holds the bits of a bfloat16.
+type factor interface{ float | uint16 }
+
 // operand is a matrix in memory: element (i, j) is data[i*rs+j*cs].
-type operand[T float] struct {
-	data   []T
+type operand[E factor] struct {
+	data   []E
 	rs, cs int
 }
 
-func (o operand[T]) transposed() operand[T] { return operand[T]{o.data, o.cs, o.rs} }
+func (o operand[E]) transposed() operand[E] { return operand[E]{o.data, o.cs, o.rs} }
 
-func (o operand[T]) check(name string, rows, cols int) {
+func (o operand[E]) check(name string, rows, cols int) {
 	if rows == 0 || cols == 0 {
 		return
 	}
@@ -73,19 +101,23 @@ func (o operand[T]) check(name string, rows, cols int) {
 	}
 }
 
-func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
+// multiply computes a product. tiny, if it is not nil, computes tiny ones.
+func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
+	m, n, k int, a, b operand[E], c result[T]) {
 	if m < 0 || n < 0 || k < 0 {
 		panic(fmt.Sprintf("gemm: negative size: m %d, n %d, k %d", m, n, k))
 	}
 	a.check("A", m, k)
 	b.check("B", k, n)
-	c.check("C", m, n)
+	if c.rounds {
+		c.low.check("C", m, n)
+	} else {
+		c.c.check("C", m, n)
+	}
 	if m == 0 || n == 0 || k == 0 {
-		if !accumulate {
-			for i := range m {
-				for j := range n {
-					c.data[i*c.rs+j*c.cs] = 0
-				}
+		for i := range m {
+			for j := range n {
+				c.put(i, j, 0)
 			}
 		}
 		return
@@ -94,19 +126,19 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 	// instead. That is also done for a product with a vector, which then has m = 1, and for one so
 	// narrow that most of a tile would be empty.
 	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
-	if c.cs != 1 && c.rs == 1 || n == 1 && m > 1 || narrow {
+	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
 	}
 	if m*n*k < parallelWork {
 		par = Serial
 	}
 	switch {
-	case m*n*k <= plainWork:
-		plain(m, n, k, a, b, c, accumulate)
+	case tiny != nil && m*n*k <= plainWork:
+		tiny(m, n, k, a, b, c)
 	case m <= fewRows && k >= dotDepth*m && a.cs == 1 && b.rs == 1 && kern.dots != nil:
-		dots(par, pool, kern, m, n, k, a, b, c, accumulate)
+		dots(par, pool, kern, m, n, k, a, b, &c)
 	default:
-		packed(par, pool, kern, m, n, k, a, b, c, accumulate)
+		packed(par, pool, kern, m, n, k, a, b, &c)
 	}
 }
 
@@ -122,21 +154,14 @@ const (
 )
 
 // plain computes tiny products by the definition.
-func plain[T float](m, n, k int, a, b, c operand[T], accumulate bool) {
+func plain[T float](m, n, k int, a, b operand[T], c result[T]) {
 	for i := range m {
 		for j := range n {
 			var s T
 			for p := range k {
 				s += T(a.data[i*a.rs+p*a.cs] * b.data[p*b.rs+j*b.cs])
 			}
-			put(c.data, i*c.rs+j*c.cs, s, accumulate)
+			c.put(i, j, s)
 		}
 	}
-}
-
-func put[T float](c []T, at int, s T, accumulate bool) {
-	if accumulate {
-		s += c[at]
-	}
-	c[at] = s
 }

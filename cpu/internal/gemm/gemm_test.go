@@ -99,8 +99,8 @@ func testProduct[T float](r *rand.Rand, f gemmFunc[T], eps float64, m, n, k int,
 	return nil
 }
 
-func testAll[T float](t *testing.T, f gemmFunc[T], eps float64) {
-	for _, variant := range asm.Variants() {
+func testAll[T float](t *testing.T, variants []string, f gemmFunc[T], eps float64) {
+	for _, variant := range variants {
 		t.Run(variant, func(t *testing.T) {
 			defer asm.Use(variant)()
 			r := rand.New(rand.NewPCG(7, 8))
@@ -141,10 +141,10 @@ func testAll[T float](t *testing.T, f gemmFunc[T], eps float64) {
 	}
 }
 
-func TestF32(t *testing.T) { testAll(t, F32, 0x1p-24) }
+func TestF32(t *testing.T) { testAll(t, asm.Variants(), F32, 0x1p-24) }
 
 // the reference is float64 too, so the bound is doubled
-func TestF64(t *testing.T) { testAll(t, F64, 0x1p-52) }
+func TestF64(t *testing.T) { testAll(t, asm.Variants(), F64, 0x1p-52) }
 
 // TestRepeatedOperand multiplies with distances of 0, which repeat a row or a column.
 func TestRepeatedOperand(t *testing.T) {
@@ -227,9 +227,13 @@ func TestNoAllocation(t *testing.T) {
 	}
 	x := make([]float32, 200*200)
 	c := make([]float32, 200*200)
+	low := make([]uint16, 200*200)
 	for _, s := range [][3]int{{200, 200, 200}, {1, 200, 200}, {3, 200, 200}, {4, 4, 4}} {
 		if n := testing.AllocsPerRun(50, func() {
 			F32(Serial, s[0], s[1], s[2], x, s[2], 1, x, 1, s[2], c, s[1], 1, false)
+			if HasBF16() {
+				BF16(Serial, s[0], s[1], s[2], low, s[2], 1, low, 1, s[2], c, s[1], 1, false)
+			}
 		}); n >= 1 {
 			t.Errorf("%v: %v allocations a product", s, n)
 		}

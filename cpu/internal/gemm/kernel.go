@@ -7,39 +7,68 @@ import (
 )
 
 // kernel is a variant's part of the blocked algorithm.
-type kernel[T float] struct {
+type kernel[E factor, T float] struct {
 	height, width int // size of a tile of C
 	// distance in elements between neighbours along k in a packed panel of A, at least height
 	stride int
 	block  int // greatest length of a block of k
 	masked bool
+	// pairs says that packed panels hold pairs of neighbours along k in the place of single
+	// elements, for uint16. Distances and k then count pairs, for all functions but dots. A last
+	// pair may be half empty, which is zero.
+	pairs bool
 	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
 	// j < w. If masked is false, w must be width.
-	micro []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)
+	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int)
 	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k. k is a multiple of
 	// step. It may be nil.
-	transpose   func(dst *T, ldd int, src *T, rs, h, k int)
+	transpose   func(dst *E, ldd int, src *E, rs, h, k int)
 	group, step int
+	// interleave[n] packs k pairs of rows, each of h elements, in panels of n vectors. It is for
+	// pairs only.
+	interleave []func(dst, src *E, ks, h, k int)
 	// copyRows[n] copies k rows of n vectors each, so that they are contiguous; n is 1 or 2. It may
 	// be nil.
 	copyRows []func(dst, src *byte, distance, k int)
 	vector   int // size of a vector in bytes
 	// dots[h] handles h rows and dotWidth columns, dots1[h] h rows and one column. They may be nil.
-	dots, dots1 []dotKernel[T]
+	dots, dots1 []dotKernel[E, T]
 	dotWidth    int
 }
 
-var generic32 = kernel[float32]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float32]()}
-var generic64 = kernel[float64]{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float64]()}
+type (
+	kernel32   = kernel[float32, float32]
+	kernel64   = kernel[float64, float64]
+	kernelBF16 = kernel[uint16, float32]
+)
 
-func active32() *kernel[float32] {
+// even rounds k up to whole pairs, if panels hold pairs.
+func (kern *kernel[E, T]) even(k int) int {
+	if kern.pairs {
+		k += k & 1
+	}
+	return k
+}
+
+// steps returns how many neighbours along k, or pairs of them, k elements are.
+func (kern *kernel[E, T]) steps(k int) int {
+	if kern.pairs {
+		return (k + 1) / 2
+	}
+	return k
+}
+
+var generic32 = kernel32{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float32]()}
+var generic64 = kernel64{height: 4, width: 4, stride: 4, block: 256, masked: true, micro: microGo[float64]()}
+
+func active32() *kernel32 {
 	if k := kernels32[asm.Active()]; k != nil {
 		return k
 	}
 	return &generic32
 }
 
-func active64() *kernel[float64] {
+func active64() *kernel64 {
 	if k := kernels64[asm.Active()]; k != nil {
 		return k
 	}

@@ -2,5 +2,7 @@
 
 package gemm
 
-var kernels32 map[string]*kernel[float32]
-var kernels64 map[string]*kernel[float64]
+var kernels32 map[string]*kernel32
+var kernels64 map[string]*kernel64
+
+func activeBF16() *kernelBF16 { return nil }

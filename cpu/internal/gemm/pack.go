@@ -2,11 +2,14 @@ package gemm
 
 import "unsafe"
 
-// pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k. The elements of dst
+// pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k; with pairs it is
+// dst[p/2*2*ldd+2*r+p%2], and an odd k gets a row of zeros. The elements of dst
 // between h and ldd get arbitrary values: kernels may compute with them but do not store the
 // results.
-func (kern *kernel[T]) pack(dst []T, ldd int, src []T, rs, ks, h, k int) {
+func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	switch {
+	case kern.pairs:
+		kern.packPairs(dst, ldd, src, rs, ks, h, k)
 	case ks == 1 && kern.transpose != nil:
 		kern.packTransposed(dst, ldd, src, rs, h, k)
 	case rs == 1:
@@ -25,7 +28,7 @@ func (kern *kernel[T]) pack(dst []T, ldd int, src []T, rs, ks, h, k int) {
 
 // packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst, it
 // still copies whole rows, up to the end of the source.
-func (kern *kernel[T]) packRows(dst []T, ldd int, src []T, ks, h, k int) {
+func (kern *kernel[E, T]) packRows(dst []E, ldd int, src []E, ks, h, k int) {
 	p := 0
 	size := int(unsafe.Sizeof(src[0]))
 	if kern.copyRows != nil && len(src) >= ldd {
@@ -44,7 +47,7 @@ func (kern *kernel[T]) packRows(dst []T, ldd int, src []T, ks, h, k int) {
 
 // packTransposed packs a panel that is contiguous along k. Missing rows repeat the last one;
 // missing groups of rows are zero.
-func (kern *kernel[T]) packTransposed(dst []T, ldd int, src []T, rs, h, k int) {
+func (kern *kernel[E, T]) packTransposed(dst []E, ldd int, src []E, rs, h, k int) {
 	whole := k - k%kern.step
 	for g := 0; g < ldd; g += kern.group {
 		if g >= h {
@@ -71,4 +74,30 @@ func rowOffsets(rs, h int) (rows [16]int) {
 		rows[r] = min(r, h-1) * rs
 	}
 	return rows
+}
+
+// packPairs packs a panel of pairs. Their second elements must not be arbitrary where k ends,
+// because 0 times NaN is NaN.
+func (kern *kernel[E, T]) packPairs(dst []E, ldd int, src []E, rs, ks, h, k int) {
+	done := 0
+	switch {
+	case ks == 1:
+		done = k / 2 / kern.step * kern.step
+		for g := 0; g < h && done > 0; g += kern.group {
+			kern.transpose(&dst[2*g], ldd, &src[g*rs], rs, h-g, done)
+		}
+	case rs == 1 && k > 1:
+		done = k / 2
+		kern.interleave[ldd/16](&dst[0], &src[0], ks, h, done)
+	}
+	for p := 2 * done; p < k; p += 2 {
+		d := dst[p*ldd : (p+2)*ldd]
+		clear(d)
+		for r := range h {
+			d[2*r] = src[r*rs+p*ks]
+			if p+1 < k {
+				d[2*r+1] = src[r*rs+(p+1)*ks]
+			}
+		}
+	}
 }

@@ -5,18 +5,20 @@ import (
 	"unsafe"
 )
 
-// groupLimit bounds m, n and k of a group that is packed at once: for float32 at most 16 MiB of B
-// and about as much of A.
+// groupLimit bounds m, n and k, or the pairs of k, of a group that is packed at once: for float32
+// and bfloat16 at most 16 MiB of B and about as much of A.
 const groupLimit = 2048
 
 // job is one product in the blocked algorithm, with its packing buffers. Its methods pack and tile
 // are the tasks of the workers.
-type job[T float] struct {
-	kern       *kernel[T]
-	m, n, k    int
-	a, b, c    operand[T]
-	accumulate bool
+type job[E factor, T float] struct {
+	kern    *kernel[E, T]
+	m, n, k int
+	a, b    operand[E]
+	result[T]
 
+	// add says that sums are added to the target, also those of the group's first block
+	add          bool
 	block        int // length of a block of k
 	m0, n0, k0   int // first indexes of the current group
 	mg, ng, kg   int
@@ -32,72 +34,81 @@ type job[T float] struct {
 	// tile tasks pack the blocks of B that they use; with few rows each block is used by one task
 	// only, so nothing is packed twice
 	fused          bool
-	bufA, bufB     []T
+	bufA, bufB     []E
+	to             target[T] // if results are rounded after the only group of k, each task has its own
+	sums           []T       // memory for to, if results are rounded after several groups of k
 	packFn, tileFn func(int) // the tasks as function values, created once
 	dotsFn         func(int)
 }
 
-type pool[T float] struct {
+type pool[E factor, T float] struct {
 	jobs, locals sync.Pool
 }
 
 var (
-	poolF32 pool[float32]
-	poolF64 pool[float64]
+	poolF32  pool[float32, float32]
+	poolF64  pool[float64, float64]
+	poolBF16 pool[uint16, float32]
 )
 
-func (p *pool[T]) get() *job[T] {
-	if j, ok := p.jobs.Get().(*job[T]); ok {
+func (p *pool[E, T]) get() *job[E, T] {
+	if j, ok := p.jobs.Get().(*job[E, T]); ok {
 		return j
 	}
-	j := &job[T]{}
+	j := &job[E, T]{}
 	j.packFn, j.tileFn, j.dotsFn = j.pack, func(i int) { j.tile(p, i) }, func(i int) { j.dotTask(p, i) }
 	return j
 }
 
-func (p *pool[T]) local() *local[T] {
-	if l, ok := p.locals.Get().(*local[T]); ok {
+func (p *pool[E, T]) local() *local[E, T] {
+	if l, ok := p.locals.Get().(*local[E, T]); ok {
 		return l
 	}
-	return &local[T]{}
+	return &local[E, T]{}
 }
 
-func (p *pool[T]) put(j *job[T]) {
-	j.a, j.b, j.c = operand[T]{}, operand[T]{}, operand[T]{}
+func (p *pool[E, T]) put(j *job[E, T]) {
+	j.a, j.b, j.result, j.to = operand[E]{}, operand[E]{}, result[T]{}, target[T]{}
 	p.jobs.Put(j)
 }
 
 // aligned returns n elements at a multiple of 64 bytes. It uses buf if that is large enough.
-func aligned[T float](buf []T, n int) []T {
+func aligned[E factor](buf []E, n int) []E {
 	if cap(buf) >= n {
 		return buf[:n]
 	}
-	size := int(unsafe.Sizeof(*new(T)))
-	buf = make([]T, n+64/size)
+	size := int(unsafe.Sizeof(*new(E)))
+	buf = make([]E, n+64/size)
 	skip := int(-uintptr(unsafe.Pointer(&buf[0]))%64) / size
 	return buf[skip : skip+n]
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// packed is the blocked algorithm. It loops over groups of k, n and m. For each group it packs the
+// packed is the blocked algorithm. It loops over groups of n, m and k. For each group it packs the
 // panels of A and B in parallel, then computes the tiles of C in parallel.
-func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
+func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
-	j.kern, j.m, j.n, j.k, j.a, j.b, j.c = kern, m, n, k, a, b, c
+	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
 	// Blocks have about equal lengths that depend only on k.
 	j.block = min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
-	groupK := max(1, groupLimit/j.block) * j.block
-	j.inPlace = b.cs == 1 && m <= kern.height
+	groupK := max(1, groupLimit/kern.steps(j.block)) * j.block
+	j.inPlace = b.cs == 1 && m <= kern.height && !kern.pairs
 	j.fused = !j.inPlace && m <= tilePanelsA*kern.height
-	for k0 := 0; k0 < k; k0 += groupK {
-		j.k0, j.kg = k0, min(groupK, k-k0)
-		j.accumulate = accumulate || k0 > 0
-		for n0 := 0; n0 < n; n0 += groupLimit {
-			j.n0, j.ng = n0, min(groupLimit, n-n0)
-			for m0 := 0; m0 < m; m0 += groupLimit {
-				j.m0, j.mg, j.repackB = m0, min(groupLimit, m-m0), m0 == 0
+	for n0 := 0; n0 < n; n0 += groupLimit {
+		j.n0, j.ng = n0, min(groupLimit, n-n0)
+		for m0 := 0; m0 < m; m0 += groupLimit {
+			j.m0, j.mg = m0, min(groupLimit, m-m0)
+			j.to = target[T]{j.c, -m0, -n0}
+			if j.rounds && groupK < k {
+				j.sums = aligned(j.sums, j.mg*j.ng)
+				j.to = target[T]{operand[T]{j.sums, j.ng, 1}, 0, 0}
+			}
+			for k0 := 0; k0 < k; k0 += groupK {
+				j.k0, j.kg = k0, min(groupK, k-k0)
+				j.repackB = m0 == 0 || groupK < k
+				j.add = j.accumulate || k0 > 0
 				j.run(par)
 			}
 		}
@@ -115,15 +126,15 @@ const (
 )
 
 // run packs and multiplies one group.
-func (j *job[T]) run(par Parallel) {
+func (j *job[E, T]) run(par Parallel) {
 	kern := j.kern
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
-	j.bufA = aligned(j.bufA, j.panelsA*j.kg*kern.stride)
+	j.bufA = aligned(j.bufA, j.panelsA*kern.even(j.kg)*kern.stride)
 	switch {
 	case j.inPlace:
 		j.bufB = aligned(j.bufB, j.kg*kern.width)
 	case !j.fused:
-		j.bufB = aligned(j.bufB, j.panelsB*j.kg*kern.width)
+		j.bufB = aligned(j.bufB, j.panelsB*kern.even(j.kg)*kern.width)
 	}
 	j.perPackA = max(1, packWork/(j.kg*kern.stride))
 	j.perPackB = max(1, packWork/(j.kg*kern.width))
@@ -154,7 +165,7 @@ func (j *job[T]) run(par Parallel) {
 
 // rowsOf returns the first row, within the group, of panel i of A, and its height. Heights differ
 // by at most one.
-func (j *job[T]) rowsOf(i int) (row, h int) {
+func (j *job[E, T]) rowsOf(i int) (row, h int) {
 	h, longer := j.mg/j.panelsA, j.mg%j.panelsA
 	if i < longer {
 		return i * (h + 1), h + 1
@@ -165,17 +176,19 @@ func (j *job[T]) rowsOf(i int) (row, h int) {
 // blockA and blockB return the packed block of k from k0 to k0+kc of a panel. The blocks of all
 // panels for the same k are adjacent. With whole panels between them, their distance would often be
 // a power of two, and they would fall into the same sets of the cache.
-func (j *job[T]) blockA(p, k0, kc int) []T { return j.bufA[(j.panelsA*k0+p*kc)*j.kern.stride:] }
+func (j *job[E, T]) blockA(p, k0, kc int) []E {
+	return j.bufA[(j.panelsA*k0+p*j.kern.even(kc))*j.kern.stride:]
+}
 
-func (j *job[T]) blockB(p, k0, kc int) []T {
+func (j *job[E, T]) blockB(p, k0, kc int) []E {
 	if j.inPlace { // the buffer holds only the last panel
 		return j.bufB[k0*j.kern.width:]
 	}
-	return j.bufB[(j.panelsB*k0+p*kc)*j.kern.width:]
+	return j.bufB[(j.panelsB*k0+p*j.kern.even(kc))*j.kern.width:]
 }
 
 // pack is packing task i. The first tasks pack panels of B, the others panels of A.
-func (j *job[T]) pack(i int) {
+func (j *job[E, T]) pack(i int) {
 	kern := j.kern
 	if i < j.packTasksB {
 		first, last := i*j.perPackB, min((i+1)*j.perPackB, j.panelsB)
@@ -202,7 +215,7 @@ func (j *job[T]) pack(i int) {
 }
 
 // packB packs one block of one panel of B.
-func (j *job[T]) packB(dst []T, p, k0, kc int) {
+func (j *job[E, T]) packB(dst []E, p, k0, kc int) {
 	width := j.kern.width
 	col := p * width
 	src := j.b.data[(j.k0+k0)*j.b.rs+(j.n0+col)*j.b.cs:]
@@ -210,21 +223,34 @@ func (j *job[T]) packB(dst []T, p, k0, kc int) {
 }
 
 // local is a tile task's own memory.
-type local[T float] struct {
+type local[E factor, T float] struct {
 	tile  [512]T // a tile of C, if the kernel cannot store to C directly
-	panel []T    // one block of one panel of B
+	panel []E    // one block of one panel of B
+	sums  []T    // the task's tiles of C, if they are rounded after the only group of k
 }
 
 // tile is multiplication task i: some panels of A times some panels of B, over all blocks of k in
 // order.
-func (j *job[T]) tile(pool *pool[T], i int) {
+func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	kern := j.kern
 	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
 	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
 	l := pool.local()
 	defer pool.locals.Put(l)
 	if j.fused {
-		l.panel = aligned(l.panel, j.block*kern.width)
+		l.panel = aligned(l.panel, kern.even(j.block)*kern.width)
+	}
+	to := j.to
+	r0, _ := j.rowsOf(a0)
+	r1, h := j.rowsOf(a1 - 1)
+	c0, c1 := b0*kern.width, min(b1*kern.width, j.ng)
+	r1 += h
+	if j.rounds && j.kg == j.k {
+		l.sums = aligned(l.sums, (r1-r0)*(c1-c0))
+		to = target[T]{operand[T]{l.sums, c1 - c0, 1}, r0, c0}
+	}
+	if j.rounds && j.accumulate && j.k0 == 0 {
+		j.begin(&to, j.m0, j.n0, r0, r1, c0, c1)
 	}
 	for k0 := 0; k0 < j.kg; k0 += j.block {
 		kc := min(j.block, j.kg-k0)
@@ -232,7 +258,7 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 			for pb := b0; pb < b1; pb++ {
 				j.packB(l.panel, pb, k0, kc)
 				for pa := a0; pa < a1; pa++ {
-					j.multiply(l, pa, pb, k0, kc, &l.panel[0], kern.width)
+					j.multiply(l, &to, pa, pb, k0, kc, &l.panel[0], kern.width)
 				}
 			}
 			continue
@@ -240,37 +266,47 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 		for pa := a0; pa < a1; pa++ {
 			for pb := b0; pb < b1; pb++ {
 				if col := pb * kern.width; j.inPlace && col+kern.width <= j.ng {
-					j.multiply(l, pa, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs)
+					j.multiply(l, &to, pa, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs)
 				} else {
-					j.multiply(l, pa, pb, k0, kc, &j.blockB(pb, k0, kc)[0], kern.width)
+					j.multiply(l, &to, pa, pb, k0, kc, &j.blockB(pb, k0, kc)[0], kern.width)
 				}
 			}
 		}
+	}
+	if j.rounds && j.k0+j.kg == j.k {
+		j.end(&to, j.m0, j.n0, r0, r1, c0, c1)
 	}
 }
 
 // multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B, whose
 // block is at b.
-func (j *job[T]) multiply(l *local[T], pa, pb, k0, kc int, b *T, ldb int) {
+func (j *job[E, T]) multiply(l *local[E, T], to *target[T], pa, pb, k0, kc int, b *E, ldb int) {
 	kern := j.kern
 	row, h := j.rowsOf(pa)
 	col := pb * kern.width
 	w := min(kern.width, j.ng-col)
 	a := &j.blockA(pa, k0, kc)[0]
-	at := (j.m0+row)*j.c.rs + (j.n0+col)*j.c.cs
-	add := j.accumulate || k0 > 0
-	if j.c.cs == 1 && (kern.masked || w == kern.width) {
+	at := to.at(row, col)
+	add := j.add || k0 > 0
+	if to.cs == 1 && (kern.masked || w == kern.width) {
 		how := 0
 		if add {
 			how = 1
 		}
-		kern.micro[h](kc, a, b, ldb, &j.c.data[at], j.c.rs, w, how)
+		kern.micro[h](kern.steps(kc), a, b, ldb, &to.data[at], to.rs, w, how)
 		return
 	}
-	kern.micro[h](kc, a, b, ldb, &l.tile[0], kern.width, kern.width, 0)
+	kern.micro[h](kern.steps(kc), a, b, ldb, &l.tile[0], kern.width, kern.width, 0)
 	for r := range h {
 		for q, s := range l.tile[r*kern.width : r*kern.width+w] {
-			put(j.c.data, at+r*j.c.rs+q*j.c.cs, s, add)
+			put(to.data, at+r*to.rs+q*to.cs, s, add)
 		}
 	}
+}
+
+func put[T float](c []T, at int, s T, accumulate bool) {
+	if accumulate {
+		s += c[at]
+	}
+	c[at] = s
 }

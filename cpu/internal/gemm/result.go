@@ -1,0 +1,85 @@
+package gemm
+
+import (
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// result says where the sums of a product go: to c, or added to c. If rounds is true, there is no
+// c: they go to low, rounded to bfloat16 after the bias was added.
+type result[T float] struct {
+	c          operand[T]
+	accumulate bool // also if there is a bias
+	rounds     bool
+	low        operand[uint16]
+	bias       operand[T]
+}
+
+func (r *result[T]) distances() (rs, cs int) {
+	if r.rounds {
+		return r.low.rs, r.low.cs
+	}
+	return r.c.rs, r.c.cs
+}
+
+func (r result[T]) transposed() result[T] {
+	r.c, r.low, r.bias = r.c.transposed(), r.low.transposed(), r.bias.transposed()
+	return r
+}
+
+// put stores the sum s of element (i, j).
+func (r *result[T]) put(i, j int, s T) {
+	at := i*r.c.rs + j*r.c.cs
+	switch {
+	case r.rounds:
+		if r.accumulate {
+			s += r.bias.data[i*r.bias.rs+j*r.bias.cs]
+		}
+		r.low.data[i*r.low.rs+j*r.low.cs] = uint16(dtype.ToBFloat16(float32(s)))
+	case r.accumulate:
+		r.c.data[at] += s
+	default:
+		r.c.data[at] = s
+	}
+}
+
+// target is the memory in which a group's sums arise. Element (i, j) of the group is element
+// (i-row, j-col) of it.
+type target[T float] struct {
+	operand[T]
+	row, col int
+}
+
+func (t *target[T]) at(i, j int) int { return (i-t.row)*t.rs + (j-t.col)*t.cs }
+
+// begin puts the bias into rows r0 to r1 and columns c0 to c1 of a group that begins at (m0, n0).
+func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
+	for i := r0; i < r1; i++ {
+		row := t.data[t.at(i, c0):][:c1-c0]
+		from := r.bias.data[(m0+i)*r.bias.rs+(n0+c0)*r.bias.cs:]
+		if r.bias.cs == 1 {
+			copy(row, from)
+			continue
+		}
+		for j := range row { // the product is transposed, so the bias is the same for the row
+			row[j] = from[0]
+		}
+	}
+}
+
+// end rounds the sums in rows r0 to r1 and columns c0 to c1 of a group that begins at (m0, n0).
+func (r *result[T]) end(t *target[T], m0, n0, r0, r1, c0, c1 int) {
+	for i := r0; i < r1; i++ {
+		row := t.data[t.at(i, c0):][:c1-c0]
+		to := r.low.data[(m0+i)*r.low.rs+(n0+c0)*r.low.cs:]
+		if r.low.cs == 1 { // T is float32, as in all results that are rounded
+			asm.CvtF32ToBF16(to[:len(row)], unsafe.Slice((*float32)(unsafe.Pointer(&row[0])), len(row)))
+			continue
+		}
+		for j, s := range row {
+			to[j*r.low.cs] = uint16(dtype.ToBFloat16(float32(s)))
+		}
+	}
+}
