@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
@@ -9,6 +10,11 @@ import (
 
 // randomRun is the largest number of elements whose words are computed as blocks in advance.
 const randomRun = 256
+
+// drawSpace holds two words for each element of a run, and the blocks at both ends.
+type drawSpace [2*randomRun + 8]uint32
+
+var drawSpaces = sync.Pool{New: func() any { return new(drawSpace) }}
 
 // philox returns the kernel of an OpPhilox of type T. shared says that all elements have the same
 // seed and offset. Neighbouring elements then use words of the same blocks.
@@ -53,7 +59,11 @@ func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index
 		asm.Philox(direct[:whole], seed, offset+uint64(index)/4)
 		out, index = out[whole:], index+int64(whole)
 	}
-	var words [2*randomRun + 8]uint32 // two words for each element, and the blocks at both ends
+	if len(out) == 0 {
+		return
+	}
+	words := drawSpaces.Get().(*drawSpace)
+	defer drawSpaces.Put(words)
 	for len(out) > 0 {
 		n := min(len(out), randomRun)
 		first, last := d.Word(index)/4, d.Word(index+int64(n-1))/4
