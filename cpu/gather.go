@@ -168,6 +168,17 @@ func (l *gatherLine) run(size, indexSize int) int {
 
 func gatherLineAs[T uint8 | uint16 | uint32 | uint64](l *gatherLine, indexSize int) int {
 	bad := -1
+	if indexSize == 8 && l.dx == 8 && l.do == int(unsafe.Sizeof(T(0))) { // the usual case
+		out, s, ds, along, bound := at[T](l.o, l.n), l.s, l.ds, l.along, l.bound
+		for j, i := range at[int64](l.x, len(out)) {
+			if uint64(i) < bound {
+				out[j] = *(*T)(unsafe.Add(s, j*ds+int(i)*along))
+			} else if out[j] = 0; bad < 0 {
+				bad = j
+			}
+		}
+		return bad
+	}
 	for j := range l.n {
 		i := indexAt(unsafe.Add(l.x, j*l.dx), indexSize)
 		var v T

@@ -216,6 +216,17 @@ func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 
 func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 	bad := -1
+	if l.is == 8 && l.dx == 8 { // the usual case
+		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
+		for t, i := range at[int64](l.index, l.n) {
+			if uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along)) = *(*T)(unsafe.Add(src, t*ds))
+			} else if bad < 0 {
+				bad = t
+			}
+		}
+		return bad
+	}
 	for t := range l.n {
 		if d, s, ok := l.next(t); ok {
 			*(*T)(d) = *(*T)(s)
@@ -228,6 +239,17 @@ func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 
 func lineAdd[T number | int16 | int8 | uint8](l *scatterLine) int {
 	bad := -1
+	if l.is == 8 && l.dx == 8 { // the usual case
+		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
+		for t, i := range at[int64](l.index, l.n) {
+			if uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along)) += *(*T)(unsafe.Add(src, t*ds))
+			} else if bad < 0 {
+				bad = t
+			}
+		}
+		return bad
+	}
 	for t := range l.n {
 		if d, s, ok := l.next(t); ok {
 			*(*T)(d) += *(*T)(s)
