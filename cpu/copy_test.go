@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Copies between views with permuted, reversed, repeated and distant dimensions move each element to
-// its place, and write nothing else.
+// Copies between views with permuted, reversed, repeated and distant dimensions move each element
+// to its place, and write nothing else.
 func TestCopiesBetweenAnyViews(t *testing.T) {
 	d := newDevice(3)
 	defer d.crew.dismiss()
