@@ -84,6 +84,10 @@ func (g *indexed) run(lo, hi int) {
 		outer = g.suffix
 	}
 	outer = max(outer, 0)
+	if g.shared > 1 && outer == 1 && g.axis == 0 { // a table, such as an embedding's
+		g.table(lo, hi, size, is)
+		return
+	}
 	for row := lo; row < hi; row++ {
 		q := row
 		var oo, so, io int
@@ -119,6 +123,22 @@ func (g *indexed) run(lo, hi int) {
 		}
 		if bad := l.run(size, is); bad >= 0 {
 			g.note(row*l.n + bad)
+		}
+	}
+}
+
+// table gathers rows lo … hi-1 of a table.
+func (g *indexed) table(lo, hi, size, is int) {
+	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
+	do, ds, dx := g.out.Strides.At(0)*size, g.src.Strides.At(0)*size, g.index.Strides.At(0)*is
+	bytes := g.shared * size
+	for row := lo; row < hi; row++ {
+		dst := at8(unsafe.Add(out, row*do), bytes)
+		if i := indexAt(unsafe.Add(index, row*dx), is); uint64(i) < uint64(g.bound) {
+			copy(dst, at8(unsafe.Add(src, int(i)*ds), bytes))
+		} else {
+			clear(dst)
+			g.note(row * g.shared)
 		}
 	}
 }
