@@ -126,27 +126,18 @@ func (t *copyTask) transposed() bool {
 
 // run copies pieces lo … hi-1.
 func (t *copyTask) run(lo, hi int) {
-	var c [shape.MaxRank]int
-	q, part := lo/t.of, lo%t.of
-	do, di := 0, 0
-	for k := t.rank - 1; k >= 0; k-- {
-		c[k], q = q%t.dims[k], q/t.dims[k]
-		do, di = do+c[k]*t.do[k], di+c[k]*t.di[k]
+	var w walk
+	for k := range t.rank {
+		w.dim(t.dims[k], [3]int{t.do[k], t.di[k]})
 	}
+	w.seek(lo / t.of)
+	part := lo % t.of
 	for range hi - lo {
 		at := part * t.piece
-		copyElements(unsafe.Add(t.to, do+at*t.stepO), unsafe.Add(t.from, di+at*t.stepI), t.size, t.stepO, t.stepI, min(t.piece, t.n-at))
-		if part++; part < t.of {
-			continue
-		}
-		part = 0
-		for k := t.rank - 1; k >= 0; k-- {
-			c[k]++
-			do, di = do+t.do[k], di+t.di[k]
-			if c[k] < t.dims[k] {
-				break
-			}
-			do, di, c[k] = do-c[k]*t.do[k], di-c[k]*t.di[k], 0
+		copyElements(unsafe.Add(t.to, w.at[0]+at*t.stepO), unsafe.Add(t.from, w.at[1]+at*t.stepI), t.size, t.stepO, t.stepI, min(t.piece, t.n-at))
+		if part++; part == t.of {
+			part = 0
+			w.next()
 		}
 	}
 }

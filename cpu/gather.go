@@ -84,24 +84,27 @@ func (g *indexed) run(lo, hi int) {
 		outer = g.suffix
 	}
 	outer = max(outer, 0)
-	if g.shared > 1 && outer == 1 && g.axis == 0 { // a table, such as an embedding's
-		g.table(lo, hi, size, is)
-		return
+	var w walk
+	for k := range outer {
+		by := [3]int{g.out.Strides.At(k) * size, 0, g.index.Strides.At(k) * is}
+		if k != g.axis {
+			by[1] = g.src.Strides.At(k) * size
+		}
+		w.dim(g.index.Shape.At(k), by)
+	}
+	w.seek(lo)
+	along := g.src.Strides.At(g.axis) * size
+	l := gatherLine{n: 1, along: along, bound: uint64(g.bound)}
+	if g.shared == 1 && n > 0 {
+		l.n = g.index.Shape.At(outer)
+		l.do, l.dx = g.out.Strides.At(outer)*size, g.index.Strides.At(outer)*is
+		if outer != g.axis {
+			l.ds = g.src.Strides.At(outer) * size
+		}
 	}
 	for row := lo; row < hi; row++ {
-		q := row
-		var oo, so, io int
-		for k := outer - 1; k >= 0; k-- {
-			c := q % g.index.Shape.At(k)
-			q /= g.index.Shape.At(k)
-			oo += c * g.out.Strides.At(k)
-			io += c * g.index.Strides.At(k)
-			if k != g.axis {
-				so += c * g.src.Strides.At(k)
-			}
-		}
-		along := g.src.Strides.At(g.axis) * size
-		o, s, x := unsafe.Add(out, oo*size), unsafe.Add(src, so*size), unsafe.Add(index, io*is)
+		o, s, x := unsafe.Add(out, w.at[0]), unsafe.Add(src, w.at[1]), unsafe.Add(index, w.at[2])
+		w.next()
 		if g.shared > 1 {
 			dst := at8(o, g.shared*size)
 			if i := indexAt(x, is); uint64(i) < uint64(g.bound) {
@@ -112,33 +115,9 @@ func (g *indexed) run(lo, hi int) {
 			}
 			continue
 		}
-		last := outer
-		l := gatherLine{o: o, s: s, x: x, n: 1, along: along, bound: uint64(g.bound)}
-		if n > 0 {
-			l.n = g.index.Shape.At(last)
-			l.do, l.dx = g.out.Strides.At(last)*size, g.index.Strides.At(last)*is
-			if last != g.axis {
-				l.ds = g.src.Strides.At(last) * size
-			}
-		}
+		l.o, l.s, l.x = o, s, x
 		if bad := l.run(size, is); bad >= 0 {
 			g.note(row*l.n + bad)
-		}
-	}
-}
-
-// table gathers rows lo … hi-1 of a table.
-func (g *indexed) table(lo, hi, size, is int) {
-	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
-	do, ds, dx := g.out.Strides.At(0)*size, g.src.Strides.At(0)*size, g.index.Strides.At(0)*is
-	bytes := g.shared * size
-	for row := lo; row < hi; row++ {
-		dst := at8(unsafe.Add(out, row*do), bytes)
-		if i := indexAt(unsafe.Add(index, row*dx), is); uint64(i) < uint64(g.bound) {
-			copy(dst, at8(unsafe.Add(src, int(i)*ds), bytes))
-		} else {
-			clear(dst)
-			g.note(row * g.shared)
 		}
 	}
 }

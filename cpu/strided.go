@@ -4,7 +4,52 @@ import (
 	"math"
 	"math/bits"
 	"unsafe"
+
+	"github.com/flambeau-go/flambeau/shape"
 )
+
+// A walk goes over positions in row-major order. It counts the offsets in bytes of up to three
+// views, because to compute them from the position takes a division for each dimension.
+type walk struct {
+	rank    int
+	dims, c [shape.MaxRank]int
+	by      [shape.MaxRank][3]int
+	at      [3]int // the views' offsets at the position
+}
+
+// dim adds an inner dimension of n positions, with the views' strides in bytes.
+func (w *walk) dim(n int, by [3]int) {
+	if n != 1 {
+		w.dims[w.rank], w.by[w.rank] = n, by
+		w.rank++
+	}
+}
+
+// seek goes to a position.
+func (w *walk) seek(p int) {
+	w.at = [3]int{}
+	for k := w.rank - 1; k >= 0; k-- {
+		c := p % w.dims[k]
+		p /= w.dims[k]
+		w.c[k] = c
+		for i, by := range w.by[k] {
+			w.at[i] += c * by
+		}
+	}
+}
+
+// next goes to the next position.
+func (w *walk) next() {
+	for k := w.rank - 1; k >= 0; k-- {
+		by, n := &w.by[k], w.dims[k]
+		w.at[0], w.at[1], w.at[2] = w.at[0]+by[0], w.at[1]+by[1], w.at[2]+by[2]
+		if w.c[k]++; w.c[k] < n {
+			return
+		}
+		w.at[0], w.at[1], w.at[2] = w.at[0]-n*by[0], w.at[1]-n*by[1], w.at[2]-n*by[2]
+		w.c[k] = 0
+	}
+}
 
 // gather copies n elements of the given size, which are stride bytes apart, to contiguous dst.
 func gather(dst, src unsafe.Pointer, size, stride, n int) {
