@@ -214,8 +214,14 @@ func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, 
 		return
 	}
 	s, at, least := *state, *best, t.Kind == device.ScanMin
+	places = places[:len(x)]
 	for range x {
-		if v := x[k]; start || v != v || !least && v >= s || least && v <= s {
+		v := x[k]
+		worse := v < s
+		if least {
+			worse = v > s
+		}
+		if start || !worse && (v != v || s == s) { // a NaN gives way to the next NaN only
 			s, at, start = v, int64(low+k), false
 		}
 		places[k] = at
