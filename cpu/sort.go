@@ -102,8 +102,14 @@ func (s *sortSpace) sorted() []uint64 {
 	} else {
 		x = s.radix()
 	}
+	s.settle(x)
+	return x
+}
+
+// settle orders words that have equal upper bits, by keys.
+func (s *sortSpace) settle(x []uint64) {
 	if s.cut == 0 {
-		return x
+		return
 	}
 	for i := 0; i < len(x); {
 		j := i + 1
@@ -120,7 +126,6 @@ func (s *sortSpace) sorted() []uint64 {
 		}
 		i = j
 	}
-	return x
 }
 
 // radix sorts the words by their upper bits, eight at a time from the lowest on. Positions already
@@ -254,8 +259,9 @@ func (s *sortSpace) least(k int) []uint64 {
 			s.sift(heap, 0)
 		}
 	}
-	s.words = heap
-	return s.sorted()
+	slices.Sort(heap) // positions are not in order, as radix needs them
+	s.settle(heap)
+	return heap
 }
 
 func (s *sortSpace) heapify(heap []uint64) {

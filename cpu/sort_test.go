@@ -11,14 +11,20 @@ import (
 )
 
 // Keys with more bits than a word has room for beside the position are sorted like others. Some of
-// them differ only in the bits that words leave out.
+// them differ only in the bits that words leave out. Keys of few bits are often equal.
 func TestSortsKeysOfManyBits(t *testing.T) {
 	d := newDevice(1)
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for _, n := range []int{1, 2, 100, 127, 128, 3000} {
+	for _, n := range []int{1, 2, 100, -100, 127, 128, -128, 3000, -3000} {
+		few := n < 0
+		n = max(n, -n)
 		x := newView(t, d, dtype.I64, 1, n)
 		v := at[int64](pointer(&x), n)
 		for i := range v {
+			if few {
+				v[i] = rnd.Int64N(4)
+				continue
+			}
 			switch v[i] = int64(rnd.Uint64()); rnd.IntN(3) {
 			case 0:
 				v[i] = v[i]>>2<<2 | 1
