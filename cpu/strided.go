@@ -56,9 +56,12 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	switch {
 	case stride == size:
 		if n*size <= 64 && size == 4 { // for short runs, calling memmove takes longer
-			d, s := at[uint32](dst, n), at[uint32](src, n)
+			d, s := at[uint64](dst, n/2), at[uint64](src, n/2)
 			for i := range d {
 				d[i] = s[i]
+			}
+			if n%2 == 1 {
+				*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(unsafe.Add(src, 4*(n-1)))
 			}
 			return
 		}
