@@ -84,20 +84,27 @@ func (g *indexed) run(lo, hi int) {
 		outer = g.suffix
 	}
 	outer = max(outer, 0)
-	for row := lo; row < hi; row++ {
-		q := row
-		var oo, so, io int
-		for k := outer - 1; k >= 0; k-- {
-			c := q % g.index.Shape.At(k)
-			q /= g.index.Shape.At(k)
-			oo += c * g.out.Strides.At(k)
-			io += c * g.index.Strides.At(k)
-			if k != g.axis {
-				so += c * g.src.Strides.At(k)
-			}
+	var w walk
+	for k := range outer {
+		by := [3]int{g.out.Strides.At(k) * size, 0, g.index.Strides.At(k) * is}
+		if k != g.axis {
+			by[1] = g.src.Strides.At(k) * size
 		}
-		along := g.src.Strides.At(g.axis) * size
-		o, s, x := unsafe.Add(out, oo*size), unsafe.Add(src, so*size), unsafe.Add(index, io*is)
+		w.dim(g.index.Shape.At(k), by)
+	}
+	w.seek(lo)
+	along := g.src.Strides.At(g.axis) * size
+	l := gatherLine{n: 1, along: along, bound: uint64(g.bound)}
+	if g.shared == 1 && n > 0 {
+		l.n = g.index.Shape.At(outer)
+		l.do, l.dx = g.out.Strides.At(outer)*size, g.index.Strides.At(outer)*is
+		if outer != g.axis {
+			l.ds = g.src.Strides.At(outer) * size
+		}
+	}
+	for row := lo; row < hi; row++ {
+		o, s, x := unsafe.Add(out, w.at[0]), unsafe.Add(src, w.at[1]), unsafe.Add(index, w.at[2])
+		w.next()
 		if g.shared > 1 {
 			dst := at8(o, g.shared*size)
 			if i := indexAt(x, is); uint64(i) < uint64(g.bound) {
@@ -108,15 +115,7 @@ func (g *indexed) run(lo, hi int) {
 			}
 			continue
 		}
-		last := outer
-		l := gatherLine{o: o, s: s, x: x, n: 1, along: along, bound: uint64(g.bound)}
-		if n > 0 {
-			l.n = g.index.Shape.At(last)
-			l.do, l.dx = g.out.Strides.At(last)*size, g.index.Strides.At(last)*is
-			if last != g.axis {
-				l.ds = g.src.Strides.At(last) * size
-			}
-		}
+		l.o, l.s, l.x = o, s, x
 		if bad := l.run(size, is); bad >= 0 {
 			g.note(row*l.n + bad)
 		}
@@ -168,6 +167,17 @@ func (l *gatherLine) run(size, indexSize int) int {
 
 func gatherLineAs[T uint8 | uint16 | uint32 | uint64](l *gatherLine, indexSize int) int {
 	bad := -1
+	if indexSize == 8 && l.dx == 8 && l.do == int(unsafe.Sizeof(T(0))) { // the usual case
+		out, s, ds, along, bound := at[T](l.o, l.n), l.s, l.ds, l.along, l.bound
+		for j, i := range at[int64](l.x, len(out)) {
+			if uint64(i) < bound {
+				out[j] = *(*T)(unsafe.Add(s, j*ds+int(i)*along))
+			} else if out[j] = 0; bad < 0 {
+				bad = j
+			}
+		}
+		return bad
+	}
 	for j := range l.n {
 		i := indexAt(unsafe.Add(l.x, j*l.dx), indexSize)
 		var v T

@@ -55,7 +55,9 @@ func single(op device.Op) bool {
 func (d *Device) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error {
 	switch o := op.(type) {
 	case *device.Map:
-		d.elementwise(o.Program, o.Outs, o.Ins, o.Params)
+		if !d.copied(o) {
+			d.elementwise(o.Program, o.Outs, o.Ins, o.Params)
+		}
 	case *device.Reduce:
 		return d.reduce(o)
 	case *device.MatMul:

@@ -12,7 +12,14 @@ import (
 // scanLanes is the largest number of neighbouring columns that are scanned together.
 const scanLanes = 256
 
-// scanTask scans columns; a unit of work is a block of neighbouring columns.
+// Rows are columns without neighbours. scanRows of them are scanned at once, because each sum waits
+// for the one before. A block has scanPart elements of each.
+const (
+	scanRows = 4
+	scanPart = maxBlock / scanRows
+)
+
+// scanTask scans columns; a unit of work is a block of neighbouring columns, or some rows.
 type scanTask struct {
 	*device.Scan
 	n      int // elements in a column
@@ -30,6 +37,9 @@ func (d *Device) scan(o *device.Scan) {
 	t.lanes = min(t.inner, scanLanes)
 	t.blocks = (t.inner + t.lanes - 1) / t.lanes
 	units := o.Out.Shape.At(0) * t.blocks
+	if t.inner == 1 {
+		units, t.lanes = (units-1)/scanRows+1, scanRows
+	}
 	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size())), t)
 }
 
@@ -45,13 +55,22 @@ func (t *scanTask) run(lo, hi int) {
 	w := scanSpaces.Get().(*scanSpace)
 	defer scanSpaces.Put(w)
 	for u := lo; u < hi; u++ {
-		j := u % t.blocks * t.lanes
 		if t.Ins[0].Type.IsFloat() {
-			scanColumns[float64](t, w, dtype.F64, u/t.blocks, j, min(t.lanes, t.inner-j))
+			scanUnit[float64](t, w, dtype.F64, u)
 		} else {
-			scanColumns[int64](t, w, dtype.I64, u/t.blocks, j, min(t.lanes, t.inner-j))
+			scanUnit[int64](t, w, dtype.I64, u)
 		}
 	}
+}
+
+func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u int) {
+	if t.inner == 1 {
+		first := u * scanRows
+		scanSomeRows[T](t, w, typ, first, min(scanRows, t.Out.Shape.At(0)-first))
+		return
+	}
+	j := u % t.blocks * t.lanes
+	scanColumns[T](t, w, typ, u/t.blocks, j, min(t.lanes, t.inner-j))
 }
 
 // fetch reads n elements that are stride apart. It converts them to the type in to, which is
@@ -87,109 +106,189 @@ func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointe
 	spread(unsafe.Add(pointer(v), offset*size), src, size, stride*size, n)
 }
 
-// scanColumns scans w neighbouring columns, beginning at j, of outer index o. A block holds
-// elements of one column, or one element of each column.
-func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
+// positions reports whether the results are the positions of greatest or least elements.
+func (t *scanTask) positions() bool { return t.Kind == device.ScanMax || t.Kind == device.ScanMin }
+
+// scanSomeRows scans rows first … first+rows-1.
+func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, first, rows int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
-	x, b, places := at[T](xp, maxBlock), at[T](bp, maxBlock), at[int64](pp, maxBlock)
-	var state [scanLanes]T // state of each column
-	var best [scanLanes]int64
-	step := maxBlock
-	if w > 1 {
-		step = 1
-	}
-	positions := t.Kind == device.ScanMax || t.Kind == device.ScanMin
-	for done := 0; done < t.n; done += step {
-		m := min(step, t.n-done)
+	var state [scanRows]T
+	var best [scanRows]int64
+	for done := 0; done < t.n; done += scanPart {
+		m := min(scanPart, t.n-done)
 		low := done // a block's elements are read in ascending order
 		if t.Reverse {
 			low = t.n - done - m
 		}
-		axis, count := 1, m
-		if w > 1 {
-			axis, count = 2, w
-		}
-		offset := func(v *device.View) int { return o*v.Strides.At(0) + low*v.Strides.At(1) + j*v.Strides.At(2) }
-		first := &t.Ins[0]
-		space.fetch(xp, typ, first, offset(first), first.Strides.At(axis), count)
-		if len(t.Ins) > 1 {
-			second := &t.Ins[1]
-			space.fetch(bp, typ, second, offset(second), second.Strides.At(axis), count)
-		}
-		if t.Kind == device.ScanSum {
-			sumLanes(x[:count], state[:w], t.Reverse)
-			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(axis), count, xp, typ)
-			continue
-		}
-		for k := range count {
-			i, lane := k, 0
-			if w > 1 {
-				lane = k
-			} else if t.Reverse {
-				i = count - 1 - k
+		each := func(v *device.View, p unsafe.Pointer, f func(p unsafe.Pointer, offset int)) {
+			for r := range rows {
+				f(unsafe.Add(p, r*scanPart*8), (first+r)*v.Strides.At(0)+low*v.Strides.At(1))
 			}
-			v, s := x[i], &state[lane]
-			place := low
-			if w == 1 {
-				place += i
-			}
-			start := done == 0 && (w > 1 || k == 0)
-			switch {
-			case positions:
-				if start || v != v || t.Kind == device.ScanMax && v >= *s || t.Kind == device.ScanMin && v <= *s {
-					*s, best[lane] = v, int64(place)
-				}
-				places[i] = best[lane]
-				continue
-			case t.Kind == device.ScanProd:
-				if start {
-					*s = 1
-				}
-				*s *= v
-			case t.Kind == device.ScanLogSumExp:
-				if start {
-					*s = T(math.Inf(-1))
-				}
-				*s = T(logAddExp(float64(*s), float64(v)))
-			case start:
-				*s = b[i]
-			default:
-				*s = T(v * *s) // the product is rounded before the sum
-				*s += b[i]
-			}
-			x[i] = *s
 		}
-		if positions {
-			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(axis), count, pp, dtype.I64)
-		} else {
-			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(axis), count, xp, typ)
+		for i := range t.Ins {
+			v, p := &t.Ins[i], xp
+			if i == 1 {
+				p = bp
+			}
+			each(v, p, func(p unsafe.Pointer, offset int) { space.fetch(p, typ, v, offset, v.Strides.At(1), m) })
 		}
+		product := t.Kind == device.ScanProd
+		if product && done == 0 {
+			state = [scanRows]T{1, 1, 1, 1}
+		}
+		switch {
+		case (t.Kind == device.ScanSum || product) && rows > 1:
+			chains((*[maxBlock]T)(xp), &state, m, t.Reverse, product)
+		case t.Kind == device.ScanSum || product:
+			state[0] = chain(at[T](xp, m), state[0], t.Reverse, product)
+		default:
+			for r := range rows {
+				at := r * scanPart
+				x, b, places := (*[maxBlock]T)(xp)[at:at+m], (*[maxBlock]T)(bp)[at:at+m], (*[maxBlock]int64)(pp)[at:at+m]
+				scanRow(t, x, b, places, low, &state[r], &best[r], done == 0)
+			}
+		}
+		result, from := xp, typ
+		if t.positions() {
+			result, from = pp, dtype.I64
+		}
+		each(&t.Out, result, func(p unsafe.Pointer, offset int) { space.put(&t.Out, offset, t.Out.Strides.At(1), m, p, from) })
 	}
 }
 
-// sumLanes adds x to the sums so far. x holds one element of each column, or several elements of
-// one column.
-func sumLanes[T float64 | int64](x, state []T, reverse bool) {
-	switch {
-	case len(state) > 1:
-		for k, v := range x {
-			state[k] += v
-			x[k] = state[k]
+// chains replaces the first n elements of each of four rows by their sums or products so far. Rows
+// that the unit does not have are computed too.
+func chains[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, reverse, product bool) {
+	a := x[:n]
+	b, c, d := x[scanPart:][:len(a)], x[2*scanPart:][:len(a)], x[3*scanPart:][:len(a)]
+	p, q, r, s := state[0], state[1], state[2], state[3]
+	if reverse {
+		for k := len(a) - 1; k >= 0; k-- {
+			p, q, r, s = link(p, a[k], product), link(q, b[k], product), link(r, c[k], product), link(s, d[k], product)
+			a[k], b[k], c[k], d[k] = p, q, r, s
 		}
-	case reverse:
-		s := state[0]
+	} else {
+		for k := range a {
+			p, q, r, s = link(p, a[k], product), link(q, b[k], product), link(r, c[k], product), link(s, d[k], product)
+			a[k], b[k], c[k], d[k] = p, q, r, s
+		}
+	}
+	*state = [scanRows]T{p, q, r, s}
+}
+
+// chain is chains for one row.
+func chain[T float64 | int64](x []T, s T, reverse, product bool) T {
+	if reverse {
 		for k := len(x) - 1; k >= 0; k-- {
-			s += x[k]
+			s = link(s, x[k], product)
 			x[k] = s
 		}
-		state[0] = s
-	default:
-		s := state[0]
-		for k, v := range x {
-			s += v
-			x[k] = s
+		return s
+	}
+	for k := range x {
+		s = link(s, x[k], product)
+		x[k] = s
+	}
+	return s
+}
+
+func link[T float64 | int64](s, v T, product bool) T {
+	if product {
+		return s * v
+	}
+	return s + v
+}
+
+// scanRow scans a part of one row, whose first element in memory is low.
+func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, state *T, best *int64, start bool) {
+	k, step := 0, 1
+	if t.Reverse {
+		k, step = len(x)-1, -1
+	}
+	if !t.positions() {
+		for range x {
+			*state = next(t.Kind, *state, x[k], b[k], start)
+			x[k], start = *state, false
+			k += step
 		}
-		state[0] = s
+		return
+	}
+	s, at, least := *state, *best, t.Kind == device.ScanMin
+	places = places[:len(x)]
+	for range x {
+		v := x[k]
+		worse := v < s
+		if least {
+			worse = v > s
+		}
+		if start || !worse && (v != v || s == s) { // a NaN gives way to the next NaN only
+			s, at, start = v, int64(low+k), false
+		}
+		places[k] = at
+		k += step
+	}
+	*state, *best = s, at
+}
+
+// next returns the state s of a scan after the element v. start says that it is the first.
+func next[T float64 | int64](kind device.ScanKind, s, v, b T, start bool) T {
+	switch {
+	case kind == device.ScanProd && start:
+		return v
+	case kind == device.ScanProd:
+		return s * v
+	case kind == device.ScanLogSumExp && start:
+		return T(logAddExp(math.Inf(-1), float64(v)))
+	case kind == device.ScanLogSumExp:
+		return T(logAddExp(float64(s), float64(v)))
+	case start:
+		return b
+	}
+	s = T(v * s) // the product is rounded before the sum
+	return s + b
+}
+
+// scanColumns scans w neighbouring columns, beginning at j, of outer index o. A block holds one
+// element of each column.
+func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
+	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
+	x, b, places := at[T](xp, w), at[T](bp, w), at[int64](pp, w)
+	var state [scanLanes]T // state of each column
+	for done := range t.n {
+		low := done
+		if t.Reverse {
+			low = t.n - done - 1
+		}
+		offset := func(v *device.View) int { return o*v.Strides.At(0) + low*v.Strides.At(1) + j*v.Strides.At(2) }
+		first := &t.Ins[0]
+		space.fetch(xp, typ, first, offset(first), first.Strides.At(2), w)
+		if len(t.Ins) > 1 {
+			second := &t.Ins[1]
+			space.fetch(bp, typ, second, offset(second), second.Strides.At(2), w)
+		}
+		switch {
+		case t.Kind == device.ScanSum:
+			for k, v := range x {
+				state[k] += v
+				x[k] = state[k]
+			}
+		case t.positions():
+			for k, v := range x {
+				if s := state[k]; done == 0 || v != v || t.Kind == device.ScanMax && v >= s || t.Kind == device.ScanMin && v <= s {
+					state[k], places[k] = v, int64(low)
+				}
+			}
+		default:
+			for k, v := range x {
+				state[k] = next(t.Kind, state[k], v, b[k], done == 0)
+				x[k] = state[k]
+			}
+		}
+		if t.positions() {
+			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, pp, dtype.I64)
+		} else {
+			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, xp, typ)
+		}
 	}
 }
 

@@ -97,20 +97,16 @@ func (s *scatter) run(lo, hi int) {
 		inner *= s.index.Shape.At(k)
 	}
 	l := &scatterLine{is: is, dx: s.index.Strides.At(s.axis) * is, ds: s.src.Strides.At(s.axis) * size, along: s.dst.Strides.At(s.axis) * size, n: n, bound: uint64(s.bound)}
-	for line := lo; line < hi; line++ {
-		q := line
-		var do, so, io int
-		for k := s.index.Shape.Rank() - 1; k >= 0; k-- {
-			if k == s.axis {
-				continue
-			}
-			c := q % s.index.Shape.At(k)
-			q /= s.index.Shape.At(k)
-			do += c * s.dst.Strides.At(k)
-			so += c * s.src.Strides.At(k)
-			io += c * s.index.Strides.At(k)
+	var w walk
+	for k := range s.index.Shape.Rank() {
+		if k != s.axis {
+			w.dim(s.index.Shape.At(k), [3]int{s.dst.Strides.At(k) * size, s.src.Strides.At(k) * size, s.index.Strides.At(k) * is})
 		}
-		l.dst, l.src, l.index = unsafe.Add(dst, do*size), unsafe.Add(src, so*size), unsafe.Add(index, io*is)
+	}
+	w.seek(lo)
+	for line := lo; line < hi; line++ {
+		l.dst, l.src, l.index = unsafe.Add(dst, w.at[0]), unsafe.Add(src, w.at[1]), unsafe.Add(index, w.at[2])
+		w.next()
 		if bad := s.line(l); bad >= 0 {
 			s.note((line/inner*n+bad)*inner + line%inner)
 		}
@@ -216,6 +212,17 @@ func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 
 func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 	bad := -1
+	if l.is == 8 && l.dx == 8 { // the usual case
+		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
+		for t, i := range at[int64](l.index, l.n) {
+			if uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along)) = *(*T)(unsafe.Add(src, t*ds))
+			} else if bad < 0 {
+				bad = t
+			}
+		}
+		return bad
+	}
 	for t := range l.n {
 		if d, s, ok := l.next(t); ok {
 			*(*T)(d) = *(*T)(s)
@@ -228,6 +235,17 @@ func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 
 func lineAdd[T number | int16 | int8 | uint8](l *scatterLine) int {
 	bad := -1
+	if l.is == 8 && l.dx == 8 { // the usual case
+		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
+		for t, i := range at[int64](l.index, l.n) {
+			if uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along)) += *(*T)(unsafe.Add(src, t*ds))
+			} else if bad < 0 {
+				bad = t
+			}
+		}
+		return bad
+	}
 	for t := range l.n {
 		if d, s, ok := l.next(t); ok {
 			*(*T)(d) += *(*T)(s)

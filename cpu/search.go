@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"sort"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -21,23 +22,23 @@ func (d *Device) search(o *device.Search) {
 	t := &searchTask{Search: o}
 	switch o.Values.Type {
 	case dtype.F32:
-		t.find = find(func(v float32) float32 { return v })
+		t.find = find[float32]
 	case dtype.F64:
-		t.find = find(func(v float64) float64 { return v })
+		t.find = find[float64]
 	case dtype.F16:
-		t.find = find(dtype.Float16.Float32)
+		t.find = findHalf(func(p unsafe.Pointer) float32 { return (*dtype.Float16)(p).Float32() })
 	case dtype.BF16:
-		t.find = find(dtype.BFloat16.Float32)
+		t.find = findHalf(func(p unsafe.Pointer) float32 { return (*dtype.BFloat16)(p).Float32() })
 	case dtype.I64:
-		t.find = find(func(v int64) int64 { return v })
+		t.find = find[int64]
 	case dtype.I32:
-		t.find = find(func(v int32) int32 { return v })
+		t.find = find[int32]
 	case dtype.I16:
-		t.find = find(func(v int16) int16 { return v })
+		t.find = find[int16]
 	case dtype.I8:
-		t.find = find(func(v int8) int8 { return v })
+		t.find = find[int8]
 	default: // U8, Bool
-		t.find = find(func(v uint8) uint8 { return v })
+		t.find = find[uint8]
 	}
 	d.crew.parallel(n, max(inlineWork/32, n/(8*d.crew.size())), t)
 }
@@ -57,24 +58,36 @@ func (t *searchTask) run(lo, hi int) {
 }
 
 // find does a binary search in the row for each of m values. Strides are in bytes.
-func find[T any, K number | int16 | int8 | uint8](key func(T) K) func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
+func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
+	for i := range m {
+		v := *(*T)(unsafe.Add(values, i*valueStride))
+		place, left := 0, n
+		if v != v {
+			place, left = n, 0
+		}
+		for left > 0 {
+			half := int(uint(left) / 2)
+			e := *(*T)(unsafe.Add(row, (place+half)*rowStride))
+			if e < v || right && e == v {
+				place += half + 1
+				left -= half + 1
+			} else {
+				left = half
+			}
+		}
+		*(*int64)(unsafe.Add(out, i*outStride)) = int64(place)
+	}
+}
+
+// findHalf is find for elements that load reads.
+func findHalf(load func(unsafe.Pointer) float32) func(row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 	return func(row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 		for i := range m {
-			v := key(*(*T)(unsafe.Add(values, i*valueStride)))
-			place, left := 0, n
-			if v != v {
-				place, left = n, 0
-			}
-			for left > 0 {
-				half := left / 2
-				e := key(*(*T)(unsafe.Add(row, (place+half)*rowStride)))
-				if e < v || right && e == v {
-					place += half + 1
-					left -= half + 1
-				} else {
-					left = half
-				}
-			}
+			v := load(unsafe.Add(values, i*valueStride))
+			place := sort.Search(n, func(k int) bool {
+				e := load(unsafe.Add(row, k*rowStride))
+				return v == v && !(e < v || right && e == v)
+			})
 			*(*int64)(unsafe.Add(out, i*outStride)) = int64(place)
 		}
 	}

@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"unsafe"
@@ -11,9 +11,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// The key of an element is an unsigned integer with the order of the elements. Keys of 32 bits are
-// sorted as the upper half of a word whose lower half is the position. Larger keys are sorted as
-// pairs of key and position.
+// The key of an element is an unsigned integer with the order of the elements. A row is sorted as
+// words: the upper bits hold the key's distance from the row's least key, the lower bits the
+// position. If the distances have more bits than there is room for, their low bits are left out,
+// and elements whose words have equal upper bits are compared by their keys.
 
 // sortTask sorts rows; a unit of work is a row.
 type sortTask struct {
@@ -22,7 +23,7 @@ type sortTask struct {
 }
 
 // radixLength is the number of elements from which radix sort replaces comparisons.
-const radixLength = 512
+const radixLength = 128
 
 func (d *Device) argsort(o *device.Argsort) {
 	if o.Out.Size() == 0 {
@@ -33,16 +34,12 @@ func (d *Device) argsort(o *device.Argsort) {
 	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size())), t)
 }
 
-// sortPair is a 64-bit key with its position.
-type sortPair struct {
-	key uint64
-	at  int64
-}
-
 // sortSpace is a worker's memory.
 type sortSpace struct {
-	words, spareWords []uint64
-	pairs, sparePairs []sortPair
+	keys, words, spare []uint64
+	low                int // bits of a word that hold the position
+	high               int // bits above them that are in use
+	cut                int // low bits of keys that the words leave out
 }
 
 var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
@@ -50,51 +47,119 @@ var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
 func (t *sortTask) run(lo, hi int) {
 	s := sortSpaces.Get().(*sortSpace)
 	defer sortSpaces.Put(s)
-	packed := t.X.Type != dtype.F64 && t.X.Type != dtype.I64 && int64(t.n) <= math.MaxUint32
+	few := t.k < t.n/16
 	for row := lo; row < hi; row++ {
-		out := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8)
-		stride := t.Out.Strides.At(1) * 8
-		if packed && t.X.Type == dtype.F32 && t.X.Strides.At(1) == 1 && t.k < t.n/16 {
-			s.words = slices.Grow(s.words[:0], t.k)[:t.k]
-			t.leastFloats(row, s.words)
-			for i, w := range s.words {
-				*(*int64)(unsafe.Add(out, i*stride)) = int64(uint32(w))
-			}
-			continue
+		var first []uint64
+		if few && t.X.Type == dtype.F32 && t.X.Strides.At(1) == 1 && int64(t.n) <= math.MaxUint32 {
+			first = t.leastFloats(row, s)
+		} else if s.pack(t, row); few {
+			first = s.least(t.k)
+		} else {
+			first = s.sorted()[:t.k]
 		}
-		if packed {
-			s.words = slices.Grow(s.words[:0], t.n)[:t.n]
-			t.keys(row, s.words)
-			for i, key := range s.words {
-				s.words[i] = key<<32 | uint64(i)
-			}
-			first := smallest(s.words, &s.spareWords, t.k, slices.Sort[[]uint64], cmp.Compare[uint64], func(w uint64, shift int) uint8 { return uint8(w >> (32 + shift)) }, 32)
-			for i, w := range first {
-				*(*int64)(unsafe.Add(out, i*stride)) = int64(uint32(w))
-			}
-			continue
-		}
-		s.pairs = slices.Grow(s.pairs[:0], t.n)[:t.n]
-		s.words = slices.Grow(s.words[:0], t.n)[:t.n]
-		t.keys(row, s.words)
-		for i, key := range s.words {
-			s.pairs[i] = sortPair{key, int64(i)}
-		}
-		first := smallest(s.pairs, &s.sparePairs, t.k, sortPairs, comparePairs, func(p sortPair, shift int) uint8 { return uint8(p.key >> shift) }, 64)
-		for i, p := range first {
-			*(*int64)(unsafe.Add(out, i*stride)) = p.at
+		out, stride := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8), t.Out.Strides.At(1)*8
+		for i, w := range first {
+			*(*int64)(unsafe.Add(out, i*stride)) = int64(s.position(w))
 		}
 	}
 }
 
-func comparePairs(a, b sortPair) int {
-	if c := cmp.Compare(a.key, b.key); c != 0 {
-		return c
+func (s *sortSpace) position(w uint64) uint64 { return w & (1<<s.low - 1) }
+
+// before orders words as their elements.
+func (s *sortSpace) before(a, b uint64) bool {
+	if s.cut > 0 && a>>s.low == b>>s.low {
+		if x, y := s.keys[s.position(a)], s.keys[s.position(b)]; x != y {
+			return x < y
+		}
 	}
-	return cmp.Compare(a.at, b.at)
+	return a < b
 }
 
-func sortPairs(x []sortPair) { slices.SortFunc(x, comparePairs) }
+// pack sets words to the words of a row.
+func (s *sortSpace) pack(t *sortTask, row int) {
+	s.keys, s.words = resized(s.keys, t.n), resized(s.words, t.n)
+	t.keys(row, s.keys)
+	least, most := s.keys[0], s.keys[0]
+	for _, key := range s.keys {
+		least, most = min(least, key), max(most, key)
+	}
+	s.low, s.high = bits.Len(uint(t.n-1)), bits.Len64(most-least)
+	s.cut = max(0, s.low+s.high-64)
+	s.high -= s.cut
+	for i, key := range s.keys {
+		s.words[i] = (key-least)>>s.cut<<s.low | uint64(i)
+	}
+}
+
+func resized(x []uint64, n int) []uint64 { return slices.Grow(x[:0], n)[:n] }
+
+// sorted returns the words in order.
+func (s *sortSpace) sorted() []uint64 {
+	x := s.words
+	if len(x) < radixLength {
+		slices.Sort(x)
+	} else {
+		x = s.radix()
+	}
+	s.settle(x)
+	return x
+}
+
+// settle orders words that have equal upper bits, by keys.
+func (s *sortSpace) settle(x []uint64) {
+	if s.cut == 0 {
+		return
+	}
+	for i := 0; i < len(x); {
+		j := i + 1
+		for j < len(x) && x[j]>>s.low == x[i]>>s.low {
+			j++
+		}
+		if j-i > 1 {
+			slices.SortFunc(x[i:j], func(a, b uint64) int {
+				if s.before(a, b) {
+					return -1
+				}
+				return 1
+			})
+		}
+		i = j
+	}
+}
+
+// radix sorts the words by their upper bits, eight at a time from the lowest on. Positions already
+// are in order.
+func (s *sortSpace) radix() []uint64 {
+	s.spare = resized(s.spare, len(s.words))
+	from, to := s.words, s.spare
+	var counts [8][256]int
+	passes := (s.high + 7) / 8
+	for _, w := range from {
+		w >>= s.low
+		for p := range passes {
+			counts[p&7][uint8(w)]++
+			w >>= 8
+		}
+	}
+	for p := range passes {
+		place, shift := &counts[p], s.low+8*p
+		if place[uint8(from[0]>>shift)] == len(from) { // all elements have this digit
+			continue
+		}
+		sum := 0
+		for d, n := range place {
+			place[d], sum = sum, sum+n
+		}
+		for _, w := range from {
+			d := uint8(w >> shift)
+			to[place[d]] = w
+			place[d]++
+		}
+		from, to = to, from
+	}
+	return from
+}
 
 // keys sets dst to the keys of a row.
 func (t *sortTask) keys(row int, dst []uint64) {
@@ -135,85 +200,39 @@ func keysOf[T any](dst []uint64, p unsafe.Pointer, stride int, descending bool, 
 
 // key32 returns the key of a float32: all NaN have the same, greatest key, and -0 has the key of 0.
 func key32(v float32) uint32 {
-	switch {
-	case v != v:
+	if v != v {
 		return math.MaxUint32
-	case v == 0:
-		return 1 << 31
 	}
-	if b := math.Float32bits(v); int32(b) >= 0 {
-		return b | 1<<31
-	} else {
-		return ^b
-	}
+	b := math.Float32bits(v + 0) // turns -0 into 0
+	return b ^ (uint32(int32(b)>>31) | 1<<31)
 }
 
 // key64 returns the key of a float64.
 func key64(v float64) uint64 {
-	switch {
-	case v != v:
+	if v != v {
 		return math.MaxUint64
-	case v == 0:
-		return 1 << 63
 	}
-	if b := math.Float64bits(v); int64(b) >= 0 {
-		return b | 1<<63
-	} else {
-		return ^b
-	}
+	b := math.Float64bits(v + 0)
+	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// smallest returns the k smallest elements of x in order; it changes x. digit returns eight bits of
-// a key, and bits is the length of a key.
-func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a, b T) int, digit func(v T, shift int) uint8, bits int) []T {
-	if k < len(x)/16 {
-		return least(x, k, order, compare)
-	}
-	if len(x) < radixLength {
-		order(x)
-		return x[:k]
-	}
-	from, to := x, slices.Grow((*spare)[:0], len(x))[:len(x)]
-	*spare = to
-	for shift := 0; shift < bits; shift += 8 {
-		var place [256]int
-		for _, v := range from {
-			place[digit(v, shift)]++
-		}
-		sum, one := 0, false
-		for d, n := range place {
-			one = one || n == len(from)
-			place[d], sum = sum, sum+n
-		}
-		if one { // all elements have this digit
-			continue
-		}
-		for _, v := range from {
-			d := digit(v, shift)
-			to[place[d]] = v
-			place[d]++
-		}
-		from, to = to, from
-	}
-	return from[:k]
-}
-
-// leastFloats sets heap to the smallest words of a row of float32, in order. Nearly all elements
-// are greater than the heap's maximum, which one float comparison finds. If a NaN is involved, keys
-// are compared.
-func (t *sortTask) leastFloats(row int, heap []uint64) {
+// leastFloats returns the smallest words of a row of float32, in order. Nearly all elements are
+// greater than the heap's maximum, which one float comparison finds. If a NaN is involved, keys are
+// compared.
+func (t *sortTask) leastFloats(row int, s *sortSpace) []uint64 {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
 	if t.Descending {
 		flip = math.MaxUint32
 	}
+	s.low, s.cut = 32, 0
 	word := func(i int) uint64 { return uint64(key32(x[i])^flip)<<32 | uint64(i) }
+	s.words = resized(s.words, t.k)
+	heap := s.words
 	for i := range heap {
 		heap[i] = word(i)
 	}
-	for i := len(heap)/2 - 1; i >= 0; i-- {
-		siftWords(heap, i)
-	}
+	s.heapify(heap)
 	root := x[uint32(heap[0])]
 	for i := len(heap); i < len(x); i++ {
 		if v := x[i]; t.Descending && v <= root || !t.Descending && v >= root {
@@ -221,60 +240,50 @@ func (t *sortTask) leastFloats(row int, heap []uint64) {
 		}
 		if w := word(i); w < heap[0] {
 			heap[0] = w
-			siftWords(heap, 0)
+			s.sift(heap, 0)
 			root = x[uint32(heap[0])]
 		}
 	}
 	slices.Sort(heap)
+	return heap
 }
 
-// siftWords moves element i of a heap, whose root is the maximum, down to its place.
-func siftWords(heap []uint64, i int) {
+// least returns the k smallest words in order. It uses a heap of k words, whose root is the
+// maximum.
+func (s *sortSpace) least(k int) []uint64 {
+	heap := s.words[:k]
+	s.heapify(heap)
+	for _, w := range s.words[k:] {
+		if w>>s.low <= heap[0]>>s.low && s.before(w, heap[0]) {
+			heap[0] = w
+			s.sift(heap, 0)
+		}
+	}
+	slices.Sort(heap) // positions are not in order, as radix needs them
+	s.settle(heap)
+	return heap
+}
+
+func (s *sortSpace) heapify(heap []uint64) {
+	for i := len(heap)/2 - 1; i >= 0; i-- {
+		s.sift(heap, i)
+	}
+}
+
+// sift moves element i of a heap, whose root is the maximum, down to its place.
+func (s *sortSpace) sift(heap []uint64, i int) {
 	for {
 		c := 2*i + 1
 		if c >= len(heap) {
 			return
 		}
-		if c+1 < len(heap) && heap[c+1] > heap[c] {
+		if c+1 < len(heap) && s.before(heap[c], heap[c+1]) {
 			c++
 		}
-		if heap[c] <= heap[i] {
+		if !s.before(heap[i], heap[c]) {
 			return
 		}
 		heap[c], heap[i] = heap[i], heap[c]
 		i = c
 	}
-}
-
-// least returns the k smallest elements of x in order. It uses a heap of k elements, whose root is
-// the maximum.
-func least[T any](x []T, k int, order func(x []T), compare func(a, b T) int) []T {
-	heap := x[:k]
-	down := func(i int) {
-		for {
-			c := 2*i + 1
-			if c >= k {
-				return
-			}
-			if c+1 < k && compare(heap[c+1], heap[c]) > 0 {
-				c++
-			}
-			if compare(heap[c], heap[i]) <= 0 {
-				return
-			}
-			heap[c], heap[i] = heap[i], heap[c]
-			i = c
-		}
-	}
-	for i := k/2 - 1; i >= 0; i-- {
-		down(i)
-	}
-	for _, v := range x[k:] {
-		if compare(v, heap[0]) < 0 {
-			heap[0] = v
-			down(0)
-		}
-	}
-	order(heap)
-	return heap
 }

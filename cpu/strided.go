@@ -1,24 +1,75 @@
 package cpu
 
-import "unsafe"
+import (
+	"math"
+	"math/bits"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A walk goes over positions in row-major order. It counts the offsets in bytes of up to three
+// views, because to compute them from the position takes a division for each dimension.
+type walk struct {
+	rank    int
+	dims, c [shape.MaxRank]int
+	by      [shape.MaxRank][3]int
+	at      [3]int // the views' offsets at the position
+}
+
+// dim adds an inner dimension of n positions, with the views' strides in bytes.
+func (w *walk) dim(n int, by [3]int) {
+	if n != 1 {
+		w.dims[w.rank], w.by[w.rank] = n, by
+		w.rank++
+	}
+}
+
+// seek goes to a position.
+func (w *walk) seek(p int) {
+	w.at = [3]int{}
+	for k := w.rank - 1; k >= 0; k-- {
+		c := p % w.dims[k]
+		p /= w.dims[k]
+		w.c[k] = c
+		for i, by := range w.by[k] {
+			w.at[i] += c * by
+		}
+	}
+}
+
+// next goes to the next position.
+func (w *walk) next() {
+	for k := w.rank - 1; k >= 0; k-- {
+		by, n := &w.by[k], w.dims[k]
+		w.at[0], w.at[1], w.at[2] = w.at[0]+by[0], w.at[1]+by[1], w.at[2]+by[2]
+		if w.c[k]++; w.c[k] < n {
+			return
+		}
+		w.at[0], w.at[1], w.at[2] = w.at[0]-n*by[0], w.at[1]-n*by[1], w.at[2]-n*by[2]
+		w.c[k] = 0
+	}
+}
 
 // gather copies n elements of the given size, which are stride bytes apart, to contiguous dst.
 func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	switch {
 	case stride == size:
 		if n*size <= 64 && size == 4 { // for short runs, calling memmove takes longer
-			d, s := at[uint32](dst, n), at[uint32](src, n)
+			d, s := at[uint64](dst, n/2), at[uint64](src, n/2)
 			for i := range d {
 				d[i] = s[i]
+			}
+			if n%2 == 1 {
+				*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(unsafe.Add(src, 4*(n-1)))
 			}
 			return
 		}
 		copy(at[byte](dst, n*size), at[byte](src, n*size))
 	case stride == -size && size == 4:
-		d, s := at[uint32](dst, n), at[uint32](unsafe.Add(src, -4*(n-1)), n)
-		for i, v := range s {
-			d[n-1-i] = v
-		}
+		reverseWords(dst, src, n)
+	case stride == 2*size && size == 4:
+		everySecondWord(dst, src, n)
 	case stride == 0:
 		fillBits(dst, readBits(src, size), size, n)
 	case size == 1:
@@ -29,6 +80,44 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 		gatherAs[uint32](dst, src, stride, n)
 	default:
 		gatherAs[uint64](dst, src, stride, n)
+	}
+}
+
+// reverseWords is gather for words of 32 bits in reverse order. It moves two at a time.
+func reverseWords(dst, src unsafe.Pointer, n int) {
+	low := unsafe.Add(src, -4*(n-1))
+	if n%2 == 1 {
+		*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(low)
+		if n == 1 {
+			return
+		}
+		low = unsafe.Add(low, 4)
+	}
+	d, s := at[uint64](dst, n/2), at[uint64](low, n/2)
+	for ; len(d) >= 4 && len(s) >= 4; d, s = d[4:], s[:len(s)-4] {
+		e := (*[4]uint64)(s[len(s)-4:])
+		*(*[4]uint64)(d) = [4]uint64{bits.RotateLeft64(e[3], 32), bits.RotateLeft64(e[2], 32), bits.RotateLeft64(e[1], 32), bits.RotateLeft64(e[0], 32)}
+	}
+	for i := range d {
+		d[i] = bits.RotateLeft64(s[len(s)-1-i], 32)
+	}
+}
+
+// everySecondWord is gather for words of 32 bits with one word between neighbours. It writes two at
+// a time.
+func everySecondWord(dst, src unsafe.Pointer, n int) {
+	s := at[uint64](src, n-1) // the word behind the last one may not be memory
+	*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(unsafe.Add(src, 8*(n-1)))
+	d := at[uint64](dst, (n-1)/2)
+	for ; len(d) >= 4 && len(s) >= 8; d, s = d[4:], s[8:] {
+		e := (*[8]uint64)(s)
+		*(*[4]uint64)(d) = [4]uint64{e[0]&math.MaxUint32 | e[1]<<32, e[2]&math.MaxUint32 | e[3]<<32, e[4]&math.MaxUint32 | e[5]<<32, e[6]&math.MaxUint32 | e[7]<<32}
+	}
+	for ; len(d) > 0; d, s = d[1:], s[2:] {
+		d[0] = s[0]&math.MaxUint32 | s[1]<<32
+	}
+	if n%2 == 0 {
+		*(*uint32)(unsafe.Add(dst, 4*(n-2))) = uint32(s[0])
 	}
 }
 

@@ -81,13 +81,9 @@ func Data[T dtype.Element](x *Tensor) []T {
 		e := newError("data", ErrType, []*Tensor{x}, "elements are "+x.dtype.String()+", not "+t.String())
 		panic(e.hint("use Cast"))
 	}
-	x.readable("data", 2*x.dtype.Size())
-	b := x.bytes("data")
-	if len(b) == 0 {
-		return []T{}
-	}
+	x.readable("data", x.dtype.Size())
 	out := make([]T, x.Size())
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), len(b)), b)
+	x.read("data", unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(out))), len(out)*x.dtype.Size()))
 	return out
 }
 

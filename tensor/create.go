@@ -63,7 +63,7 @@ func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
 		}
 	}
 	x := alloc(op, m.s, m.dev, t, shape.Of(dims...))
-	if x.made == nil {
+	if x.made == nil && !m.s.internal { // to record a stack takes a microsecond
 		x.made = callSite()
 	}
 	return x
@@ -122,8 +122,10 @@ func (m Maker) Eye(n int, columns ...int) *Tensor {
 	if len(columns) > 1 {
 		fail("eye", ErrShape, nil, "%d sizes; a matrix has rows and columns", 1+len(columns))
 	}
-	x := m.make("eye", m.floatType(), []int{n, wide})
-	run("eye", m.s, indexProgram(x.dtype, eyeKind), x, nil, []float64{float64(wide) + 1, float64(wide) * float64(wide)})
+	x := m.make("eye", m.floatType(), []int{n, wide}).fill(0)
+	if k := min(n, wide); k > 0 {
+		x.handle("eye", m.s, shape.Layout{Shape: shape.Of(k), Strides: shape.Of(wide + 1), Offset: x.layout.Offset}).fill(1)
+	}
 	return x
 }
 
@@ -188,13 +190,12 @@ type indexKind struct {
 
 const (
 	arangeKind = iota
-	eyeKind
 	fillKind
 )
 
 var indexPrograms = cache[indexKind, *expr.Program]{}
 
-// indexProgram returns the program of Arange, Eye or fill. It computes each element from the
+// indexProgram returns the program of Arange or fill. It computes each element from the
 // element's position.
 func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 	return indexPrograms.get(indexKind{t, kind}, func() *expr.Program {
@@ -210,11 +211,6 @@ func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 			if w == dtype.F32 { // torch computes in float64
 				e = i.Cvt(dtype.F64).Mul(expr.Param(1)).Add(expr.Param(0))
 			}
-		case eyeKind:
-			// With n ≥ 1 columns, position i is on the diagonal if i is a multiple of n+1 and lies
-			// in the first n rows.
-			q, at := i.Cvt(dtype.F64).Div(expr.Param(0)).Floor(), i.Cvt(dtype.F64)
-			e = q.Mul(expr.Param(0)).Eq(at).And(at.Lt(expr.Param(1))).Select(expr.C(1), expr.C(0))
 		case fillKind:
 			e = expr.Param(0, t)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"gonum.org/v1/gonum/blas"
@@ -25,6 +26,10 @@ var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_ex
 // copies its operands to the host.
 func HostOps() []string { return slices.Clone(hostOps) }
 
+// hostNumbers holds memory for the operands of ops on the host. To allocate and collect it takes
+// longer than many of these ops.
+var hostNumbers = sync.Pool{New: func() any { return new([]float64) }}
+
 // onHost runs f on each matrix of a batch. Each operand and each result has the shape of the batch
 // followed by the shape of a matrix, a vector or a scalar. All operands are float64. f receives the
 // elements in row-major order and may overwrite them. It returns a message if it fails, otherwise
@@ -38,7 +43,12 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 	from, to := make([][]float64, len(in)), make([][]float64, len(out))
 	if n > 0 {
 		for i, x := range in {
-			from[i] = Data[float64](x)
+			p := hostNumbers.Get().(*[]float64)
+			defer hostNumbers.Put(p)
+			*p = slices.Grow((*p)[:0], x.Size())[:x.Size()]
+			x.readable(op, 8)
+			x.read(op, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(*p))), 8*x.Size()))
+			from[i] = *p
 		}
 	}
 	results := make([]*Tensor, len(out))

@@ -1,7 +1,9 @@
 package tensor
 
 import (
-	"github.com/flambeau-go/flambeau/device"
+	"bytes"
+	"unsafe"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -22,20 +24,34 @@ func (x *Tensor) truePositions(op string) *Tensor {
 			mask = mask.NeScalar(0)
 		}
 		mask = mask.reshape(shape.Of(n))
+		if x.st.buf.Host() != nil {
+			at := mask.bytes(op)
+			out := m.Empty(n - bytes.Count(at, []byte{0}))
+			listTrue(out.st.buf.Host(), at)
+			return out
+		}
+		// look up all positions at once: a scatter would process them in order
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
-		// on a GPU, look up all positions at once: a scatter would process them in order
-		if x.st.buf.Host() == nil {
-			k := m.Arange(some).reshape(shape.Of(1, some))
-			return Apply(searchFunc{op, true}, counts.reshape(shape.Of(1, n)), k).reshape(shape.Of(some))
-		}
-		// Each true element is written at the number of true elements before it. All false elements
-		// are written to one extra place at the end.
-		place := counts.AddScalar(-1).MaskedFill(mask.LogicalNot(), float64(some))
-		out := m.Empty(some + 1)
-		out.scatter(op, c, device.ScatterSet, 0, m.Arange(n), place)
-		return out.Narrow(0, 0, some)
+		k := m.Arange(some).reshape(shape.Of(1, some))
+		return Apply(searchFunc{op, true}, counts.reshape(shape.Of(1, n)), k).reshape(shape.Of(some))
 	})
+}
+
+// listTrue sets list, int64, to the positions of the bytes of mask that are not 0, of which it has
+// as many as elements.
+func listTrue(list, mask []byte) {
+	n := len(list) / 8
+	if n == 0 {
+		return
+	}
+	out := unsafe.Slice((*int64)(unsafe.Pointer(&list[0])), n)
+	for i, k := 0, 0; k < n; i++ {
+		out[k] = int64(i) // stays if the byte is not 0
+		if mask[i] != 0 {
+			k++
+		}
+	}
 }
 
 // coordinates returns the indices in dimension d for row-major positions x in a tensor of shape s.

@@ -189,14 +189,20 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 // bytes copies x's elements to host memory, densely.
 func (x *Tensor) bytes(op string) []byte {
 	x.use(op)
+	x.readable(op, x.dtype.Size())
+	out := make([]byte, x.Size()*x.dtype.Size())
+	x.read(op, out)
+	return out
+}
+
+// read is bytes into out, which has their length.
+func (x *Tensor) read(op string, out []byte) {
+	x.use(op)
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, op, nil, []*Tensor{x}))
 	}
-	n := x.Size() * x.dtype.Size()
-	x.readable(op, x.dtype.Size())
-	out := make([]byte, n)
-	if n == 0 {
-		return out // the offset of an empty tensor may lie after the buffer's end
+	if len(out) == 0 {
+		return // the offset of an empty tensor may lie after the buffer's end
 	}
 	c := x
 	if !x.layout.Contiguous() {
@@ -208,7 +214,6 @@ func (x *Tensor) bytes(op string) []byte {
 	c.st.read(op, from)
 	check(op, c.st.dev.Download(from.stream, out, c.st.buf, c.layout.Offset*c.dtype.Size()), x)
 	runtime.KeepAlive(x)
-	return out
 }
 
 // Bytes returns a copy of x's elements in row-major order, in their format in memory. A view may

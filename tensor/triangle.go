@@ -2,34 +2,42 @@ package tensor
 
 import (
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// triangle returns x with zeros in one triangle of the last two dimensions. With upper it sets
-// elements with column - row < k to 0, otherwise elements with column - row > k.
-func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
-	x.use(op)
+// cutOp sets elements whose column - row, which are the operands 2 and 1, is on one side of p0
+// to 0.
+func cutOp(name string, side func(d, k *expr.Expr) *expr.Expr) *Elementwise {
+	out := side(x2.Sub(x1), expr.Param(0, dtype.I64))
+	zero := expr.C(0)
+	return &Elementwise{Name: name, Arity: 3, Expr: out.Select(zero, x0), Fixed: 6, Grad: []*expr.Expr{out.Select(zero, expr.X(3)), nil, nil}}
+}
+
+var (
+	trilOp = cutOp("tril", (*expr.Expr).Gt)
+	triuOp = cutOp("triu", (*expr.Expr).Lt)
+)
+
+// triangle returns x with zeros in one triangle of the last two dimensions, by trilOp or triuOp.
+func (x *Tensor) triangle(op *Elementwise, k int) *Tensor {
+	x.use(op.Name)
 	if x.Rank() < 2 {
-		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
+		fail(op.Name, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
 		m := c.On(x.st.dev).Typed(dtype.I64)
-		d := m.Arange(x.Dim(-1)).Sub(m.Arange(x.Dim(-2)).Unsqueeze(1))
-		out := d.GtScalar(float64(k))
-		if upper {
-			out = d.LtScalar(float64(k))
-		}
-		return x.In(c).MaskedFill(out, 0)
+		return op.Apply([]*Tensor{x.In(c), m.Arange(x.Dim(-2)).Unsqueeze(1), m.Arange(x.Dim(-1))}, float64(k))
 	})
 }
 
 // Tril returns the lower triangles of the matrices in the last two dimensions. Elements with column
 // - row > k become 0.
-func (x *Tensor) Tril(k int) *Tensor { return x.triangle("tril", k, false) }
+func (x *Tensor) Tril(k int) *Tensor { return x.triangle(trilOp, k) }
 
 // Triu returns the upper triangles of the matrices in the last two dimensions. Elements with column
 // - row < k become 0.
-func (x *Tensor) Triu(k int) *Tensor { return x.triangle("triu", k, true) }
+func (x *Tensor) Triu(k int) *Tensor { return x.triangle(triuOp, k) }
 
 // DiagEmbed returns zeros with x's last dimension on a diagonal of the result's dimensions dim1 and
 // dim2. On the diagonal the index in dim2 is the index in dim1 plus offset.

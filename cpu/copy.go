@@ -1,0 +1,168 @@
+package cpu
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// copyTask copies elements between views of one shape. A unit of work is a piece of a run, the
+// elements along one dimension. Strides are in bytes.
+type copyTask struct {
+	to, from  unsafe.Pointer
+	size      int
+	rank      int // dimensions other than that of the runs, the innermost one of the result last
+	dims      [shape.MaxRank]int
+	do, di    [shape.MaxRank]int
+	n         int // elements in a run
+	stepO     int // strides along a run
+	stepI     int
+	piece, of int // elements in a piece, and pieces in a run
+}
+
+const (
+	copyPiece = 1 << 13 // elements of a piece, and the least number for a range of pieces
+	copyRun   = 8       // elements from which a dimension is long enough for runs
+)
+
+var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}
+
+// copied runs a map that copies elements of one type, and reports whether it did so. It leaves
+// copies onto overlapping memory, and transposed ones, to blocks and tiles.
+func (d *Device) copied(o *device.Map) bool {
+	p := o.Program
+	if len(p.Code) != 1 || p.Code[0].Op != expr.OpX || len(o.Outs) != 1 || len(o.Ins) != 1 || p.In[0] != p.Out[0] || o.Outs[0].Size() == 0 {
+		return false
+	}
+	t := copyTasks.Get().(*copyTask)
+	defer copyTasks.Put(t)
+	if !t.arrange(&o.Outs[0], &o.Ins[0]) {
+		return false
+	}
+	units := t.of
+	for _, n := range t.dims[:t.rank] {
+		units *= n
+	}
+	d.crew.parallel(units, max(1, copyPiece/min(t.n, t.piece), units/(4*d.crew.size())), t)
+	t.to, t.from = nil, nil
+	return true
+}
+
+// arrange sets the order of the copy. It returns false if the copy is not for this task.
+func (t *copyTask) arrange(out, in *device.View) bool {
+	var space [shape.MaxRank]int
+	*t = copyTask{to: pointer(out), from: pointer(in), size: out.Type.Size()}
+	for _, k := range byStride(space[:], out) {
+		n, do, di := out.Shape.At(k), out.Strides.At(k)*t.size, in.Strides.At(k)*t.size
+		if n == 1 {
+			continue
+		}
+		if l := t.rank - 1; l >= 0 && t.do[l] == n*do && t.di[l] == n*di { // merge with the dimension before
+			t.dims[l], t.do[l], t.di[l] = t.dims[l]*n, do, di
+			continue
+		}
+		t.dims[t.rank], t.do[t.rank], t.di[t.rank] = n, do, di
+		t.rank++
+	}
+	if t.rank == 0 {
+		t.dims[0], t.do[0], t.di[0], t.rank = 1, t.size, t.size, 1
+	}
+	if t.overlaps() || t.transposed() {
+		return false
+	}
+	// runs are along the innermost dimension that is long enough
+	run := t.rank - 1
+	for k := t.rank - 1; k >= 0 && t.dims[run] < copyRun; k-- {
+		if t.dims[k] >= copyRun {
+			run = k
+		}
+	}
+	t.n, t.stepO, t.stepI = t.dims[run], t.do[run], t.di[run]
+	t.rank--
+	copy(t.dims[run:t.rank], t.dims[run+1:])
+	copy(t.do[run:t.rank], t.do[run+1:])
+	copy(t.di[run:t.rank], t.di[run+1:])
+	t.piece = min(t.n, copyPiece)
+	t.of = (t.n-1)/t.piece + 1
+	return true
+}
+
+// overlaps reports whether the result and the operand may share memory.
+func (t *copyTask) overlaps() bool {
+	extent := func(base unsafe.Pointer, strides *[shape.MaxRank]int) (lo, hi uintptr) {
+		lo = uintptr(base)
+		hi = lo + uintptr(t.size)
+		for k, n := range t.dims[:t.rank] {
+			if d := (n - 1) * strides[k]; d < 0 {
+				lo -= uintptr(-d)
+			} else {
+				hi += uintptr(d)
+			}
+		}
+		return lo, hi
+	}
+	lo, hi := extent(t.to, &t.do)
+	l, h := extent(t.from, &t.di)
+	return lo < h && l < hi
+}
+
+// transposed reports whether neighbours in the operand are not neighbours in the result, and there
+// are enough of them for tiles.
+func (t *copyTask) transposed() bool {
+	last := t.rank - 1
+	if t.dims[last] < 8 || t.di[last] == t.size || t.di[last] == 0 {
+		return false
+	}
+	for k, n := range t.dims[:last] {
+		if n >= 8 && t.di[k] == t.size {
+			return true
+		}
+	}
+	return false
+}
+
+// run copies pieces lo … hi-1.
+func (t *copyTask) run(lo, hi int) {
+	var w walk
+	for k := range t.rank {
+		w.dim(t.dims[k], [3]int{t.do[k], t.di[k]})
+	}
+	w.seek(lo / t.of)
+	part := lo % t.of
+	for range hi - lo {
+		at := part * t.piece
+		copyElements(unsafe.Add(t.to, w.at[0]+at*t.stepO), unsafe.Add(t.from, w.at[1]+at*t.stepI), t.size, t.stepO, t.stepI, min(t.piece, t.n-at))
+		if part++; part == t.of {
+			part = 0
+			w.next()
+		}
+	}
+}
+
+// copyElements copies n elements to places that are stepO bytes apart, from places that are stepI
+// bytes apart.
+func copyElements(dst, src unsafe.Pointer, size, stepO, stepI, n int) {
+	switch {
+	case stepO == size || n == 1:
+		gather(dst, src, size, stepI, n)
+	case stepI == size:
+		spread(dst, src, size, stepO, n)
+	case size == 1:
+		copyAs[uint8](dst, src, stepO, stepI, n)
+	case size == 2:
+		copyAs[uint16](dst, src, stepO, stepI, n)
+	case size == 4:
+		copyAs[uint32](dst, src, stepO, stepI, n)
+	default:
+		copyAs[uint64](dst, src, stepO, stepI, n)
+	}
+}
+
+func copyAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, stepO, stepI, n int) {
+	for i := range n {
+		*(*T)(unsafe.Add(dst, i*stepO)) = *(*T)(unsafe.Add(src, i*stepI))
+	}
+}
