@@ -84,7 +84,7 @@ func (i *Info) UnmarshalJSON(b []byte) (err error) {
 
 // An Error says what is wrong with a checkpoint, or with a state that cannot become one.
 type Error struct {
-	Path string // of the file or directory; "" for a state
+	Path string // path of the file or directory; "" for a state
 	Part string // the part of the state, such as "optimizer"; "" for the whole
 	Msg  string
 	Err  error // the cause, if there is one

@@ -25,7 +25,7 @@ const patience = time.Second
 // An InUseError means that another training writes to the directory. The fields about that process
 // are zero if they could not be read.
 type InUseError struct {
-	PID   int       // of the other process
+	PID   int       // process id of the other training
 	Host  string    // the machine of that process
 	Since time.Time // when that process opened the directory
 }
@@ -78,7 +78,7 @@ func (l *lock) take(patience time.Duration) error {
 				return &fs.PathError{Op: "lock", Path: l.path, Err: errors.New("another process removes it again and again")}
 			}
 			continue
-		case err != nil: // this file system has no locks
+		case err != nil: // the file system has no locks
 			filelock.Remove(f, l.path)
 			l.none = err
 			return nil

@@ -150,7 +150,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(Config{Dir: dir}) // no process holds the lock
+		s, err := Open(Config{Dir: dir}) // take the lock file when no process holds the lock
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,8 +51,8 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen returns an upper bound of the number of keys that some queries see: those whose index is
-// less than the parameter before.
+// seen returns an upper bound of the number of keys that some queries of a sample see. The indexes
+// of these queries are less than before.
 func (b *attentionBlocks) seen(sample, before int) int {
 	n := b.keys
 	if b.Causal {
@@ -202,7 +202,7 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of some rows of a sample's head; from is the number of the first.
+// headRows returns the memory of some rows of a sample's head; from is the number of the first row.
 func headRows(v *device.View, sample, head, from, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

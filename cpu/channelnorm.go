@@ -118,7 +118,7 @@ func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
 			times += float64(asm.SumF32(t))
 		})
 		root := float64(roots[channel])
-		times *= root // now Σ g·z
+		times *= root // now times is Σ g·z
 		sums[channel], products[channel] = float32(all), float32(times)
 		if to == nil {
 			return

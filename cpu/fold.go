@@ -177,7 +177,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats is the function better for values given by their bits.
+// beats calls better for two values that are given by their bits.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:
@@ -335,7 +335,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
 	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
 	pos, row := acc.at[:cols], acc.row[:cols]
-	// whether the best value is kept: best ≥ v for the maximum, best ≤ v for the minimum
+	// holds compares the best value with v: best ≥ v for the maximum, best ≤ v for the minimum
 	holds := ops[expr.OpGe][r.ct]
 	if r.ct == dtype.Bool {
 		holds = ops[expr.OpGe][dtype.U32]

@@ -86,8 +86,8 @@ func (b *binding) choose() {
 	}
 }
 
-// A block of a program that needs no slots has longestBare elements, or fewer if that shares the
-// work better: a multiple of bareUnit, from shortestBare on.
+// The sizes of a block of a program that needs no slots. It has longestBare elements, or a smaller
+// multiple of bareUnit if that shares the work better. The least is shortestBare.
 const (
 	longestBare  = 16 << 10
 	shortestBare = 1 << 10

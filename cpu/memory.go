@@ -18,7 +18,7 @@ const pooled = 64 << 10
 // method returns when its work is done.
 type memory struct {
 	hostmem.Memory
-	shared atomic.Bool // whether it stays within the common limit of all devices
+	shared atomic.Bool // the pool stays within the common limit of all devices
 }
 
 // reserved is how many bytes the pools of all devices have taken from the system.

@@ -13,9 +13,11 @@ type pace struct {
 }
 
 const (
-	measuredRuns   = 32
-	measuredLeast  = 1 << 10 // elements from which a run is measured: reading the clock takes 40 ns
-	assumedPerStep = 100     // picoseconds an element that a step is assumed to take before that
+	measuredRuns = 32
+	// least number of elements of a measured run, because reading the clock takes 40 ns
+	measuredLeast = 1 << 10
+	// picoseconds that a step is assumed to take for an element, without a measurement
+	assumedPerStep = 100
 
 	// To share work costs half a microsecond. So no part is shorter than two.
 	partLeast = 2 * time.Microsecond

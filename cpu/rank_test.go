@@ -173,7 +173,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	if _, err = b.Alloc(1 << 60); !errors.Is(err, pool.ErrNoMemory) {
 		t.Errorf("far beyond the bound: %v", err)
 	}
-	b.shared.Store(false) // a limit of its own
+	b.shared.Store(false) // now b has a limit of its own
 	own, err := b.Alloc(4 << 20)
 	if err != nil {
 		t.Fatal(err)

@@ -43,11 +43,11 @@ type reduction struct {
 	inner int
 
 	cols, rows int // size of a tile; if inner is 1, cols is 1
-	tiles      int // tiles of columns
-	chunks     int // chunks of reduced positions
+	tiles      int // number of tiles, which divide the columns
+	chunks     int // number of chunks, which divide the reduced positions
 	combine    kernel
 
-	fold    *jit.Code // reduces rows; nil: the values are computed first
+	fold    *jit.Code // code that reduces rows; nil: the mapped values are computed first
 	inPlace bool      // fold reads the operands in place
 
 	part []byte  // [chunk][outer][inner] combined values
@@ -145,7 +145,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // split orders the dimensions and sets the sizes of the three groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	lead, most := 0, -1 // the operand with the most dimensions of stride not 0 decides
+	lead, most := 0, -1 // the order follows the operand with the most dimensions of stride not 0
 	for i := range ins {
 		moves := 0
 		for k := range order {
@@ -159,7 +159,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 	stride := func(k int) int {
 		if s.At(k) == 1 {
-			return math.MaxInt // size 1: may come anywhere
+			return math.MaxInt // a dimension of size 1 may come anywhere
 		}
 		v := ins[lead].Strides.At(k)
 		return max(v, -v)

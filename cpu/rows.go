@@ -75,7 +75,7 @@ type rowWorker struct {
 	group   int // rows in a group
 	log     *function
 	rl      *runner
-	binding binding           // of a formula to its operands
+	binding binding           // connects a formula with its operands
 	space   [3][]byte         // memory for the elements of a group
 	rows    [4][]byte         // one value for each row of a group
 	same    [sameBlock]uint64 // one value repeated

@@ -8,8 +8,8 @@ import (
 )
 
 // If an operand of a map is transposed relative to the results, the map is traversed in tiles of
-// two dimensions: the innermost dimension of the results and that of the operand. So the tile's
-// cache lines of both are used completely while they are in the cache.
+// two dimensions: the innermost dimension of the results and that of the operand. So each cache
+// line of a tile is used completely while it is in the cache.
 
 // chooseTiles sets up tiles if an operand is transposed.
 func (b *binding) chooseTiles() {
@@ -134,7 +134,7 @@ func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	}
 }
 
-// line writes n positions, beginning with off.
+// line writes the n positions off, off+step, …
 func line(dst unsafe.Pointer, t dtype.Type, off, step, n int) {
 	if t == dtype.U32 {
 		for i, d := 0, at[uint32](dst, n); i < n; i++ {

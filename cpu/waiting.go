@@ -125,7 +125,7 @@ func (c *crew) lead(j *job, n int) {
 // waiter is how a worker waits for jobs.
 type waiter struct {
 	crew    *crew
-	hope    int           // from 0 to hopeMost: how many of the recent waits were short
+	hope    int           // how many of the recent waits were short, from 0 to hopeMost
 	yielded time.Duration // when the worker last slept or yielded
 }
 
@@ -161,7 +161,7 @@ func (w *waiter) spin(began time.Duration) (found *job) {
 	if w.hope < hopeMost/2 || truce(began) {
 		return nil
 	}
-	// one processor is for those who make calls
+	// leave one processor to the callers
 	if market.spinning.Add(1) < market.processors.Load() {
 		c.spinners.Add(1)
 		spinUntil(began, func() bool {
@@ -180,7 +180,8 @@ func (w *waiter) sleep() (*job, time.Duration) {
 	c := w.crew
 	market.processors.Store(int64(runtime.GOMAXPROCS(0)))
 	c.asleep.Add(1)
-	// whoever posts a job now sees this worker asleep, but whoever posted one before did not
+	// callers that post a job from now on see this worker asleep; look for jobs that were posted
+	// before
 	if j := c.find(); j != nil || c.crowded() {
 		if !c.choose() {
 			<-c.wake // rouse has chosen this worker

@@ -249,7 +249,7 @@ func TestWhoIsWoken(t *testing.T) {
 	woke := func(apart, unit time.Duration) bool {
 		for try := 0; ; try++ {
 			c := newCrew(2)
-			c.asleep.Store(1) // as if a worker slept
+			c.asleep.Store(1) // pretend that a worker sleeps
 			market.waking.Store(int64(50 * time.Microsecond))
 			market.truce.Store(0)
 			j := &job{t: each(func(int) { wait(unit) }), n: 3, grain: 1}
@@ -258,7 +258,7 @@ func TestWhoIsWoken(t *testing.T) {
 			began := clock()
 			c.led.Store(int64(began - apart))
 			c.lead(j, 1)
-			// otherwise the machine did something else meanwhile
+			// a call that took longer shows only that the machine did something else meanwhile
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
 				return len(c.wake) == 1 && c.asleep.Load() == 0
 			}

@@ -27,7 +27,8 @@ type LengthConfig struct {
 type LengthSampler struct {
 	lengths []int
 	c       LengthConfig
-	batches int // in an epoch; constant because the sizes of the groups do not change
+	// number of batches in an epoch; constant because the sizes of the groups do not change
+	batches int
 }
 
 // NewLengthSampler returns a sampler for samples of these lengths. The error is a *[ConfigError].

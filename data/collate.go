@@ -10,7 +10,7 @@ import (
 
 // An oddError is a sample that does not match the first sample of its batch.
 type oddError struct {
-	at  int    // its place in the batch
+	at  int    // the sample's place in the batch
 	key string // path of the mismatch within a nested value
 	msg string
 }

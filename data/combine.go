@@ -10,7 +10,7 @@ import (
 // A Concat is several datasets, one after the other: torch's ConcatDataset. See [NewConcat].
 type Concat struct {
 	of   []Dataset
-	ends []int // for each dataset, the index after its last sample
+	ends []int // the index after the last sample of each dataset
 }
 
 // NewConcat returns the concatenation of the datasets. It asks each for its length once.

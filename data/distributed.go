@@ -7,7 +7,7 @@ import (
 
 // DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
-	Rank, World int  // this process, and the number of processes: 0 ≤ Rank < World
+	Rank, World int  // number of this process, and of all processes: 0 ≤ Rank < World
 	Shuffle     bool // false by default; torch's default is true
 	Seed        uint64
 	DropLast    bool // leave out the last samples instead of repeating the first

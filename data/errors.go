@@ -13,7 +13,7 @@ func (e *ConfigError) Error() string { return "data: " + e.Field + ": " + e.Msg 
 
 // A SampleError is a sample that failed to load.
 type SampleError struct {
-	Index int // in the dataset; -1 if the batch as a whole failed
+	Index int // index of the sample in the dataset; -1 if the batch as a whole failed
 	Err   error
 }
 

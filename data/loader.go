@@ -21,7 +21,7 @@ type Loader struct {
 	note string
 
 	mu      sync.Mutex
-	seed    uint64 // from Config, or from a loaded state
+	seed    uint64 // seed of Config, or of a loaded state
 	next    place  // where the next loop begins
 	seen    place  // how far the latest loop has come
 	turn    int    // number of the latest loop
@@ -167,7 +167,7 @@ type job struct {
 	number  int            // number of the batch in the epoch
 	start   int            // place of its first sample in the epoch
 	index   []int          // indexes of its samples
-	samples []Sample       // its samples, if they are from a stream
+	samples []Sample       // samples of the batch, if they are from a stream
 	bad     []*SampleError // samples of the stream that failed to load
 }
 
@@ -178,7 +178,7 @@ type result struct {
 	err     error
 	end     bool // there are no more batches
 	late    bool // the batch is not on its device yet
-	failed  bool // it is late because the device's memory ran out while it was copied
+	failed  bool // the batch is late because the device's memory ran out while it was copied
 }
 
 // free frees a batch that the loop has not received.

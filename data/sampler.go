@@ -21,7 +21,7 @@ type Sampler interface {
 // may keep and change the slices.
 type BatchSampler interface {
 	Len() int                          // number of batches in an epoch
-	Batches(epoch int) iter.Seq[[]int] // for each batch, the indexes of its samples in the dataset
+	Batches(epoch int) iter.Seq[[]int] // the indexes of each batch's samples in the dataset
 }
 
 // repeater is a sampler that may return an index several times in an epoch. The loader then draws

@@ -64,15 +64,16 @@ func (c Combine) String() string {
 // view; otherwise they must not overlap.
 type Collective struct {
 	Kind    CollectiveKind
-	Combine Combine // for KindAllReduce and KindReduceScatter
-	Root    int     // for KindBroadcast, KindGather and KindScatter; the sender of KindSendRecv
-	Peer    int     // the receiver of KindSendRecv
+	Combine Combine // how KindAllReduce and KindReduceScatter combine
+	// the root of KindBroadcast, KindGather and KindScatter; the sender of KindSendRecv
+	Root int
+	Peer int // the receiver of KindSendRecv
 	// Weights, if given, holds a weight for the input of each rank, for CombineSum and CombineMean.
 	// The sum is Σ w·in; the mean is that sum divided by Σ w. If a weight is not above 0, the
 	// rank's input does not count.
 	Weights []float64
-	Outs    []View // by rank; absent if a rank gets nothing: see [CollectiveKind.MayMiss]
-	Ins     []View // by rank; absent if a rank gives nothing: see [CollectiveKind.MayLack]
+	Outs    []View // outputs by rank; absent if a rank gets nothing: see [CollectiveKind.MayMiss]
+	Ins     []View // inputs by rank; absent if a rank gives nothing: see [CollectiveKind.MayLack]
 }
 
 // Reduces reports whether the kind combines elements.

@@ -7,7 +7,8 @@ import (
 	"log"
 	"strings"
 
-	_ "github.com/flambeau-go/flambeau/cpu" // as package tensor imports it
+	// registers the driver of the CPU; package tensor imports it too
+	_ "github.com/flambeau-go/flambeau/cpu"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"

@@ -108,9 +108,10 @@ type BlockState uint8
 
 // The states of a block, named as in PyTorch's documentation of snapshots.
 const (
-	BlockInactive           BlockState = iota // cached: its stream may reuse it
-	BlockActiveAllocated                      // in use
-	BlockActiveAwaitingFree                   // freed, but work on other streams may still use it
+	BlockInactive        BlockState = iota // the block is cached: its stream may reuse it
+	BlockActiveAllocated                   // the block is in use
+	// the block was freed, but work on other streams may still use it
+	BlockActiveAwaitingFree
 )
 
 // String returns PyTorch's word.
@@ -124,13 +125,13 @@ type MemoryAction uint8
 // The actions, named as in PyTorch's snapshots.
 const (
 	ActionAlloc         MemoryAction = iota // a block was allocated
-	ActionFreeRequested                     // its owner freed it
+	ActionFreeRequested                     // the owner freed the block
 	// the freed block may be reused, because no work uses it any more
 	ActionFreeCompleted
 	ActionSegmentAlloc // the allocator took a segment from the driver
-	ActionSegmentFree  // … and gave it back
+	ActionSegmentFree  // the allocator gave a segment back to the driver
 	ActionSegmentMap   // the allocator mapped memory into an expandable segment
-	ActionSegmentUnmap // … and unmapped it
+	ActionSegmentUnmap // the allocator unmapped memory of an expandable segment
 	ActionSnapshot     // a snapshot was taken
 	ActionOOM          // an allocation failed because memory was exhausted
 )
@@ -154,7 +155,7 @@ type HistoryEvent struct {
 	Owner  int // owner of the block, or of the request that failed
 	// stack of the call; 0 if there is none, as for a free by the garbage collector
 	Stack    int
-	Free     uint64 // for ActionOOM: free memory by the driver's count
+	Free     uint64 // free memory by the driver's count, for ActionOOM
 	Category string // category of the block
 }
 

@@ -143,7 +143,7 @@ func (o *NormGrad) Work() Work {
 	}
 	dx, dw := !o.DX.Absent(), !o.DWeight.Absent()
 	count(1, dx || dw)             // the product in z = (x - mean)·rstd
-	count(1, (dx || dw) && !o.RMS) // … and the difference
+	count(1, (dx || dw) && !o.RMS) // the difference in z
 	count(5, dx)                   // h·z and its sum, z·m, the difference, ·rstd
 	count(2, dx && !o.RMS)         // the sum of h and the difference
 	count(1, dx && !o.Weight.Absent())

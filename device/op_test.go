@@ -67,7 +67,7 @@ func TestSenselessOps(t *testing.T) {
 	}
 	for _, op := range devicetest.Ops(dense) {
 		senseless("the zero value", reflect.New(reflect.TypeOf(op).Elem()).Interface().(device.Op))
-		if r, ok := op.(*device.Reduce); ok { // a Reduction may be shared
+		if r, ok := op.(*device.Reduce); ok { // ops may share a Reduction, so change a copy
 			c := *r.Reduction
 			r.Reduction = &c
 		}

@@ -98,7 +98,7 @@ type KernelEvent struct {
 	Shapes    []shape.Dims // shapes of the results, then of the operands, if the tracer wants them
 	// Start and End are times of the host ([Now]): of the work on the CPU, of queueing it on a GPU.
 	Start, End time.Duration
-	Launches   []LaunchEvent // on a GPU; empty on the CPU
+	Launches   []LaunchEvent // launches on a GPU; empty on the CPU
 	// the primitive has not run: it is part of a graph that is being recorded
 	Recorded bool
 }
@@ -134,9 +134,9 @@ type CopyKind uint8
 const (
 	HostToDevice CopyKind = iota
 	DeviceToHost
-	DeviceToDevice // within one device
-	PeerToPeer     // between devices
-	HostToHost     // by the CPU's driver
+	DeviceToDevice // copies within one device
+	PeerToPeer     // copies between devices
+	HostToHost     // copies by the CPU's driver
 )
 
 // String returns the kind as profilers write it: "HtoD".
@@ -149,8 +149,9 @@ type CopyEvent struct {
 	Kind   CopyKind
 	Op     string // the driver's method, or the reason why the driver copies its own data
 	Bytes  int
-	Peer   Device // for PeerToPeer: the source device
-	// for PeerToPeer: through the host's memory, because the devices cannot address each other's
+	Peer   Device // the source device of a PeerToPeer copy
+	// a PeerToPeer copy goes through the host's memory, because the devices cannot address each
+	// other's
 	Staged bool
 	Pinned bool // the host's memory is page-locked
 	Own    bool // the driver copies its own data, such as a table that a primitive needs
@@ -159,7 +160,7 @@ type CopyEvent struct {
 	Blocked    bool
 	Start, End time.Duration // time of the call
 	Time       Interval      // time on the device; nil as in LaunchEvent
-	Recorded   bool          // as in KernelEvent
+	Recorded   bool          // the copy has not run: it is part of a graph that is being recorded
 }
 
 // SyncEvent is a completed wait of the host for a device.

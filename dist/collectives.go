@@ -10,8 +10,8 @@ import (
 // The ways to combine the ranks' elements.
 const (
 	Sum     = device.CombineSum
-	Mean    = device.CombineMean // for floats only
-	Max     = device.CombineMax  // NaN wins
+	Mean    = device.CombineMean // the mean exists for floats only
+	Max     = device.CombineMax  // if a value is NaN, so is the result
 	Min     = device.CombineMin
 	Product = device.CombineProduct
 )
@@ -57,7 +57,8 @@ func (w *Work) held() error {
 	return err
 }
 
-// messages identifies the messages from one rank to another. It owns the memory that they hold.
+// messages identifies the messages from one rank to another. It is the owner of the holds on their
+// tensors.
 type messages struct {
 	core     *core
 	from, to int
@@ -202,7 +203,7 @@ func (g *Group) ranked(op string, r int) int {
 	return r
 }
 
-// only returns x, which must be given on the root and nil on other ranks.
+// only checks that x is given on the root and nil on every other rank, and returns it.
 func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
 	if (x != nil) != (g.rank == root) {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))

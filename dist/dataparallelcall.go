@@ -26,7 +26,7 @@ type replica struct {
 	dev     device.Device
 	modes   []tensor.Option
 	tensors []*tensor.Tensor // copies of the model's tensors; nil: the model's own tensor is used
-	in      []*tensor.Tensor // this device's part of each input
+	in      []*tensor.Tensor // the parts of the inputs for this device
 	out     []*tensor.Tensor
 }
 
@@ -49,8 +49,8 @@ func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
 	return with
 }
 
-// setModes sets the modes of each replica: home's modes, and a generator of its own. It draws one
-// number from home's generator, whatever the model does.
+// setModes gives each replica the modes of the call's scope, and a generator of its own. It draws
+// one number from that scope's generator, whatever the model does.
 func (c *replicated) setModes() {
 	for _, r := range c.replicas {
 		r.modes = []tensor.Option{tensor.On(r.dev), tensor.Stream(c.home.Stream(r.dev))}

@@ -88,7 +88,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}{
 		{[]device.Device{host(t), g[0], g[1]}, dtype.F64, 1e-9, 7},
 		{g[:2], dtype.F32, 1e-4, 4},
-		// only three of the four devices get a part
+		// five samples on four devices: only three get a part
 		{g, dtype.F32, 1e-4, 5},
 		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 and 1
 	} {

@@ -13,7 +13,7 @@ import (
 // ReplicaError is an error of the library in one of the replicas of a [Parallel].
 type ReplicaError struct {
 	Device   string // device of the replica
-	Backward bool   // it happened in Backward and not in the call
+	Backward bool   // the error happened in Backward and not in the call
 	Err      error  // usually a *[tensor.Error]
 }
 

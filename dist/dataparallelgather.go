@@ -190,7 +190,7 @@ func (f *gathered) Forward(c *tensor.Context, _ []*tensor.Tensor) []*tensor.Tens
 type way struct {
 	dev    device.Device
 	y, g   []*tensor.Tensor
-	starts []int // first row of the replica's part of each g
+	starts []int // by result: the first row of this replica's part
 	rows   []int
 	at     []int            // indexes of the operands whose gradients are wanted
 	leaves []*tensor.Tensor // leaves of these operands
@@ -280,7 +280,7 @@ func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
 // collect combines the replicas' gradients. For a parameter it sums them in the order of the
 // devices; for an input it concatenates the parts.
 func (f *gathered) collect(c *tensor.Context, ways []*way) []*tensor.Tensor {
-	found := make([][]*tensor.Tensor, len(f.operands)) // by operand and replica
+	found := make([][]*tensor.Tensor, len(f.operands)) // gradients by operand and replica
 	for j := range found {
 		found[j] = make([]*tensor.Tensor, len(ways))
 	}

@@ -177,7 +177,7 @@ func TestDataParallelMemory(t *testing.T) {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 		for _, d := range devices {
-			d.Empty() // also frees the blocks that cleanups have queued
+			d.Empty() // Empty also frees the blocks that cleanups have queued
 		}
 		if n := allocated(devices); n[1] == 0 && n[2] == 0 {
 			return

@@ -104,7 +104,7 @@ type Reducer struct {
 	bufs   []*tensor.Tensor
 
 	buckets  []*bucket
-	home     []int   // by leaf, index of its bucket
+	home     []int   // index of each leaf's bucket
 	statics  []*flat // buffers, packed for a broadcast
 	packed   [][]int
 	order    []int  // order in which gradients became ready, nil once the buckets have it

@@ -86,8 +86,8 @@ type drill struct {
 	opts         []DDPOption
 }
 
-// train trains on samples lo … hi-1 of each step, and returns weights and losses. It calls quiet
-// around every part but the last.
+// train trains on samples lo … hi-1 of each step, and returns weights and losses. It computes every
+// part but the last within quiet.
 func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
 	var opt interface {
 		optim.Optimizer

@@ -359,7 +359,7 @@ func TestDDPCreateGraph(t *testing.T) {
 			x := inputs(s, step, lo, hi).SetRequiresGrad(true)
 			y := m.L[1].Forward(m.L[0].Forward(x).Tanh()).Square().Mean()
 			dx := tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
-			// with a penalty on gradients
+			// the loss has a penalty on gradients
 			return y.Add(dx.MulScalar(float64(hi - lo)).Square().Mean())
 		},
 	}
@@ -394,7 +394,8 @@ func TestDDPMixedTypes(t *testing.T) {
 func TestDDPRebuildBuckets(t *testing.T) {
 	backwards := func(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
 		x := inputs(s, step, lo, hi)
-		for i := len(m.L) - 1; i >= 0; i-- { // in the reverse order of the parameters
+		// gradients become ready in the reverse order of the parameters
+		for i := len(m.L) - 1; i >= 0; i-- {
 			x = m.L[i].Forward(x).Tanh()
 		}
 		return x.Square().Mean()

@@ -87,7 +87,7 @@ func TestDDPGradIsView(t *testing.T) {
 			r := g.NewReducer(m)
 			once := func() { g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*6, g.Rank()*6+6).Backward() }) }
 			once()
-			once() // from here on the buckets have their final order
+			once() // the buckets have their final order from here on
 			views := map[*tensor.Tensor]bool{}
 			for _, b := range r.buckets {
 				for _, v := range b.views {

@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A rank sends on what it has received, even if the next message arrives before.
+// A rank passes on the tensor that it has received, and not the next message, which may be sent
+// before.
 func TestMessagesInTurn(t *testing.T) {
 	each(t, []int{3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -81,7 +81,7 @@ func TestRunsWithinRuns(t *testing.T) {
 				if got := sum(g); got != 9 {
 					t.Errorf("the outer run sums to %v", got)
 				}
-				if g.Rank() == 1 { // this rank ends last, so the other waits for it
+				if g.Rank() == 1 { // rank 1 ends last, so the other rank waits for it
 					run(t, inner[kind+"×3"], func(g *Group) {
 						if got := sum(g); got != 18 {
 							t.Errorf("the inner run sums to %v", got)

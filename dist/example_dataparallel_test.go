@@ -25,7 +25,7 @@ func ExampleDataParallel() {
 	var first, last float64
 	for step := range 120 {
 		tensor.Do(func(s *tensor.Scope) {
-			x := s.Randn(16, 2) // on the CPU; each GPU gets 8
+			x := s.Randn(16, 2) // the batch is on the CPU; each GPU gets 8 samples
 			y := x.Prod(1, tensor.KeepDim).To(devices[0])
 			loss := model.Forward(x).Sub(y).Square().Mean()
 			loss.Backward()

@@ -11,7 +11,7 @@ type flat struct {
 	all   *tensor.Tensor // [n]
 	at    []int          // offset of each tensor
 	dims  [][]int
-	slots *tensor.Tensor // the scalars of a copy's program, which has none
+	slots *tensor.Tensor // empty, because a program that copies has no scalars
 }
 
 // aligned is the alignment of tensors in bytes, so that kernels can use wide loads.

@@ -53,7 +53,7 @@ func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p
 // others. So each link carries 2·(W-1)/W of the bytes, as in a ring.
 type inProcess struct {
 	devices []device.Device
-	host    device.Device // the device that works on all ranks' memory, if it is the host's
+	host    device.Device // the CPU, which works for all ranks if their memory is the host's
 	room    []device.Buffer
 }
 
@@ -101,14 +101,14 @@ func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) erro
 	} else if err := c.moves(op, t.copy, t.clear); err != nil {
 		return err
 	}
-	return t.meet() // from here on, the memory that other ranks read may be changed
+	return t.meet() // later work may change the memory that other ranks read
 }
 
 // move is a copy of one part from one rank's operand to another's.
 type move struct {
 	to, from     device.View
-	dst, src     int // ranks
-	at, off, len int // bytes
+	dst, src     int // ranks of the target and of the source
+	at, off, len int // offsets and length in bytes
 }
 
 // moves calls f for each copy of a collective that combines nothing. It calls clear for each part

@@ -38,7 +38,7 @@ func (g *Group) Join(f func()) {
 	}
 }
 
-// rest is the time from the first rank without data to the last.
+// rest is the period in which some ranks have no data. It begins with the first such rank.
 type rest struct {
 	done chan struct{} // closed when no rank has data
 	last int           // the rank whose f was the last to return

@@ -73,7 +73,7 @@ func TestOnce(t *testing.T) {
 			case fail == nil && (!errors.As(err, &void) || void.Rank != last || !errors.Is(err, device.ErrOutOfMemory)):
 				t.Errorf("%v is told of %v", g, err)
 			}
-			// the other ranks have finished the step by then
+			// a failure after the other ranks have finished the step
 			if _, err = step(4, nil, fail); err != fail {
 				t.Errorf("%v: %v", g, err)
 			}

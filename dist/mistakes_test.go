@@ -29,7 +29,7 @@ type mistake struct {
 }
 
 const (
-	anyRank = -1 - iota // it depends on which rank comes first
+	anyRank = -1 - iota // the error names the rank that comes first, which may be any
 	noRank              // the error names no rank
 )
 

@@ -60,7 +60,7 @@ func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 type reduction struct {
 	r       *Reducer
 	reached []bool
-	left    []int // by bucket, how many gradients are not ready yet
+	left    []int // how many gradients of each bucket are not ready yet
 	next    int   // the first bucket that is not being reduced yet
 	finish  []func()
 	order   []int
@@ -246,7 +246,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	lowest, anywhere = -1, make([]bool, len(r.leaves))
 	for rank, v := range r.g.exchange("end of backward", me, nil) {
 		s, there := v.(status)
-		if !there { // this rank has no more data
+		if !there { // the rank has no more data
 			continue
 		}
 		if lowest < 0 {

@@ -21,13 +21,13 @@ import (
 // the work of all. So no device ever waits for work that is not queued.
 type core struct {
 	world   *world
-	members []int // by rank of the group, the rank of the world
+	members []int // the ranks' numbers in the world
 	devices []device.Device
 	streams []device.Stream
 	comm    device.Communicator
 
 	mu    sync.Mutex
-	next  []uint64 // by rank, the number of its next collective
+	next  []uint64 // the number of each rank's next collective
 	slots map[slotKey]*slot
 	// messages sent and received so far; the key is sender and receiver
 	pairs   map[[2]int][2]uint64
@@ -49,12 +49,12 @@ type slotKey struct {
 // slot is the meeting point of one collective.
 type slot struct {
 	key    slotKey
-	calls  []*call // by rank; nil: the rank has not called yet
+	calls  []*call // calls by rank; nil: the rank has not called yet
 	first  *call
 	done   chan struct{}
 	closed bool
 	values []any      // values exchanged on the host, by rank
-	void   *StepError // not nil: the step is void, so the calls are dropped
+	void   *StepError // set if the step is void, so the calls are dropped
 	steps  int        // number of void steps when it began
 	in     *capture   // the capture that records it; nil: its work runs at once
 }
@@ -74,7 +74,7 @@ type call struct {
 	agree func(values []any) (any, error)
 }
 
-// what holds the properties that must be equal in all ranks' calls.
+// A what holds the properties of a collective that must be equal in all ranks' calls.
 type what struct {
 	op         string
 	kind       device.CollectiveKind
@@ -373,7 +373,7 @@ func (c *core) issue() {
 		case errors.As(err, &short):
 			c.mu.Lock()
 			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
-			if sl.steps == c.steps { // only if the slot's step has not ended as a void one
+			if sl.steps == c.steps { // otherwise the slot's step has already ended as a void one
 				c.drop(sl.void, sl.key.number)
 			}
 			sl.end(true)
@@ -503,7 +503,7 @@ func (c *core) close() {
 	}
 	clear(c.slots)
 	c.mu.Unlock()
-	_ = c.comm.Close() // its errors have been reported before
+	_ = c.comm.Close() // the communicator's errors have been reported before
 }
 
 // wait blocks a rank until a slot's work is queued.

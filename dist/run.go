@@ -54,10 +54,10 @@ type world struct {
 	err    error // the first failure
 	ended  bool  // Run has returned
 	cores  []*core
-	back   []bool // by rank, whether it has returned
+	back   []bool // whether each rank has returned
 	graphs []*sharedGraph
 
-	capturing []atomic.Pointer[capture] // by rank, the capture that it is recording in
+	capturing []atomic.Pointer[capture] // the capture that each rank is recording in
 }
 
 var runs atomic.Uint64
@@ -164,7 +164,7 @@ func (w *world) fail(rank int, err error) {
 		return
 	}
 	var step *StepError
-	if errors.As(err, &step) { // another rank's failure, which this rank reports first
+	if errors.As(err, &step) { // another rank has failed, and this rank is the first to report it
 		rank, err = step.Rank, step.Err
 	}
 	// the rank only reports the end of the program's context
@@ -228,7 +228,7 @@ func (w *world) close() {
 		close(w.failed) // a later use of a group must fail
 	}
 	w.mu.Unlock()
-	_ = w.closeGraphs() // only needed if some rank did not return
+	_ = w.closeGraphs() // this is needed only if some rank did not return
 	for _, c := range cores {
 		c.close()
 	}

@@ -15,8 +15,8 @@ type turns struct {
 	failed chan struct{}
 
 	mu   sync.Mutex
-	wake []chan struct{} // by rank, signals that it is the rank's turn
-	out  []bool          // by rank, whether it is done
+	wake []chan struct{} // a channel for each rank, which signals that it is the rank's turn
+	out  []bool          // whether each rank is done
 	idle int             // consecutive turns without progress
 	err  error           // the *CaptureError of a capture that has failed
 }
@@ -176,7 +176,7 @@ func (t *turns) fail(rank int, err error) {
 		e.Rank = t.core.members[rank]
 	}
 	var step *StepError
-	if errors.As(err, &step) { // another rank's failure, which this rank reports first
+	if errors.As(err, &step) { // another rank has failed, and this rank is the first to report it
 		e.Rank, e.Err = step.Rank, step.Err
 	}
 	if e.Rank >= 0 {

@@ -55,7 +55,7 @@ func (g *Group) Void(err error) {
 // void is Void for Backward. It remembers err, so that a later Void with the same err does nothing.
 func (g *Group) void(err error) {
 	if g.capture() != nil {
-		return // in a capture nothing has run, and the capture fails on all ranks
+		return // nothing of a capture has run, and it fails on all ranks
 	}
 	if g.gone != nil && errors.Is(err, g.gone) {
 		return
@@ -79,7 +79,7 @@ func (g *Group) void(err error) {
 // voided is a void step that some rank does not know of yet.
 type voided struct {
 	err   *StepError
-	known []bool        // by rank; a rank that knows has ended the step
+	known []bool        // the ranks that know of the void step, which have ended it
 	cut   uint64        // number of the first collective that not all ranks call
 	done  chan struct{} // closed when all ranks know
 }
@@ -102,8 +102,8 @@ func (c *core) void(k *call, err *StepError) {
 	c.renew()
 }
 
-// drop makes the step void from the collective with number cut on. All ranks call the earlier ones,
-// so these go on. c.mu is held.
+// drop makes the step void. It drops the collectives from the number cut on. All ranks call the
+// earlier ones, so these go on. c.mu is held.
 func (c *core) drop(err *StepError, cut uint64) {
 	if c.voided == nil {
 		c.voided = &voided{err, make([]bool, len(c.members)), cut, make(chan struct{})}

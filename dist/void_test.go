@@ -25,9 +25,9 @@ type shortage struct {
 	typ    dtype.Type
 	model  func() *nn.Sequential
 	step   int            // the step in which memory is short
-	halve  bool           // use two halves at once, for comparison
-	short  func(g *Group) // makes memory short on this rank
-	ample  func(g *Group) // undoes short
+	halve  bool           // for comparison: compute the step in halves from the start
+	short  func(g *Group) // makes memory scarce on this rank
+	ample  func(g *Group) // ends the scarcity that short made
 	before func(g *Group) // called before each forward pass
 }
 

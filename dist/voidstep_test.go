@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// own returns an error of a rank that tensor.Try returns.
+// own returns the error by which a rank fails in these tests. tensor.Try returns it.
 func own(g *Group) error {
 	return tensor.NewError("planted", tensor.ErrValue, fmt.Sprintf("rank %d fails", g.Rank()))
 }
@@ -33,7 +33,7 @@ func TestVoid(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    func(g *Group, m *linears, x *tensor.Tensor)
-		// the ranks that fail by themselves, if they do not get another rank's error before
+		// the ranks that fail by themselves, unless another rank's error reaches them first
 		own []int
 	}{
 		{"in forward, while others are in Backward", func(g *Group, m *linears, _ *tensor.Tensor) {

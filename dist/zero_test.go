@@ -380,7 +380,7 @@ func TestZeROScaler(t *testing.T) {
 			train := func(opt optim.Optimizer, list []*tensor.Tensor, scaler *amp.GradScaler, step int) {
 				scaler.Scale(tensor.Root().On(g.Device()).Typed(dtype.F32).Zeros())
 				zeroGrads(list, step)
-				// first in the first rank's part, then in the last rank's
+				// an infinity: first in the first rank's part, later in the last rank's
 				if step == 1 || step == 3 {
 					k := (step - 1) / 2 * (len(list) - 1)
 					grad := list[k].Grad().Detach()

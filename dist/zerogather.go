@@ -19,7 +19,7 @@ type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // the scalars of the launches, which have none
+	slots   *tensor.Tensor // empty, because the launches have no scalars
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 
@@ -46,7 +46,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 			continue
 		}
 		n := sp.width
-		if sp.dense { // otherwise one round gathers all elements
+		if sp.dense { // one round gathers all elements of a space that is not dense
 			n = min(n, max(1, z.room/(world*sp.typ.Size())))
 		}
 		var rooms [2]*tensor.Tensor

@@ -22,7 +22,7 @@ type space struct {
 	typ    dtype.Type
 	frozen bool
 	dense  bool
-	ranks  [][]stretch // by rank, the elements that it changes
+	ranks  [][]stretch // the elements that each rank changes
 	width  int         // the largest number of elements of a rank
 }
 
@@ -88,7 +88,7 @@ func (sp *space) cut(members []member, list []int) {
 		n := members[i].shape.Size()
 		from := 0
 		for rank < world-1 {
-			end := (rank + 1) * total / world // ideal end of the rank's elements
+			end := (rank + 1) * total / world // where the rank's elements end if nothing is rounded
 			if end > before+n || n == 0 {
 				break
 			}

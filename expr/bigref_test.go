@@ -239,7 +239,7 @@ func bigAcos(x *big.Float) *big.Float {
 	return bigMul(bf(2), bigAtan(bigSqrt(bigDiv(bigSub(bf(1), x), bigAdd(bf(1), x)))))
 }
 
-func bigSinh(x *big.Float) *big.Float { // (m + m/(m+1))/2, m = expm1(x)
+func bigSinh(x *big.Float) *big.Float { // sinh x = (m + m/(m+1))/2 with m = expm1(x)
 	if x.MantExp(nil) > 0 {
 		return bigMul(bf(0.5), bigSub(bigExp(x), bigExp(bigNeg(x))))
 	}
@@ -252,7 +252,7 @@ func bigCosh(x *big.Float) *big.Float {
 	return bigMul(bf(0.5), bigAdd(e, bigDiv(bf(1), e)))
 }
 
-func bigAsinh(x *big.Float) *big.Float { // odd: log1p(a + a²/(1+√(1+a²)))
+func bigAsinh(x *big.Float) *big.Float { // asinh is odd, and asinh a = log1p(a + a²/(1+√(1+a²)))
 	a := new(big.Float).SetPrec(bigPrec).Abs(x)
 	z := bigMul(a, a)
 	y := bigLog1p(bigAdd(a, bigDiv(z, bigAdd(bf(1), bigSqrt(bigAdd(bf(1), z))))))

@@ -9,8 +9,8 @@ import (
 func init() {
 	Define(Func{
 		Name: "erfc", Arity: 1,
-		// For |x| < ½ it is 1 - erf(x), beyond that e^(-a²)·Q(a). Pairs keep the rounding errors of
-		// a², 2a+1, the quotient and the product. For negative x the result is 2 minus that.
+		// For |x| < ½ erfc is 1 - erf(x), beyond that e^(-a²)·Q(a). Pairs keep the rounding errors
+		// of a², 2a+1, the quotient and the product. For negative x the result is 2 minus that.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			near := C(1).Sub(poly(x[0].Mul(x[0]), pick(f, erfCoef32, erfCoef64)).FMA(x[0], x[0]))
@@ -39,9 +39,9 @@ func init() {
 	})
 	Define(Func{
 		Name: "erfinv", Arity: 1,
-		// x plus x times a polynomial in w = -log(1-x²), or in √w for large w. The method is M.
-		// Giles: Approximating the erfinv function, GPU Computing Gems, 2011. The coefficients are
-		// our own.
+		// The inverse of erf is x plus x times a polynomial in w = -log(1-x²), or in √w for large
+		// w. The method is M. Giles: Approximating the erfinv function, GPU Computing Gems, 2011.
+		// The coefficients are our own.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			w := C(1).Sub(x[0]).Mul(C(1).Add(x[0])).Log().Neg()

@@ -42,12 +42,12 @@ const (
 	OpFMA          // a·b + c rounded once, floats only
 	OpNeg          // -a; for floats it flips the sign bit
 	OpAbs          // |a|; for floats it clears the sign bit
-	OpMin          // lesser; NaN if either is NaN; -0 < +0
-	OpMax          // greater; NaN if either is NaN; -0 < +0
+	OpMin          // the lesser of both; NaN if either is NaN; -0 < +0
+	OpMax          // the greater of both; NaN if either is NaN; -0 < +0
 	OpSqrt         // square root, correctly rounded
-	OpFloor        // to integer towards -∞
-	OpTrunc        // to integer towards 0
-	OpRoundEven    // to nearest integer, ties to even
+	OpFloor        // rounds to an integer towards -∞
+	OpTrunc        // rounds to an integer towards 0
+	OpRoundEven    // rounds to the nearest integer, ties to even
 	// comparisons: the result is Bool, the operands have one type; false for NaN, except Ne
 	OpEq
 	OpNe

@@ -30,7 +30,7 @@ func init() {
 			// -∞·0 is NaN, as with the error function
 			return x[0].Eq(C(math.Inf(-1))).Select(C(math.NaN()), y)
 		},
-		// Φ(x) + x·φ(x)
+		// the derivative is Φ(x) + x·φ(x)
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{C(0.5).Mul(C(1).Add(x[0].Scale(math.Sqrt2 / 2).Erf())).Add(x[0].Mul(x[0].Mul(x[0]).Scale(-0.5).Exp()).Scale(1 / math.Sqrt(2*math.Pi)))}
 		},
@@ -42,7 +42,7 @@ func init() {
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			return x[0].Mul(x[0].Mul(x[0].Mul(x[0]).FMA(C(2*geluScale*0.044715), C(2*geluScale))).Sigmoid())
 		},
-		// σ(2z) + x·σ(2z)·(1-σ(2z))·2z'
+		// the derivative is σ(2z) + x·σ(2z)·(1-σ(2z))·2z'
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			q := x[0].Mul(x[0])
 			s := x[0].Mul(q.FMA(C(2*geluScale*0.044715), C(2*geluScale))).Sigmoid()

@@ -87,7 +87,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "asinh", Arity: 1,
-		// An odd polynomial below 1, log(a + √(a²+1)) above, and log 2a far above.
+		// asinh is an odd polynomial below 1, log(a + √(a²+1)) above, and log 2a far above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -104,7 +104,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "acosh", Arity: 1,
-		// log(1 + (t + √(t·(t+2)))) with t = x-1 in pairs, and log 2x far above.
+		// acosh is log(1 + (t + √(t·(t+2)))) with t = x-1 in pairs, and log 2x far above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			d := x[0].Sub(C(1)).Min(C(0x1p40))
@@ -135,7 +135,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "atanh", Arity: 1,
-		// An odd polynomial below ½, and ½·log((1+a)/(1-a)) above.
+		// atanh is an odd polynomial below ½, and ½·log((1+a)/(1-a)) above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()

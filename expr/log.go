@@ -53,7 +53,7 @@ func (f format) logTail(d *Expr) *Expr {
 
 // natural returns e·ln2 + log(1+d).
 func (f format) natural(e, d *Expr) *Expr {
-	if f.t == dtype.F32 { // in float32 the rounded ln2 is accurate enough
+	if f.t == dtype.F32 { // the rounded ln2 is accurate enough for float32
 		return e.FMA(C(f.ln2[0]), d.Mul(d).FMA(poly(d, logCoef32), d))
 	}
 	return e.FMA(C(f.ln2[0]), e.FMA(C(f.ln2[1]), f.logTail(d)).Add(d))

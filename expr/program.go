@@ -239,7 +239,8 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 		t = unify(t, l.infer(in))
 	}
 	if t != dtype.Invalid && !t.IsFloat() && (e.op == OpDiv || e.op == OpSqrt || e.op == opCall) {
-		return dtype.F32 // as in torch: true division, and functions applied to integers
+		// true division, and functions applied to integers, give float32 as in torch
+		return dtype.F32
 	}
 	return t
 }

@@ -20,7 +20,7 @@ type BERTConfig struct {
 	Width   int     // features of a token [hidden_size]
 	Hidden  int     // features inside a block's MLP; 0 means 4·Width [intermediate_size]
 	Pad     int     // the padding token, whose embedding is not trained [pad_token_id]
-	Eps     float64 // of the layer norms; 0 means 1e-12 [layer_norm_eps]
+	Eps     float64 // epsilon of the layer norms; 0 means 1e-12 [layer_norm_eps]
 	// probability of dropping features and attention weights [hidden_dropout_prob,
 	// attention_probs_dropout_prob]
 	Dropout float64
@@ -92,7 +92,7 @@ type bertBody struct {
 	nn.Base
 	Embeddings *bertEmbeddings `nn:"embeddings"`
 	Encoder    *bertEncoder    `nn:"encoder"`
-	Config     BERTConfig      `nn:"-"` // with defaults filled in
+	Config     BERTConfig      `nn:"-"` // the configuration, with defaults filled in
 }
 
 type bertEmbeddings struct {

@@ -10,7 +10,7 @@ import (
 // costs only the work of one position. NewCache allocates all of its memory:
 // 2·layers·batch·context·width elements.
 type Cache struct {
-	keys, values []*tensor.Tensor // for each layer [batch, heads, context, features]
+	keys, values []*tensor.Tensor // the tensors of each layer, [batch, heads, context, features]
 	n            int              // number of filled positions
 }
 

@@ -27,7 +27,7 @@ type CharGPTRecipe struct {
 	Warmup int // number of steps in which the learning rate rises
 	// the learning rate after the warm-up, and at the end of the cosine decay
 	LR, MinLR   float64
-	Beta1       float64 // of AdamW
+	Beta1       float64 // settings of AdamW
 	Beta2       float64
 	WeightDecay float64
 	Clip        float64 // upper bound of the norm of all gradients

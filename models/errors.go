@@ -9,7 +9,7 @@ import (
 // An Error describes an invalid configuration of a model, weights that do not fit, or an invalid
 // request to a model.
 type Error struct {
-	Model string // such as "gpt"
+	Model string // kind of model, such as "gpt"
 	Msg   string
 }
 

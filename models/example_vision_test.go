@@ -71,7 +71,7 @@ func ExamplePretrained() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	os.Setenv("FLAMBEAU_OFFLINE", "1") // only for this example
+	os.Setenv("FLAMBEAU_OFFLINE", "1") // this line is only for the example
 	defer os.Unsetenv("FLAMBEAU_OFFLINE")
 
 	sd, err := models.Pretrained(context.Background(), "ResNet18_Weights.IMAGENET1K_V1", dir)

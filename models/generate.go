@@ -18,7 +18,7 @@ type GenerateOptions struct {
 	TopK        int // draw among this many likeliest tokens; 0: among all
 	// draw among the fewest likeliest tokens whose probabilities add up to TopP; 0: among all
 	TopP float64
-	Seed uint64 // of the random draws: the same seed gives the same tokens
+	Seed uint64 // seed of the random draws: the same seed gives the same tokens
 	Stop []int  // tokens that end a sequence; the result does not contain them
 	// Slide goes on when the context is full. The older half of the tokens is dropped, and the
 	// newer half is computed again, since a token's features depend on its position. Without Slide

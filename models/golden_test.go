@@ -136,7 +136,7 @@ type goldenRun struct {
 	f    *golden.File
 	dev  device.Device
 	ty   dtype.Type
-	name string // in the file
+	name string // name of the model in the file
 }
 
 // tolerance is relative to the greatest number of a tensor. It allows for the rounding errors of

@@ -16,8 +16,9 @@ type GPTConfig struct {
 	Heads   int     // attention heads, a divisor of Width [n_head]
 	Width   int     // features of a token [n_embd]
 	Hidden  int     // features inside a block's MLP [n_inner]; 0 means 4·Width
-	Eps     float64 // of the layer norms [layer_norm_epsilon]; 0 means 1e-5
-	// for embeddings, attention weights and results of blocks [embd_pdrop, attn_pdrop, resid_pdrop]
+	Eps     float64 // epsilon of the layer norms [layer_norm_epsilon]; 0 means 1e-5
+	// probability of dropping embeddings, attention weights and results of blocks [embd_pdrop,
+	// attn_pdrop, resid_pdrop]
 	Dropout float64
 }
 
@@ -67,7 +68,7 @@ type GPT struct {
 	WPE    *table        `nn:"wpe"`  // position table, [context, width]
 	H      []*gptBlock   `nn:"h"`    // the blocks
 	LnF    *nn.LayerNorm `nn:"ln_f"` // follows the blocks
-	Config GPTConfig     `nn:"-"`    // with defaults filled in
+	Config GPTConfig     `nn:"-"`    // the configuration, with defaults filled in
 }
 
 // gptBlock is attention and an MLP, each with a residual connection.
@@ -84,7 +85,7 @@ type gptBlock struct {
 // gptAttention is causal attention with several heads.
 type gptAttention struct {
 	nn.Base
-	CAttn *conv1D `nn:"c_attn"` // to queries, keys and values
+	CAttn *conv1D `nn:"c_attn"` // computes queries, keys and values
 	CProj *conv1D `nn:"c_proj"`
 	heads int
 	drop  float64

@@ -21,17 +21,17 @@ type launched struct {
 	layer  string // the layer of the op or of the op's gradient, such as "h.1.attn"
 	op     string // "linear > matmul", outermost first
 	kernel string
-	event  device.KernelEvent // of the primitive to which the kernel belongs
-	first  bool               // it is the primitive's first kernel
+	event  device.KernelEvent // the primitive to which the kernel belongs
+	first  bool               // the kernel is the primitive's first
 }
 
 // A launchList is a tracer that records the kernels of the steps of one goroutine.
 type launchList struct {
-	names map[any]string // of the layers
+	names map[any]string // names of the layers
 	mu    sync.Mutex
 	pass  string
 	spans []listedSpan
-	nodes map[uint64]string // for each node of the graph, the layer of its op
+	nodes map[uint64]string // the layer of the op of each node of the graph
 	last  string            // the layer of the latest gradient
 	list  []launched
 }

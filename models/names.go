@@ -40,7 +40,7 @@ func plain(name string) string {
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()
-	slices.Sort(keys) // so that IMAGENET1K_V2 comes after V1
+	slices.Sort(keys) // IMAGENET1K_V2 must come after V1
 	for _, key := range keys {
 		all[plain(key)] = key
 		if p, ok := published[key]; ok {

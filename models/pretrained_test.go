@@ -26,7 +26,7 @@ import (
 
 // A publisher serves files as torchvision and the hub do.
 type publisher struct {
-	files  map[string][]byte // by path
+	files  map[string][]byte // contents of the files, by path
 	header map[string]http.Header
 	hits   []string
 }

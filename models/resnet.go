@@ -8,11 +8,11 @@ import (
 
 // ResNetConfig is the configuration of a [ResNet].
 type ResNetConfig struct {
-	Blocks [4]int // in each stage
+	Blocks [4]int // number of blocks in each stage
 	// blocks of three convolutions, whose results have four times as many channels
 	Bottleneck bool
 	Classes    int // number of classes; 0 means 1000
-	Channels   int // of the images; 0 means 3
+	Channels   int // channels of the images; 0 means 3
 	Width      int // channels of the first stage, doubled in each further stage; 0 means 64
 }
 
@@ -32,7 +32,7 @@ type ResNet struct {
 	Layer4  *nn.Sequential
 	AvgPool *nn.AdaptiveAvgPool2d
 	Fc      *nn.Linear
-	Config  ResNetConfig `nn:"-"` // with defaults filled in
+	Config  ResNetConfig `nn:"-"` // the configuration, with defaults filled in
 }
 
 // ResNet18 returns the model with 18 layers, for images with this number of channels. With 1000

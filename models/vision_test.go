@@ -78,7 +78,7 @@ func TestVisionEqualsTorchvision(t *testing.T) {
 		make      func(opts ...nn.Option) nn.Module
 		images    []int
 		labels    []int64
-		tolerance float64 // for float32, relative to the greatest number
+		tolerance float64 // tolerance for float32, relative to the greatest number
 		gpu       bool
 	}{
 		"basic": {func(opts ...nn.Option) nn.Module {

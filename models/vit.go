@@ -18,8 +18,8 @@ type ViTConfig struct {
 	Width            int     // features of a token [hidden_dim]
 	Hidden           int     // features inside a block's MLP; 0 means 4·Width [mlp_dim]
 	Classes          int     // number of classes; 0 means 1000 [num_classes]
-	Dropout          float64 // for tokens and MLPs [dropout]
-	AttentionDropout float64 // for attention weights [attention_dropout]
+	Dropout          float64 // probability of dropping features of tokens and MLPs [dropout]
+	AttentionDropout float64 // probability of dropping attention weights [attention_dropout]
 }
 
 // ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929), with torchvision's names
@@ -31,7 +31,7 @@ type ViT struct {
 	ConvProj   *nn.Conv2d     // converts patches to tokens
 	Encoder    *vitEncoder
 	Heads      *nn.ModuleMap[nn.Module] // "head", a linear layer
-	Config     ViTConfig                `nn:"-"` // with defaults filled in
+	Config     ViTConfig                `nn:"-"` // the configuration, with defaults filled in
 }
 
 type vitEncoder struct {

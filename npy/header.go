@@ -13,7 +13,7 @@ import (
 
 const (
 	magic     = "\x93NUMPY"
-	maxHeader = 64 << 10 // in bytes; NumPy itself accepts 10000
+	maxHeader = 64 << 10 // limit of a header in bytes; NumPy itself accepts 10000
 )
 
 // codes are NumPy's names of the types that can be written.

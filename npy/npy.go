@@ -37,7 +37,7 @@ import (
 type Error struct {
 	Path   string
 	Entry  string // the array in a .npz file; "" for a .npy file
-	Offset int64  // of the byte in the entry or the file; -1 if the error has no position
+	Offset int64  // offset of the byte in the entry or the file; -1 if the error has no position
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }

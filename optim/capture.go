@@ -29,7 +29,7 @@ type replayed struct {
 	group *Group
 	of    []change
 	nth   []place
-	// for each parameter, the scalars of its state after the replay that is being queued
+	// the scalars of each parameter's state after the replay that is being queued
 	next [][]scalar
 }
 
@@ -260,7 +260,7 @@ type place struct {
 type recorded struct {
 	graph  *tensor.Graph
 	steps  int
-	places map[*tensor.Tensor]place // places in the next step
+	places map[*tensor.Tensor]place // places of the parameters in the next step
 	params []*tensor.Tensor         // parameters of the latest step
 	unless bool                     // the latest step may be left out
 }

@@ -101,7 +101,7 @@ type search struct {
 	m       memory
 	c       *LBFGSConfig
 	closure func() float64
-	s       *tensor.Scope // of the step
+	s       *tensor.Scope // scope of the step
 	evals   int
 }
 

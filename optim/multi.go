@@ -21,7 +21,7 @@ type flags [6]bool
 type rule[C any] struct {
 	name   string // name of the program
 	schema schema
-	eager  bool // as in torch, the constructor allocates the state, not the first step
+	eager  bool // the constructor allocates the state, as in torch, and not the first step
 	// uses returns the indices, in the schema, of the state tensors that the options need. flags
 	// returns the flags that choose the program.
 	uses  func(c *C) []int

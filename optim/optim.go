@@ -196,8 +196,8 @@ func (b *base) ZeroGrad() {
 // state is the state of one parameter.
 type state struct {
 	step    float64          // number of steps that have changed the parameter
-	tensors []*tensor.Tensor // in the order of the schema; nil: not in use
-	scalars []scalar         // in the order of the schema
+	tensors []*tensor.Tensor // state tensors in the order of the schema; nil: not in use
+	scalars []scalar         // state scalars in the order of the schema
 	// the tensors still have their initial values: a capture allocated them and has not run
 	unused bool
 }

@@ -72,7 +72,7 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 					opt.Step()
 					opt.ZeroGrad()
 					average.Update()
-					if step == 4 { // as in a resumed training
+					if step == 4 { // continue from a saved state, as a resumed training does
 						if err := opt.LoadStateDict(opt.StateDict()); err != nil {
 							panic(err)
 						}

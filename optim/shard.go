@@ -14,7 +14,7 @@ type Part struct{ From, To int }
 // except [LBFGS] are Sharders; LBFGS sums over all parameters several times in a step.
 type Sharder interface {
 	Optimizer
-	StepUnless(found *tensor.Tensor) // see package amp
+	StepUnless(found *tensor.Tensor) // Step that a number on the device can skip; see package amp
 	// Splits reports whether a part of a parameter can be updated without the rest, because the
 	// rule works element by element. If not, a shard consists of whole parameters.
 	Splits() bool

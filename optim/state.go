@@ -107,7 +107,7 @@ func (s scalar) tensor() *tensor.Tensor {
 // loader reads a tree for an optimizer.
 type loader struct {
 	b    *base
-	made []*tensor.Tensor // to be freed if loading fails
+	made []*tensor.Tensor // new tensors, to be freed if loading fails
 }
 
 func (l *loader) bad(path, format string, a ...any) error {

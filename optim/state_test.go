@@ -114,7 +114,7 @@ func TestOneLaunchAGroup(t *testing.T) {
 			}
 			for groups, lists := range map[uint64][][]*tensor.Tensor{1: {params}, 2: {params[:2], params[2:]}} {
 				opt := mk(lists, []float64{0.1, 0.2})
-				opt.Step() // allocates the state
+				opt.Step() // the first step allocates the state
 				before := gpu.Counters().Launches
 				opt.Step()
 				want := groups

@@ -74,7 +74,7 @@ func with[C any](lists [][]*tensor.Tensor, lr []float64, config func(lr float64)
 type trajectory struct {
 	golden.Case
 	groups []map[string]any
-	tree   map[string]map[string]any // by "f32" and "f64": the state after step 10
+	tree   map[string]map[string]any // the state after step 10, by "f32" and "f64"
 	file   *golden.File
 }
 

@@ -160,7 +160,7 @@ func TestOverhead(t *testing.T) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		most, pairs = 1.05, 10000
-	case testing.Short(): // also set for the race detector, which changes the ratio
+	case testing.Short(): // -short is also set for the race detector, which changes the ratio
 		most, pairs = 1.5, 400
 	}
 	step := smallCNN()

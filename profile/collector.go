@@ -19,8 +19,8 @@ type span struct {
 	parent     *span
 	start, end time.Duration // end is 0 while the span is open
 	shapes     []shape.Dims
-	node       uint64 // for a gradient: the node of its op
-	recorded   uint64 // for an op: the node that it added to the graph
+	node       uint64 // the node of a gradient's op
+	recorded   uint64 // the node that an op added to the graph
 	owner      any
 	stack      *stack
 	// stack of the goroutine that requested the work, if it is another one and known
@@ -35,7 +35,7 @@ type span struct {
 type place struct {
 	self, total sums
 	inner       *span // the call of a layer to which it belongs
-	outer       *span // for a call of a layer: the enclosing call of a layer
+	outer       *span // the enclosing call of a layer, for a call of a layer
 	// the span lies in a gradient, without a layer's call in between: a recomputed segment
 	again bool
 }

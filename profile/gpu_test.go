@@ -245,7 +245,7 @@ func TestGraph(t *testing.T) {
 	if len(kernels) != 1 || kernels[0].Key != "graph of 2 operations" || kernels[0].Count != 3 || replay.Count != 3 || replay.CUDATotal != kernels[0].CUDATotal {
 		t.Errorf("%+v\n%+v", replay, kernels)
 	}
-	// in the cost model a kernel takes 2 µs to start
+	// a kernel takes 2 µs to start in the cost model
 	if each := kernels[0].CUDATime(); each < 4*time.Microsecond || each > 20*time.Microsecond {
 		t.Errorf("a replay takes %v", each)
 	}

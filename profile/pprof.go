@@ -144,7 +144,7 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 		}
 	}
 	for _, k := range r.kernels {
-		if !onGPU(k.device) { // on the CPU the time belongs to the op
+		if !onGPU(k.device) { // the time of the CPU belongs to the op
 			v := at(sampleKey{k.in, "", k.device.Name()})
 			v[valueFLOPs] += int64(k.work.FLOPs)
 			v[valueMoved] += int64(k.work.Bytes)

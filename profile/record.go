@@ -54,7 +54,7 @@ type leaf struct {
 	in         *span
 	g          *gstate
 	start, end time.Duration
-	cause      int // for device work: number of the host's call; 0 for none
+	cause      int // number of the host's call that caused device work; 0 for none
 	number     int // counted from 1
 	work       device.Work
 	kernel     *kernel
@@ -120,8 +120,7 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// not the layer whose gradient happened to recompute the segment, but the layer around that
-		// one
+		// the layer around the one whose gradient happened to recompute the segment
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
@@ -298,7 +297,7 @@ func (r *record) addUp() {
 		p.total = p.self
 		p.total.cpu = p.end - p.start
 	}
-	// in descending order, so that inner spans come before the spans that enclose them
+	// the order is descending, so that inner spans come before the spans that enclose them
 	for i := len(r.spans) - 1; i >= 0; i-- {
 		if p := r.spans[i]; p.parent != nil {
 			t := p.total

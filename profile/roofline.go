@@ -19,7 +19,7 @@ import (
 type KernelBound struct {
 	Device    string
 	Primitive string // "matmul"
-	Kernel    string // on a GPU the kernel that took most of the time; "" on the CPU
+	Kernel    string // the kernel that took most of the time on a GPU; "" on the CPU
 	Count     int
 	Time      time.Duration
 	Bound     time.Duration // the least possible time
@@ -44,7 +44,7 @@ func (k *KernelBound) Fraction() float64 {
 // first.
 type Rooflines struct {
 	Rows  []KernelBound
-	Peaks map[string]device.Peak // by device name
+	Peaks map[string]device.Peak // the devices' peaks, by name
 	notes []string
 }
 

@@ -12,7 +12,8 @@ import (
 // A Transfer sums up the copies between host and GPU or between GPUs, or the waits, that one line
 // of a program caused.
 type Transfer struct {
-	Site string // such as "train/main.go:31"; "" if no frame of the program is known
+	// line of the program, such as "train/main.go:31"; "" if no frame of the program is known
+	Site string
 	// the library's op: "item", "to"; outside of ops, the function that the program called, such as
 	// "optim.ClipGradNorm"
 	Op string

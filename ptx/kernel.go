@@ -2,12 +2,12 @@ package ptx
 
 // Kernel is a finished kernel.
 type Kernel struct {
-	Name    string  // entry point
-	Text    string  // PTX
+	Name    string  // name of the entry point
+	Text    string  // the text in PTX
 	Version int     // PTX version times ten: 70 is 7.0
 	Target  int     // compute capability times ten: 80 is sm_80
 	Exact   bool    // the kernel runs on no other capability: sm_90a
-	Params  []Param // in declaration order
+	Params  []Param // parameters in declaration order
 	// ParamSize is the size in bytes of the packed parameter block. Each parameter lies at its
 	// Offset there.
 	ParamSize    int

@@ -275,7 +275,8 @@ func (a *address) String() string {
 	case a.offset > 0:
 		return fmt.Sprintf("[%s+%d]", s, a.offset)
 	case a.offset < 0:
-		return fmt.Sprintf("[%s+%d]", s, a.offset) // also for negative offsets: PTX writes [r+-4]
+		// PTX writes negative offsets with a plus too: [r+-4]
+		return fmt.Sprintf("[%s+%d]", s, a.offset)
 	}
 	return "[" + s + "]"
 }

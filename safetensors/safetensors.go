@@ -42,7 +42,7 @@ const metadataKey = "__metadata__"
 type Error struct {
 	Path   string
 	Tensor string // the tensor, or ""
-	Offset int64  // of the byte in the file; -1 if the error has no position
+	Offset int64  // offset of the byte in the file; -1 if the error has no position
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }

@@ -55,7 +55,7 @@ func TestChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(t.TempDir(), "bad.safetensors")
-	// with another key the file has no checksums, and is otherwise valid
+	// a file with another key has no checksums, and is otherwise valid
 	const key = "flambeau.crc32c.file"
 	at := strings.Index(string(whole), key)
 	sums, named := 0, map[string]bool{}

@@ -159,9 +159,10 @@ func Axis(i, n int) (int, bool) {
 
 // A Layout maps the elements of a view to its storage.
 type Layout struct {
-	Shape   Dims
-	Strides Dims // in elements; 0 for a broadcast dimension; negative only in drivers' own views
-	Offset  int  // position of the first element, in elements
+	Shape Dims
+	// strides in elements; 0 for a broadcast dimension; negative only in drivers' own views
+	Strides Dims
+	Offset  int // position of the first element, in elements
 }
 
 // Dense returns the contiguous row-major layout of s at offset 0.

@@ -126,7 +126,7 @@ func TestSave(t *testing.T) {
 	}
 	for _, opts := range [][]Option{{Exact()}, {Exact(), Mapped()}} {
 		out := load(t, path, opts...).(*Dict)
-		// except Go's maps, which the file cannot distinguish from a Dict
+		// all values stay the same, except Go's maps, which the file cannot distinguish from a Dict
 		for _, k := range []string{"tensors", "numbers", "text", "bytes", "set", "dtype", "device"} {
 			v, _ := in.Get(k)
 			w, _ := out.Get(k)
@@ -149,7 +149,7 @@ func TestSave(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	plain := load(t, path).(*Dict) // its keys have several types
+	plain := load(t, path).(*Dict) // the keys of the dict have several types
 	o, _ := plain.Get("optimizer")
 	if v := o.(map[string]any)["state"].(map[int64]any)[0].(map[string]any)["step"].(*tensor.Tensor).Item(); v != 3 {
 		t.Error(v)

@@ -50,7 +50,7 @@ import (
 type Error struct {
 	Path   string // "" for a tree that is not a state dict
 	Entry  string // the entry of the zip archive; "" if the file is not an archive
-	Offset int64  // of the byte in the entry or the file; -1 if the error has no position
+	Offset int64  // offset of the byte in the entry or the file; -1 if the error has no position
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }

@@ -14,13 +14,14 @@ import (
 
 // AdaptConfig configures an [Adapt]. Only Model is required.
 type AdaptConfig struct {
-	// its parameters get gradients; its buffers are restored after a failure
+	// the model whose parameters get gradients; its buffers are restored after a failure
 	Model  any
 	Params []*tensor.Tensor // further leaves that get gradients
 	// where batches are copied; nil: the device of the model's first parameter
-	Device    device.Device
-	Generator *tensor.Generator // for dropout and other random ops; nil: the root scope's
-	Options   []tensor.Option   // for the scope in which a part is computed
+	Device device.Device
+	// draws random numbers for dropout and other ops; nil: the root scope's
+	Generator *tensor.Generator
+	Options   []tensor.Option // options of the scope in which a part is computed
 
 	// Reduction says how the loss combines the losses of its samples. With [ReductionUnknown] Adapt
 	// finds out when it first splits a batch, by a few evaluations of the loss in evaluation mode
@@ -89,8 +90,8 @@ type Adapt struct {
 	keep   keeper
 	loss   *tensor.Tensor
 	plan   plan
-	told   bool // the changes of results by splitting were logged
-	whole  bool // it was logged that a batch cannot be split
+	told   bool // the log says already how splitting changes results
+	whole  bool // the log says already that a batch cannot be split
 	pairs  bool // a part needs at least two samples, because of batch normalisation
 	anew   bool // checkpointing is on: activations are recomputed
 	stats  AdaptStats
@@ -229,7 +230,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	held, done := a.takeGradients(), false
 	defer func() {
-		if !done { // also if a panic passes through that Adapt does not handle
+		if !done { // also run if a panic passes through that Adapt does not handle
 			a.putBack(held)
 		}
 	}()

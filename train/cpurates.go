@@ -22,7 +22,7 @@ type cpuRates struct {
 	start float64          // seconds of a step outside of primitives, for each primitive
 	least float64          // minimum seconds of a primitive
 	flop  float64          // seconds for each operation of a map
-	rates map[string]curve // by primitive
+	rates map[string]curve // curves by primitive
 }
 
 // A curve gives the seconds for each byte, or for each operation, as a function of the size.
@@ -130,7 +130,7 @@ func MeasureCPU() (Machine, error) {
 
 // timing is a measured time of a primitive.
 type timing struct {
-	primitive   string // as kindOf returns it
+	primitive   string // name of the primitive, as kindOf returns it
 	class       device.Class
 	size, flops float64
 	seconds     float64
@@ -146,7 +146,7 @@ type timer struct {
 	list []timing
 
 	beside float64 // seconds of steps outside of primitives
-	of     int     // number of primitives in the steps that beside counts
+	of     int     // number of primitives in the steps that the field beside counts
 }
 
 // Wants asks for the shapes of kernels.

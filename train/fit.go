@@ -33,9 +33,9 @@ type When uint8
 
 // The kinds of When.
 const (
-	EachStep       When = iota // after every step of the optimizer
-	EachEpoch                  // at the end of every epoch
-	EachEvaluation             // after every evaluation
+	EachStep       When = iota // step the schedule after every step of the optimizer
+	EachEpoch                  // step the schedule at the end of every epoch
+	EachEvaluation             // step the schedule after every evaluation
 )
 
 // Config configures [Fit]: what it trains, and how. Model, Optimizer and Train are required, and
@@ -55,8 +55,9 @@ type Config struct {
 	// of Devices, or on the memoryless device of a rehearsal (see Rehearse). It is needed because
 	// functions that refer to Model itself cannot work there. nil: the copy's own Forward, and
 	// Loss.
-	Replica   func(model any, dev device.Device) Computation
-	Generator *tensor.Generator // for dropout and other random ops; nil: the root scope's
+	Replica func(model any, dev device.Device) Computation
+	// draws random numbers for dropout and other ops; nil: the root scope's
+	Generator *tensor.Generator
 
 	// Forward maps a batch's X to the output; nil: Model's own Forward.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
@@ -127,7 +128,7 @@ type Config struct {
 	Checkpoints string // directory for the checkpoints of one training; "": there are none
 	Every       int    // number of steps between checkpoints; 0: at the end of every epoch
 	Keep        int    // number of checkpoints kept, the newest ones; 0: 3
-	KeepBest    bool   // also keep the best, and save whenever there is a new best
+	KeepBest    bool   // keep the best checkpoint too, and save whenever there is a new best
 	// continue from the newest intact checkpoint of the directory; if there is none, start anew
 	Resume bool
 	Parts  checkpoint.Parts // further parts of the state
@@ -157,7 +158,7 @@ type Config struct {
 
 	plain   bool            // Loss was not given in the settings
 	given   bool            // Forward, Loss or Compute was given
-	devices []device.Device // at least two, or none
+	devices []device.Device // at least two devices, or none
 	team    *team           // evaluates on several devices; nil: only Device does
 }
 
@@ -169,9 +170,9 @@ type State struct {
 	Step    int                // steps done
 	Epoch   int                // epochs completed
 	Samples int                // samples seen
-	Loss    float64            // of the latest step whose loss was read; NaN before the first
+	Loss    float64            // loss of the latest step whose loss was read; NaN before the first
 	LR      float64            // learning rate of the next step
-	Metrics map[string]float64 // of the latest evaluation, with "loss"; nil before the first
+	Metrics map[string]float64 // values of the latest evaluation, with "loss"; nil before the first
 }
 
 // A Reason says why a training ended.

@@ -269,7 +269,8 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 // LoadBest loads the best checkpoint into the trained model, and into another of its structure.
 func TestLoadBest(t *testing.T) {
 	c := setup(t, devices(t)[0])
-	c.Checkpoints, c.KeepBest, c.Maximize, c.Keep = t.TempDir(), true, true, 1 // the worst loss: that of an early step
+	// with Maximize, the best checkpoint has the worst loss: that of an early step
+	c.Checkpoints, c.KeepBest, c.Maximize, c.Keep = t.TempDir(), true, true, 1
 	values := func(m any) (text string) {
 		for _, p := range nn.Parameters(m) {
 			text += fmt.Sprint(p.Floats())

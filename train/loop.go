@@ -49,9 +49,9 @@ type trainer struct {
 	// records the history of memory; nil: there is none, or it was written
 	history device.MemoryHistorian
 	resumed string
-	was     map[string]any // settings in the checkpoint that was resumed
-	changed []string       // settings that differ from those
-	mute    bool           // it was logged that events cannot be written
+	was     map[string]any // settings of the resumed checkpoint
+	changed []string       // settings that differ from the resumed checkpoint's
+	mute    bool           // the log says already that events cannot be written
 	start   time.Time
 	paused  time.Duration
 	fresh   int

@@ -28,11 +28,11 @@ type Machine struct {
 	// bytes that programs can use; for a CPU, nine tenths of its memory: the library uses no more
 	Memory  int
 	Float32 float64 // operations a second in float32, including IEEE matrix products
-	Float64 float64 // in float64
+	Float64 float64 // operations a second in float64
 	// operations a second of dense matrix products of bfloat16 or float16 that add in float32
 	Half      float64
-	Bandwidth float64 // of the memory, bytes a second
-	Link      float64 // to the host, bytes a second
+	Bandwidth float64 // of the memory, in bytes a second
+	Link      float64 // bandwidth to the host, in bytes a second
 	Source    string  // where the numbers come from
 
 	cpu *cpuRates
@@ -117,7 +117,7 @@ func plainName(name string) string {
 		}
 		return -1
 	}, strings.ToLower(name))
-	// in the order in which they appear in names
+	// these words appear in names in this order
 	for _, maker := range []string{"nvidia", "geforce", "tesla", "rtx"} {
 		s = strings.TrimPrefix(s, maker)
 	}

@@ -22,7 +22,7 @@ type job struct {
 	measured bool    // an evaluation: outputs and losses are requested, no gradients
 	readers  *sync.WaitGroup
 
-	seed, offset  uint64 // of the training's generator
+	seed, offset  uint64 // state of the training's generator
 	reduction     Reduction
 	checkpointing bool // activations are recomputed
 	again         bool // the last job failed
@@ -31,7 +31,7 @@ type job struct {
 	params, buffers bool
 	// changed parameters that require no gradient, as indices into the members' state
 	frozen  []int
-	trained []bool // which tensors of the state require a gradient; nil: unchanged
+	trained []bool // the tensors of the state that require a gradient; nil: unchanged
 	flags   []bool // the layers' training flags; nil: unchanged
 }
 
@@ -56,8 +56,8 @@ type member struct {
 	state   []nn.Param
 	layers  []trained
 	reducer *dist.Reducer
-	loss    *tensor.Tensor // of the batch: one float64
-	scale   *tensor.Tensor // of the scaler: one float32; nil without a scaler
+	loss    *tensor.Tensor // loss of the batch: one float64
+	scale   *tensor.Tensor // factor of the scaler: one float32; nil without a scaler
 	one     *tensor.Tensor // the number 1, on rank 0
 }
 
@@ -74,7 +74,7 @@ func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 		}
 	}
 	m.reduce()
-	g.AllReduce(m.loss, dist.Sum) // allocates its memory now
+	g.AllReduce(m.loss, dist.Sum) // so that the collective's memory is allocated now
 	g.Barrier()
 	return m
 }

@@ -13,7 +13,7 @@ import (
 
 // A PlannedStep is the training step that [Plan] runs.
 type PlannedStep struct {
-	Model     any             // its parameters and buffers count as weights
+	Model     any             // the model, whose parameters and buffers count as weights
 	Optimizer optim.Optimizer // nil: no training, Loss runs without a graph
 	// Loss makes a batch and computes its loss, in scope s, which is closed after the step. The
 	// values of the batch do not matter.
@@ -41,14 +41,14 @@ type PlanConfig struct {
 // peak.
 type Breakdown struct {
 	Weights   int // parameters and buffers of the model
-	Gradients int // of the parameters
+	Gradients int // gradients of the parameters
 	Optimizer int // state of the optimizer
 	// left by the forward pass: tensors saved for the gradients, the batch, and results
 	Activations int
 	// freed within a pass: intermediate results, gradients in transit, scratch memory of kernels
 	Workspace int
 	Other     int // allocated before the step, and none of the above
-	Rounding  int // by the allocator, whose blocks are larger than requested
+	Rounding  int // added by the allocator, whose blocks are larger than requested
 }
 
 // total returns the sum of the fields.

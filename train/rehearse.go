@@ -19,9 +19,9 @@ type Rehearsing uint8
 
 // The kinds of Rehearsing.
 const (
-	RehearseOnGPU  Rehearsing = iota // on a GPU that is not emulated
+	RehearseOnGPU  Rehearsing = iota // kernels are loaded on a GPU that is not emulated
 	RehearseNever                    // kernels are loaded when they are first launched
-	RehearseAlways                   // on emulated GPUs too
+	RehearseAlways                   // kernels are loaded on emulated GPUs too
 )
 
 // Rehearse loads the kernels of a step before the step is made, several at once. So the first step
@@ -160,7 +160,7 @@ func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	if per < n || c.Accumulate > 1 {
 		passes = 2 // the second pass adds to the gradients of the first
 	}
-	// from the second step on, autocast casts all parameters at once
+	// autocast casts all parameters at once from the second step on
 	if c.Autocast != dtype.Invalid && passes == 1 {
 		passes = 2
 	}

@@ -66,7 +66,7 @@ func TestWhatASplitChanges(t *testing.T) {
 		if text := strings.TrimPrefix(said, "the split changes what is computed: "); text != want {
 			t.Errorf("it says %q, not %q", text, want)
 		}
-		// for these the update is the same too
+		// the update of such layers is the same too
 		same := want == "" || strings.HasPrefix(want, "InstanceNorm")
 		if d := farthest(whole, parts); (d < 1e-6) != same {
 			t.Errorf("%q: gradients differ by %g", want, d)

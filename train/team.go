@@ -19,20 +19,20 @@ type team struct {
 	t     *trainer
 	me    *member
 	ctx   context.Context // ends when a rank fails
-	jobs  []chan *job     // by rank
+	jobs  []chan *job     // channels of jobs, by rank
 	done  chan outcome
 	again bool // the last job failed
 
 	readers sync.WaitGroup // ranks that work on a job, and may read its batch
 	broken  bool           // the last job has not ended on all ranks
 
-	versions []uint32 // of the model's tensors when they were last sent to the others
-	trained  []bool   // which tensors require a gradient on the others
-	flags    []bool   // the layers' training flags on the others
+	versions []uint32 // versions of the model's tensors when the others last got them
+	trained  []bool   // which tensors require a gradient in the others' models
+	flags    []bool   // the layers' training flags in the others' models
 
 	// gradients of a step's earlier batches, in memory that no collective overwrites
 	owned []*tensor.Tensor
-	alone bool // it was logged that batches cannot be distributed
+	alone bool // the log says already that batches cannot be distributed
 }
 
 func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done chan outcome) *team {

@@ -51,8 +51,8 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			// The number of requests to the driver in a step; the first device, which makes the
-			// step, has more.
+			// The number of requests that a step makes to a driver. The first device, which makes
+			// the step, has more.
 			i, of := rng.IntN(n), 14
 			if i == 0 {
 				of = 40

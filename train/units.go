@@ -9,8 +9,8 @@ import (
 // Units divides the operations of a step among the units of a GPU, counted as in [FLOPs]. Tensor,
 // Float64 and Other add up to all operations. On a CPU all fields are zero.
 type Units struct {
-	Tensor  int // on the tensor cores
-	Float64 int // in float64
+	Tensor  int // operations on the tensor cores
+	Float64 int // operations in float64
 	Other   int // the rest: float32, narrower types, and integers
 	// Products is the part of Float64 and Other that matrix products need without tensor cores. In
 	// float32 without TF32 these are all products; in mixed precision, those that do not use the

@@ -28,7 +28,7 @@ func givenAway(u *unit) {
 					u.flow(n.Body)
 				}
 			case *ast.FuncLit:
-				if u.literals[n] == nil { // such literals are walked where they run
+				if u.literals[n] == nil { // the others are walked where they run
 					u.flow(n.Body)
 				}
 			}
@@ -155,7 +155,7 @@ func (f *flow) stmt(s ast.Stmt) {
 			}
 			f.set(e)
 		}
-	case *ast.DeferStmt, *ast.GoStmt: // these run later
+	case *ast.DeferStmt, *ast.GoStmt: // deferred calls and goroutines run later
 	default:
 		ast.Inspect(s, func(n ast.Node) bool {
 			if e, ok := n.(ast.Expr); ok {

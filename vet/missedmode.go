@@ -23,7 +23,8 @@ z.In(s).`, missedModes)
 
 func missedModes(u *unit) {
 	for _, o := range u.opened {
-		if o.lit == nil || o.scope == nil || len(u.uses[o.scope]) < 2 { // the rest is UnusedMode's
+		// UnusedMode reports such scopes
+		if o.lit == nil || o.scope == nil || len(u.uses[o.scope]) < 2 {
 			continue
 		}
 		modes := u.modesOf(o)
@@ -31,7 +32,7 @@ func missedModes(u *unit) {
 			continue
 		}
 		ast.Inspect(o.lit.Body, func(n ast.Node) bool {
-			if _, in := n.(*ast.FuncLit); in { // it may run elsewhere
+			if _, in := n.(*ast.FuncLit); in { // a function literal may run elsewhere
 				return false
 			}
 			call, ok := n.(*ast.CallExpr)

@@ -56,7 +56,7 @@ func Asked(args []string) bool {
 // Main runs the vet tool for the go command. It reads [os.Args] and ends the process.
 func Main() {
 	unitchecker.Main(Analyzers...)
-	os.Exit(0) // not reached: the call above ends the process
+	os.Exit(0) // this is not reached: the call above ends the process
 }
 
 // analyzer makes an analyzer of a function that checks one package.

@@ -15,7 +15,7 @@ import (
 
 type benchCase struct {
 	name, unit string
-	gpu        bool // only for GPUs
+	gpu        bool // the case runs only on GPUs
 	run        func(r *run)
 }
 
@@ -82,7 +82,8 @@ var cases = []benchCase{
 	{"unique_16M_i64", "Melem/s", true, ordering(16<<20, 4096, numbers, func(x []*tensor.Tensor) { x[0].Unique(tensor.UniqueOptions{}) })},
 	{"index_add_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) { x[2].IndexAddInPlace(0, x[1], x[0], 1) })},
 	{"embedding_grad_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) {
-		x[2].ZerosLike().IndexAddInPlace(0, x[1], x[0], 1) // as the gradient of Embedding does
+		// the gradient of Embedding makes the same call
+		x[2].ZerosLike().IndexAddInPlace(0, x[1], x[0], 1)
 	})},
 }
 

@@ -78,7 +78,7 @@ func TestCasesInPyTorch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// these cases are only for tuning
+	// cases that serve only for tuning
 	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true}
 	for _, c := range cases {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
@@ -101,7 +101,7 @@ func TestPromisesComeFirst(t *testing.T) {
 			asked = append(asked, name)
 		}
 	}
-	// those with a promise, and the driver's copy, which serves as the limit
+	// the cases with a promise, and the driver's copy, which serves as their limit
 	first := cases[:len(asked)+1]
 	for _, name := range asked {
 		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {

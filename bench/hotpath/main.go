@@ -205,7 +205,7 @@ func main() {
 	ratios, allocs := map[string][]float64{}, map[string][2][]float64{}
 	var names []string
 	for i := range *rounds {
-		var runs [2][]result // before and after
+		var runs [2][]result // the results of the old build and of the new one
 		for k := range 2 {
 			which := (k + i) % 2
 			runs[which] = other([2]string{*before, self}[which], *only)

@@ -22,7 +22,7 @@ func of2(name, kind, grad, call string, f func(a, b *T) *T) bench {
 	return bench{name, kind + ":n " + kind + ":n", grad, call, func(x []*T) *T { return f(x[0], x[1]) }, "tml"}
 }
 
-// with returns f with its number set to v, as a function of the tensor alone.
+// with fixes the number that f takes to v, which leaves a function of the tensor alone.
 func with(f func(*T, float64) *T, v float64) func(*T) *T { return func(x *T) *T { return f(x, v) } }
 
 func with2(f func(*T, float64, float64) *T, v, w float64) func(*T) *T {

@@ -28,19 +28,19 @@ type card struct {
 	// shape of a sample: [channels, rows, columns] or [features]
 	Input   []int    `json:"input,omitempty"`
 	Classes []string `json:"classes,omitempty"` // names of the outputs
-	// mean of each channel or feature, which is subtracted from the input …
+	// mean of each channel or feature, which is subtracted from the input
 	Mean []float32 `json:"mean,omitempty"`
-	// … and standard deviation, by which the difference is divided
+	// standard deviation of each channel or feature, by which the input less its mean is divided
 	Std []float32 `json:"std,omitempty"`
-	// of a table: names of the inputs, in the order of the features
+	// names of a table's inputs, in the order of the features
 	Columns []string `json:"columns,omitempty"`
-	Target  string   `json:"target,omitempty"` // of a table: name of the target column
+	Target  string   `json:"target,omitempty"` // name of a table's target column
 
-	// of a table: the words of each column that holds words
+	// the words in each of a table's columns that hold words
 	Words map[string][]string `json:"words,omitempty"`
 	// how missing values are treated; "" means that they are an error
 	Missing string `json:"missing,omitempty"`
-	// by column, the value that replaces a missing one
+	// the value that replaces a missing one, by column
 	Fill map[string]float64 `json:"fill,omitempty"`
 	// set if the target is a number; there are no classes then
 	Regression *regression `json:"regression,omitempty"`

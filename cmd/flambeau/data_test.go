@@ -161,7 +161,7 @@ func TestTable(t *testing.T) {
 	if r := lastLine(t, out); r.Data != "csv" || r.Model != "mlp" || float64(*r.TestAccuracy) < 0.95 {
 		t.Fatalf("%+v", r)
 	}
-	more := filepath.Join(dir, "more.csv") // with additional columns, in another order
+	more := filepath.Join(dir, "more.csv") // a table with additional columns, in another order
 	if err := os.WriteFile(more, []byte("y,name,x,noise\n140,a,1,0\n60,b,-1,0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

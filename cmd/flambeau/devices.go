@@ -27,7 +27,7 @@ type deviceReport struct {
 	Capability  string `json:"compute_capability,omitempty"`
 	Driver      string `json:"driver_version,omitempty"`
 	PTX         string `json:"ptx_version,omitempty"`
-	// which library or kernels compute a GPU's matrix products
+	// the library or the kernels that compute a GPU's matrix products
 	Products string `json:"products,omitempty"`
 	// tuning of products, if enabled: on or use
 	Tuning string `json:"tuning,omitempty"`

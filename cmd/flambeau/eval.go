@@ -27,19 +27,20 @@ type classReport struct {
 }
 
 type evalReport struct {
-	Device     string        `json:"device"`
-	Model      string        `json:"model"`
-	Samples    int           `json:"samples"`
-	Measured   string        `json:"measured"` // which samples were measured, in words
-	Loss       number        `json:"loss"`
-	Accuracy   *number       `json:"accuracy,omitempty"` // for classes
-	MacroF1    *number       `json:"macro_f1,omitempty"`
-	Perplexity *number       `json:"perplexity,omitempty"` // for text
-	RMSE       *number       `json:"rmse,omitempty"`       // for numbers, in the unit of the target
-	MAE        *number       `json:"mae,omitempty"`
-	R2         *number       `json:"r2,omitempty"`
-	Classes    []classReport `json:"classes,omitempty"`
-	Confusion  [][]int64     `json:"confusion,omitempty"`
+	Device     string  `json:"device"`
+	Model      string  `json:"model"`
+	Samples    int     `json:"samples"`
+	Measured   string  `json:"measured"` // the samples that were measured, in words
+	Loss       number  `json:"loss"`
+	Accuracy   *number `json:"accuracy,omitempty"` // set for classes only
+	MacroF1    *number `json:"macro_f1,omitempty"`
+	Perplexity *number `json:"perplexity,omitempty"` // set for text only
+	// set for numbers only, in the unit of the target
+	RMSE      *number       `json:"rmse,omitempty"`
+	MAE       *number       `json:"mae,omitempty"`
+	R2        *number       `json:"r2,omitempty"`
+	Classes   []classReport `json:"classes,omitempty"`
+	Confusion [][]int64     `json:"confusion,omitempty"`
 }
 
 // Run measures a model.

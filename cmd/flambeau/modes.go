@@ -75,7 +75,7 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 	cfg.Profile = p
 	return func() error {
 		err := p.Stop()
-		if written { // not before the end, because a progress bar is drawn until then
+		if written { // wait for the end, because a progress bar is drawn until then
 			fmt.Fprintln(e.err, "a profile is in "+m.Profile)
 		}
 		return err

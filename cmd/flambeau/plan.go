@@ -113,7 +113,7 @@ type planReport struct {
 	Parameters    int           `json:"parameters"`
 	FLOPs         planFLOPs     `json:"flops"`
 	Kernels       int           `json:"kernels"`
-	planCounts                  // for a GPU
+	planCounts                  // the counts of a GPU's work
 	Fits          *bool         `json:"fits"`             // null if the memory is unknown
 	MaxBatch      *int          `json:"max_batch"`        // null if it was not searched for
 	Seconds       *float64      `json:"seconds_estimate"` // null if the speed is unknown

@@ -14,8 +14,8 @@ import (
 // planned is a model of package models with the sizes of its inputs.
 type planned struct {
 	name                     string
-	seq, context             int // for text: tokens per sample, and the maximum
-	image, channels, classes int // for pictures
+	seq, context             int // sizes of a model of text: tokens per sample, and their maximum
+	image, channels, classes int // sizes of a model of pictures
 	images                   []int
 	whole                    bool // no part of the model supports checkpointing
 	model                    func(o nn.Option) any

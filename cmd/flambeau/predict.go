@@ -44,7 +44,8 @@ type prediction struct {
 	Index   int     `json:"index"` // index in the file; 0 for a picture
 	Class   string  `json:"class,omitempty"`
 	Guesses []guess `json:"guesses,omitempty"`
-	Value   *number `json:"value,omitempty"` // of a regression model, in the unit of the target
+	// the value that a regression model predicts, in the unit of the target
+	Value *number `json:"value,omitempty"`
 }
 
 // Run prints a line of JSON for each sample.

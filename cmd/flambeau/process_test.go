@@ -146,7 +146,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill() }) // in case the test fails
+	t.Cleanup(func() { _ = c.Process.Kill() }) // ends the process if the test fails
 	messages := bufio.NewReader(pipe)
 	if line, err := messages.ReadString('\n'); err != nil {
 		t.Fatal(line, err)

@@ -131,8 +131,8 @@ type result struct {
 	TrainLoss    number   `json:"train_loss"`
 	TestLoss     *number  `json:"test_loss,omitempty"` // absent if nothing was measured
 	TestAccuracy *number  `json:"test_accuracy,omitempty"`
-	// of a regression, in the unit of the target; losses are about targets scaled to a deviation of
-	// 1
+	// errors of a regression in the unit of the target, while losses are about targets scaled to a
+	// deviation of 1
 	TestRMSE         *number   `json:"test_rmse,omitempty"`
 	TestMAE          *number   `json:"test_mae,omitempty"`
 	TestR2           *number   `json:"test_r2,omitempty"`

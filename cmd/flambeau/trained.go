@@ -32,8 +32,8 @@ type trained struct {
 	Samples int `json:"samples"` // number of training samples; for a text, characters
 	// the first six bytes of each sample's SHA-256, sorted, in base64
 	Hashes string `json:"hashes,omitempty"`
-	Bytes  int    `json:"bytes,omitempty"`  // for a text: the length of its training part …
-	SHA256 string `json:"sha256,omitempty"` // … and the digest of that part
+	Bytes  int    `json:"bytes,omitempty"`  // length of a text's training part
+	SHA256 string `json:"sha256,omitempty"` // digest of a text's training part
 }
 
 const (

@@ -153,21 +153,21 @@ type reader struct {
 	csv    *csv.Reader
 	header []string
 	inputs []int            // column of each input
-	words  []map[string]int // for each input, the index of each word; nil for a column of numbers
-	at     []int            // for each input, its first feature
+	words  []map[string]int // index of each word, by input; nil for a column of numbers
+	at     []int            // first feature of each input
 	width  int              // number of features
 	target int              // column of the target; -1 for none
 	x      []float32
 	y      []float32
 	ids    []int64
 	classes
-	sum     []float64 // for each input, the sum of its values
+	sum     []float64 // sum of the values of each input
 	count   []int
 	holes   []hole
 	dropped int
 	kept    []int // indexes of the rows that are kept; used only after a row was dropped
 	unknown []Unknown
-	seen    map[Unknown]bool // keys have no line number
+	seen    map[Unknown]bool // its keys lack the line, so that a word counts once per column
 }
 
 // A hole is a missing value: its index in x and its input.

@@ -90,7 +90,7 @@ type trainer struct {
 	id     map[string]int32
 	words  []trainWord
 	count  map[pair]int
-	// for each pair, words that contain it or did earlier; a word may be listed several times
+	// the words that contain a pair or did earlier; a word may be listed several times
 	where map[pair][]int32
 	heap  candidates
 }

@@ -37,7 +37,7 @@ var (
 
 // An Error says what is wrong with a tokenizer's file, or with the input of Encode or Decode.
 type Error struct {
-	Path string // of the tokenizer's file, "" if there is none
+	Path string // path of the tokenizer's file, "" if there is none
 	Msg  string
 }
 

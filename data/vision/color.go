@@ -218,7 +218,7 @@ func turned(r, g, b, by float32) (float32, float32, float32) {
 	default:
 		h = 4 + (r-g)/d
 	}
-	h = h/6 + 1 + by // in the range 1/3 to 7/3
+	h = h/6 + 1 + by // now the hue is in the range 1/3 to 7/3
 	for h >= 1 {
 		h--
 	}

@@ -91,11 +91,11 @@ func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 func TestNetpbm(t *testing.T) {
 	for text, want := range map[string][]uint8{
 		"P2\n# made by hand\n3 1 # columns, rows\n255\n0 7\t255\n": {0, 7, 255},
-		// 127.5 rounds to the even number; 2.55
+		// the third value, 127.5, rounds to the even number, and the last one is 2.55
 		"P2 2 2 100 0 50 100 1":          {0, 128, 255, 3},
 		"P5 2 1 255\n\x01\xfe":           {1, 254},
 		"P5 3 1 15\n\x00\x07\x0f":        {0, 119, 255},
-		"P5 2 1 65535\n\x80\x00\xff\xff": {128, 255}, // 127.502
+		"P5 2 1 65535\n\x80\x00\xff\xff": {128, 255}, // the exact first value is 127.502
 		"P5#c\r2#c\n1\n255 #\n":          {'#', '\n'},
 		"P3\n2 1\n255\n1 2 3\n4 5 6\n":   {1, 4, 2, 5, 3, 6},
 		// the bytes after the picture are ignored
@@ -156,7 +156,7 @@ func TestPixelLimit(t *testing.T) {
 	const n = 2000
 	for _, c := range []struct {
 		m     image.Image
-		bytes uint64 // per pixel
+		bytes uint64 // expected memory per pixel
 	}{{image.NewGray(image.Rect(0, 0, n, n)), 2}, {image.NewRGBA(image.Rect(0, 0, n, n)), 7}, {image.NewNRGBA64(image.Rect(0, 0, n, n)), 11}} {
 		var file bytes.Buffer
 		if err := png.Encode(&file, c.m); err != nil {

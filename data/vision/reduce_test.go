@@ -58,7 +58,7 @@ func TestDecodeToSize(t *testing.T) {
 			}
 			most := 0.0
 			if name == "colours.jpg" && k > 1 {
-				// at the border of two bands, colours are interpolated within one band only
+				// colours at the border of two bands are interpolated within one band only
 				most = 6
 			}
 			for i, v := range m.U8 {

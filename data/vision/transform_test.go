@@ -83,7 +83,7 @@ func TestAreaParams(t *testing.T) {
 		if a < 0.08*0.99 || a > 1.01 || q < math.Log(0.75)-0.02 || q > math.Log(4.0/3)+0.02 {
 			t.Fatalf("%+v: area %v, log of the ratio %v", r, a, q)
 		}
-		if a < 0.5 { // below 0.5 every ratio fits, and the area is uniform
+		if a < 0.5 { // areas below 0.5 are uniform, because every ratio fits
 			area, aspect, tries = area+a, aspect+q, tries+1
 			if r.left*2 > w-r.w {
 				left++

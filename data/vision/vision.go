@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 	}
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		err = p.Err // an *fs.PathError repeats the path
+		err = p.Err // the message names the path already, and an *fs.PathError would repeat it
 	}
 	return "vision: " + e.Path + ": " + err.Error()
 }

@@ -19,8 +19,8 @@ func (r *rig) rowSizes() []shape.Dims {
 	return s
 }
 
-// logSumExp returns the maximum and the logarithm of the sum of exponentials of the differences
-// from it. Kept apart, they are as precise as the results that they are compared with.
+// logSumExp returns m, the maximum of x, and the logarithm of Σ exp(x - m). They stay apart because
+// their sum would be less precise.
 func logSumExp(x []float64) (m, log float64) {
 	m = math.Inf(-1)
 	for _, v := range x {
@@ -105,7 +105,7 @@ func testSoftmax(r *rig) {
 			}
 		}
 	}
-	// In place, and with rows that contain infinities and NaN.
+	// The op works in place, also on rows that contain infinities and NaN.
 	inf, nan := math.Inf(1), math.NaN()
 	vals := []float64{1, 2, -inf, nan, 0, 1, -inf, -inf, -inf, inf, 0, 1}
 	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
@@ -160,7 +160,7 @@ func testCrossEntropy(r *rig) {
 					wantLoss[i] = ls - (fx[i*c+int(b)] - m)
 				}
 			}
-			// the error of a logarithm; its argument, a sum of exponentials, is at least 1
+			// e bounds the error of the logarithm of a sum of exponentials, which is at least 1
 			e := 8 * epsilon(ct)
 			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (1 + math.Abs(wantLoss[i]) + math.Abs(wantRest[i])) })
 			top.near(what+", greatest", wantTop, func(int) float64 { return 0 })

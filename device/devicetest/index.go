@@ -251,7 +251,7 @@ func testScatter(r *rig) {
 		}
 		r.end()
 	}
-	// Use special values for kinds that do not round.
+	// Operands have special values, such as NaN, unless the kind rounds.
 	operand := func(kind device.ScatterKind, t dtype.Type, s shape.Dims, f form) *array {
 		if kind == device.ScatterAdd || kind == device.ScatterProd {
 			return r.small(t, s, f)

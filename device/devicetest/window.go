@@ -172,7 +172,7 @@ func testChannelNorm(r *rig) {
 			r.run(what, &device.ChannelNorm{Out: y.v, Mean: mean.v, Variance: variance.v, Rstd: rstd.v, X: x.v, Weight: weight, Bias: bias, Eps: 1e-3})
 			r.run(what, &device.ChannelNormGrad{Sum: sum.v, Product: product.v, DX: dx.v, G: g.v, X: x.v, Mean: mean.v, Rstd: rstd.v, Weight: weight})
 			fx, fg := x.floats(), g.floats()
-			var wants [7][]float64 // y, dx, mean, variance, rstd, sum, product
+			var wants [7][]float64 // for y, dx, mean, variance, rstd, sum and product
 			for k := range wants {
 				n := s.At(1)
 				if k < 2 {
@@ -210,7 +210,7 @@ func testChannelNorm(r *rig) {
 					most = max(most, math.Abs(v))
 				}
 				scale := 1 + most
-				if k == 1 { // terms of size 1/√eps cancel
+				if k == 1 { // dx is a sum of terms of size 1/√eps, which cancel
 					scale += 100 * most
 					for _, v := range wants[4] {
 						scale = max(scale, 10*v)

@@ -55,7 +55,7 @@ func main() {
 		model := dist.Make(g, func() nn.Module {
 			return nn.NewSequential(nn.NewLinear(64, 128), nn.ReLU{}, nn.NewDropout(0.1), nn.NewLinear(128, 10))
 		})
-		// from here on Backward averages gradients over the ranks
+		// Backward averages gradients over the ranks from here on
 		model = dist.DDP(nn.To(model, g.Device()), g)
 		opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 		for epoch := range *epochs {

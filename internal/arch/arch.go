@@ -62,14 +62,15 @@ type pkg struct {
 	documented bool
 
 	panics map[string]token.Pos // error types that its functions panic with, such as "optim.Error"
-	raised map[string]bool      // its types that tensor.Try returns as errors, such as "Error"
-	makes  map[string]string    // by function: the error type that it returns by pointer
+	// types of the package that tensor.Try returns as errors, such as "Error"
+	raised map[string]bool
+	makes  map[string]string    // the error type that each function returns by pointer
 	calls  map[string]token.Pos // functions f that are called as panic(f(…))
 }
 
 type checker struct {
 	fset     *token.FileSet
-	packages map[string]*pkg // by folder; without test files
+	packages map[string]*pkg // packages by folder, without test files
 	found    []Violation
 }
 

@@ -65,7 +65,7 @@ type exports struct {
 
 	consts     map[string]bool
 	interfaces map[string]bool
-	methods    map[string]map[string]bool // by package.Type, methods only
+	methods    map[string]map[string]bool // methods by package.Type
 	// by package.Type: each package.Function, .Method and .Field that has or returns this type,
 	// also as a pointer or in a slice
 	makers map[string][]string

@@ -66,7 +66,7 @@ var floors = []floor{
 	{"cmd/...", []string{"train", "data/digits", "cuda", "cuda/doctor", "tensor/optest", "internal/glyphs", "vet"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
-	{"vet", nil}, // it refers to the packages that it checks by their paths, without importing them
+	{"vet", nil}, // vet names the packages that it checks by their paths, and does not import them
 	{"internal/atomicfile", []string{"internal/filelock"}},
 	{"internal/callsite", nil},
 	{"internal/didyoumean", nil},

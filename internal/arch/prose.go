@@ -92,7 +92,7 @@ type proseLine struct {
 	no    int
 	whole string // the line as it is, to count columns
 	text  string // the line without the comment marker
-	free  bool   // not checked: the line belongs to a table or a fenced block
+	free  bool   // the line is not checked, because it belongs to a table or a fenced block
 }
 
 // onlyLink matches a line that consists of one link, perhaps after a list marker.

@@ -216,8 +216,8 @@ var operator = regexp.MustCompile(`^[-=+*/·×÷≤≥<>≈≠≡←→⇒^%&|�
 // one: "a = b + c", "f(x, y)", "[rows, columns]".
 func countWords(s proseWords) int {
 	n := 0
-	joined := false // this word belongs to the same formula as the word before
-	var open []bool // for each open bracket: whether it belongs to a formula
+	joined := false // the current word belongs to the same formula as the word before
+	var open []bool // whether each open bracket belongs to a formula
 	for _, w := range s {
 		if n > 0 && operator.MatchString(w.text) {
 			joined = true

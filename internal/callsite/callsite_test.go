@@ -99,7 +99,7 @@ func TestGoroutine(t *testing.T) {
 	for range 50 {
 		go func() {
 			got <- Goroutine()
-			<-hold // so that all goroutines exist at the same time
+			<-hold // all goroutines exist until hold is closed
 		}()
 	}
 	for range 50 {

@@ -32,7 +32,7 @@ const (
 // refuses it.
 type Digest struct {
 	kind digestKind
-	hex  string // for sha256, perhaps only the first digits
+	hex  string // the digits of the digest; of a sha256 perhaps only the first ones
 }
 
 // SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of the first 8 or more of them.
@@ -143,12 +143,12 @@ func (d Digest) check(path string) error {
 type record struct {
 	URL    string `json:"url"`
 	Digest string `json:"digest,omitempty"`
-	Size   int64  `json:"size"` // of the whole file; -1 if the server does not send it
-	// of a file that was checked: modification time in nanoseconds since 1970
+	Size   int64  `json:"size"` // size of the whole file; -1 if the server does not send it
+	// modification time of a checked file, in nanoseconds since 1970
 	Modified int64 `json:"modified,omitempty"`
-	// of a partial download: the server's name of this version
+	// the server's name of the version of which the disk has a part
 	ETag string `json:"etag,omitempty"`
-	// of a partial download without an ETag: when the server's file was last modified
+	// when the server's file was last modified, for a partial download without an ETag
 	Date string `json:"date,omitempty"`
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// for one file from one server, even if each request transfers some bytes
+	// requests for one file from one server, even if each transfers some bytes
 	maxRequests = 200
 	maxWait     = time.Minute // upper limit of the pause between two requests
 )
@@ -211,7 +211,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 		linked = d
 	}
 	now := record{URL: addr, Size: -1}
-	// not a weak tag, W/"…": equal weak tags do not promise equal bytes
+	// weak tags, W/"…", do not count: if they are equal, the bytes may still differ
 	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		now.ETag = tag
 	} else {

@@ -50,7 +50,7 @@ func (e *Error) Unwrap() []error {
 // A StatusError is an HTTP answer other than the file.
 type StatusError struct {
 	Code  int           // HTTP status code
-	Text  string        // for example "404 Not Found"
+	Text  string        // text of the status, for example "404 Not Found"
 	After time.Duration // how long to wait before the next request, if the server says so
 }
 

@@ -32,8 +32,8 @@ type site struct {
 	mu       sync.Mutex
 	content  []byte
 	etag     string
-	cut      []int // for each request: the number of bytes after which the answer is cut off
-	status   []int // for each request: the status to answer instead; 0: the file
+	cut      []int // the number of bytes after which the answer to each request is cut off
+	status   []int // the status to answer to each request instead; 0: the file
 	noRange  bool  // always answer with the whole file
 	chunked  bool  // do not send the length
 	header   map[string]string

@@ -95,7 +95,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Wait()
-	// on Windows the release takes some time
+	// Windows takes some time for the release
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if err = Try(f); err == nil || time.Now().After(end) {
 			break

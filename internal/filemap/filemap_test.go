@@ -41,7 +41,7 @@ func TestCopyOnWrite(t *testing.T) {
 	}
 	m.Drop(b[100:60_000])
 	page := os.Getpagesize()
-	if runtime.GOOS == "linux" { // only whole pages within b are dropped
+	if runtime.GOOS == "linux" { // the system drops only whole pages within b
 		if lo, hi := page, 60_000/page*page; b[100] != 0 || !bytes.Equal(b[lo:hi], data[lo:hi]) || hi < 60_000 && b[hi] != 0 {
 			t.Error("Drop took other pages than those inside")
 		}

@@ -26,5 +26,5 @@ func acquire(f *os.File, size int) ([]byte, error) {
 // the only possible error is that mem is not mapped
 func release(mem []byte) { _ = unix.Munmap(mem) }
 
-// only a hint, so the error does not matter
+// the advice is only a hint, so its error does not matter
 func drop(mem []byte) { _ = unix.Madvise(mem, unix.MADV_DONTNEED) }

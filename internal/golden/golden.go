@@ -44,7 +44,7 @@ import (
 type File struct {
 	Path  string            // the argument of Open, or "" after Read
 	Meta  map[string]string // the recorded metadata without the cases
-	Cases []Case            // in the order of the script
+	Cases []Case            // cases in the order of the script
 
 	tensors map[string]Tensor
 }
@@ -74,8 +74,8 @@ type View struct {
 
 // Result is one result of a case.
 type Result struct {
-	F32  Tensor  // from float32 operands
-	F64  Tensor  // from the same numbers as float64 operands
+	F32  Tensor  // result from float32 operands
+	F64  Tensor  // result from the same numbers as float64 operands
 	Torn *Tensor // where the sign of a zero does not matter; nil: nowhere
 	// the factor of the result in the sum that is differentiated; nil without gradients
 	Seed *Tensor

@@ -12,7 +12,7 @@ import (
 // Origin says what a block is used for and where it was requested. It can be filled without
 // allocating: the text is made only when it is printed.
 type Origin struct {
-	PC uintptr // of the call in the user's program, from runtime.Callers; 0 if not recorded
+	PC uintptr // program counter of the call in the user's program; 0 if not recorded
 	// Where gives the place instead of PC: "at train.go:31", "in the scope opened at train.go:28";
 	// nil if not recorded. The pool refers to it until the block is free. So it must not refer to
 	// the block's owner, which the garbage collector could then never collect.
@@ -26,7 +26,7 @@ type Origin struct {
 	// such blocks count towards Options.GCRatio. If any are live, the first step of the
 	// out-of-memory ladder is a garbage collection.
 	Collected bool
-	stack     *stack // of the allocation, only while a history is recorded
+	stack     *stack // stack of the allocation, only while a history is recorded
 }
 
 // Describe returns one line such as "[64, 784] float32, result of matmul at train.go:31, in scope
@@ -111,10 +111,10 @@ func site(pc uintptr) string {
 type state uint8
 
 const (
-	stateSpare   state = iota // no memory: the struct waits for reuse
-	stateFree                 // in its arena's index
-	stateLive                 // it has an owner
-	statePending              // freed, but waiting for other streams
+	stateSpare   state = iota // the struct has no memory and waits for reuse
+	stateFree                 // the block is in its arena's index
+	stateLive                 // the block has an owner
+	statePending              // the block was freed, but waits for other streams
 )
 
 func (s state) String() string {
@@ -149,7 +149,8 @@ type Block struct {
 	queued atomic.Uint64
 
 	number uint64 // number of the allocation, counted from 1
-	// last, because walks through the index touch all the fields above, which share cache lines
+	// origin is the last field, because walks through the index touch all the others, which share
+	// cache lines
 	origin Origin
 }
 

@@ -56,7 +56,7 @@ func TestHandOver(t *testing.T) {
 	climbing := make(chan struct{})
 	var onSecond func()
 	climbs := 0
-	o.GC = func() { // only one goroutine at a time is on the ladder
+	o.GC = func() { // the ladder has one goroutine at a time
 		if climbs++; climbs == 1 {
 			close(climbing)
 		} else {
@@ -239,7 +239,7 @@ func TestGarbageAtTheLimit(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range goroutines {
 			wg.Go(func() {
-				var last [4]*handleObject // only a few blocks are live at any time
+				var last [4]*handleObject // few blocks are live at any time
 				for i := range 400 / goroutines {
 					h, err := collected(p, 1<<20+uint64(i%3)<<19, StreamID(g%2))
 					if err != nil {

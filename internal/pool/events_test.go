@@ -18,7 +18,7 @@ func TestForeignStreams(t *testing.T) {
 	p := New(d, tiny())
 	b := must(t, p, 100, 0)
 	gen, addr := b.Generation(), b.Addr()
-	b.Use(0) // its own stream: nothing to wait for
+	b.Use(0) // stream 0 is the block's own, so there is nothing to wait for
 	d.work(1)
 	d.work(2)
 	b.Use(1)
@@ -178,7 +178,7 @@ func TestRetireDeferred(t *testing.T) {
 	d.work(1)
 	fails := errors.New("stream 2 fails")
 	p.backing = recordFailing{d, 2, fails}
-	p.Free(b, b.Generation()) // it waits for stream 1 and is deferred on stream 2
+	p.Free(b, b.Generation()) // the block waits for stream 1 and is deferred on stream 2
 	d.finish(1, 1)
 	if s := p.Stats(); s.Pending != 1 || s.Deferred != 1 || d.open != 0 {
 		t.Fatalf("with stream 1 done and stream 2 unknown: %d pending, %d deferred, %d events", s.Pending, s.Deferred, d.open)
@@ -313,9 +313,9 @@ func TestQueue(t *testing.T) {
 		t.Fatalf("the struct was not recycled, or not with a new generation (%d, %d)", g1, c.Generation())
 	}
 	g2 := c.Generation()
-	p.Queue(b, g1) // a late cleanup of the first owner: in the queue when …
-	p.Queue(c, g2) // … the cleanup of the second owner replaces it
-	p.Queue(b, g1) // and again, after it
+	p.Queue(b, g1) // a late cleanup of the first owner is in the queue
+	p.Queue(c, g2) // the cleanup of the second owner replaces that of the first
+	p.Queue(b, g1) // the cleanup of the first owner comes again
 	d := must(t, p, 8, 0)
 	s = p.Stats()
 	if s.QueuedFrees != 2 || s.StaleFrees != 4 || s.Allocated.Current != 1 {
@@ -448,7 +448,7 @@ func TestBestFit(t *testing.T) {
 func TestLaggingStream(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
-	freed := map[*Block]uint64{} // for each block struct, the work on stream 1 that it waits for
+	freed := map[*Block]uint64{} // the work on stream 1 that each block struct waits for
 	for i := range uint64(5000) {
 		b := must(t, p, 1280, 0)
 		if at := freed[b]; at > d.finished[1] {

@@ -96,7 +96,7 @@ func (m *transformer) step(n uint64) {
 		m.free(proj)
 		keep(tokens*w, 2)
 		keep(tokens*4*w, 2) // hidden layer
-		keep(tokens*4*w, 2) // its GELU
+		keep(tokens*4*w, 2) // GELU of the hidden layer
 		out := m.alloc(tokens*w, 2)
 		next := keep(tokens*w, 2)
 		m.free(out)

@@ -34,7 +34,7 @@ func TestHold(t *testing.T) {
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
 	used, small, large, huge := alloc(100, 1), alloc(1000, 2), alloc(12<<20, 1), alloc(40<<20, 1)
-	small2 := alloc(2000, 1) // in one segment with the first block
+	small2 := alloc(2000, 1) // the second block is in one segment with the first
 	free(small)
 	free(large)
 	free(huge)

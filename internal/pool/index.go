@@ -8,7 +8,7 @@ type arena struct {
 	stream StreamID
 	small  bins
 	large  tree
-	held   bool // see Hold
+	held   bool // the stream keeps its segments: see Hold
 }
 
 // bins is an index by exact size, with one list per multiple of the rounding. One bitmap marks the

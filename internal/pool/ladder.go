@@ -47,7 +47,7 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	}()
 	p.stats.Retries++
 	cause := p.stepsLocked(r)
-	p.waiter, finished = nil, true // from here on freed blocks are not offered to r
+	p.waiter, finished = nil, true // freed blocks are not offered to r from here on
 	switch {
 	case r.block != nil:
 		return r.block, nil
@@ -191,7 +191,7 @@ func (p *Pool) hopelessLocked(r *request) bool {
 // Empty returns the segments without live or pending blocks to the backing, once the work on their
 // streams is done. It returns their size in bytes (torch.cuda.empty_cache).
 func (p *Pool) Empty() uint64 {
-	p.ladderMu.Lock() // so that no request fails while this memory is being returned
+	p.ladderMu.Lock() // no request may fail while this memory is being returned
 	defer p.ladderMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()

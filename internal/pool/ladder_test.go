@@ -57,7 +57,7 @@ func TestLadderOrder(t *testing.T) {
 	})
 	t.Run("none live: reclaim before the collection", func(t *testing.T) {
 		d, p, blocks := setup(false)
-		// on stream 0, so stream 1 cannot use it until its segment is returned
+		// stream 1 cannot use a block of stream 0 until its segment is returned
 		p.Free(blocks[1], blocks[1].Generation())
 		d.log = nil
 		b := must(t, p, 1280, 1)

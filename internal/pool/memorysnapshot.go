@@ -95,7 +95,7 @@ type resolver struct {
 	out        *device.MemorySnapshot
 	owners     map[ownerPlace]int
 	stacks     map[*stack]int
-	categories []string // by index of the owner
+	categories []string // categories by index of the owner
 }
 
 func (r *resolver) origin(o *Origin) int {
@@ -199,7 +199,7 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		// in package tensor a method Forward would be an op, not a layer
+		// a method Forward of package tensor would be an op, not a layer
 		case method == "Forward" && pkg != "tensor":
 			return device.CategoryActivation
 		}

@@ -89,8 +89,8 @@ type OOMError struct {
 	Asked       uint64
 	Stream      StreamID
 	For         Origin
-	Total, Free uint64 // of the device; 0 if unknown
-	Limit       uint64 // of the pool; 0 if none
+	Total, Free uint64 // memory of the device; 0 if unknown
+	Limit       uint64 // limit of the pool; 0 if none
 	Reserved    uint64 // bytes of segments
 	Allocated   uint64 // bytes of live blocks
 	Pending     uint64 // bytes of freed blocks that wait for other streams

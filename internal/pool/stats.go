@@ -108,7 +108,7 @@ type Segment struct {
 	Stream     StreamID
 	Small      bool
 	Expandable bool
-	Blocks     []BlockInfo // in address order; together they fill the segment
+	Blocks     []BlockInfo // blocks in address order; together they fill the segment
 }
 
 // BlockInfo describes a block in a Snapshot.
@@ -118,7 +118,7 @@ type BlockInfo struct {
 	Requested  uint64 // 0 unless live or pending
 	State      string // "live", "pending" or "free"
 	Generation uint64
-	Origin     Origin // of the last owner; zero if the block is free
+	Origin     Origin // origin of the last owner; zero if the block is free
 }
 
 // Snapshot returns all segments, sorted by address.

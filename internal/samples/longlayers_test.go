@@ -90,8 +90,8 @@ func (a *args) convTranspose() (in, out int, kernel []int, o []nn.Option) {
 	return a.int(0, "in_channels", 0), a.int(1, "out_channels", 0), a.ints(2, "kernel_size"), o
 }
 
-// batch returns the options of a batch or instance normalisation. affine and track are argument
-// positions, and on is the default of both.
+// batch returns the options of a batch or instance normalisation. affine and track are the
+// positions of the arguments with these names; on is the default of both.
 func (a *args) batch(affine, track int, on bool) []nn.Option {
 	o := a.opts(-1)
 	switch w, s := a.bool(affine, "affine", on), a.bool(track, "track_running_stats", on); {

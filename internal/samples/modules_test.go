@@ -24,7 +24,7 @@ func init() {
 	maps.Copy(layers, longLayers)
 }
 
-// still makes a layer without arguments, apart from inplace.
+// still returns the adapter of a layer without arguments, apart from inplace.
 func still[M any](m M) func(a *args) any {
 	return func(a *args) any {
 		a.ignored("inplace")

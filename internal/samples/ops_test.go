@@ -31,7 +31,7 @@ type walk struct {
 	list  exceptions
 	only  string // the entry in FLAMBEAU_SAMPLES_ONLY
 	whole bool   // testdata has all existing samples
-	soak  bool   // also read files outside of testdata
+	soak  bool   // read files outside of testdata too
 
 	dev device.Device // the device for the first sample of each entry; nil: all samples on the CPU
 

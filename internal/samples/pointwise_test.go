@@ -153,7 +153,7 @@ var pointwise = map[string]call{
 	"sinc": un(func(x T) T {
 		p := floating(x).MulScalar(math.Pi)
 		origin := p.EqScalar(0)
-		p = p.MaskedFill(origin, 1) // so that no gradient divides by 0
+		p = p.MaskedFill(origin, 1) // p must have no zero, by which a gradient would divide
 		return tensor.RWhereScalar(origin, 1, p.Sin().Div(p))
 	}),
 }

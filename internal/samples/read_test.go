@@ -48,7 +48,7 @@ type number struct {
 	// the type of the result for float64 operands, if it is not float64
 	To    string          `json:"to"`
 	Value json.RawMessage `json:"value"`
-	Shape []int           `json:"shape"` // for random results, with Type
+	Shape []int           `json:"shape"` // shape of a random result, whose type is Type
 	Type  string          `json:"type"`
 }
 
@@ -164,7 +164,7 @@ func (m *maker) object(v map[string]any) any {
 		case "dict":
 			out := map[string]any{}
 			dict := x.(map[string]any)
-			// in the order in which PyTorch numbered the tensors
+			// PyTorch numbered the tensors in this order
 			for _, k := range sortedKeys(dict) {
 				out[k] = m.made(dict[k])
 			}

@@ -112,7 +112,8 @@ func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
 				return
 			}
 			total := weighed(outs)
-			if total == nil { // then all of PyTorch's gradients must be zero
+			// no result has a gradient, so all of PyTorch's gradients must be zero
+			if total == nil {
 				for k, want := range r.Grads {
 					if msg := sameGrad(nil, want, r, w); msg != "" {
 						fail(inGrad, "gradient %d: %s", k, msg)

@@ -9,9 +9,10 @@ import (
 // A tally counts the samples of one entry in a folder of FLAMBEAU_SAMPLES.
 type tally struct {
 	rows map[string]int // number of samples by type, source and mode
-	last map[string]int // by the same keys, the largest place in PyTorch's list plus 1
-	left int            // number of samples that could not be written down
-	end  bool           // the folder has the entry's last row
+	// the largest place in PyTorch's list plus 1, by the keys of the field before
+	last map[string]int
+	left int  // number of samples that could not be written down
+	end  bool // the folder has the entry's last row
 }
 
 type tallies map[string]*tally

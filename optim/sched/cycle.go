@@ -217,7 +217,7 @@ type CyclicConfig struct {
 	// "triangular" (also ""); "triangular2", where each cycle is half as high as the one before; or
 	// "exp_range", where the height is Gamma to the power of the step
 	Mode                      string
-	Gamma                     float64 // for "exp_range"; 0 means 1
+	Gamma                     float64 // base of the height for "exp_range"; 0 means 1
 	KeepMomentum              bool    // do not change the momentum
 	BaseMomentum, MaxMomentum float64 // the momentum is lowest where the rate is highest
 }

@@ -10,7 +10,7 @@ type PlateauConfig struct {
 	Max       bool    // larger is better
 	Factor    float64 // factor of the rate, below 1
 	Patience  int     // number of values in a row that may fail to be better; -1 means 0
-	Threshold float64 // by how much a value must be better, as a fraction of the best value
+	Threshold float64 // a better value differs from the best one by more than this fraction of it
 	Absolute  bool    // Threshold is an absolute difference
 	Cooldown  int     // after a change of the rate, this number of values do not count as bad
 	// lower bound of the rate: none means 0, one for all groups, or one for each

@@ -115,7 +115,7 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("%s reads %q", name, text)
 		}
 	}
-	// in the title and in the heading
+	// the text is in the title and in the heading
 	if n := strings.Count(out.String(), fmt.Sprintf("Memory of %s", s.Device)); n != 2 {
 		t.Errorf("the title is there %d times", n)
 	}

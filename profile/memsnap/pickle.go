@@ -219,7 +219,7 @@ func (p *pickler) segments(snaps []*device.MemorySnapshot) {
 	p.op(']')
 	for _, s := range snaps {
 		p.begin()
-		caused := map[uintptr]int{} // for each segment, the stack of its allocation
+		caused := map[uintptr]int{} // the stack of each segment's allocation
 		for _, e := range s.Events {
 			if e.Action == device.ActionSegmentAlloc || e.Action == device.ActionSegmentMap {
 				caused[e.Addr] = e.Stack

@@ -20,8 +20,8 @@ type isa struct {
 	lowers map[string]lowering
 }
 
-// lowering emits the code of a kernel for one vector. The constants are loaded into registers
-// before the loop; f may overwrite v.
+// lowering emits the code of a kernel for one vector. The constants are loaded into the registers k
+// before the loop. f may overwrite the operands v.
 type lowering struct {
 	consts []constant
 	unroll int // vectors in a round of the loop; 0 means 4

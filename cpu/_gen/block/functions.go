@@ -90,7 +90,7 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 			switch {
 			case in.Op == expr.OpX:
 				t.vals[i].v = v[0]
-			// it is loaded at each use, or shares a register
+			// a constant is loaded at each use, and a value with another root shares its register
 			case in.Op == expr.OpConst || root[i] != int32(i):
 			default:
 				t.vals[i] = t.emit(i, in)
@@ -177,7 +177,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 		}
 		return value{v: o}
 	case (in.Op == expr.OpMin || in.Op == expr.OpMax) && in.Type == dtype.F32 && (t.harmless(in.A) || t.harmless(in.B)):
-		x, k := in.A, in.B // for NaN the instruction returns its second source
+		x, k := in.A, in.B // the instruction returns its second source if one is NaN
 		if t.harmless(x) {
 			x, k = k, x
 		}
@@ -348,8 +348,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set, except those that without names. It
-// returns the Go text of their table.
+// writeFunctions emits the functions of one instruction set that are not in without. It returns the
+// Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}

@@ -85,7 +85,7 @@ func philox(c *ctx) {
 		for i, v := range w {
 			p := c.full()
 			c.VPMULUDQ(multiply0, v[0], p)
-			if round == 0 { // in the first round words 2 and 3 are 0
+			if round == 0 { // words 2 and 3 are 0 in the first round
 				q := c.full()
 				c.VPSRLQ(operand.U8(32), p, q)
 				w[i] = [4]reg.VecVirtual{c.bitwise('^', v[1], key0), c.zero(), c.bitwise('^', q, key1), p}

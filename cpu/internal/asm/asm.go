@@ -41,11 +41,11 @@ import (
 // variant is an implementation in this build.
 type variant struct {
 	name   string
-	usable bool // this machine can run it
+	usable bool // whether this machine can run the variant
 	k      *kernels
 	// functions are kernels for named functions of package expr.
 	functions map[string]function
-	philox    func(dst []uint32, seed, counter uint64) // see Philox
+	philox    func(dst []uint32, seed, counter uint64) // the kernel behind [Philox]
 }
 
 // function is a kernel for a function of package expr. formula is the key of the formula from which

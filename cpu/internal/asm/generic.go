@@ -404,8 +404,8 @@ func dotF32(a, b []float32) float32 {
 		for j := range a {
 			acc[j] = fma32(a[j], b[j], acc[j])
 		}
-		// these lanes may hold -0 from a product that underflowed; adding the +0 of the round makes
-		// it +0
+		// These lanes may hold -0 from a product that underflowed. The round adds +0 to them, which
+		// makes them +0.
 		for j := len(a); j < len(acc); j++ {
 			acc[j] += 0
 		}

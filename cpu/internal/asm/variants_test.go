@@ -66,8 +66,8 @@ func integer(r *rand.Rand) uint64 {
 	return r.Uint64()
 }
 
-// same compares two elements: equal bits, or two NaNs. Whether integers are halves follows from the
-// kernel's name.
+// same compares two elements: equal bits, or two NaNs. The name of the kernel says whether 16-bit
+// integers are floats.
 func same(field string, x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -136,7 +136,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 	}
 	if ft.NumOut() == 1 { // a reduction
 		if strings.HasPrefix(name, "reduce") {
-			clearNaN(r, in[0]) // otherwise most blocks would contain a NaN
+			clearNaN(r, in[0]) // without this, most blocks would contain a NaN
 		}
 		if strings.HasPrefix(name, "sum") || strings.HasPrefix(name, "dot") {
 			for _, s := range in {

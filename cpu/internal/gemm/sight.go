@@ -85,7 +85,7 @@ func (s *sight) unit(d division, i int) (u unit) {
 	return u
 }
 
-// look says where a unit's input is in memory. It is the source itself, or a copy with zeros around
+// look says where a unit's input is in memory: in the source itself, or in a copy with zeros around
 // it. In the copy, columns are ordered so that neighbouring places read neighbouring columns.
 type look struct {
 	data []float32
@@ -93,7 +93,8 @@ type look struct {
 	at             int
 	channel, image int
 	row            [2]int // strides of the first two dimensions
-	// of the last dimension: stride between columns with the next remainder modulo step
+	// The copy's columns are sorted by their number modulo step. phase is the distance from a
+	// column to the one with the next remainder.
 	phase, step int
 	copied      bool
 	extent      [3]int // size of the copied range
@@ -130,8 +131,8 @@ func (s *sight) look(u *unit, reach int) (l look) {
 	return l
 }
 
-// see makes l's memory show the channels c0 … c1-1 of group g. If l is a copy, it is written to
-// buf, which is grown if necessary and returned.
+// see points l at the channels c0 … c1-1 of group g. If l is a copy, see writes the copy to buf,
+// which it grows if necessary, and returns buf.
 func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
 	if !l.copied {
 		l.data = s.src

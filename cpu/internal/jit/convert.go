@@ -35,7 +35,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		c.truncate(i, in, from, to)
 	case from.IsInteger() && to.IsInteger() && from.Size() > size:
 		x := c.vec(in.A)
-		// the register with 64-bit lanes is the operand that names the length
+		// reg is the source here, and its 64-bit lanes give the length
 		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
 	default:
 		x := register(c.vec(in.A))

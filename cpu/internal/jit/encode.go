@@ -156,7 +156,7 @@ func (a *assembler) modrm(reg byte, src operand, after int) {
 		a.fixups = append(a.fixups, fixup{len(a.code), len(a.code) + 4 + after, src.constant})
 		a.word(0)
 	default:
-		mod := byte(2) // with a displacement of 32 bits
+		mod := byte(2) // the address has a displacement of 32 bits
 		if src.disp == 0 && src.base&7 != rbp {
 			mod = 0
 		}

@@ -55,7 +55,7 @@ func (c *compiler) beginFold() {
 func neutral(k FoldKind, t dtype.Type) uint64 {
 	size := t.Size()
 	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
-	least, most := uint64(0), uint64(math.MaxUint64) // of unsigned integers
+	least, most := uint64(0), uint64(math.MaxUint64) // the least and the greatest unsigned integer
 	switch {
 	case float:
 		least, most = floatBits(math.Inf(-1), size), floatBits(math.Inf(1), size)
@@ -76,9 +76,9 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 	return most
 }
 
-// fold combines the value of the current vector with the first accumulator. Accumulators then move
-// up by one. Which of them is the first in the end makes no difference, because those at the same
-// distance are combined.
+// fold combines the value of the current vector with the first accumulator. Then it rotates the
+// accumulators, so that the second becomes the first. Which one is the first in the end makes no
+// difference, because those at the same distance are combined.
 func (c *compiler) fold() {
 	f, t := c.Fold, c.foldType()
 	size := t.Size()
@@ -89,7 +89,8 @@ func (c *compiler) fold() {
 	} else {
 		x = c.vec(f.Value)
 	}
-	if c.tail && !c.wide { // see singly
+	// the values behind the last whole vector are stored one by one; see singly
+	if c.tail && !c.wide {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)
 		m := c.spillMemory(foldSlot)

@@ -27,21 +27,24 @@ var (
 	roundFloat                   = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
 	fma231                       = lanes(2, 1, 0xb8)
 
-	addInt, subInt          = pair{{1, 1, 0, 0xfe}, {1, 1, 1, 0xd4}}, pair{{1, 1, 0, 0xfa}, {1, 1, 1, 0xfb}}
-	mulInt, mulEven         = lanes(2, 1, 0x40), opcode{1, 1, 1, 0xf4}
-	minSigned, minUnsigned  = lanes(2, 1, 0x39), lanes(2, 1, 0x3b)
-	maxSigned, maxUnsigned  = lanes(2, 1, 0x3d), lanes(2, 1, 0x3f)
-	absInt                  = pair{{2, 1, 0, 0x1e}, {2, 1, 1, 0x1f}}
-	and, or, xor            = lanes(1, 1, 0xdb), lanes(1, 1, 0xeb), lanes(1, 1, 0xef)
-	logic                   = lanes(3, 1, 0x25) // by a truth table
-	shiftLeft, shiftRight   = lanes(2, 1, 0x47), lanes(2, 1, 0x45)
-	shiftSigned             = lanes(2, 1, 0x46)
-	shiftBy                 = pair{{1, 1, 0, 0x72}, {1, 1, 1, 0x73}} // by an immediate; reg says how
-	compareInt, compareWord = lanes(3, 1, 0x1f), lanes(3, 1, 0x1e)   // signed, unsigned
+	addInt, subInt         = pair{{1, 1, 0, 0xfe}, {1, 1, 1, 0xd4}}, pair{{1, 1, 0, 0xfa}, {1, 1, 1, 0xfb}}
+	mulInt, mulEven        = lanes(2, 1, 0x40), opcode{1, 1, 1, 0xf4}
+	minSigned, minUnsigned = lanes(2, 1, 0x39), lanes(2, 1, 0x3b)
+	maxSigned, maxUnsigned = lanes(2, 1, 0x3d), lanes(2, 1, 0x3f)
+	absInt                 = pair{{2, 1, 0, 0x1e}, {2, 1, 1, 0x1f}}
+	and, or, xor           = lanes(1, 1, 0xdb), lanes(1, 1, 0xeb), lanes(1, 1, 0xef)
+	logic                  = lanes(3, 1, 0x25) // combines operands by a truth table
+	shiftLeft, shiftRight  = lanes(2, 1, 0x47), lanes(2, 1, 0x45)
+	shiftSigned            = lanes(2, 1, 0x46)
+	// shift by an immediate; reg says how
+	shiftBy = pair{{1, 1, 0, 0x72}, {1, 1, 1, 0x73}}
+	// compare signed and unsigned integers
+	compareInt, compareWord = lanes(3, 1, 0x1f), lanes(3, 1, 0x1e)
 	test                    = lanes(2, 1, 0x27)
 	blend                   = pair{{2, 1, 0, 0x65}, {2, 1, 1, 0x65}}
 	spread                  = pair{{2, 1, 0, 0x18}, {2, 1, 1, 0x19}} // broadcasts an element in memory
-	fromMask                = lanes(2, 2, 0x38)                      // all bits of a lane
+	// sets all bits of a lane, or none
+	fromMask = lanes(2, 2, 0x38)
 )
 
 // Extensions of shiftBy, and of shiftSignedBy.
@@ -51,30 +54,30 @@ const (
 )
 
 var (
-	shiftSignedBy             = lanes(1, 1, 0x72) // with extension 4
+	shiftSignedBy             = lanes(1, 1, 0x72) // its extension is 4
 	spreadByte, spreadWord    = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
 	widenByte, widenInt8      = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
 	widenWord, widenInt16     = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
-	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // 32 to 64 bits
+	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // from 32 to 64 bits
 	narrowToByte              = opcode{2, 2, 0, 0x31}
 	narrowToWord              = opcode{2, 2, 0, 0x33}
-	narrowToInt               = opcode{2, 2, 0, 0x35} // 64 to 32 bits
+	narrowToInt               = opcode{2, 2, 0, 0x35} // from 64 to 32 bits
 	halfToFloat, floatToHalf  = opcode{2, 1, 0, 0x13}, opcode{3, 1, 0, 0x1d}
 	maskAnd, maskAndNot       = opcode{1, 0, 0, 0x41}, opcode{1, 0, 0, 0x42}
 	maskOr, maskXor, maskXnor = opcode{1, 0, 0, 0x45}, opcode{1, 0, 0, 0x47}, opcode{1, 0, 0, 0x46}
 	maskNot, maskTest         = opcode{1, 0, 0, 0x44}, opcode{1, 0, 0, 0x98}
 	maskMove, maskStore       = opcode{1, 0, 0, 0x90}, opcode{1, 0, 0, 0x91}
 	maskFromInt               = opcode{1, 0, 0, 0x92}
-	// the upper 256 bits of 512, and the upper 128 of 256; reg is the source
+	// store the upper 256 bits of 512, and the upper 128 of 256; reg is the source
 	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
-	shuffle                 = opcode{1, 1, 0, 0x70} // of 32-bit lanes, by an immediate
-	storeLow                = lanes(1, 1, 0x7e)     // the first lane
+	shuffle                 = opcode{1, 1, 0, 0x70} // shuffles 32-bit lanes by an immediate
+	storeLow                = lanes(1, 1, 0x7e)     // stores the first lane
 
 	// AVX2 only
 	equalInt, greaterInt = opcode{1, 1, 0, 0x76}, opcode{1, 1, 0, 0x66}
 	andNot, choose       = opcode{1, 1, 0, 0xdf}, opcode{3, 1, 0, 0x4a}
 	packWords, packBytes = opcode{2, 1, 0, 0x2b}, opcode{1, 1, 0, 0x67}
-	storeHalf            = opcode{1, 1, 0, 0xd6} // 64 bits
+	storeHalf            = opcode{1, 1, 0, 0xd6} // stores 64 bits
 	storeByte, storeWord = opcode{3, 1, 0, 0x14}, opcode{3, 1, 0, 0x15}
 )
 

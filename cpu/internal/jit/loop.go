@@ -10,7 +10,7 @@ import (
 // Loop describes what [Compile] compiles. Values are numbered as in Code.
 type Loop struct {
 	Name  string
-	AVX2  bool // for processors without AVX-512; all types have at most 32 bits
+	AVX2  bool // the code is for processors without AVX-512; all types have at most 32 bits
 	Code  []expr.Instr
 	Steps []int32 // the instructions that the loop runs, in order
 	Loads []Load
@@ -35,7 +35,7 @@ func (l *Loop) With(once uint64) *Loop {
 // Load is a value that the loop reads from memory, for each element.
 type Load struct {
 	Value int32
-	Type  dtype.Type // as stored
+	Type  dtype.Type // type of the element in memory
 	Wide  bool       // a truth value has 32 bits in memory, as between kernels of package asm
 	Once  bool       // all elements of a row are the one at the address
 	Reg   int        // number of the address
@@ -54,8 +54,8 @@ const Copies = 8
 // Store is a value that the loop writes, for each element.
 type Store struct {
 	Value int32
-	Type  dtype.Type // as stored
-	Wide  bool       // as for Load
+	Type  dtype.Type // type of the element in memory
+	Wide  bool       // a truth value has 32 bits in memory, as for Load
 	Reg   int
 }
 
@@ -97,7 +97,7 @@ const (
 var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15, regs}
 
 const (
-	kept  = 6 // addresses with a register of their own if there are too many
+	kept  = 6 // addresses that keep a register if there are more addresses than pointers
 	spare = r15
 )
 
@@ -385,7 +385,7 @@ func (c *compiler) hoist() {
 			}
 			continue
 		}
-		first := int(v.uses[0]) // where a load is made
+		first := int(v.uses[0]) // a value that is not computed is loaded at its first use
 		if v.from == computed {
 			first = v.made
 		}

@@ -162,9 +162,10 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 }
 
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second
-// source for NaN and for two zeros. With a constant k that is neither NaN nor zero, one instruction
-// does, whose second source is the other operand. That is also right where the result for two zeros
-// has the other operand's sign. The maximum with +0 must be +0 then, and adding +0 makes it so.
+// source for NaN and for two zeros. If one operand is a constant k that is neither NaN nor zero,
+// one instruction is enough, with the other operand as second source. It is also enough for a zero
+// k if the result for two zeros has the other operand's sign. The maximum with +0 must be +0 then,
+// and adding +0 makes it so.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.of(size)

@@ -18,12 +18,12 @@ type value struct {
 	root    int32
 	from    source
 	load    int   // number of the load
-	offset  int32 // of a value of Same, in the arena
+	offset  int32 // offset in the arena of a value of Same
 	made    int   // position of the instruction that computes it
 	uses    []int32
 	next    int  // number of uses that lie before the current instruction
-	hoisted bool // it stays in reg
-	reg     int8 // its register, -1 if it has none
+	hoisted bool // the value stays in reg
+	reg     int8 // the value's register, -1 if it has none
 	slot    int32
 }
 
