@@ -36,8 +36,6 @@ type binding struct {
 	blk    int // elements of a block
 	whole  int // a block must end where a run of this many elements ends (0: anywhere)
 
-	copies bool // the program is a copy; see copying
-
 	loop       *jit.Code // a loop that reads and writes the operands' own memory; nil: none
 	rows, cols int       // how much of the innermost two dimensions a unit of loop has
 

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"unsafe"
-
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -62,7 +60,7 @@ func (d *Device) mapAll(b *binding) {
 
 // pace returns the pace of the plan on operands of this kind.
 func (b *binding) pace() *pace {
-	if b.across >= 0 || b.whole > 0 || b.copies {
+	if b.across >= 0 || b.whole > 0 {
 		return &b.pl.scattered
 	}
 	return &b.pl.dense
@@ -75,7 +73,6 @@ func (b *binding) choose() {
 	if b.loop = nil; b.across < 0 && b.chooseLoop() {
 		return
 	}
-	b.copies = b.across < 0 && b.copying()
 	b.blk = b.pl.block
 	if b.bare() {
 		b.blk = longestBare
@@ -109,31 +106,6 @@ func (b *binding) bare() bool {
 		}
 	}
 	return len(pl.body) == 0 || !pl.body[0].bounded
-}
-
-// copying reports whether the program is a copy to a contiguous result that does not overlap the
-// operand. Elements are then copied directly.
-func (b *binding) copying() bool {
-	pl := b.pl
-	if len(pl.body) > 0 || len(pl.outs) != 1 || len(pl.loads) != 1 || pl.outs[0].conv != nil || pl.loads[0].conv != nil || pl.outs[0].val != pl.loads[0].val || !b.outs[0].dense {
-		return false
-	}
-	lo, hi := b.extent(&b.outs[0])
-	l, h := b.extent(&b.ins[pl.loads[0].from])
-	return h <= lo || hi <= l
-}
-
-// copyTo copies elements p … p+n-1.
-func (b *binding) copyTo(p, n int) {
-	var c cursor
-	if c[0] = p; b.rank > 1 {
-		c = b.locate(p)
-	}
-	a := &b.ins[b.pl.loads[0].from]
-	dst := unsafe.Add(b.outs[0].base, p*a.size)
-	if v := b.fetch(a, &c, p, n, dst); v != dst {
-		copy(at[byte](dst, n*a.size), at[byte](v, n*a.size))
-	}
 }
 
 // blocks returns the number of units of work: tiles, blocks within runs, or blocks of all elements.
@@ -192,10 +164,6 @@ func (b *binding) runUnits(lo, hi int) {
 
 // eval evaluates elements p … p+n-1 and stores the results.
 func (b *binding) eval(r *runner, p, n int) {
-	if b.copies {
-		b.copyTo(p, n)
-		return
-	}
 	b.load(r, p, n)
 	b.aim(r, p, n)
 	exec(r.reg, b.pl.body, n)
