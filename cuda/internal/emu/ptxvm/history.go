@@ -61,8 +61,8 @@ func (s *readers) add(c *cell) {
 }
 
 // history is the history of consecutive words. Its methods get the clocks of the warp that accesses
-// a word now. They return an earlier access that is not ordered before this one, or nil if there is
-// none.
+// a word now. They return an earlier access that is not ordered before that warp's access, or nil
+// if there is none.
 type history struct {
 	cells   []cell
 	split   []bool // words that are tracked by byte

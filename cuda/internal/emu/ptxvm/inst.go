@@ -113,7 +113,7 @@ const (
 	srTotalShared
 	srZero // a cluster's register that is 0, because the emulator's clusters have one block
 	srOne
-	srClock // this one and all below are read when an instruction uses them
+	srClock // srClock and all special registers below are read when an instruction uses them
 	srClockHi
 	srClock64
 	srGlobaltimer

@@ -80,7 +80,7 @@ type parser struct {
 	*lexer
 	m     *Module
 	entry *Entry    // the entry whose body is being parsed
-	fn    *function // or the function whose body is being parsed
+	fn    *function // the function whose body is being parsed; nil in an entry
 	stmts []stmt
 	depth int
 	local int

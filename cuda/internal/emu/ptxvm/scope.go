@@ -24,8 +24,8 @@ type variable struct {
 type scope struct {
 	up     *scope
 	regs   map[string]*register
-	ranges map[string]*regRange // by prefix
-	// for single registers whose names end in a number: the lowest number of each prefix
+	ranges map[string]*regRange // ranges of registers by prefix
+	// lowest number of each prefix, for single registers whose names end in a number
 	numbered map[string]uint64
 	vars     map[string]*variable
 	labels   map[string]int      // instruction index
