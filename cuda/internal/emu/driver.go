@@ -39,7 +39,7 @@ type Driver struct {
 	functions map[cu.Function]*function
 	events    map[cu.Event]*event
 	byHandle  map[cu.Stream]*stream
-	streams   []*stream // in order of creation, default streams included
+	streams   []*stream // the streams in order of creation, default streams included
 	hosts     []*hostBlock
 	handles   uint64
 	graphs    graphs
@@ -47,7 +47,7 @@ type Driver struct {
 	rng     *rand.Rand // nil if queues run in the order of the calls
 	issue   uint64
 	pending int
-	links   map[[2]int]*calendar // by numbers of the devices, from and to
+	links   map[[2]int]*calendar // links by the numbers of their two devices
 
 	counters Counters
 }
@@ -68,7 +68,7 @@ type device struct {
 	flags   cu.CtxFlags
 	dead    error // the error that ended an earlier context: only Reset revives the device
 	short   shortage
-	host    time.Duration // virtual time; an operation submitted now starts no earlier
+	host    time.Duration // virtual time of the host; no operation submitted now starts earlier
 	engines [engines]calendar
 }
 
@@ -79,7 +79,7 @@ type context struct {
 	refs          int
 	defaultStream *stream
 	dead          error             // the error that each call returns after a fault
-	peers         map[*context]bool // contexts whose memory it may address
+	peers         map[*context]bool // contexts whose memory this context may address
 }
 
 // New returns an emulated driver. The error is a [*SpecError].

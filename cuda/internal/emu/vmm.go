@@ -18,7 +18,7 @@ var (
 type virtual struct {
 	ranges  map[uint64]uint64          // reserved ranges: size by address
 	handles map[cu.MemHandle]*physical // memory that is not yet released, or still mapped
-	mapped  map[uint64]*physical       // by address
+	mapped  map[uint64]*physical       // mapped memory by address
 }
 
 // physical is memory made by MemCreate. It can be mapped at one place only.
