@@ -46,7 +46,7 @@ type Op struct {
 // Machine is the machine on which the library works. The library calls its methods on the thread
 // that called the library.
 type Machine interface {
-	CurrentDevice() int                // of the calling thread's context; -1: it has none
+	CurrentDevice() int                // device of the calling thread's context; -1: no context
 	StreamDevice(s uint64) int         // -1: there is no such stream
 	MemoryDevice(at, bytes uint64) int // -1: the memory does not belong to one device
 	Issue(ops []Op) error              // queues the work that a group has started
