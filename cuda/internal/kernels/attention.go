@@ -158,7 +158,7 @@ type attentionBlock struct {
 	first        ptx.Value // the block's first query
 	begin, end   ptx.Value // the keys that the block reads and that one of its queries sees
 	q, k, v, out headOperand
-	lse          ptx.Ptr // of the block's head
+	lse          ptx.Ptr // LSE of the block's head
 }
 
 // without is the value stored in LSE for a query that sees no key. It is +Inf. With split keys it

@@ -18,7 +18,7 @@ type attentionTensor struct {
 	fold  bool
 	warps int
 	high  int // a warp has 16·high queries
-	keys  int // in a tile
+	keys  int // keys of a tile
 	keepQ bool
 }
 

@@ -30,8 +30,8 @@ func reach(dims, index shape.Dims, axis, i, at int) int {
 
 type indexCase struct {
 	what       string
-	big        shape.Layout // of the tensor that is indexed
-	small      shape.Layout // of the tensor with the shape of the index
+	big        shape.Layout // layout of the tensor that is indexed
+	small      shape.Layout // layout of the other tensor, which has the index's shape
 	index      shape.Layout
 	axis, skip int
 }

@@ -45,7 +45,7 @@ var (
 // gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. Products of 16-bit
 // floats and tf32 have [tensorSpec] instead.
 type gemmSpec struct {
-	typ       dtype.Type // of a and b
+	typ       dtype.Type // type of a and b
 	out       dtype.Type
 	tile      gemmTile
 	a, b      tileLoad
@@ -97,13 +97,14 @@ func (s gemmSpec) parks() int {
 	return 2
 }
 
-// enough for 512 threads, the largest block
+// dynamicShared counts the parked words of 512 threads, the largest block.
 func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
 
 // crowded reports whether a thread needs more than 128 registers, the number that two blocks a
-// multiprocessor leave. An operand that is read element by element needs many, because each line
-// has an address of its own. They are too many together with an operand that is transposed, with a
-// part of k, or with an activation of two operands.
+// multiprocessor leave. An operand that is read element by element needs many registers, because
+// each line has an address of its own. These are too many if the other operand is transposed, if
+// the sum is over a part of k, or if the activation has two operands. An activation of two operands
+// is also too much with a part of k.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
@@ -523,11 +524,11 @@ func (o gemmOperand) ofBatch(b *ptx.Builder) gemmOperand {
 type productParams struct {
 	m, n, k ptx.Value // k is the length of this block's part
 	a, b    gemmOperand
-	bias    gemmOperand // p and stride2 only, if there is a bias
+	bias    gemmOperand // only the fields p and stride2 are used, and only if there is a bias
 	// out is a function, so that the address of the results needs no registers before they are
 	// stored
 	out   func() gemmOperand
-	parts productParts // if the product is divided along k
+	parts productParts // part of k, if the product is divided along k
 	tile  ptx.Value    // number of the block's tile
 }
 

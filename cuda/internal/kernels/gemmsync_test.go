@@ -10,14 +10,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Products wait for their copies and for other threads as often as they must, and no more. Without
-// any one barrier, commit or wait, the emulator finds a race, or a copy that nobody waited for. It
-// also does if a wait leaves one more group of copies in flight.
+// Products wait for their copies and for other threads as often as they must, and no more. If any
+// one barrier, commit or wait is missing, the emulator finds a race, or a copy that nobody waited
+// for. It also finds one if a wait leaves one more group of copies in flight.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {
 		typ  dtype.Type
-		d    [3]int // m, n, k
+		d    [3]int // sizes m, n and k
 		a, b string
 		form func(c, x, y Operand) productForm
 	}{
@@ -41,7 +41,8 @@ func TestMatMulSynchronisation(t *testing.T) {
 			s.form = tensorForm{128, 256, 32, 2, 4, 3, 1}
 			return s
 		}},
-		// A block loops over four tiles. The last fragments and copies of one meet the next one's.
+		// A block loops over four tiles. The end of one tile overlaps with the first fragments and
+		// copies of the next.
 		{dtype.BF16, [3]int{136, 136, 96}, "N", "N", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form, s.loop = tensorForms[0], true

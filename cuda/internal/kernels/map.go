@@ -16,7 +16,7 @@ const mapThreads = 256
 type mapSpec struct {
 	program programID
 	vector  int    // elements that a thread computes together; 1: one by one
-	rank    int    // of the collapsed space, at least 1
+	rank    int    // rank of the collapsed space, at least 1
 	dense   bool   // one dimension, in which every operand has stride 1 or 0
 	scalar  uint32 // bit k: operand k (outputs first) has stride 0 in the innermost dimension
 	// bit k: the elements of operands k and k+1 are neighbours in memory, and one access moves both

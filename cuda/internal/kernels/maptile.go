@@ -13,7 +13,7 @@ import (
 // contiguous dimension. Comments call the odd operands turned.
 type tileSpec struct {
 	program programID
-	rank    int // of the collapsed space
+	rank    int // rank of the collapsed space
 	// The turned inputs are contiguous along axis, the results along the last dimension.
 	axis   int
 	turned uint32 // bit i: input i is turned

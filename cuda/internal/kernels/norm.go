@@ -49,7 +49,7 @@ func (s normSpec) name() string {
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // gradient of the result
-	DWeight, DBias, Add              Operand // for the gradient only, see [device.NormGrad]
+	DWeight, DBias, Add              Operand // used only for the gradient, see [device.NormGrad]
 }
 
 // Norm plans a normalisation of the rows of o.X.

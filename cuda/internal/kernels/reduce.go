@@ -29,9 +29,9 @@ func (f reduceForm) String() string { return [...]string{"warp", "block", "colum
 type reduceStage uint8
 
 const (
-	wholeReduction reduceStage = iota // from operands to results
-	firstStage                        // from operands to one partial value for each chunk
-	lastStage                         // from partial values to results
+	wholeReduction reduceStage = iota // reads operands, writes results
+	firstStage                        // reads operands, writes one partial value for each chunk
+	lastStage                         // reads partial values, writes results
 )
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
@@ -89,9 +89,9 @@ type reduction struct {
 	out        Operand
 	count      Operand // one int64, or absent
 	ins        []Operand
-	kept       space // with strides for out, ins and index, in this order
-	red        space // with strides for ins and index
-	o, n       int   // number of results, and of elements of each
+	kept       space // the kept dimensions, with strides for out, ins and index, in this order
+	red        space // the reduced dimensions, with strides for ins and index
+	o, n       int   // number of results, and number of elements that make one result
 	wide       bool
 	scalars    []uint64
 	partial    uint64 // partial values; their positions (for arg) or counts are at position

@@ -201,8 +201,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// mine is the result that this thread stores. lane and part are its vector and its element
-	// there.
+	// mine is the result that this thread stores. lane is the result's vector, and part is its
+	// element of that vector.
 	mine, lane, part := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {

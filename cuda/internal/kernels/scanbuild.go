@@ -33,9 +33,9 @@ type scanWork struct {
 	acc ptx.Type
 	out scanOperand
 	ins []scanOperand
-	// only for columns that are scanned in segments
+	// per, segments and segment are used only for columns that are scanned in segments
 	per, segments, segment ptx.Value
-	totals                 []ptx.Ptr // of this column, one for each segment
+	totals                 []ptx.Ptr // totals of this column, one for each segment
 }
 
 // positions reports whether the scan stores positions of elements, not values.

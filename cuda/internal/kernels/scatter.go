@@ -16,7 +16,7 @@ type scatterSpec struct {
 	kind     device.ScatterKind
 	typ      dtype.Type
 	index    dtype.Type
-	rank     int // of the space without the axis; if distinct, of the whole space
+	rank     int // rank of the space without the axis; if distinct, of the whole space
 	wide     bool
 	distinct bool
 }
@@ -106,7 +106,7 @@ func orderOf(sp space, count, bound int) scatterOrder {
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, even := true, true // even: neighbouring lines of indices always have the same distance
+	shared, even := true, true // even: all neighbouring lines of indices have the same distance
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {

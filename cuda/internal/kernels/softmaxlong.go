@@ -83,7 +83,7 @@ func (s longSoftmax) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	w := &longRows{rowWork: newRows(b, longThreads, s.typ, rows, columns), rounds: 4}
 	if s.kinds() == 1 {
-		w.rounds = 6 // with two operands, 4 rounds are eight loads
+		w.rounds = 6 // one operand has 6 loads in flight; two operands have 4 rounds of two loads
 	}
 	for i := range o {
 		o[i] = o[i].at(w.row)

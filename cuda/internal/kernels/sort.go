@@ -166,11 +166,11 @@ func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
 type sortPlan struct {
 	sortSource
 	rows, n int
-	x       Operand // of rank 2
-	// if the source was picked
+	x       Operand // an operand of rank 2
+	// from is used if an earlier kernel picked the source
 	from sortTarget
 	used int // bits of a key
-	// if the source is indices
+	// bound is used if the source is indices
 	bound int
 	inner int // distance of neighbours along the axis; inner rows have one outer position
 	fault uint64

@@ -24,7 +24,7 @@ type tensorCopier struct {
 	rowStep  ptx.Value // bytes from one unit to the next
 	step     ptx.Value // bytes from one element of a unit to the next
 	tileStep ptx.Value // bytes from one tile to the next
-	// for each element of the first unit: outer in the matrix, k within the tile
+	// positions of the elements of the first unit: outer counts in the matrix, k in the tile
 	outer, k   []ptx.Value
 	outerLimit ptx.Value
 	before     bool // copies begin one element before each row

@@ -39,9 +39,9 @@ func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 }
 
 // oddSums computes the sums for an a whose memory rows lie along m, one row for each k. It adds the
-// even k first. For the odd k the tile begins one element earlier, so the sums move by one row
-// before these are added. After that, the first row of the tile has products of odd k only, and the
-// last row belongs to the next tile.
+// products of even k first. For odd k the tile begins one element earlier, so the sums move by one
+// row before the products of odd k are added. After that, the first row of the tile has products of
+// odd k only, and the last row belongs to the next tile.
 func (g *tensorBuilder) oddSums(q productParams) {
 	b, f, k := g.Builder, g.s.form, g.k
 	for odd := range 2 {
