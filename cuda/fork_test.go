@@ -111,7 +111,7 @@ func TestForkUnjoined(t *testing.T) {
 	if now := d.Stats(); now.Allocated != stats.Allocated {
 		t.Errorf("%d bytes are allocated, %d before", now.Allocated, stats.Allocated)
 	}
-	must(t, apply(d, s, next, views(x), views(x))) // it is an ordinary stream again
+	must(t, apply(d, s, next, views(x), views(x))) // s is an ordinary stream again
 	check(t, d, s, x, 2, 3)
 	g, _, err := record(true)
 	must(t, err)
@@ -162,7 +162,7 @@ func TestForksRunBeside(t *testing.T) {
 		"fork and join": {func(d *Device, r *recording, s, f Stream, x, y device.View) {
 			step(d, s, x)
 			must(t, f.WaitStream(s))
-			must(t, f.WaitStream(s)) // adds no edge
+			must(t, f.WaitStream(s)) // the second wait adds no edge
 			step(d, f, y)
 			step(d, s, x)
 			must(t, s.WaitStream(f))
@@ -184,7 +184,7 @@ func TestForksRunBeside(t *testing.T) {
 			must(t, err)
 			step(d, f, x)
 			must(t, s.WaitStream(f))
-			must(t, s.Wait(old)) // s comes after old already
+			must(t, s.Wait(old)) // the wait adds no edge, because s comes after old already
 			step(d, s, y)
 		}, []string{"[]", "[0]", "[1]"}},
 	} {

@@ -20,7 +20,7 @@ type lane struct {
 	index int
 
 	after []int // numbers of the pieces that the next piece directly follows
-	// for each lane, how many of its pieces precede the next piece here; for this lane, all
+	// for each lane, how many of that lane's pieces precede this lane's next piece
 	clock []uint32
 	last  uint32 // number of the last piece that is work, not the begin or end of a block
 	held  []heldBlock

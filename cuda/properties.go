@@ -71,7 +71,7 @@ type Properties struct {
 	Name         string // name of the product
 	Emulated     bool   // the GPU is emulated, and the numbers are the emulator's
 	Major, Minor int    // compute capability
-	TotalMemory  int    // by the driver's count, a little less than the chips have
+	TotalMemory  int    // memory by the driver's count, a little less than the chips have
 	UUID         string // "GPU-" and 32 hexadecimal digits in groups; the same in every process
 	PCIBusID     string // "0000:01:00.0": domain, bus, device, function
 

@@ -43,7 +43,7 @@ func testRecording(t *testing.T, d *Device) {
 	b := empty(t, d, s, 4)
 	must(t, apply(d, s, double, views(b), views(a))) // 2(x+1)
 	a.Buf.Free()
-	c := empty(t, d, s, 4) // in the memory of a
+	c := empty(t, d, s, 4) // c has the memory of a
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
@@ -116,7 +116,7 @@ func TestRecordingAsksNothing(t *testing.T) {
 	r, err := d.NewRecording()
 	must(t, err)
 	s := r.Stream()
-	empty(t, d, s, 1).Buf.Free() // its arena has a segment from here on
+	empty(t, d, s, 1).Buf.Free() // the stream's arena has a segment from here on
 	before, _ := emu.Stats(d.api)
 	for range 20 {
 		y := empty(t, d, s, 4)

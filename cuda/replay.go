@@ -120,7 +120,7 @@ func (g *replayer) build() error {
 		d = to
 		return nil
 	}
-	// by index of a piece: the nodes that a successor of the piece depends on
+	// nodes that a successor of a piece depends on, by the piece's index
 	nodes := make([][]cu.GraphNode, len(g.r.nodes))
 	var host []byte
 	if g.host != nil {

@@ -153,7 +153,7 @@ func (s *sweep) run() {
 	s.product("matmul_16x4096x4096_f32", f, 16, 4096, 4096, "NN")
 	s.product("matmul_256x256x65536_f32", f, 256, 256, 65536, "NN")
 	s.product("matmul_4096x4096x64_f32", f, 4096, 4096, 64, "NN")
-	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // from the small GPT
+	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // a product of the small GPT
 	s.product("matmul_1024_bf16", h, 1024, 1024, 1024, "NN")
 	s.product("matmul_8192_bf16", h, 8192, 8192, 8192, "NN")
 	s.elementwise("relu_256M_bf16", relu, 1, h, n)

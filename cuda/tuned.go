@@ -59,7 +59,7 @@ func (r *tunedRecord) sound() bool {
 type tunedProducts struct {
 	path string // "" if there is no file
 	head tunedHead
-	tell func(format string, args ...any) // is called at the first failure to write
+	tell func(format string, args ...any) // tell is called at the first failure to write
 	// how long a product whose measurement found no room waits for the next measurement
 	again time.Duration
 
@@ -72,8 +72,8 @@ type tunedProducts struct {
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and
-// none is tried before again.
+// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and the
+// time again is the earliest for the next attempt.
 type knownForm struct {
 	form  kernels.Form
 	ok    bool
