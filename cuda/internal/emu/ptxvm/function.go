@@ -21,7 +21,7 @@ type function struct {
 
 // link is the address of a variable or function among the initial values of a variable.
 type link struct {
-	at   int // offset in the variable that holds it
+	at   int // offset of the address in the variable that holds it
 	name string
 	add  int64
 	line int

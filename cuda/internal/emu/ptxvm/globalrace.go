@@ -13,7 +13,7 @@ import (
 // clocks that the warps had, by the rules of shared memory (race.go).
 
 const (
-	maxTouches = 4096 // a longer list is played back in pieces of this length
+	maxTouches = 4096 // the detector plays back a list of touches when it has this length
 	racePieces = 64   // words of global memory with one history
 	keepPieces = 1024 // histories kept for the next interval
 )

@@ -14,11 +14,12 @@ const (
 	kSelp               // d = p ? a : b
 	kBranch             // bra
 	kExit               // ret, exit
-	kRun                // run(w, in, mask): everything else
+	kRun                // calls the function run for every other instruction
 	kTable              // brx.idx
 	kCall               // call
 	kReturn             // end of a function
-	kSync               // run, once the lanes that it needs have gathered
+	// calls the function run once the lanes that the instruction needs have gathered
+	kSync
 	kNop
 )
 

@@ -30,10 +30,10 @@ type operandKind uint8
 
 const (
 	okWord  operandKind = iota // register, special register, symbol, label
-	okInt                      // val
-	okF32                      // val: bits
-	okF64                      // val: bits
-	okVec                      // list
+	okInt                      // an integer: the field val
+	okF32                      // a float32: its bits in the field val
+	okF64                      // a float64: its bits in the field val
+	okVec                      // operands in braces: the field list
 	okAddr                     // name or val, plus off
 	okGroup                    // a | b : name and pair
 )
@@ -350,7 +350,7 @@ func (p *parser) statement(sc *scope) {
 	}
 	s.line, s.op = line, w
 	if base, _, _ := strings.Cut(w, "."); handlers[base] == nil || strings.HasPrefix(w, "cp.async.bulk") {
-		// checked before the operands, because their form is unknown too
+		// The name is checked before the operands, whose form would be unknown too.
 		fail(line, "unknown or unsupported instruction %s", w)
 	}
 	if base, _, _ := strings.Cut(w, "."); base == "call" {

@@ -33,8 +33,8 @@ type warp struct {
 	pm   []uint32 // lanes that have written each predicate
 	cc   uint32   // condition code of add.cc and friends
 
-	frame         // top entry of the reconvergence stack
-	stack []frame // entries below it
+	frame         // the top entry of the reconvergence stack
+	stack []frame // the entries below the top of the reconvergence stack
 	calls []activation
 	live  uint32 // lanes that exist and have not exited
 
