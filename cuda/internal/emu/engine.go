@@ -67,7 +67,7 @@ func (d *Driver) link(from, to int) *calendar {
 // the time behind it.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
-	end  time.Duration // all time from end on is free
+	end  time.Duration // all time from the moment end on is free
 }
 
 // span is an interval of time.

@@ -38,7 +38,7 @@ type Op struct {
 	Name     string // name of a kernel or collective, else ""
 	Device   int    // device of the stream
 	Stream   cu.Stream
-	Bytes    uint64 // for a copy, memset or collective, else 0
+	Bytes    uint64 // bytes of a copy, memset or collective, else 0
 	From, To int    // numbers of the devices of a copy between devices; otherwise both are Device
 	Staged   bool   // a copy between devices that goes through the host
 }
@@ -66,13 +66,13 @@ type stream struct {
 	handle   cu.Stream
 	ctx      *context
 	blocking bool // takes part in the ordering of the legacy default stream
-	weight   int  // how often an adversarial schedule picks it
+	weight   int  // how often an adversarial schedule picks the stream
 	queue    []*op
 	last     *op  // the newest operation, done or not
 	hollow   bool // in meta mode: the stream has copied memory without values to page-locked memory
 	clock    time.Duration
-	closed   bool     // destroyed; it is removed when its queue is empty
-	capture  *capture // if not nil, receives the work that is queued
+	closed   bool     // the stream was destroyed, and is removed when its queue is empty
+	capture  *capture // if not nil, it receives the work that is queued on the stream
 	by       *device  // for a graph's launch: the device whose host submits; nil: the device of ctx
 }
 
