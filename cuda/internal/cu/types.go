@@ -104,7 +104,7 @@ const (
 	FuncSharedBytes        FuncAttr = 1 // statically allocated shared memory
 	FuncConstBytes         FuncAttr = 2
 	FuncLocalBytes         FuncAttr = 3 // per thread; spilled registers are stored here
-	FuncNumRegs            FuncAttr = 4 // per thread
+	FuncNumRegs            FuncAttr = 4 // registers of a thread
 	FuncPTXVersion         FuncAttr = 5 // 10·major + minor of the .target
 	FuncBinaryVersion      FuncAttr = 6 // 10·major + minor of the machine code
 	// bytes that a launch may ask for; to ask for more than 48 KiB, set it first
@@ -139,7 +139,7 @@ type EventFlags uint32
 const (
 	EventDefault       EventFlags = 0 // records time; a waiting thread spins
 	EventBlockingSync  EventFlags = 1 // EventSynchronize sleeps instead of spinning
-	EventDisableTiming EventFlags = 2 // cheaper; EventElapsed refuses it
+	EventDisableTiming EventFlags = 2 // the event is cheaper, but EventElapsed refuses it
 )
 
 // HostAllocFlags configure page-locked host memory.
@@ -147,8 +147,9 @@ type HostAllocFlags uint32
 
 // Flags of MemHostAlloc, combined by or.
 const (
-	HostPortable      HostAllocFlags = 1 // page-locked for every context
-	HostDeviceMap     HostAllocFlags = 2 // kernels can address it, see MemHostGetDevicePointer
+	HostPortable HostAllocFlags = 1 // page-locked for every context
+	// kernels can address the memory, see MemHostGetDevicePointer
+	HostDeviceMap     HostAllocFlags = 2
 	HostWriteCombined HostAllocFlags = 4 // fast to write in order, very slow to read from the host
 )
 

@@ -53,7 +53,7 @@ type Unavailable struct {
 	Tried   []string // for LibraryNotFound: each name and place, with the loader's answer
 	Library string   // the library that was loaded, "" if none
 	Version Version  // the driver's version, 0 if unknown
-	Result  Result   // the driver's answer, 0 if it was not asked
+	Result  Result   // the driver's answer, 0 if the driver was not asked
 }
 
 // Error returns text, detail and what was tried.
