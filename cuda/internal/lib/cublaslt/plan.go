@@ -14,7 +14,7 @@ type Matrix struct {
 	Ld   int // elements from one column to the next, at least the number of rows
 	// elements from one matrix of the batch to the next; 0: the whole batch has one matrix
 	Stride int
-	Align  uint32 // a divisor of its address in bytes, a power of 2 up to 256
+	Align  uint32 // a divisor of the matrix's address in bytes, a power of 2 up to 256
 }
 
 // Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
