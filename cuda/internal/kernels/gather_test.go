@@ -212,7 +212,7 @@ func TestIndexGolden(t *testing.T) {
 	golden(t, "scattermax_samples", list, err)
 	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
 	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
-	golden(t, "scatteradd_tokens", list[1:], err) // the launches before these sort
+	golden(t, "scatteradd_tokens", list[1:], err) // The launches before these sort the positions.
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)

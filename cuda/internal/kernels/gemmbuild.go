@@ -309,9 +309,11 @@ type tileLoader struct {
 
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
-	from ptx.Ptr  // address of the first unit in the same line
-	at   *ptx.Var // the same address in the next tile; units in one line share it
-	dk   int      // distance from the first unit along k in elements; skip is the same in bytes
+	from ptx.Ptr // address of the first unit in the same line
+	// address of the line's first unit in the next tile; all units of the line share the variable
+	at *ptx.Var
+	// elements from the first unit to this one along k; skip has the distance in bytes
+	dk   int
 	skip ptx.Value
 	to   ptx.Ptr // place in the first buffer
 	regs []*ptx.Var

@@ -26,7 +26,7 @@ type machineCode struct {
 type instruction struct {
 	op    string // opcode with its modifiers: "LDS.128"
 	args  []string
-	label string // label before it
+	label string // label before the instruction
 	to    string // target of a branch
 }
 

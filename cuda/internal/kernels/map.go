@@ -62,7 +62,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		return nil, nil
 	}
 	var (
-		operands [8]Operand // arrays on the stack for the usual number of operands
+		operands [8]Operand // memory on the stack, enough for the usual number of operands
 		layouts  [8]shape.Dims
 	)
 	all := append(append(operands[:0], outs...), ins...)
@@ -121,7 +121,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // only vectors use it
+		s.scalar = 0 // only kernels with vectors use scalar
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {

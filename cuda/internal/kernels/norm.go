@@ -183,12 +183,13 @@ func widest(list ...dtype.Type) int {
 // normWork holds the state while build writes a kernel.
 type normWork struct {
 	*rowWork
-	s          normSpec
-	t          ptx.Type
-	n          ptx.Value // number of columns in the computing type
-	start      ptx.Value // first weight of the row
-	inner      ptx.Value
-	at, inside []ptx.Value // number of each vector kept in registers, and whether the row has it
+	s     normSpec
+	t     ptx.Type
+	n     ptx.Value // number of columns in the computing type
+	start ptx.Value // first weight of the row
+	inner ptx.Value
+	// number of each vector kept in registers, and whether the row has such a vector
+	at, inside []ptx.Value
 }
 
 // rowValues are values of a thread's columns. They are kept in registers, or loaded again for each

@@ -52,7 +52,7 @@ type reduceSpec struct {
 	uniform uint16 // bit k: operand k has one value for a whole vector
 	// vectors that a thread loads together; 0 leaves the number to the builder
 	unroll int
-	// the map has a second result of type Bool, and the kernel counts how often it is true
+	// the map has a second result of type Bool, and the kernel counts how often that result is true
 	counts bool
 }
 
@@ -144,7 +144,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
 	index := dims.Contiguous()
-	var buffer [2][8]shape.Dims // arrays on the stack for the usual number of operands
+	var buffer [2][8]shape.Dims // memory on the stack, enough for the usual number of operands
 	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))

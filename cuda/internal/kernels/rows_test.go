@@ -230,7 +230,8 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
-// Long rows are kept in registers, in registers and shared memory, and only in part.
+// Tests three kinds of long rows. Registers hold the row, or registers and shared memory hold it
+// together, or both hold only a part.
 func TestLongSoftmax(t *testing.T) {
 	for _, c := range []struct {
 		typ     dtype.Type

@@ -92,9 +92,10 @@ func ScatterSorts(dst, src, index Operand, axis int) bool {
 type scatterOrder uint8
 
 const (
-	byLines   scatterOrder = iota // no positions are sorted: a thread walks a line
-	bySlices                      // one line of indices serves whole slices; its positions are sorted
-	bySamples                     // each line has its own indices; the positions of each are sorted
+	byLines scatterOrder = iota // no positions are sorted: a thread walks a line
+	// one line of indices serves whole slices; the positions of that line are sorted
+	bySlices
+	bySamples // each line has its own indices; the positions of each are sorted
 )
 
 // orderOf chooses the order. The strides of the index are the third of sp. With bySlices a slice

@@ -295,7 +295,8 @@ var sortRun = 2048
 // A 32-bit key and its position are one word of 64 bits, with the key in the upper half.
 type blockSort struct {
 	source sortSource
-	width  int // elements, a power of 2; those beyond the row are greater than all others
+	// number of elements, a power of 2; elements beyond the row are greater than all others
+	width int
 }
 
 func (s blockSort) name() string { return fmt.Sprintf("sort_%s_%d", s.source.name(), s.width) }

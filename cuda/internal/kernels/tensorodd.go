@@ -74,7 +74,7 @@ func (g *tensorBuilder) moveOn() {
 	b, f := g.Builder, g.s.form
 	b.Comment("the sums move on by a row")
 	_, wn := f.warp()
-	place := f.bm * 8 * f.warpsN // floats
+	place := f.bm * 8 * f.warpsN // floats of one place
 	row := g.warpM.Add(g.lane.Shr(num(2)))
 	column := g.warpN.Div(num(wn)).Mul(num(f.bm * 8)).Add(g.lane.And(num(3)).Shl(num(1)))
 	for j := range g.acc[0] {
