@@ -369,8 +369,8 @@ func TestNCCLConnect(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLFailures: a failed call ends the communicator, wherever it happens. It releases its
-// resources, and later calls return the same error.
+// TestNCCLFailures: a failed call ends the communicator, wherever it happens. The communicator then
+// releases its resources, and later calls return the same error.
 func TestNCCLFailures(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	for call, c := range map[string]trial{
@@ -421,7 +421,7 @@ func TestNCCLFailures(t *testing.T) {
 			}
 			_ = com.Abort()
 			if call == "ncclCommDestroy" {
-				r.lost++ // resources that the library does not take back; the others are destroyed
+				r.lost++ // the library loses this communicator; all others are destroyed
 			}
 		}
 	}

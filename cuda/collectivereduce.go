@@ -141,7 +141,7 @@ func (q *collection) release() error {
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	if c.ended != nil {
-		return c.ended // aborting the communicators has destroyed them
+		return c.ended // aborting the communicators has destroyed the ops
 	}
 	for r, op := range q.red.made {
 		if err := c.lib.RedOpDestroy(op, c.comms[r]); err != nil {

@@ -43,7 +43,7 @@ type Device struct {
 
 	products *products // nil: the package's own kernels compute products
 
-	tuning    atomic.Uint32 // a [Tuning]
+	tuning    atomic.Uint32 // what chooses the forms of products: a [Tuning]
 	tuned     *tunedProducts
 	measuring sync.Mutex // held while a product is measured
 }

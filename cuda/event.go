@@ -21,7 +21,7 @@ type Event struct {
 	timing bool
 	handle *eventHandle
 
-	// held for reading by waits, so that the driver's event is not given back meanwhile
+	// Waits hold mu for reading, so that the driver's event is not given back meanwhile.
 	mu       sync.RWMutex
 	on       *stream // stream of the last mark; nil: no mark yet
 	mask     uint64

@@ -154,7 +154,7 @@ func ECCErrors(dev device.Device) (MemoryErrors, error) {
 // GPUProcess is a process that has a context on a GPU.
 type GPUProcess struct {
 	PID        int
-	UsedMemory int // bytes, -1 if the system does not report it (Windows, containers)
+	UsedMemory int // used bytes, -1 if the system does not report them (Windows, containers)
 }
 
 // ListGPUProcesses returns the processes that have a context on a GPU, including this one:

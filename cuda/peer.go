@@ -113,7 +113,7 @@ func (p *peerLink) open(d, from *Device) error {
 	}
 	if err == nil {
 		if err = d.api.CtxEnablePeerAccess(from.ctx); errors.Is(err, cu.ErrPeerAccessAlreadyEnabled) {
-			err = nil // another library of the process has enabled it
+			err = nil // another library of the process has enabled access
 		}
 	}
 	if err == nil {

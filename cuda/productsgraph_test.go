@@ -138,7 +138,7 @@ func TestProductsAcross(t *testing.T) {
 	must(t, err)
 	var rights []func() bool
 	for _, d := range r.devs {
-		o, right := r.square(d, 40) // each of them needs a workspace
+		o, right := r.square(d, 40) // each of these products needs a workspace
 		rights = append(rights, right)
 		must(t, device.Run(d, rec.On(d), o))
 		clear(d.products.plans)

@@ -76,7 +76,7 @@ type Properties struct {
 	PCIBusID     string // "0000:01:00.0": domain, bus, device, function
 
 	Multiprocessors         int
-	WarpSize                int // threads
+	WarpSize                int // threads of a warp
 	MaxThreadsPerBlock      int
 	MaxThreadsPerSM         int
 	MaxBlocksPerSM          int
@@ -89,9 +89,9 @@ type Properties struct {
 	SharedMemoryPerSM       int
 	ConstantMemory          int
 	L2Cache                 int
-	ClockRate               int // kHz, maximum of the multiprocessors
-	MemoryClockRate         int // kHz, maximum
-	MemoryBusWidth          int // bits
+	ClockRate               int // highest clock of the multiprocessors in kHz
+	MemoryClockRate         int // highest clock of the memory in kHz
+	MemoryBusWidth          int // width of the bus in bits
 	CopyEngines             int // number of copies that can run at once, beside kernels
 
 	Integrated        bool // the GPU shares the host's memory

@@ -51,8 +51,8 @@ type recording struct {
 type recorded struct {
 	kind    recordedKind
 	lane    int
-	number  uint32 // position in its lane, from 1
-	after   []int  // indexes of the earlier pieces, of any lane, that it directly follows
+	number  uint32 // the piece's position in its lane, from 1
+	after   []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
 	launch  kernels.Launch
 	to      uint64
 	from    uint64

@@ -163,7 +163,7 @@ func TestRecordingTakesOver(t *testing.T) {
 				y.Buf.Free()
 			}
 		}
-		run(nil) // the host does not wait for it
+		run(nil) // the host does not wait for this run
 		before, _ := emu.Stats(d.api)
 		r, err := d.NewRecording()
 		must(t, err)

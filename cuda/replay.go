@@ -42,7 +42,7 @@ type feed struct {
 	node cu.GraphNode
 	ctx  cu.Context
 	to   cu.DevicePtr
-	at   int // offset in a turn
+	at   int // offset of the feed in a turn
 	n    int
 }
 
@@ -361,7 +361,7 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// a sticky fault ends the device, other errors are of no use here
+		// fault lets a sticky fault end the device. Other errors are of no use here.
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

@@ -236,7 +236,7 @@ func lateTraining(t *testing.T, d *Device, half bool) (losses []float64) {
 		for k := range w {
 			w[k] = float32((k*13+i*5)%17-8) / 40
 		}
-		flat := p.Detach().Reshape(-1) // a view
+		flat := p.Detach().Reshape(-1) // flat is a view of the parameter
 		flat.Copy(tensor.From(w))
 	}
 	nn.To(m, d)

@@ -17,7 +17,7 @@ import (
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int                  // index of its record of index errors
+	slot     int                  // index of the stream's record of index errors
 	priority int                  // priority in the driver's numbers: lower is more urgent
 	rec      atomic.Pointer[lane] // not nil: the lane in which work on the stream is recorded
 	// for a further stream of a recording: the recording's first stream on this device; otherwise

@@ -125,7 +125,7 @@ func (s *sweep) scratchOf(bytes int) (uint64, error) {
 }
 
 func (s *sweep) run() {
-	const many = 256 << 20 // elements
+	const many = 256 << 20 // number of elements
 	f, h := dtype.F32, dtype.BF16
 	n := s.n(many, 1<<13)
 	s.buffers = map[dtype.Type][2]device.Buffer{f: {s.memory(4*n, f), s.memory(4*n, f)}, h: {s.memory(2*n, h), s.memory(2*n, h)}}

@@ -65,7 +65,7 @@ func TestEveryTransferIsTold(t *testing.T) {
 		}, tensor.On(dev), tensor.Autocast(dtype.F16))
 	}
 	_ = scaler.Value()
-	tensor.Do(func(s *tensor.Scope) { // evaluation
+	tensor.Do(func(s *tensor.Scope) { // this scope evaluates the model
 		nn.Eval(m)
 		x := s.From([][]float32{make([]float32, 16), make([]float32, 16)})
 		y := m.Forward(x).Softmax(-1)
