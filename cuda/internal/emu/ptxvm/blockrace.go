@@ -21,7 +21,7 @@ const racePage = 4096
 
 // mark is the last access of one kind to one byte.
 type mark struct {
-	block uint32 // index + 1; 0: no block, manyBlocks: several blocks
+	block uint32 // index of the block + 1; 0: no block, manyBlocks: several blocks
 	epoch uint32 // epoch of the warp at the access
 	pc    int32
 	warp  uint16

@@ -266,7 +266,7 @@ func toInt(x float64, st, t Type, mode rounding) uint64 {
 	}
 	m := t.mask()
 	if t.signed() {
-		// exact, except with 64 bits, where the sum rounds to 2^63 in any case
+		// this sum is exact, except with 64 bits, where it rounds to 2^63 in any case
 		hi := float64(m>>1) + 1
 		switch {
 		case x >= hi:

@@ -24,7 +24,7 @@ type touch struct {
 	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
 	list   int32  // number of the list of addresses, + 1; 0: none
 	view   int32  // number of the warp's view, + 1; 0: the warp knows of no other's work
-	pc     int32  // instruction + 1
+	pc     int32  // index of the instruction + 1
 	mask   uint32
 	same   uint32 // lanes whose bytes the access does not change
 	epoch  uint32

@@ -4,7 +4,7 @@ package ptxvm
 type access struct {
 	epoch uint32
 	lanes uint32
-	pc    int32 // instruction + 1; 0: none
+	pc    int32 // index of the instruction + 1; 0: none
 	warp  uint16
 	kind  accessKind
 }

@@ -9,7 +9,7 @@ import (
 // variables, and safe for concurrent use.
 type Module struct {
 	target       int
-	arch         string // "sm_90a"
+	arch         string // .target as written, such as "sm_90a"
 	major, minor int
 	entries      []*Entry
 	byName       map[string]*Entry

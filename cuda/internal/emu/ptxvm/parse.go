@@ -34,8 +34,8 @@ const (
 	okF32                      // a float32: its bits in the field val
 	okF64                      // a float64: its bits in the field val
 	okVec                      // operands in braces: the field list
-	okAddr                     // name or val, plus off
-	okGroup                    // a | b : name and pair
+	okAddr                     // an address: name or val, plus off
+	okGroup                    // two operands, a | b: the fields name and pair
 )
 
 type operand struct {

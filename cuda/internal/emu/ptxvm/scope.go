@@ -28,7 +28,7 @@ type scope struct {
 	// lowest number of each prefix, for single registers whose names end in a number
 	numbered map[string]uint64
 	vars     map[string]*variable
-	labels   map[string]int      // instruction index
+	labels   map[string]int      // index of the instruction at each label
 	tables   map[string][]string // labels of .branchtargets
 }
 
