@@ -25,7 +25,7 @@ type virtual struct {
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64
-	at       uint64 // 0: not mapped
+	at       uint64 // address at which the memory is mapped; 0: nowhere
 	released bool
 }
 
