@@ -72,7 +72,7 @@ const (
 	AttrPCIBusID                 DeviceAttr = 33
 	AttrPCIDeviceID              DeviceAttr = 34
 	AttrMemoryClockRate          DeviceAttr = 36
-	AttrGlobalMemoryBusWidth     DeviceAttr = 37 // bits
+	AttrGlobalMemoryBusWidth     DeviceAttr = 37 // width of the bus in bits
 	AttrL2CacheSize              DeviceAttr = 38
 	AttrMaxThreadsPerSM          DeviceAttr = 39
 	AttrAsyncEngineCount         DeviceAttr = 40
@@ -103,10 +103,11 @@ const (
 	FuncMaxThreadsPerBlock FuncAttr = 0
 	FuncSharedBytes        FuncAttr = 1 // statically allocated shared memory
 	FuncConstBytes         FuncAttr = 2
-	FuncLocalBytes         FuncAttr = 3 // per thread; spilled registers are stored here
-	FuncNumRegs            FuncAttr = 4 // registers of a thread
-	FuncPTXVersion         FuncAttr = 5 // 10·major + minor of the .target
-	FuncBinaryVersion      FuncAttr = 6 // 10·major + minor of the machine code
+	// bytes of local memory of a thread; spilled registers are stored here
+	FuncLocalBytes    FuncAttr = 3
+	FuncNumRegs       FuncAttr = 4 // registers of a thread
+	FuncPTXVersion    FuncAttr = 5 // 10·major + minor of the .target
+	FuncBinaryVersion FuncAttr = 6 // 10·major + minor of the machine code
 	// bytes that a launch may ask for; to ask for more than 48 KiB, set it first
 	FuncMaxDynamicShared FuncAttr = 8
 	FuncSharedCarveout   FuncAttr = 9 // percent of L1 to use as shared memory, a hint
