@@ -63,7 +63,7 @@ type weighing struct {
 	scale                ptx.Value // the scale in F32, the computing type
 	limit                ptx.Value // number of keys of the sample
 	lengths              ptx.Ptr
-	perSample            ptx.Value // stride of lengths
+	perSample            ptx.Value // distance from one sample's length to the next
 	mask                 headOperand
 	seed, offset         ptx.Value // state of the random number generator
 	// a weight is dropped if its random bits are not greater than this bound

@@ -234,12 +234,12 @@ func TestScatterParts(t *testing.T) {
 		samples             bool
 	}{
 		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},
-		// runs of 100, 100, 56
+		// runs of 100, 100 and 56 positions
 		{3, 256, 3, func(i int) int { return i / 100 }, false},
-		{2, 130, 1, func(i int) int { return 1 }, false}, // one run
+		{2, 130, 1, func(i int) int { return 1 }, false}, // all positions form one run
 		// runs of a whole part, and one of a single position
 		{9, 81, 12, func(i int) int { return i / 16 }, false},
-		// sorted by digits, with some indices outside
+		// these positions are sorted by digits, and some indices lie outside of the axis
 		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},
 		// each line has its own indices
 		{40, 150, 3, func(i int) int { return i * i * i % 61 % (i%3*20 + 1) }, true},

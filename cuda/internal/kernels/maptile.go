@@ -25,7 +25,7 @@ func (s tileSpec) name() string {
 
 const (
 	tileSide   = 32
-	tileHeight = 8 // threads along the second side
+	tileHeight = 8 // threads of a block along the tile's second side
 )
 
 // tileSpecFor returns the specification for a map over the space, whose first outs operands are the

@@ -293,8 +293,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for each of the thread's vectors. i is the vector's first column. Among the thread's
-// values, those of the vector start at the index from.
+// each runs f for each of the thread's vectors. i is the vector's first column. In the list of the
+// thread's values, the vector's values begin at the index from.
 func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }
