@@ -79,7 +79,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		t.Errorf("%d bytes given back, %+v", e, d.PinnedStats())
 	}
 	h.Free()
-	h.Free() // has no effect
+	h.Free() // a second Free has no effect
 	if d.EmptyPinned(); d.PinnedStats().Reserved != 0 {
 		t.Errorf("%+v", d.PinnedStats())
 	}

@@ -284,8 +284,8 @@ func (g *replayer) synchronize() error {
 	return first
 }
 
-// start launches the graph. On every device that takes part, it runs after the work queued before
-// and ahead of later work.
+// start launches the graph. On every device that takes part, the graph runs after the work queued
+// before and ahead of later work.
 func (g *replayer) start(turn int) error {
 	d, s := g.r.d, g.r.s
 	for _, o := range g.r.with {

@@ -103,7 +103,7 @@ func testEvents(t *testing.T, d *Device) {
 	}
 	must(t, e.Wait())
 	e.Release()
-	e.Release() // has no effect
+	e.Release() // a second Release has no effect
 	if err := e.Wait(); err == nil {
 		t.Error("a released event was waited for")
 	}

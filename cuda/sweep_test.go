@@ -188,7 +188,7 @@ func (s *sweep) elementwise(name string, e *expr.Expr, ins int, t dtype.Type, n 
 
 func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 	if rows == 0 {
-		return // enough in a trial
+		return // a trial has too few elements for this case
 	}
 	out := []int{rows, columns}
 	out[axis] = 1
@@ -200,7 +200,7 @@ func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 func (s *sweep) softmax(name string, t dtype.Type, n, columns int) {
 	x := s.in(0, t, n/columns, columns)
 	if x.Shape.At(0) == 0 {
-		return // enough in a trial
+		return // a trial has too few elements for this case
 	}
 	v, err := kernels.SoftmaxVariants(s.res(t, n/columns, columns), x, false)
 	s.variants(name, "GB/s", float64(2*n/columns*columns*t.Size())/1e9, t, v, err)
