@@ -85,7 +85,7 @@ type parser struct {
 	depth int
 	local int
 	later []func() // functions that decode the entries, called once all .func are known
-	brief bool     // see ParseDeclarations
+	brief bool     // skip instructions, see ParseDeclarations
 }
 
 func (p *parser) module() {

@@ -15,9 +15,9 @@ type variable struct {
 	offset int // offset in its space (not for .global)
 	extern bool
 	init   []byte // initial values of .global and .const
-	placed *Entry // for .shared: the entry in which offset is valid
-	framed bool   // for .param of a function or of a call: offset is in the frame
-	links  []link // for .global and .const: addresses among the initial values
+	placed *Entry // for .shared: the entry in which the field offset is valid
+	framed bool   // for .param of a function or of a call: the field offset counts in the frame
+	links  []link // for .global and .const: the addresses among the initial values
 }
 
 // scope maps names to declarations, innermost first.
