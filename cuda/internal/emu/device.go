@@ -147,7 +147,7 @@ func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 	case cu.AttrKernelExecTimeout, cu.AttrIntegrated, cu.AttrComputeMode, cu.AttrECCEnabled, cu.AttrPCIDeviceID, cu.AttrPCIDomainID,
 		cu.AttrManagedMemory, cu.AttrPageableMemoryAccess, cu.AttrCooperativeLaunch, cu.AttrMemoryPools,
 		cu.AttrClusterLaunch, cu.AttrTensorMapAccessSupported:
-		return 0, nil // not supported by the emulator
+		return 0, nil // the emulator does not support the property
 	}
 	return 0, fail("cuDeviceGetAttribute", cu.ErrInvalidValue, "attribute %d is not emulated", a)
 }

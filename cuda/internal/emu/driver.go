@@ -44,7 +44,7 @@ type Driver struct {
 	handles   uint64
 	graphs    graphs
 
-	rng     *rand.Rand // nil if queues run in the order of the calls
+	rng     *rand.Rand // the schedule's random numbers; nil: queues run in the order of the calls
 	issue   uint64
 	pending int
 	links   map[[2]int]*calendar // links by the numbers of their two devices
@@ -61,8 +61,8 @@ var (
 // device is one emulated GPU.
 type device struct {
 	ordinal int
-	mem     *ptxvm.Memory // nil in meta mode
-	meta    *metaMemory   // nil except in meta mode
+	mem     *ptxvm.Memory // global memory; nil in meta mode
+	meta    *metaMemory   // addresses without memory; nil except in meta mode
 	virtual *virtual
 	ctx     *context // the primary context while it is retained
 	flags   cu.CtxFlags

@@ -166,7 +166,7 @@ func TestMemsetAndCopy(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	r.ok(r.MemcpyHtoDAsync(0, nil, 0, 0)) // nothing to do
+	r.ok(r.MemcpyHtoDAsync(0, nil, 0, 0)) // a copy of no bytes does nothing
 	r.ok(r.CtxSynchronize())
 }
 

@@ -22,7 +22,7 @@ const (
 	KindWait    // waits for an event
 	KindMark    // a pool's block begins or ends
 	KindGraph   // the first operation of a graph's launch
-	KindJoin    // in a graph: all operations before it are done
+	KindJoin    // in a graph, waits for all operations before it
 	KindMeeting // part of a collective, see Meeting
 )
 
