@@ -28,8 +28,8 @@ type Op struct {
 // that called the library.
 type Machine interface {
 	CurrentDevice() int                // device of the calling thread's context; -1: no context
-	StreamDevice(s uint64) int         // -1: there is no such stream
-	MemoryDevice(at, bytes uint64) int // -1: the memory does not belong to one device
+	StreamDevice(s uint64) int         // device of the stream; -1: there is no such stream
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1: of no device, or of several
 	Issue(op *Op) error                // queues a product
 }
 
