@@ -23,7 +23,7 @@ type AttentionWeighing struct {
 // weighingSpec holds those properties of a weighing on which a kernel's text depends.
 type weighingSpec struct {
 	causal, lengths bool
-	mask            dtype.Type // Invalid: none
+	mask            dtype.Type // type of the mask; Invalid: none
 	drop, numbers   bool
 }
 

@@ -39,7 +39,7 @@ var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
 	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
 	smallTile  = gemmTile{32, 64, 32, 2, 2, 4}
-	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // for 8-byte elements
+	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // the tile for elements of 8 bytes
 )
 
 // gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. Products of 16-bit
@@ -50,7 +50,7 @@ type gemmSpec struct {
 	tile      gemmTile
 	a, b      tileLoad
 	vectorOut bool
-	bias      dtype.Type // Invalid for none
+	bias      dtype.Type // type of the bias; Invalid for none
 	parts     bool       // the product is divided along k
 	actSpec
 	sums sumsSpec // rows or columns, never both
@@ -117,8 +117,8 @@ type ProductOperands struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With Operand
 	Act                                          *expr.Program
 	TF32                                         bool
-	Counters                                     Counters // nil: the product is not divided along k
-	Choose                                       Chooser  // nil: the model chooses
+	Counters                                     Counters // nil: the product is not divided
+	Choose                                       Chooser  // chooses the form; nil: the model does
 }
 
 // MatMul plans out[b] = a[b]·b[b] for the shapes [batch, m, k]·[batch, k, n]. 16-bit floats
@@ -348,7 +348,7 @@ func init() {
 type productForm interface {
 	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
-	inParts() productForm // the same form for a product that is divided along k
+	inParts() productForm // the corresponding form for a product that is divided along k
 	// bytes of the sums that a block stores in scratch memory, if the product is divided
 	partBytes() int
 }

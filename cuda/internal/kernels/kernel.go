@@ -18,7 +18,7 @@ type Kernel struct {
 	PTX          string
 	Block        [3]uint32 // threads of a block along each axis
 	StaticShared int       // bytes of shared memory that the text declares
-	DynShared    int       // bytes, passed at launch
+	DynShared    int       // bytes of dynamic shared memory, passed at launch
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten

@@ -276,7 +276,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	see      func(x ptx.Value) // if set, is called with each element of operand 0
+	see      func(x ptx.Value) // if not nil, see is called with each element of operand 0
 }
 
 // operandType is the element type of operand k, outputs first.

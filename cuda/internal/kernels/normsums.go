@@ -14,7 +14,7 @@ import (
 // registers. Meanwhile it adds the row's terms to the sums of its columns. So the operands are read
 // once.
 type normSumsSpec struct {
-	typ, g, weight dtype.Type // weight: Invalid if absent
+	typ, g, weight dtype.Type // types; weight is Invalid if there is no weight
 	rms            bool
 	// dx, dw, db: the results that are wanted; plus: an operand is added to dx
 	dx, dw, db, plus bool
