@@ -41,7 +41,7 @@ type Device struct {
 	timing    timing
 	staging   staging
 
-	products *products // nil: the package's own kernels compute products
+	products *products // library of products; nil: the package's own kernels compute them
 
 	tuning    atomic.Uint32 // what chooses the forms of products: a [Tuning]
 	tuned     *tunedProducts

@@ -25,7 +25,7 @@ type Event struct {
 	mu       sync.RWMutex
 	on       *stream // stream of the last mark; nil: no mark yet
 	mask     uint64
-	recorded *recordedEvent // not nil: the last mark lies in a recording, not in the stream
+	recorded *recordedEvent // the last mark, if it lies in a recording; otherwise nil
 	released bool
 }
 

@@ -136,8 +136,8 @@ func PCIeLink(dev device.Device) (Link, error) {
 
 // MemoryErrors counts errors of a GPU's memory. An uncorrected error has lost a program's data.
 type MemoryErrors struct {
-	Corrected, Uncorrected         uint64 // since the driver was loaded
-	EverCorrected, EverUncorrected uint64 // since the GPU was made
+	Corrected, Uncorrected         uint64 // errors since the driver was loaded
+	EverCorrected, EverUncorrected uint64 // errors since the GPU was made
 }
 
 // ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. A GPU without ECC

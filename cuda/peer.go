@@ -231,7 +231,7 @@ func (d *Device) peerDevice(op string, peer device.Device) (*Device, error) {
 
 // PeerTraffic says how copies from one GPU to another were done.
 type PeerTraffic struct {
-	Copies, Bytes uint64 // since the devices were opened
+	Copies, Bytes uint64 // copies since the devices were opened, and their bytes
 	// Direct says that data goes from one GPU's memory straight to the other's, over NVLink or the
 	// PCI bus. Otherwise the driver stages copies in the host's memory, which takes at least twice
 	// as long.

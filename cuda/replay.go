@@ -25,7 +25,7 @@ type replayer struct {
 	ops  int
 	feed []feed
 	sent []sent
-	host *pinnedBuffer // nil: the graph reads no host memory
+	host *pinnedBuffer // host memory that the graph reads; nil: none
 	each int           // bytes of one turn
 	from int           // offset of the first turn
 

@@ -19,7 +19,7 @@ type stream struct {
 	handle   cu.Stream
 	slot     int                  // index of the stream's record of index errors
 	priority int                  // priority in the driver's numbers: lower is more urgent
-	rec      atomic.Pointer[lane] // not nil: the lane in which work on the stream is recorded
+	rec      atomic.Pointer[lane] // the lane in which the stream's work is recorded; nil: none
 	// for a further stream of a recording: the recording's first stream on this device; otherwise
 	// nil
 	main *stream

@@ -68,7 +68,7 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 				&device.MatMul{Out: product, A: half, B: wide},
 				&device.MatMul{Out: truth, A: truth, B: truth},
 				&device.Gather{Out: y, Src: x, Index: index, Tag: 1},
-				// computed in float32
+				// this sum is computed in float32
 				&device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: halves, Index: index, Tag: 1},
 				&device.Scatter{Kind: device.ScatterSet, Dst: y, Src: x, Index: index, Tag: 1},
 				&device.Softmax{Out: y, X: x, Log: true},

@@ -121,8 +121,8 @@ func (r *tuningRig) do(t *testing.T, m int) []string {
 // 40 rows.
 const fastTile = "_32x64x64_"
 
-// TestTuning: the fastest form replaces the model's choice and is kept. The next program uses it if
-// it asks for measurements.
+// TestTuning: the fastest form replaces the model's choice and is kept. The next program uses that
+// form if it asks for measurements.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
