@@ -61,7 +61,7 @@ type globalLog struct {
 	written int  // number of touches that write
 	ended   bool // a warp that touched memory has left the kernel, so no later barrier orders it
 
-	played  bool // the first touches of the interval are already in the pieces
+	played  bool // the first touches of the interval were already played back into the pieces
 	pieces  map[uint64]*history
 	spare   []*history
 	readers readers

@@ -12,11 +12,11 @@ const (
 	kALU    kind = iota // d = alu(a, b, c), lane by lane
 	kCmp                // predicates from cmp(a, b)
 	kSelp               // d = p ? a : b
-	kBranch             // bra
-	kExit               // ret, exit
+	kBranch             // the instruction bra
+	kExit               // the instructions ret and exit
 	kRun                // calls the function run for every other instruction
-	kTable              // brx.idx
-	kCall               // call
+	kTable              // the instruction brx.idx
+	kCall               // the instruction call
 	kReturn             // end of a function
 	// calls the function run once the lanes that the instruction needs have gathered
 	kSync
@@ -27,7 +27,7 @@ const (
 type inst struct {
 	kind   kind
 	not    bool  // guard is negated
-	uni    bool  // bra.uni
+	uni    bool  // the branch is bra.uni
 	fma    bool  // counted in Stats.FMA
 	guard  int32 // predicate slot, 0: none
 	d      int32 // destination register slot
