@@ -108,7 +108,7 @@ const (
 	FuncNumRegs       FuncAttr = 4 // registers of a thread
 	FuncPTXVersion    FuncAttr = 5 // 10·major + minor of the .target
 	FuncBinaryVersion FuncAttr = 6 // 10·major + minor of the machine code
-	// bytes that a launch may ask for; to ask for more than 48 KiB, set it first
+	// bytes that a launch may ask for; to ask for more than 48 KiB, set this attribute first
 	FuncMaxDynamicShared FuncAttr = 8
 	FuncSharedCarveout   FuncAttr = 9 // percent of L1 to use as shared memory, a hint
 )
