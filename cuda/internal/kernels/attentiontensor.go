@@ -137,7 +137,8 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.start(a.first.Add(warpRow), tileV.width)
 
-	seen := a.w.lastKey(a.first.Add(warpRow)) // every query of the warp sees all keys whose number is less than seen
+	// all queries of the warp see the keys with numbers below seen
+	seen := a.w.lastKey(a.first.Add(warpRow))
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("this tile has arrived, and everyone is done with the one before it")

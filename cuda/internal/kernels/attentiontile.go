@@ -126,8 +126,8 @@ func (p *packer) packHeads(o Operand) {
 	p.u32(uint32(o.Strides.At(3)))
 }
 
-// packable reports whether the strides along rows and columns fit the 32 bits of packHeads, and the
-// indices of a head's elements too.
+// packable reports whether the strides along rows and columns, and the indices of a head's
+// elements, fit the 32 bits of packHeads.
 func packable(l shape.Layout) bool {
 	const most = 1<<31 - 1
 	for d := 2; d < 4; d++ {

@@ -169,7 +169,7 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 
 // widest returns the size of the widest of some types. A thread reads as many columns together as
 // fill 16 bytes of that type. With more columns, two accesses of a warp would touch the same
-// sectors, each one half of them.
+// sectors, and each would use half of a sector.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {
