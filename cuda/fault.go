@@ -67,8 +67,8 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of index error records of a device. Each stream has one of its own until
-// there are more streams than slots.
+// indexSlots is the number of index error records of a device. Each stream has a record of its own
+// until there are more streams than slots.
 const indexSlots = 64
 
 // indexFaults is page-locked host memory to which kernels write the first index outside its axis.

@@ -72,8 +72,8 @@ type tunedProducts struct {
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and the
-// time again is the earliest for the next attempt.
+// knownForm is the measured form of a product. If ok is false, there is no measurement yet. The
+// field again is then the earliest time of the next attempt.
 type knownForm struct {
 	form  kernels.Form
 	ok    bool
