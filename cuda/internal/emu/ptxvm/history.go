@@ -38,8 +38,8 @@ type cell struct {
 	many int32 // index+1 into readers, if more than one warp has read the cell
 }
 
-// readers holds the reads of cells that several warps have read. Each set has one entry for each
-// warp.
+// readers holds the reads of cells that several warps have read. The set of a cell has one entry
+// for each warp.
 type readers struct {
 	list   []access
 	nwarps int
