@@ -178,7 +178,8 @@ func (d *Driver) dismantle(ctx *context) {
 	d.graphs.dismantle(ctx)
 	ctx.dev.clear(d.cfg)
 	d.partPeers(ctx)
-	for _, h := range d.hosts { // the mappings belonged to the memory that is gone
+	// the mappings of page-locked memory are gone with the device's memory
+	for _, h := range d.hosts {
 		delete(h.mapped, ctx.dev.ordinal)
 	}
 }
