@@ -138,7 +138,7 @@ type EventFlags uint32
 
 // Event flags, combined by or.
 const (
-	EventDefault       EventFlags = 0 // records time; a waiting thread spins
+	EventDefault       EventFlags = 0 // the event records time; a waiting thread spins
 	EventBlockingSync  EventFlags = 1 // EventSynchronize sleeps instead of spinning
 	EventDisableTiming EventFlags = 2 // the event is cheaper, but EventElapsed refuses it
 )

@@ -21,7 +21,7 @@ type Reason int
 const (
 	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual places
 	NoDevice                          // the driver works but shows no GPU
-	// older than Minimum, or without functions that it should have
+	// the driver is older than Minimum, or lacks functions that it should have
 	DriverTooOld
 	Mismatch      // kernel module and library of different versions
 	ForwardCompat // a cuda-compat package on a GPU that it does not support
