@@ -228,7 +228,7 @@ func (l *link) resolve(m *Module, globals map[*variable]uint64) uint64 {
 // body is the copy of a function in an entry.
 type body struct {
 	fn         *function
-	start, end int32 // the first instruction, and the last one, a kReturn
+	start, end int32 // indexes of the first instruction and of the last one, which is a kReturn
 	regs       []int32
 	preds      []int32
 }
