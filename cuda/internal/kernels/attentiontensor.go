@@ -86,12 +86,13 @@ type attentionRow struct {
 // attentionWriter holds the state while build writes a kernel.
 type attentionWriter struct {
 	*ptx.Builder
-	s     attentionTensor
-	a     attentionBlock
-	lane  ptx.Value
-	rows  []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
-	acc   [][][]*ptx.Var // sums of the results: [t][8 values][element of the fragment]
-	scale ptx.Value      // factor before the power of two: log₂e, times the scale if folded
+	s    attentionTensor
+	a    attentionBlock
+	lane ptx.Value
+	rows []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
+	acc  [][][]*ptx.Var // sums of the results: [t][8 values][element of the fragment]
+	// a score is multiplied by this before 2 is raised to it: log₂e, times the scale if fold is set
+	scale ptx.Value
 }
 
 func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
