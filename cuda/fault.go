@@ -98,8 +98,8 @@ func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// take returns the error in one of the slots of the mask, and clears its record for the next error.
-// The caller has waited for the work of these slots' streams.
+// take returns an error that a slot of the mask holds, and clears that slot's record for the next
+// error. The caller has waited for the work of these slots' streams.
 func (x *indexFaults) take(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]
