@@ -18,7 +18,7 @@ var _ device.Connector = (*Device)(nil)
 // CollectiveError the communicator cannot be used any more.
 type CollectiveError struct {
 	Op     string // "all reduce", "connect"
-	Rank   int    // -1: the error concerns no single rank
+	Rank   int    // rank that the error concerns; -1: no single rank
 	Device string // the rank's device
 	Reason string
 	// the answer of the library or the system, errors.ErrUnsupported, or [ErrAborted]
@@ -52,7 +52,7 @@ type communicator struct {
 	// library hold this mutex only.
 	queue   sync.Mutex
 	calls   sync.Mutex // held during a call of the library; guards the fields below
-	ended   error      // not nil: the communicator cannot be used any more
+	ended   error      // reason why the communicator cannot be used any more; nil: it can be used
 	stop    sync.Once
 	stopped chan struct{} // closed: waits for the library give up
 }

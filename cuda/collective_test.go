@@ -24,7 +24,7 @@ type trial struct {
 	t             dtype.Type
 	n, root, peer int
 	weights       []float64
-	noIn, noOut   []int // ranks without an input, ranks without an output
+	noIn, noOut   []int // numbers of the ranks without an input, and of those without an output
 	inPlace       bool
 }
 
@@ -340,7 +340,7 @@ func TestNCCLConnect(t *testing.T) {
 	if _, err := d.Connect([]device.Device{d}); !errors.As(err, &u) || !strings.Contains(err.Error(), "/x/libnccl.so.2 is NCCL 2.10.0, 2.18.0 or newer is needed; install") {
 		t.Errorf("an old library: %v", err)
 	}
-	// Every call that can fail while connecting, on the first rank and on the second.
+	// Plants a failure in every call that connecting makes, on the first rank and on the second.
 	d.p.collectives = func() (*nccl.Library, error) { return r.lib.Library, nil }
 	for call, times := range map[string]int{"ncclGetUniqueId": 1, "ncclGroupStart": 1, "ncclCommInitRankConfig": 2, "ncclGroupEnd": 1, "ncclCommGetAsyncError": 2, "ncclCommCount": 2, "ncclCommUserRank": 2} {
 		for after := range times {
@@ -369,8 +369,8 @@ func TestNCCLConnect(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLFailures: a failed call ends the communicator, wherever it happens. It releases its
-// resources, and later calls return the same error.
+// TestNCCLFailures: a failed call ends the communicator, wherever it happens. The communicator then
+// releases its resources, and later calls return the same error.
 func TestNCCLFailures(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	for call, c := range map[string]trial{
@@ -421,7 +421,7 @@ func TestNCCLFailures(t *testing.T) {
 			}
 			_ = com.Abort()
 			if call == "ncclCommDestroy" {
-				r.lost++ // resources that the library does not take back; the others are destroyed
+				r.lost++ // the library loses this communicator; all others are destroyed
 			}
 		}
 	}

@@ -14,9 +14,9 @@ type collection struct {
 	op      string
 	streams []*stream
 	own     []*scratch // scratch memory of this collective, by rank
-	ins     []uint64   // addresses by rank, 0: the rank has no input
+	ins     []uint64   // addresses by rank; 0: none
 	outs    []uint64
-	bytes   uint64 // size of one part
+	bytes   uint64 // bytes of one part
 	red     reduction
 }
 
@@ -142,7 +142,7 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 	return q.exchange()
 }
 
-// exchange plans the collectives that not every version of NCCL has a call for: ranks send parts to
+// exchange plans collectives for which some versions of NCCL have no call. The ranks send parts to
 // each other in one group. The part that a rank sends to itself is a copy on its device.
 func (q *collection) exchange() (call func(rank int) error, err error) {
 	world := len(q.streams)
@@ -199,8 +199,8 @@ func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	return q.ins[from], q.outs[to], from == q.k.Root && to == q.k.Peer
 }
 
-// setAside copies the inputs that are outputs as well, because parts arrive before others have been
-// sent.
+// setAside copies the inputs that are outputs as well. Otherwise a part that arrives could
+// overwrite a part that is not sent yet.
 func (q *collection) setAside() error {
 	size := q.bytes * uint64(len(q.streams))
 	for r, s := range q.streams {

@@ -18,10 +18,10 @@ type reduction struct {
 	size    int // bytes of an element
 	op      nccl.RedOp
 	neutral uint64 // the bits of the neutral element, which changes no result
-	// by rank: the rank's input does not count, neutral elements take its place
+	// for each rank: its input does not count, and neutral elements take its place
 	left    []bool
-	scalars [][8]byte    // by rank: the factor before the sum; nil if all are 1
-	made    []nccl.RedOp // by rank: NCCL's op that multiplies by the factor and adds
+	scalars [][8]byte    // each rank's factor before the sum; nil if all are 1
+	made    []nccl.RedOp // each rank's op of NCCL that multiplies by the factor and adds
 }
 
 var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: nccl.Uint8, dtype.I8: nccl.Int8, dtype.I32: nccl.Int32,
@@ -73,7 +73,7 @@ func (q *collection) planReduction(t dtype.Type) error {
 	scalars := make([][8]byte, len(q.streams))
 	for r, left := range red.left {
 		if left {
-			continue // its elements are neutral, and any multiple of them is neutral too
+			continue // the rank's elements are neutral, and so is any multiple of them
 		}
 		w := 1.0
 		if k.Weights != nil {
@@ -141,7 +141,7 @@ func (q *collection) release() error {
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	if c.ended != nil {
-		return c.ended // aborting the communicators has destroyed them
+		return c.ended // aborting the communicators has destroyed the ops
 	}
 	for r, op := range q.red.made {
 		if err := c.lib.RedOpDestroy(op, c.comms[r]); err != nil {

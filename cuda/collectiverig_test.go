@@ -31,7 +31,7 @@ type ncclRig struct {
 	lost int // number of communicators that a planted failure leaves behind
 
 	mu sync.Mutex
-	// collectives that only some ranks have called, by clique and number
+	// collectives that only some of their ranks have called so far, by clique and number
 	pending map[[2]int32]*gathering
 	done    []*gathering
 }

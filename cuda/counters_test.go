@@ -79,7 +79,7 @@ func TestDividedProductsBeside(t *testing.T) {
 			check(t, d, main, op.Out, [][]float32{want, also}[i]...)
 		}
 		d.counters.mu.Lock()
-		if n := len(d.counters.of); n != 6 { // four streams, two lanes
+		if n := len(d.counters.of); n != 6 { // four streams and two lanes have counters
 			t.Errorf("%d orders of work have counters, want 6", n)
 		}
 		d.counters.mu.Unlock()

@@ -41,9 +41,9 @@ type Device struct {
 	timing    timing
 	staging   staging
 
-	products *products // nil: the package's own kernels compute products
+	products *products // library of products; nil: the package's own kernels compute them
 
-	tuning    atomic.Uint32 // a [Tuning]
+	tuning    atomic.Uint32 // what chooses the forms of products: a [Tuning]
 	tuned     *tunedProducts
 	measuring sync.Mutex // held while a product is measured
 }

@@ -21,11 +21,11 @@ type Event struct {
 	timing bool
 	handle *eventHandle
 
-	// held for reading by waits, so that the driver's event is not given back meanwhile
+	// Waits hold mu for reading, so that the driver's event is not given back meanwhile.
 	mu       sync.RWMutex
 	on       *stream // stream of the last mark; nil: no mark yet
 	mask     uint64
-	recorded *recordedEvent // not nil: the last mark is in this recording and not in the stream
+	recorded *recordedEvent // the last mark, if it lies in a recording; otherwise nil
 	released bool
 }
 

@@ -72,7 +72,7 @@ func testEvent(t *testing.T, d *Device) {
 	}
 	x := floats(t, d, a, fill(1, 100)...)
 	y := empty(t, d, b, 100)
-	for i := range 4 { // one event, recorded several times
+	for i := range 4 { // this loop records one event several times
 		must(t, apply(d, a, next, views(x), views(x)))
 		must(t, e.Record(a))
 		must(t, b.Wait(e))
@@ -237,7 +237,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	must(t, e.Record(other))
 	once, err := other.Record()
 	must(t, err)
-	must(t, s.Wait(once)) // all replays wait for it
+	must(t, s.Wait(once)) // all replays wait for this event
 	refused := func(what string, err error) {
 		t.Helper()
 		var re *device.RecordError
@@ -269,7 +269,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	refused("a wait of another recording", again.Stream().Wait(e))
 	refused("a wait of another recording for a stream", again.Stream().(Stream).WaitStream(fork))
 	again.Abort()
-	must(t, e.Record(other)) // the event is an ordinary one again
+	must(t, e.Record(other)) // after this Record, e is an ordinary event again
 	must(t, e.Wait())
 	must(t, other.Synchronize())
 }

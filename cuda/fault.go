@@ -67,8 +67,8 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of index error records of a device. Each stream has one of its own until
-// there are more streams than slots.
+// indexSlots is the number of index error records of a device. Each stream has a record of its own
+// until there are more streams than slots.
 const indexSlots = 64
 
 // indexFaults is page-locked host memory to which kernels write the first index outside its axis.
@@ -98,8 +98,8 @@ func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// take returns the error in one of the slots of the mask, and clears its record for the next error.
-// The caller has waited for the work of these slots' streams.
+// take returns an error that a slot of the mask holds, and clears that slot's record for the next
+// error. The caller has waited for the work of these slots' streams.
 func (x *indexFaults) take(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]

@@ -202,7 +202,8 @@ func TestLaunch(t *testing.T) {
 	}
 	must(t, launch(sharedKernel(200), params(at)))
 	must(t, d.Synchronize())
-	// An access beside a block, but within the pool's segment.
+	// An emulated GPU finds an access outside of a block, even if it lies within the pool's
+	// segment.
 	must(t, launch(sharedKernel(200), params(at+64)))
 	var found *ptxvm.Fault
 	if err := d.Synchronize(); !errors.As(err, &found) || found.Kind != ptxvm.OutOfBounds || found.Thread[0] != 16 {
@@ -269,7 +270,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	must(t, b.Wait(e))
 	e.Release()
 	var tags []uint32
-	for range 2 { // both streams' errors, one for each wait
+	for range 2 { // each of the two waits returns one stream's error
 		var x *device.IndexError
 		if err := b.Synchronize(); !errors.As(err, &x) {
 			t.Fatalf("the waiting stream: %v", err)

@@ -106,7 +106,8 @@ func TestForeignKernel(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
 	}
-	// with too many columns the kernel leaves its buffer, and the fault names the line of its text
+	// With too many columns the kernel accesses memory beyond its buffer. The fault names the line
+	// of the kernel's text.
 	err = launch(good, columns+1)
 	var fault *device.Fault
 	if !errors.As(err, &fault) || !strings.Contains(err.Error(), "ld.global.f32") || !strings.Contains(err.Error(), "PTX line") {

@@ -33,17 +33,17 @@ func testForkedRecording(t *testing.T, d *Device) {
 		t.Errorf("the fork is %v", f)
 	}
 	a := empty(t, d, s, 4)
-	must(t, apply(d, s, next, views(a), views(x))) // x+1
+	must(t, apply(d, s, next, views(a), views(x))) // a is x+1
 	must(t, f.WaitStream(s))
 	a.Buf.Use(f)
 	b := empty(t, d, f, 4)
-	must(t, apply(d, f, double, views(b), views(a))) // 2(x+1)
+	must(t, apply(d, f, double, views(b), views(a))) // b is 2(x+1)
 	a.Buf.Free()
 	c := empty(t, d, s, 4)
 	if c.Buf.Addr() == a.Buf.Addr() {
 		t.Error("memory that the fork reads was given away")
 	}
-	must(t, apply(d, s, double, views(c), views(x))) // 2x
+	must(t, apply(d, s, double, views(c), views(x))) // c is 2x
 	b.Buf.Use(s)
 	must(t, s.WaitStream(f))
 	must(t, apply(d, s, plus, views(out), views(b, c)))
@@ -65,7 +65,8 @@ func testForkedRecording(t *testing.T, d *Device) {
 			t.Errorf("%d launches", n)
 		}
 	}
-	check(t, d, f, out, 8, 12, 16, 20) // 2(x+1) + 2x + 2; the fork is now on the recording's stream
+	// out is 2(x+1) + 2x + 2; the fork is now on the recording's stream
+	check(t, d, f, out, 8, 12, 16, 20)
 	must(t, g.Close())
 	must(t, d.Synchronize())
 	if now := d.Stats().Allocated; now != held {
@@ -111,7 +112,7 @@ func TestForkUnjoined(t *testing.T) {
 	if now := d.Stats(); now.Allocated != stats.Allocated {
 		t.Errorf("%d bytes are allocated, %d before", now.Allocated, stats.Allocated)
 	}
-	must(t, apply(d, s, next, views(x), views(x))) // it is an ordinary stream again
+	must(t, apply(d, s, next, views(x), views(x))) // s is an ordinary stream again
 	check(t, d, s, x, 2, 3)
 	g, _, err := record(true)
 	must(t, err)
@@ -162,7 +163,7 @@ func TestForksRunBeside(t *testing.T) {
 		"fork and join": {func(d *Device, r *recording, s, f Stream, x, y device.View) {
 			step(d, s, x)
 			must(t, f.WaitStream(s))
-			must(t, f.WaitStream(s)) // adds no edge
+			must(t, f.WaitStream(s)) // the second wait adds no edge
 			step(d, f, y)
 			step(d, s, x)
 			must(t, s.WaitStream(f))
@@ -184,7 +185,7 @@ func TestForksRunBeside(t *testing.T) {
 			must(t, err)
 			step(d, f, x)
 			must(t, s.WaitStream(f))
-			must(t, s.Wait(old)) // s comes after old already
+			must(t, s.Wait(old)) // the wait adds no edge, because s comes after old already
 			step(d, s, y)
 		}, []string{"[]", "[0]", "[1]"}},
 	} {

@@ -13,7 +13,7 @@ func (d *Device) takes(k *kernels.Kernel) bool {
 
 // form returns the form of k that the device runs. Among the forms that it can run, it chooses one
 // for the highest target. If two have that target, it prefers an exact one, which only this target
-// can run. It returns k if it can run none.
+// can run. If the device can run none of them, form returns k.
 func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	best, takes := k, len(k.Forms) > 0 && d.takes(k)
 	for _, f := range k.Forms {

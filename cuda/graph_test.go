@@ -413,7 +413,7 @@ func TestNotCapturedSteps(t *testing.T) {
 		if !errors.Is(err, tensor.ErrCapture) {
 			t.Errorf("%s: %v", name, err)
 		}
-		// an optimizer may have allocated its state
+		// An optimizer may have allocated its state in the meantime.
 		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 {
 			t.Errorf("%s: something is left of the capture", name)
 		}

@@ -132,7 +132,7 @@ func TestCapturedAcross(t *testing.T) {
 						t.Errorf("%d launches by a replay on device %d", n, i)
 					}
 				}
-				if k == 1 { // the other replays are queued without a wait between them
+				if k == 1 { // the test does not wait for this replay before it queues the next
 					continue
 				}
 				if got := r.numbers(); !slices.Equal(got, want[k]) {
@@ -215,7 +215,8 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.x.Fill(0.5)
-		for _, x := range []float64{0.5, 1} { // replays see values that are written between them
+		// each replay sees the value that was written before it
+		for _, x := range []float64{0.5, 1} {
 			m.x.Fill(x)
 			if err := g.Replay(); err != nil {
 				t.Fatal(err)

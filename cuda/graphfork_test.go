@@ -275,7 +275,7 @@ func TestForkedCaptureFails(t *testing.T) {
 		}
 		runtime.GC()
 		p.dev.Empty()
-		// besides, the counter of captured steps is allocated
+		// The counter of captured steps may be allocated as well.
 		if now := p.dev.Stats(); now.Allocated > held.Allocated+2*512 {
 			t.Errorf("request %d: %d bytes are allocated, %d before", n, now.Allocated, held.Allocated)
 		}

@@ -28,7 +28,7 @@ func TestCaptureAmongModes(t *testing.T) {
 	}
 	for name, set := range map[string]func(p *stepper) setting{
 		"history": func(p *stepper) setting {
-			// a step has more events than this
+			// A step has more events than this limit.
 			p.dev.RecordMemoryHistory(device.MaxHistoryEntries(32))
 			return setting{step: p.step}
 		},

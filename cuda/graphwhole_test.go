@@ -150,7 +150,7 @@ func TestCapturedWhole(t *testing.T) {
 // for memory, or by a panic between its stages, before the first step or after several. Later steps
 // and a later capture compute the same as without the failure, and no memory is kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
-	// with FLAMBEAU_SOAK at each request, otherwise only at some
+	// A capture fails at each request with FLAMBEAU_SOAK, and otherwise at some requests only.
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	steps := func(w *whole, from int) []float64 {
 		for k := from; k < from+3; k++ {

@@ -20,10 +20,11 @@ type lane struct {
 	index int
 
 	after []int // numbers of the pieces that the next piece directly follows
-	// for each lane, how many of its pieces precede the next piece here; for this lane, all
+	// for each lane, how many of that lane's pieces precede this lane's next piece
 	clock []uint32
-	last  uint32 // number of the last piece that is work, not the begin or end of a block
-	held  []heldBlock
+	// number of the lane's last piece of work; the begin or end of a block does not count
+	last uint32
+	held []heldBlock
 }
 
 // heldBlock is a block that was freed but is still in use. Its use ends when its own lane is
@@ -132,7 +133,7 @@ func (e *recordedEvent) joins(s *stream) bool {
 		return false
 	}
 	if l == e.l {
-		return true // the lane's own order ensures it
+		return true // the lane's own order already puts later work after the mark
 	}
 	r := l.r
 	r.mu.Lock()

@@ -57,7 +57,7 @@ func large(t *testing.T, dev device.Device, rows, columns int) {
 		is("before the last row", at(y, n-columns-1), 2)
 		is("the last row", at(y, n-columns), 8)
 		is("the last", at(y, n-1), 8)
-		z := y.Slice(1, 1, columns, 1).AddScalar(1) // strided
+		z := y.Slice(1, 1, columns, 1).AddScalar(1) // the operand of this addition is strided
 		is("the last of a view", at(z, rows*(columns-1)-1), 9)
 	})
 	each("sum", func(s *tensor.Scope, x *tensor.Tensor) {

@@ -41,7 +41,8 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	// The driver allocates code outside the pool. Memory that the pool caches may suffice for it.
+	// The driver allocates code outside the pool. Memory that the pool caches may suffice for the
+	// code.
 	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}

@@ -39,7 +39,7 @@ func (l Library) Looked() string {
 type optional struct {
 	name, purpose string
 	linux         string // pattern of the file name
-	windows       string // the same for Windows, "" if there is none
+	windows       string // pattern of the file name on Windows, "" if there is none
 	// directory of the Python package below site-packages/nvidia, "" if there is none
 	pip string
 }

@@ -14,9 +14,9 @@ import (
 const (
 	// rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
-	// least time that the launches between two events take together …
+	// least time of all launches between two events together
 	measuredSample = 200 * time.Microsecond
-	measuredAtOnce = 32 // … and the most launches between two events
+	measuredAtOnce = 32 // most launches between two events
 	// another form is chosen if its time is below this fraction of the planned form's time
 	measuredGain = 0.97
 )
@@ -49,7 +49,8 @@ type measuredForm struct {
 func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	d := t.d
 	if !d.measuring.TryLock() {
-		// waiting here could deadlock: the goroutine that measures may wait for this one's work
+		// Waiting here could deadlock: the goroutine that measures may wait for work of this
+		// goroutine.
 		return r, false
 	}
 	defer d.measuring.Unlock()

@@ -46,7 +46,7 @@ func (b backing) Alloc(size uint64) (uintptr, error) {
 func (b backing) Free(addr uintptr, _ uint64) {
 	d := b.d
 	if d.enter() != nil {
-		return // the context is lost and its memory with it
+		return // the context is lost, and the segment with it
 	}
 	defer d.leave()
 	_ = d.fault("", d.api.MemFree(cu.DevicePtr(addr)))
@@ -169,7 +169,7 @@ type buffer struct {
 	size  int
 	addr  uintptr
 	freed atomic.Bool
-	// in a recording: the set of lanes that use the buffer, without its own lane
+	// in a recording: the set of lanes that use the buffer, besides the buffer's own lane
 	lanes atomic.Uint64
 }
 

@@ -166,7 +166,7 @@ func TestBufferMisuse(t *testing.T) {
 	far, foreign := empty(t, other, nil, 3), empty(t, stranger, nil, 3)
 	gone := empty(t, d, nil, 3)
 	gone.Buf.Free()
-	gone.Buf.Free() // has no effect
+	gone.Buf.Free() // a second Free has no effect
 	gone.Buf.Queue()
 	if s := d.Stats(); s.Frees != 1 {
 		t.Errorf("one buffer freed three times: %d frees", s.Frees)

@@ -155,10 +155,11 @@ func TestHostMemoryStats(t *testing.T) {
 	expect(map[string]int64{"allocations.current": 1, "allocated_bytes.current": 8192, "active_requests.current": 1, "active_bytes.current": 8192, "num_host_alloc": 1, "host_alloc_time.count": 1})
 	x := empty(t, d, nil, 1250)
 	must(t, d.UploadPinned(nil, x.Buf, 0, a, 0, 5000))
-	a.Free() // while the copy is pending
+	a.Free() // the copy is still pending
 	must(t, d.Synchronize())
 	expect(map[string]int64{"allocations.current": 1, "active_requests.current": 0, "active_bytes.freed": 8192, "active_requests.peak": 1})
-	b, err := d.AllocPinned(6000, device.Origin{}) // a second allocation reuses the same block
+	// this allocation gets the block that was given back
+	b, err := d.AllocPinned(6000, device.Origin{})
 	must(t, err)
 	expect(map[string]int64{"active_requests.allocated": 2, "num_host_alloc": 1})
 	b.Free()

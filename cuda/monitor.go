@@ -136,8 +136,8 @@ func PCIeLink(dev device.Device) (Link, error) {
 
 // MemoryErrors counts errors of a GPU's memory. An uncorrected error has lost a program's data.
 type MemoryErrors struct {
-	Corrected, Uncorrected         uint64 // since the driver was loaded
-	EverCorrected, EverUncorrected uint64 // since the GPU was made
+	Corrected, Uncorrected         uint64 // errors since the driver was loaded
+	EverCorrected, EverUncorrected uint64 // errors since the GPU was made
 }
 
 // ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. A GPU without ECC
@@ -154,7 +154,7 @@ func ECCErrors(dev device.Device) (MemoryErrors, error) {
 // GPUProcess is a process that has a context on a GPU.
 type GPUProcess struct {
 	PID        int
-	UsedMemory int // bytes, -1 if the system does not report it (Windows, containers)
+	UsedMemory int // used bytes, -1 if the system does not report them (Windows, containers)
 }
 
 // ListGPUProcesses returns the processes that have a context on a GPU, including this one:

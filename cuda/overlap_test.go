@@ -114,7 +114,7 @@ func TestOverlap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := trainedSteps(t, c.kernel, c.link, c.layers, steps)
-			// the parts of a bucket are received, and then the results
+			// The last bucket takes two copies: its parts are received, and then its results.
 			took, last := (w.end-w.first)/steps, 2*c.link
 			longer := max(w.compute, w.links) / steps
 			t.Logf("a step takes %v: %v of kernels, %v of copies, the last bucket %v", took, w.compute/steps, w.links/steps, last)

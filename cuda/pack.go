@@ -55,7 +55,7 @@ const (
 
 // PackError says why a file is not a valid pack.
 type PackError struct {
-	Path   string // "" for a pack in memory
+	Path   string // path of the file; "" for a pack in memory
 	Reason string
 }
 

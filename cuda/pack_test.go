@@ -168,7 +168,7 @@ func TestPackProgressRaises(t *testing.T) {
 
 func TestPackErrors(t *testing.T) {
 	good := packOf(t, packGPU(t, "emulate,mem=32MiB"), func(s *tensor.Scope) { s.Ones(3).Exp() })
-	sealed := func(b []byte) []byte { // returns b with a valid checksum
+	sealed := func(b []byte) []byte { // sealed returns b with a valid checksum
 		sum := sha256.Sum256(b)
 		return append(b[:len(b):len(b)], sum[:]...)
 	}

@@ -113,7 +113,7 @@ func (p *peerLink) open(d, from *Device) error {
 	}
 	if err == nil {
 		if err = d.api.CtxEnablePeerAccess(from.ctx); errors.Is(err, cu.ErrPeerAccessAlreadyEnabled) {
-			err = nil // another library of the process has enabled it
+			err = nil // another library of the process has enabled access
 		}
 	}
 	if err == nil {
@@ -131,10 +131,10 @@ func (e *PeerError) Error() string {
 
 // EnablePeerAccess enables direct copies from peer to dev (cudaDeviceEnablePeerAccess). The first
 // copy does so by itself. A program calls it to undo [DisablePeerAccess], or to learn early why
-// copies will be staged. If access is enabled already, it does nothing. The error is a *[PeerError]
-// if the hardware does not support it. It is a *[device.OperandError] if dev or peer is not a GPU,
-// both are the same GPU, or they belong to different drivers. The driver's own error is a
-// *[device.Fault].
+// copies will be staged. If access is enabled already, EnablePeerAccess does nothing. The error is
+// a *[PeerError] if the hardware does not support peer access. It is a *[device.OperandError] if
+// dev or peer is not a GPU, both are the same GPU, or they belong to different drivers. The
+// driver's own error is a *[device.Fault].
 func EnablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("enable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -154,9 +154,9 @@ func EnablePeerAccess(dev, peer device.Device) error {
 
 // DisablePeerAccess makes copies from peer to dev pass through the host's memory, until
 // [EnablePeerAccess]. It is for machines on which direct copies bring wrong data or hang, as they
-// do behind some PCI switches and IOMMUs. If access is enabled, it waits for the work of dev. If
-// access is not enabled yet, the first copy will not enable it. Its errors are those of
-// EnablePeerAccess.
+// do behind some PCI switches and IOMMUs. If access is enabled, DisablePeerAccess waits for the
+// work of dev. If access is not enabled yet, the first copy will not enable it. Its errors are
+// those of EnablePeerAccess.
 func DisablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -231,7 +231,7 @@ func (d *Device) peerDevice(op string, peer device.Device) (*Device, error) {
 
 // PeerTraffic says how copies from one GPU to another were done.
 type PeerTraffic struct {
-	Copies, Bytes uint64 // since the devices were opened
+	Copies, Bytes uint64 // copies since the devices were opened, and their bytes
 	// Direct says that data goes from one GPU's memory straight to the other's, over NVLink or the
 	// PCI bus. Otherwise the driver stages copies in the host's memory, which takes at least twice
 	// as long.

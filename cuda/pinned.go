@@ -18,7 +18,8 @@ import (
 // pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory
 // is portable between them.
 type pinnedPool struct {
-	// list of blocks that were given back, linked by next; their copies may still run
+	// list of blocks that were given back, linked by their field next; copies from or to them may
+	// still run
 	queued atomic.Pointer[pinnedBlock]
 
 	mu    sync.Mutex
@@ -74,7 +75,7 @@ type pinnedBlock struct {
 
 	mu     sync.Mutex
 	busy   []*event // marks after the last copy on each stream
-	graphs int      // number of recordings that copy from or to it
+	graphs int      // number of recordings that copy from or to the block
 }
 
 // pinnedSize rounds n up to a multiple of an eighth of the power of two below, at least 4 KiB. So
@@ -184,7 +185,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range b.busy {
-		if e.s.handle == s.handle { // the stream's earlier mark is done before the new one
+		if e.s.handle == s.handle { // the new mark covers this earlier mark of the same stream
 			e.Release()
 			b.busy[i] = ev.(*event)
 			return nil

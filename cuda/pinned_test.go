@@ -42,7 +42,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		h := pin(t, d, fill(float32(i), n)...)
 		v := empty(t, d, s, n)
 		must(t, d.UploadPinned(s, v.Buf, 0, h, 0, 4*n))
-		h.Free() // the next round may reuse it only after the copy
+		h.Free() // the next round may reuse this memory only after the copy
 		all = append(all, v)
 	}
 	for i, v := range all {
@@ -79,7 +79,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		t.Errorf("%d bytes given back, %+v", e, d.PinnedStats())
 	}
 	h.Free()
-	h.Free() // has no effect
+	h.Free() // a second Free has no effect
 	if d.EmptyPinned(); d.PinnedStats().Reserved != 0 {
 		t.Errorf("%+v", d.PinnedStats())
 	}

@@ -29,8 +29,8 @@ type platform struct {
 
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
 	print   io.Writer // FLAMBEAU_PRINT_PTX: where kernels are printed, nil for nowhere
-	folder  string    // … or the folder to which each kernel is written
-	printed sync.Map  // set of the *kernels.Kernel printed so far
+	folder  string    // FLAMBEAU_PRINT_PTX: the folder to which each kernel is written
+	printed sync.Map  // each *kernels.Kernel that was printed so far
 	cubins  *cubinCache
 	packs   atomic.Pointer[[]*Pack]
 
@@ -40,7 +40,7 @@ type platform struct {
 	tuned    sync.Map // maps a file's name to its *tunedProducts
 
 	spills spills
-	warn   func(Spill) // is called for the first spill
+	warn   func(Spill) // warn is called for the first spill
 
 	owners sync.Map // maps each stream (cu.Stream) to its *Device
 	pinned pinnedPool
@@ -48,7 +48,7 @@ type platform struct {
 	// Functions that load libraries beside the driver; nil for emulated GPUs.
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
-	// also nil if FLAMBEAU_LIBS does not ask for it
+	// products is also nil if FLAMBEAU_LIBS does not ask for cublasLt
 	products func() (*cublaslt.Library, error)
 
 	arenas     sync.Map // maps the pool.StreamID of a recording's arena to its *lane

@@ -70,7 +70,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 				y := s.From(b.Y)
 				from, to := timed(t, d), timed(t, d)
 				mark(t, d, from)
-				x.Neg() // the step: one kernel
+				x.Neg() // this kernel is the step
 				mark(t, d, to)
 				// waits for the step, as reading a loss does
 				if y.Select(0, 0).Item() != float64(8*(n-1)) {

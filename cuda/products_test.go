@@ -57,7 +57,7 @@ type productCase struct {
 	out         string
 	offset      int
 	bias, taken bool
-	converts    bool // the bias is converted first
+	converts    bool // a launch converts the bias first
 }
 
 // run computes a product and compares the result.
@@ -157,7 +157,7 @@ func TestProductsByOwnKernels(t *testing.T) {
 }
 
 // TestProductsConvertBias: a bias with another type than the result, or with gaps, is first copied
-// for the library. A float32 bias is rounded by that.
+// for the library. The copy rounds a float32 bias.
 func TestProductsConvertBias(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]

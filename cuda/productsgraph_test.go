@@ -130,15 +130,15 @@ func (r *productRig) square(d *Device, n int) (o *device.MatMul, right func() bo
 	}
 }
 
-// TestProductsAcross: a recording of several devices has products on each of them. They are
-// captured with their device's context current. The graph lives longer than the cached plans.
+// TestProductsAcross: a recording of several devices has products on each of them. Each product is
+// captured while its device's context is current. The graph lives longer than the cached plans.
 func TestProductsAcross(t *testing.T) {
 	r := newProducts(t, "emulate:2,mem=16MiB")
 	rec, err := r.devs[0].NewRecording(r.devs[1])
 	must(t, err)
 	var rights []func() bool
 	for _, d := range r.devs {
-		o, right := r.square(d, 40) // each of them needs a workspace
+		o, right := r.square(d, 40) // each of these products needs a workspace
 		rights = append(rights, right)
 		must(t, device.Run(d, rec.On(d), o))
 		clear(d.products.plans)

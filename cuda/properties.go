@@ -71,12 +71,12 @@ type Properties struct {
 	Name         string // name of the product
 	Emulated     bool   // the GPU is emulated, and the numbers are the emulator's
 	Major, Minor int    // compute capability
-	TotalMemory  int    // by the driver's count, a little less than the chips have
+	TotalMemory  int    // memory by the driver's count, a little less than the chips have
 	UUID         string // "GPU-" and 32 hexadecimal digits in groups; the same in every process
 	PCIBusID     string // "0000:01:00.0": domain, bus, device, function
 
 	Multiprocessors         int
-	WarpSize                int // threads
+	WarpSize                int // threads of a warp
 	MaxThreadsPerBlock      int
 	MaxThreadsPerSM         int
 	MaxBlocksPerSM          int
@@ -89,9 +89,9 @@ type Properties struct {
 	SharedMemoryPerSM       int
 	ConstantMemory          int
 	L2Cache                 int
-	ClockRate               int // kHz, maximum of the multiprocessors
-	MemoryClockRate         int // kHz, maximum
-	MemoryBusWidth          int // bits
+	ClockRate               int // highest clock of the multiprocessors in kHz
+	MemoryClockRate         int // highest clock of the memory in kHz
+	MemoryBusWidth          int // width of the bus in bits
 	CopyEngines             int // number of copies that can run at once, beside kernels
 
 	Integrated        bool // the GPU shares the host's memory

@@ -51,17 +51,17 @@ type recording struct {
 type recorded struct {
 	kind    recordedKind
 	lane    int
-	number  uint32 // position in its lane, from 1
-	after   []int  // indexes of the earlier pieces, of any lane, that it directly follows
+	number  uint32 // the piece's position in its lane, from 1
+	after   []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
 	launch  kernels.Launch
 	to      uint64
 	from    uint64
 	n       uint64
-	bytes   []byte         // of recordedConstant
+	bytes   []byte         // bytes of a recordedConstant
 	host    unsafe.Pointer // page-locked memory of the program
-	label   string         // of a block
+	label   string         // label of a block
 	product *productCall
-	link    *peerLink // of a copy from another device
+	link    *peerLink // link of a copy from another device
 	size    uint64    // requested size of a block
 }
 
@@ -185,8 +185,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow makes later work on one stream come after the queued work of another, whose memory the
-// first one takes over.
+// Follow makes later work on the stream id come after the queued work of the stream before. The
+// first stream takes over memory of the second.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {

@@ -39,16 +39,16 @@ func testRecording(t *testing.T, d *Device) {
 	must(t, err)
 	params := device.View{Buf: slots, Type: dtype.I64, Layout: shape.Dense(shape.Of(1))}
 	a := empty(t, d, s, 4)
-	must(t, apply(d, s, next, views(a), views(x))) // x+1
+	must(t, apply(d, s, next, views(a), views(x))) // a is x+1
 	b := empty(t, d, s, 4)
-	must(t, apply(d, s, double, views(b), views(a))) // 2(x+1)
+	must(t, apply(d, s, double, views(b), views(a))) // b is 2(x+1)
 	a.Buf.Free()
-	c := empty(t, d, s, 4) // in the memory of a
+	c := empty(t, d, s, 4) // c has the memory of a
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
 	must(t, device.Run(d, s, &device.MultiMap{Program: timesParam, Outs: [][]device.View{{c}, {b}},
-		Ins: [][]device.View{{x}, {b}}, Params: params})) // k·x and k·2(x+1)
+		Ins: [][]device.View{{x}, {b}}, Params: params})) // c is k·x, and b is k·2(x+1)
 	must(t, apply(d, s, plus, views(b), views(b, c)))
 	must(t, d.CopyFrom(s, out.Buf, 0, b.Buf, 0, 16))
 	b.Buf.Free()
@@ -62,7 +62,7 @@ func testRecording(t *testing.T, d *Device) {
 	check(t, d, nil, out, 0, 0, 0, 0)
 	g, err := r.Finish()
 	must(t, err)
-	if n := g.Operations(); n != 7 { // feed, table, three maps, one multi-map, copy
+	if n := g.Operations(); n != 7 { // a feed, a table, three maps, one multi-map and a copy
 		t.Errorf("%d operations", n)
 	}
 	for k := 1; k <= 10; k++ {
@@ -116,7 +116,7 @@ func TestRecordingAsksNothing(t *testing.T) {
 	r, err := d.NewRecording()
 	must(t, err)
 	s := r.Stream()
-	empty(t, d, s, 1).Buf.Free() // its arena has a segment from here on
+	empty(t, d, s, 1).Buf.Free() // the stream's arena has a segment from here on
 	before, _ := emu.Stats(d.api)
 	for range 20 {
 		y := empty(t, d, s, 4)
@@ -163,7 +163,7 @@ func TestRecordingTakesOver(t *testing.T) {
 				y.Buf.Free()
 			}
 		}
-		run(nil) // the host does not wait for it
+		run(nil) // the host does not wait for this run
 		before, _ := emu.Stats(d.api)
 		r, err := d.NewRecording()
 		must(t, err)

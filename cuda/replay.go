@@ -25,7 +25,7 @@ type replayer struct {
 	ops  int
 	feed []feed
 	sent []sent
-	host *pinnedBuffer // nil: the graph reads no host memory
+	host *pinnedBuffer // host memory that the graph reads; nil: none
 	each int           // bytes of one turn
 	from int           // offset of the first turn
 
@@ -42,7 +42,7 @@ type feed struct {
 	node cu.GraphNode
 	ctx  cu.Context
 	to   cu.DevicePtr
-	at   int // offset in a turn
+	at   int // offset of the feed in a turn
 	n    int
 }
 
@@ -120,7 +120,7 @@ func (g *replayer) build() error {
 		d = to
 		return nil
 	}
-	// by index of a piece: the nodes that a successor of the piece depends on
+	// nodes that a successor of a piece depends on, by the piece's index
 	nodes := make([][]cu.GraphNode, len(g.r.nodes))
 	var host []byte
 	if g.host != nil {
@@ -284,8 +284,8 @@ func (g *replayer) synchronize() error {
 	return first
 }
 
-// start launches the graph. On every device that takes part, it runs after the work queued before
-// and ahead of later work.
+// start launches the graph. On every device that takes part, the graph runs after the work queued
+// before and ahead of later work.
 func (g *replayer) start(turn int) error {
 	d, s := g.r.d, g.r.s
 	for _, o := range g.r.with {
@@ -361,7 +361,7 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// a sticky fault ends the device, other errors are of no use here
+		// fault lets a sticky fault end the device. Other errors are of no use here.
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

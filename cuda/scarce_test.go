@@ -123,7 +123,7 @@ func TestCodeNeedsMemory(t *testing.T) {
 	c := &crowded{API: api, most: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
 	p, err := newPlatform(c)
 	must(t, err)
-	p.cubins = nil // the cache would load the code twice and keep it
+	p.cubins = nil // with the cache, the code would be loaded twice and kept on disk
 	d, err := p.open(0)
 	must(t, err)
 	x := floats(t, d, nil, 1, 2)

@@ -19,7 +19,7 @@ import (
 type Spill struct {
 	Kernel string `json:"kernel"`
 	Bytes  int    `json:"bytes"` // local memory of each thread
-	// the compute capability that it was compiled for, such as "9.0"
+	// the compute capability that the kernel was compiled for, such as "9.0"
 	Capability string `json:"compute_capability"`
 	// newest CUDA version that the driver supports, such as "12.4"
 	Driver string `json:"driver_version"`

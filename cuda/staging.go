@@ -39,8 +39,8 @@ type staging struct {
 // chunk is one piece of the ring.
 type chunk struct {
 	mem   []byte
-	used  int         // bytes
-	on    []cu.Stream // streams that copy from it and are not yet marked after their copies
+	used  int         // bytes that uploads have filled
+	on    []cu.Stream // streams that copy from the chunk and are not yet marked after their copies
 	marks []cu.Event  // marks after copies
 }
 

@@ -95,7 +95,7 @@ func TestDirectPageableCopyIsFound(t *testing.T) {
 	must(t, d.enter())
 	must(t, d.api.MemcpyHtoDAsync(cu.DevicePtr(x.Buf.Addr()), unsafe.Pointer(&src[0]), 256, d.main.handle))
 	d.leave()
-	clear(src) // as a program does that may reuse src
+	clear(src) // like a program that reuses src once the call has returned
 	var access *emu.AccessError
 	if err := d.Download(nil, make([]byte, 256), x.Buf, 0); !errors.As(err, &access) || !strings.Contains(access.Why, "changed since the call") {
 		t.Errorf("a copy that read its source late: %v", err)
@@ -236,7 +236,7 @@ func lateTraining(t *testing.T, d *Device, half bool) (losses []float64) {
 		for k := range w {
 			w[k] = float32((k*13+i*5)%17-8) / 40
 		}
-		flat := p.Detach().Reshape(-1) // a view
+		flat := p.Detach().Reshape(-1) // flat is a view of the parameter
 		flat.Copy(tensor.From(w))
 	}
 	nn.To(m, d)

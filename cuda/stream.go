@@ -17,9 +17,9 @@ import (
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int                  // index of its record of index errors
-	priority int                  // in the driver's numbers: lower is more urgent
-	rec      atomic.Pointer[lane] // not nil: work on it is recorded in this lane
+	slot     int                  // index of the stream's record of index errors
+	priority int                  // priority in the driver's numbers: lower is more urgent
+	rec      atomic.Pointer[lane] // the lane in which the stream's work is recorded; nil: none
 	// for a further stream of a recording: the recording's first stream on this device; otherwise
 	// nil
 	main *stream

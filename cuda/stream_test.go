@@ -31,14 +31,14 @@ func testStreams(t *testing.T, d *Device, seed int) {
 		x := floats(t, d, a, fill(float32(i), n)...)
 		y := empty(t, d, a, n)
 		must(t, apply(d, a, double, views(y), views(x)))
-		x.Buf.Free() // the next round's work on a reuses it, in a's order
+		x.Buf.Free() // the next round reuses this memory on a, after the work queued here
 		e, err := a.Record()
 		must(t, err)
 		must(t, b.Wait(e))
 		e.Release()
 		y.Buf.Use(b)
 		must(t, apply(d, b, plus, views(total), views(total, y)))
-		y.Buf.Free() // possibly before b has begun
+		y.Buf.Free() // b may not have begun to read y
 	}
 	check(t, d, b, total, fill(2*66, n)...)
 	must(t, d.Synchronize())
@@ -103,7 +103,7 @@ func testEvents(t *testing.T, d *Device) {
 	}
 	must(t, e.Wait())
 	e.Release()
-	e.Release() // has no effect
+	e.Release() // a second Release has no effect
 	if err := e.Wait(); err == nil {
 		t.Error("a released event was waited for")
 	}

@@ -125,7 +125,7 @@ func (s *sweep) scratchOf(bytes int) (uint64, error) {
 }
 
 func (s *sweep) run() {
-	const many = 256 << 20 // elements
+	const many = 256 << 20 // number of elements
 	f, h := dtype.F32, dtype.BF16
 	n := s.n(many, 1<<13)
 	s.buffers = map[dtype.Type][2]device.Buffer{f: {s.memory(4*n, f), s.memory(4*n, f)}, h: {s.memory(2*n, h), s.memory(2*n, h)}}
@@ -153,7 +153,7 @@ func (s *sweep) run() {
 	s.product("matmul_16x4096x4096_f32", f, 16, 4096, 4096, "NN")
 	s.product("matmul_256x256x65536_f32", f, 256, 256, 65536, "NN")
 	s.product("matmul_4096x4096x64_f32", f, 4096, 4096, 64, "NN")
-	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // from the small GPT
+	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // a product of the small GPT
 	s.product("matmul_1024_bf16", h, 1024, 1024, 1024, "NN")
 	s.product("matmul_8192_bf16", h, 8192, 8192, 8192, "NN")
 	s.elementwise("relu_256M_bf16", relu, 1, h, n)
@@ -188,7 +188,7 @@ func (s *sweep) elementwise(name string, e *expr.Expr, ins int, t dtype.Type, n 
 
 func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 	if rows == 0 {
-		return // enough in a trial
+		return // a trial has too few elements for this case
 	}
 	out := []int{rows, columns}
 	out[axis] = 1
@@ -200,7 +200,7 @@ func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 func (s *sweep) softmax(name string, t dtype.Type, n, columns int) {
 	x := s.in(0, t, n/columns, columns)
 	if x.Shape.At(0) == 0 {
-		return // enough in a trial
+		return // a trial has too few elements for this case
 	}
 	v, err := kernels.SoftmaxVariants(s.res(t, n/columns, columns), x, false)
 	s.variants(name, "GB/s", float64(2*n/columns*columns*t.Size())/1e9, t, v, err)

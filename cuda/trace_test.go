@@ -17,7 +17,7 @@ type listener struct {
 	spans   map[device.SpanID]device.Span
 	open    []device.SpanID
 	kernels []device.KernelEvent
-	in      []device.Span // for each kernel, the innermost span
+	in      []device.Span // innermost span of each kernel
 	copies  []device.CopyEvent
 	syncs   []device.SyncEvent
 	memory  []device.MemoryEvent
@@ -139,7 +139,7 @@ func TestTracer(t *testing.T) {
 		}
 		if k.Primitive == "matmul" {
 			products++
-			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 { // without or with the bias
+			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 { // without or with a bias
 				t.Errorf("a product of %d operations, want 60 or 70", k.Work.FLOPs)
 			}
 		}
@@ -154,7 +154,7 @@ func TestTracer(t *testing.T) {
 			}
 		}
 	}
-	if products != 2 { // forward, and the gradient of the weight; x needs no gradient
+	if products != 2 { // the forward product and the weight's gradient
 		t.Errorf("%d products", products)
 	}
 	var kinds []device.CopyKind

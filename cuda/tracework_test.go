@@ -64,10 +64,11 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 			for _, op := range []device.Op{
 				&device.Map{Program: unary, Outs: []device.View{y}, Ins: []device.View{x}},
 				&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: unary}, Out: f2(row, 4, 1), Ins: []device.View{x}},
-				&device.MatMul{Out: product, A: half, B: wide}, // the CPU computes it in float32
+				// the CPU computes this product in float32
+				&device.MatMul{Out: product, A: half, B: wide},
 				&device.MatMul{Out: truth, A: truth, B: truth},
 				&device.Gather{Out: y, Src: x, Index: index, Tag: 1},
-				// computed in float32
+				// this sum is computed in float32
 				&device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: halves, Index: index, Tag: 1},
 				&device.Scatter{Kind: device.ScatterSet, Dst: y, Src: x, Index: index, Tag: 1},
 				&device.Softmax{Out: y, X: x, Log: true},

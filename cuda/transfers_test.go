@@ -30,8 +30,8 @@ func (n vectors) Get(i int) (data.Sample, error) {
 }
 
 // TestEveryTransferIsTold runs a training loop with all usual copies. The report contains every
-// copy between host and device, with the op and the line of the program. Its bytes are those that
-// the driver was asked to copy.
+// copy between host and device, with the op and the line of the program. The bytes in the report
+// are those that the driver was asked to copy.
 func TestEveryTransferIsTold(t *testing.T) {
 	devs, err := Emulate("emulate,mem=64MiB")
 	must(t, err)
@@ -65,7 +65,7 @@ func TestEveryTransferIsTold(t *testing.T) {
 		}, tensor.On(dev), tensor.Autocast(dtype.F16))
 	}
 	_ = scaler.Value()
-	tensor.Do(func(s *tensor.Scope) { // evaluation
+	tensor.Do(func(s *tensor.Scope) { // this scope evaluates the model
 		nn.Eval(m)
 		x := s.From([][]float32{make([]float32, 16), make([]float32, 16)})
 		y := m.Forward(x).Softmax(-1)

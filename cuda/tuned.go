@@ -57,10 +57,10 @@ func (r *tunedRecord) sound() bool {
 // for the product. The file is replaced as a whole, and records that other processes have added
 // meanwhile are kept.
 type tunedProducts struct {
-	path string // "" if there is no file
+	path string // path of the file; "" if there is none
 	head tunedHead
-	tell func(format string, args ...any) // is called at the first failure to write
-	// how long a product whose measurement found no room waits for the next measurement
+	tell func(format string, args ...any) // tell is called at the first failure to write
+	// If a product's measurement found no room, the next one is tried after this time.
 	again time.Duration
 
 	saving sync.Mutex
@@ -72,8 +72,8 @@ type tunedProducts struct {
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and
-// none is tried before again.
+// knownForm is the measured form of a product. If ok is false, there is no measurement yet. The
+// field again is then the earliest time of the next attempt.
 type knownForm struct {
 	form  kernels.Form
 	ok    bool

@@ -18,7 +18,7 @@ type Tuning uint32
 const (
 	TuningOff Tuning = iota // the library's model of the GPU chooses
 	TuningUse               // measurements of earlier programs choose; without one, the model does
-	// as TuningUse, and a product without a measurement is measured at its first use
+	// like TuningUse, but a product without a measurement is measured at its first use
 	TuningOn
 )
 
@@ -81,11 +81,12 @@ func (d *Device) Tuning() Tuning { return Tuning(d.tuning.Load()) }
 type TunedProduct struct {
 	// Product names the types of the factors, the batch and m×n×k, the layouts of the operands, and
 	// further operations on the results.
-	Product string        `json:"product"`
-	Planned string        `json:"planned"` // the model's choice
-	Chosen  string        `json:"chosen"`  // the measured choice, which may be the same
-	Before  time.Duration `json:"planned_nanoseconds"`
-	After   time.Duration `json:"chosen_nanoseconds"`
+	Product string `json:"product"`
+	Planned string `json:"planned"` // the model's choice
+	// the form that measurements chose; it may be the model's form
+	Chosen string        `json:"chosen"`
+	Before time.Duration `json:"planned_nanoseconds"`
+	After  time.Duration `json:"chosen_nanoseconds"`
 }
 
 // String returns a line such as "bfloat16 1x512x512x512 k·o=v: 64x64x32, k by 256 in 11µs; the

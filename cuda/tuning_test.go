@@ -121,8 +121,8 @@ func (r *tuningRig) do(t *testing.T, m int) []string {
 // 40 rows.
 const fastTile = "_32x64x64_"
 
-// TestTuning: the fastest form replaces the model's choice and is kept. The next program uses it if
-// it asks for measurements.
+// TestTuning: the fastest form replaces the model's choice and is kept. The next program uses that
+// form if it asks for measurements.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
@@ -152,7 +152,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 
-	// Another GPU of the kind uses it too.
+	// Another GPU of the same kind uses the chosen form too.
 	other, err := on.p.open(1)
 	must(t, err)
 	other.SetTuning(TuningOn)
@@ -395,7 +395,7 @@ func TestTuningForbidden(t *testing.T) {
 
 	stats := r.Stats()
 	r.tuned.again = 0
-	r.SetMemoryLimit(stats.Reserved) // only the product itself fits
+	r.SetMemoryLimit(stats.Reserved) // memory suffices for the product, but for no measurement
 	fill, err := r.Alloc(stats.Reserved-stats.Allocated-4<<10, nil, device.Origin{Op: "test"})
 	must(t, err)
 	must(t, r.Run(nil, op, nil))

@@ -26,7 +26,7 @@ type Level int
 
 // The levels.
 const (
-	Note Level = iota // good to know
+	Note Level = iota // the finding is good to know
 	// a GPU is used, but something makes it slower or less reliable than it could be
 	Slow
 	Unused // the finding keeps a GPU from being used

@@ -89,7 +89,7 @@ func (x *examination) look() {
 	s.container = x.container()
 }
 
-// container returns the sign by which a container was recognised, "" if there is none.
+// container says how a container was recognised. It returns "" if there is none.
 func (x *examination) container() string {
 	for _, f := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if x.m.Exists(f) {

@@ -13,9 +13,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fake is a driver library made of C callbacks into this test. All calls end in handle, with the
-// exported name of the function and its first eleven arguments. So the calling convention itself is
-// tested too.
+// fake is a driver library made of C callbacks into this test. Each call reaches the function
+// handle, with the exported name of the C function and its first eleven arguments. So the calling
+// convention itself is tested too.
 type fake struct {
 	exports map[string]bool
 	handle  func(name string, a *[11]uintptr) Result
@@ -91,9 +91,10 @@ func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
 // skip stands for an argument of any value.
 const skip = ^uintptr(0)
 
-// expects returns a function that runs call. It requires that exactly the C function fn ran, with
-// the leading arguments a, except for those that are skip. effect is what fn does. It then lets fn
-// fail, and requires an *Error with that Result.
+// expects returns a check that runs call twice. The first time, the C function fn does what effect
+// says. The check requires that only fn ran, and that its first arguments are a; skip in a stands
+// for any argument. The second time, fn returns failure. The check then requires an *Error with
+// that Result.
 func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 		t.Helper()

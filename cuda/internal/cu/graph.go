@@ -69,7 +69,7 @@ type memcpy3D struct {
 const (
 	memoryHost    = 1
 	memoryDevice  = 2
-	memoryUnified = 4 // on whatever device the address belongs to
+	memoryUnified = 4 // memory on the device to which the address belongs
 )
 
 // memsetNodeParams is CUDA_MEMSET_NODE_PARAMS_v1 of cuda.h.

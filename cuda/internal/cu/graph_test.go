@@ -40,7 +40,8 @@ func TestGraphLayouts(t *testing.T) {
 	}
 }
 
-// nodesBefore are the dependencies of a node. They are global, because a stack moves as it grows.
+// nodesBefore are the dependencies of a node. They are global, because C gets their address and a
+// stack moves as it grows.
 var nodesBefore = []GraphNode{0x71, 0x72}
 
 // TestEachGraphCall calls every method once. It checks the C function, its arguments, the memory to

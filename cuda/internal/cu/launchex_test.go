@@ -80,8 +80,9 @@ func TestLaunchAttributes(t *testing.T) {
 	}
 }
 
-// TestLaunchAttributesOfOldDriver checks a driver without the function. It opens and launches, and
-// the error of a launch with attributes says what it lacks.
+// TestLaunchAttributesOfOldDriver checks a driver that lacks cuLaunchKernelEx. The driver can be
+// opened, and launches kernels without attributes. The error of a launch with attributes says what
+// the driver lacks.
 func TestLaunchAttributesOfOldDriver(t *testing.T) {
 	f := newFake(t, Minimum)
 	delete(f.exports, "cuLaunchKernelEx")

@@ -147,7 +147,7 @@ func (d *driver) LinkPTX(name string, ptx []byte, opts JITOptions) ([]byte, erro
 	if r = b.call(); r != 0 {
 		return nil, j.done(r, "cuLinkComplete", name)
 	}
-	// The link owns the image until it is destroyed.
+	// The image belongs to the link, and is freed with it. So the result is a copy.
 	return bytes.Clone(unsafe.Slice(*(**byte)(unsafe.Pointer(&b.out[0])), b.out[1])), j.done(0, "", "")
 }
 

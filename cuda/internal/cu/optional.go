@@ -5,7 +5,7 @@ import "unsafe"
 // Handles of graphs. The zero value is no object.
 type (
 	Graph     uintptr
-	GraphNode uintptr // lives as long as its graph
+	GraphNode uintptr // a node lives as long as its graph
 	GraphExec uintptr
 )
 

@@ -156,7 +156,7 @@ func procAddress(fn uintptr, name string, version Version) uintptr {
 	b.a[4] = b.outAddr(1)
 	r := b.call()
 	runtime.KeepAlive(n)
-	if r != 0 || uint32(b.out[1]) != 0 { // 1: no such symbol, 2: not in this version
+	if r != 0 || uint32(b.out[1]) != 0 { // status 1: no such symbol; 2: not in this version
 		return 0
 	}
 	return uintptr(b.out[0])

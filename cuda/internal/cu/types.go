@@ -72,7 +72,7 @@ const (
 	AttrPCIBusID                 DeviceAttr = 33
 	AttrPCIDeviceID              DeviceAttr = 34
 	AttrMemoryClockRate          DeviceAttr = 36
-	AttrGlobalMemoryBusWidth     DeviceAttr = 37 // bits
+	AttrGlobalMemoryBusWidth     DeviceAttr = 37 // width of the bus in bits
 	AttrL2CacheSize              DeviceAttr = 38
 	AttrMaxThreadsPerSM          DeviceAttr = 39
 	AttrAsyncEngineCount         DeviceAttr = 40
@@ -103,11 +103,12 @@ const (
 	FuncMaxThreadsPerBlock FuncAttr = 0
 	FuncSharedBytes        FuncAttr = 1 // statically allocated shared memory
 	FuncConstBytes         FuncAttr = 2
-	FuncLocalBytes         FuncAttr = 3 // per thread; spilled registers are stored here
-	FuncNumRegs            FuncAttr = 4 // per thread
-	FuncPTXVersion         FuncAttr = 5 // 10·major + minor of the .target
-	FuncBinaryVersion      FuncAttr = 6 // 10·major + minor of the machine code
-	// bytes that a launch may ask for; to ask for more than 48 KiB, set it first
+	// bytes of local memory of a thread; spilled registers are stored here
+	FuncLocalBytes    FuncAttr = 3
+	FuncNumRegs       FuncAttr = 4 // registers of a thread
+	FuncPTXVersion    FuncAttr = 5 // 10·major + minor of the .target
+	FuncBinaryVersion FuncAttr = 6 // 10·major + minor of the machine code
+	// bytes that a launch may ask for; to ask for more than 48 KiB, set this attribute first
 	FuncMaxDynamicShared FuncAttr = 8
 	FuncSharedCarveout   FuncAttr = 9 // percent of L1 to use as shared memory, a hint
 )
@@ -137,9 +138,9 @@ type EventFlags uint32
 
 // Event flags, combined by or.
 const (
-	EventDefault       EventFlags = 0 // records time; a waiting thread spins
+	EventDefault       EventFlags = 0 // the event records time; a waiting thread spins
 	EventBlockingSync  EventFlags = 1 // EventSynchronize sleeps instead of spinning
-	EventDisableTiming EventFlags = 2 // cheaper; EventElapsed refuses it
+	EventDisableTiming EventFlags = 2 // the event is cheaper, but EventElapsed refuses it
 )
 
 // HostAllocFlags configure page-locked host memory.
@@ -147,8 +148,9 @@ type HostAllocFlags uint32
 
 // Flags of MemHostAlloc, combined by or.
 const (
-	HostPortable      HostAllocFlags = 1 // page-locked for every context
-	HostDeviceMap     HostAllocFlags = 2 // kernels can address it, see MemHostGetDevicePointer
+	HostPortable HostAllocFlags = 1 // page-locked for every context
+	// kernels can address the memory, see MemHostGetDevicePointer
+	HostDeviceMap     HostAllocFlags = 2
 	HostWriteCombined HostAllocFlags = 4 // fast to write in order, very slow to read from the host
 )
 

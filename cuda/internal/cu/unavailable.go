@@ -21,7 +21,7 @@ type Reason int
 const (
 	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual places
 	NoDevice                          // the driver works but shows no GPU
-	// older than Minimum, or without functions that it should have
+	// the driver is older than Minimum, or lacks functions that it should have
 	DriverTooOld
 	Mismatch      // kernel module and library of different versions
 	ForwardCompat // a cuda-compat package on a GPU that it does not support
@@ -53,7 +53,7 @@ type Unavailable struct {
 	Tried   []string // for LibraryNotFound: each name and place, with the loader's answer
 	Library string   // the library that was loaded, "" if none
 	Version Version  // the driver's version, 0 if unknown
-	Result  Result   // the driver's answer, 0 if it was not asked
+	Result  Result   // the driver's answer, 0 if the driver was not asked
 }
 
 // Error returns text, detail and what was tried.

@@ -44,7 +44,8 @@ func TestEachMemoryCall(t *testing.T) {
 	prop := func(i int) func(args) {
 		return func(a args) {
 			got := (*[32]byte)(pointer(a[i]))
-			if want := [32]byte{0: 1, 8: 1, 12: 3}; *got != want { // pinned, on device 3
+			// asks for pinned memory on device 3
+			if want := [32]byte{0: 1, 8: 1, 12: 3}; *got != want {
 				t.Errorf("the description of memory is %v", *got)
 			}
 			*(*uint64)(pointer(a[0])) = 0x200000

@@ -71,7 +71,7 @@ func contract(t *testing.T, api cu.API) {
 	least, greatest, err := api.CtxStreamPriorityRange()
 	ok(err)
 
-	// Code.
+	// Checks calls for code: modules, functions and their attributes.
 	_, err = api.ModuleLoadData([]byte(strings.Replace(kernels, "mad.lo.u32", "mud.lo.u32", 1)), cu.JITOptions{})
 	fails("PTX with an unknown instruction", err, cu.ErrInvalidPTX)
 	var e *cu.Error
@@ -97,7 +97,7 @@ func contract(t *testing.T, api cu.API) {
 		t.Errorf("%d blocks of 256 threads", n)
 	}
 
-	// Memory.
+	// Checks allocations of device memory and of page-locked memory.
 	const words, size = 1 << 12, 4 << 12
 	_, err = api.MemAlloc(0)
 	fails("0 bytes", err, cu.ErrInvalidValue)

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// AccessError is the cause of the error of a copy or memset that reached memory which it may not
-// access.
+// AccessError says which memory a copy or memset may not access. It is the Cause of the operation's
+// *cu.Error.
 type AccessError struct {
 	Kind Kind
 	Addr uint64 // device address, 0 for host memory

@@ -10,7 +10,8 @@ import (
 // per Compute Capability" of the CUDA C++ Programming Guide.
 type limits struct {
 	threadsPerSM, blocksPerSM int
-	sharedPerSM, sharedOptin  int // bytes
+	// shared memory in bytes: of a multiprocessor, and of a block at most
+	sharedPerSM, sharedOptin int
 }
 
 func limitsOf(sm int) limits {
@@ -42,7 +43,7 @@ const (
 	sharedReserved     = 1 << 10
 	warpSize           = 32
 
-	multiprocessors = 4         // few, so that kernels that choose their grid by it stay small
+	multiprocessors = 4         // the number is small, because some kernels choose their grid by it
 	clockKHz        = 1_000_000 // 1 GHz
 	registersPerSM  = 64 << 10
 	// registers of a thread; only ptxas, which the emulator does not run, knows the number
@@ -146,7 +147,7 @@ func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 	case cu.AttrKernelExecTimeout, cu.AttrIntegrated, cu.AttrComputeMode, cu.AttrECCEnabled, cu.AttrPCIDeviceID, cu.AttrPCIDomainID,
 		cu.AttrManagedMemory, cu.AttrPageableMemoryAccess, cu.AttrCooperativeLaunch, cu.AttrMemoryPools,
 		cu.AttrClusterLaunch, cu.AttrTensorMapAccessSupported:
-		return 0, nil // not supported by the emulator
+		return 0, nil // the emulator does not support the property
 	}
 	return 0, fail("cuDeviceGetAttribute", cu.ErrInvalidValue, "attribute %d is not emulated", a)
 }

@@ -60,7 +60,8 @@ func TestCurrentContext(t *testing.T) {
 	r := newRig(t, Config{})
 	other := make(chan error)
 	go func() {
-		runtime.LockOSThread() // not unlocked, so that the thread ends with the goroutine
+		// the goroutine does not unlock its thread, so the thread ends with it
+		runtime.LockOSThread()
 		_, err := r.MemAlloc(1)
 		other <- err
 	}()

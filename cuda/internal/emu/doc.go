@@ -76,8 +76,8 @@
 // Otherwise the goroutine that calls first gets the engine or the link first. If one goroutine
 // drives two devices and waits for one of them, the wait does not delay work that it later submits
 // to the other. In an adversarial schedule the order of the calls decides what the seed draws. So
-// times, and the order of operations that nothing orders, depend on the goroutines' turns. If the
-// events of a program are right, its values do not depend on them.
+// the goroutines' turns affect times, and the order of operations that no event orders. They do not
+// affect the values that a program computes, if its events are right.
 //
 // # Stricter than hardware
 //

@@ -39,15 +39,15 @@ type Driver struct {
 	functions map[cu.Function]*function
 	events    map[cu.Event]*event
 	byHandle  map[cu.Stream]*stream
-	streams   []*stream // in order of creation, default streams included
+	streams   []*stream // the streams in order of creation, default streams included
 	hosts     []*hostBlock
 	handles   uint64
 	graphs    graphs
 
-	rng     *rand.Rand // nil if queues run in the order of the calls
+	rng     *rand.Rand // the schedule's random numbers; nil: queues run in the order of the calls
 	issue   uint64
 	pending int
-	links   map[[2]int]*calendar // by numbers of the devices, from and to
+	links   map[[2]int]*calendar // links by the numbers of their two devices
 
 	counters Counters
 }
@@ -61,14 +61,14 @@ var (
 // device is one emulated GPU.
 type device struct {
 	ordinal int
-	mem     *ptxvm.Memory // nil in meta mode
-	meta    *metaMemory   // nil except in meta mode
+	mem     *ptxvm.Memory // global memory; nil in meta mode
+	meta    *metaMemory   // addresses without memory; nil except in meta mode
 	virtual *virtual
 	ctx     *context // the primary context while it is retained
 	flags   cu.CtxFlags
 	dead    error // the error that ended an earlier context: only Reset revives the device
 	short   shortage
-	host    time.Duration // virtual time; an operation submitted now starts no earlier
+	host    time.Duration // virtual time of the host; no operation submitted now starts earlier
 	engines [engines]calendar
 }
 
@@ -79,7 +79,7 @@ type context struct {
 	refs          int
 	defaultStream *stream
 	dead          error             // the error that each call returns after a fault
-	peers         map[*context]bool // contexts whose memory it may address
+	peers         map[*context]bool // contexts whose memory this context may address
 }
 
 // New returns an emulated driver. The error is a [*SpecError].
@@ -178,7 +178,8 @@ func (d *Driver) dismantle(ctx *context) {
 	d.graphs.dismantle(ctx)
 	ctx.dev.clear(d.cfg)
 	d.partPeers(ctx)
-	for _, h := range d.hosts { // the mappings belonged to the memory that is gone
+	// the mappings of page-locked memory are gone with the device's memory
+	for _, h := range d.hosts {
 		delete(h.mapped, ctx.dev.ordinal)
 	}
 }

@@ -63,10 +63,11 @@ func (d *Driver) link(from, to int) *calendar {
 
 // calendar is the free time of an engine or a link. Operations occupy it in the order of the calls,
 // each from the moment at which it is ready. So an operation that still waits for an event delays
-// no other: a later one runs before it, and continues after it if it takes longer.
+// no other operation. A later one first uses the time before the waiting one begins, and after that
+// the time behind it.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
-	end  time.Duration // all time from end on is free
+	end  time.Duration // all time from the moment end on is free
 }
 
 // span is an interval of time.
@@ -76,7 +77,7 @@ type span struct{ from, to time.Duration }
 // counts as occupied.
 const maxIdle = 256
 
-// take occupies cost of the free time from ready on. It returns the first and the last moment.
+// take occupies free time from ready on, cost in all. It returns the first and the last moment.
 func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 	start = -1
 	i, _ := slices.BinarySearchFunc(c.idle, ready, func(s span, t time.Duration) int {
@@ -103,7 +104,8 @@ func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 		if cost == 0 {
 			return start, end
 		}
-		// the span was too short, so of its parts only the one before from may be left
+		// the operation has used the span from the moment from to the end: only time before from
+		// may be left
 		i += len(left)
 	}
 	from := max(c.end, ready)

@@ -12,11 +12,11 @@ func TestCalendar(t *testing.T) {
 	var c calendar
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
 		{0, 10, 0, 10},
-		{100, 5, 100, 105},  // waits until 100
-		{0, 20, 10, 30},     // is not delayed by the waiting operation
+		{100, 5, 100, 105},  // the operation waits until 100
+		{0, 20, 10, 30},     // the operation is not delayed by the one that waits
 		{20, 100, 30, 135},  // 70 before the waiting one, 30 after it
 		{0, 1, 135, 136},    // no time before 135 is free
-		{200, 10, 200, 210}, // leaves free time before it
+		{200, 10, 200, 210}, // the operation leaves free time before it
 		{140, 0, 140, 140},  // an operation of no time occupies none
 		{150, 10, 150, 160},
 		{136, 20, 136, 166}, // 14 before, 6 after

@@ -28,7 +28,7 @@ func TestFaults(t *testing.T) {
 			x := r.alloc(512)
 			r.ok(r.MemsetD32Async(x, 0, 128, 0))
 			r.ok(r.CtxSynchronize())
-			r.ok(r.affine(0, x, 128, 1, 1)) // pending while its memory is freed
+			r.ok(r.affine(0, x, 128, 1, 1)) // this kernel is pending while its memory is freed
 			r.ok(r.MemFree(x))
 			return nil
 		}, cu.ErrIllegalAddress, ptxvm.OutOfBounds},
@@ -198,7 +198,8 @@ func TestLaunchIsChecked(t *testing.T) {
 		{"race", one, d(1<<31, 1<<31, 4), 0, 0, "block"},
 		{"narrow", one, d(65, 1, 1), 0, 0, "64 threads"},
 		{"exact", one, d(64, 1, 1), 0, 0, ".reqntid"},
-		{"race", one, one, 48 << 10, 0, "dynamic shared memory"}, // 48 KiB, and one static word
+		// 48 KiB of dynamic shared memory and one static word are too much
+		{"race", one, one, 48 << 10, 0, "dynamic shared memory"},
 		{"affine", one, one, 0, 16, "16 bytes of parameters, it declares 20"},
 		{"affine", one, one, 0, 24, "24 bytes of parameters"},
 	} {

@@ -18,8 +18,8 @@ var (
 // work is what a node does each time it runs.
 type work struct {
 	Op
-	ctx   *context                      // context in which it runs; nil: that of the graph
-	run   func() (time.Duration, error) // nil: it does nothing
+	ctx   *context                      // context of the work; nil: the graph's context
+	run   func() (time.Duration, error) // nil: the work does nothing
 	count func()                        // adds a launch to the counters; nil: nothing to count
 	child *graph                        // copy of a child graph, whose nodes run before this node
 }
@@ -418,7 +418,7 @@ func (c *capture) add(d *Driver, w work) error {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
 	}
 	if w.ctx == nil {
-		w.ctx = c.g.ctx // also if the graph becomes a child of another device's graph
+		w.ctx = c.g.ctx // this context holds even in a child graph of another device's graph
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}
 	if c.tail != nil {

@@ -83,7 +83,7 @@ func TestGraphOfTwoDevices(t *testing.T) {
 		refused("too few parameters", err, cu.ErrInvalidValue)
 		r.ok(r.GraphLaunch(e, s))
 		r.ok(r.StreamSynchronize(s))
-		r.ok(r.Reset(1)) // the graph of both devices is gone with one of them
+		r.ok(r.Reset(1)) // a reset of one device removes the graph of both devices
 		refused("after Reset", r.GraphLaunch(e, s), cu.ErrInvalidHandle)
 		refused("after Reset", r.GraphDestroy(g), cu.ErrInvalidHandle)
 		r.ok(r.StreamSynchronize(s))

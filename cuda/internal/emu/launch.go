@@ -102,7 +102,8 @@ func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (w
 		k.Threads += grid.Count() * threads
 	}
 	dev := ctx.dev
-	run := func() (time.Duration, error) { return d.cfg.Cost.kernel(0, 0), nil } // meta mode
+	// in meta mode a kernel takes the time of its launch
+	run := func() (time.Duration, error) { return d.cfg.Cost.kernel(0, 0), nil }
 	if dev.mem != nil {
 		l := ptxvm.Launch{Entry: e, Grid: [3]uint32{grid.X, grid.Y, grid.Z}, Block: [3]uint32{block.X, block.Y, block.Z}, DynShared: dynShared,
 			Params: bytes.Clone(params), Mem: dev.mem, SM: d.cfg.SM, MaxSteps: d.cfg.MaxSteps, Workers: d.cfg.Workers}

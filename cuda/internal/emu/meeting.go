@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// A Meeting is one operation in several streams, usually of several devices. It is what the kernels
-// of a library's collective do, each of which waits on its device for the others. The parts of a
+// A Meeting is one operation in several streams, usually of several devices. It stands for the
+// kernels of a library's collective: each kernel waits on its device for the others. The parts of a
 // meeting are done together, once all are queued and each is at the head of its stream. Later work
 // in each stream then sees the effect. A host that waits for a part whose partners are not queued
 // gets an error. The contexts of the queued parts then end: on hardware all of them would hang.

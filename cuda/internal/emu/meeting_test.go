@@ -78,7 +78,7 @@ func TestMeeting(t *testing.T) {
 			m := p.sum()
 			if k%2 == 0 {
 				p.ok(p.Meet(m, []int{1, 0}, []cu.Stream{p.queue[1], p.queue[0]}))
-			} else { // in two calls
+			} else { // queues the two parts in two calls
 				p.ok(p.Meet(m, []int{0}, p.queue[:1]))
 				p.ok(p.Meet(m, []int{1}, p.queue[1:]))
 			}

@@ -99,7 +99,7 @@ type hostBlock struct {
 	flags  cu.HostAllocFlags
 	mapped map[int]uint64 // device address, by the device's ordinal
 	freed  bool
-	hollow bool // see hollowMin
+	hollow bool // the memory is hollow, see hollowMin
 }
 
 const pageSize = 4096

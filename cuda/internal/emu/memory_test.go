@@ -142,7 +142,7 @@ func TestMemsetAndCopy(t *testing.T) {
 	mod := must(r.ModuleLoadData([]byte(kernels), cu.JITOptions{}))(t)
 	first := r.mod
 	r.mod = mod
-	r.ok(r.affine(0, z, 4, 1, 0)) // only 16 bytes were copied
+	r.ok(r.affine(0, z, 4, 1, 0)) // reads the 4 words that were copied
 	r.ok(r.CtxSynchronize())
 	r.ok(r.affine(0, z, 5, 1, 0))
 	if err := r.CtxSynchronize(); !errors.Is(err, cu.ErrLaunchFailed) {
@@ -166,7 +166,7 @@ func TestMemsetAndCopy(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	r.ok(r.MemcpyHtoDAsync(0, nil, 0, 0)) // nothing to do
+	r.ok(r.MemcpyHtoDAsync(0, nil, 0, 0)) // a copy of no bytes does nothing
 	r.ok(r.CtxSynchronize())
 }
 
@@ -198,13 +198,13 @@ func TestBlocks(t *testing.T) {
 		"segment returned": {func(r *rig, s cu.Stream, seg cu.DevicePtr) {
 			r.ok(r.StreamSynchronize(s))
 			r.BlockFreed(s, seg, 512)
-			r.ok(r.MemFree(seg)) // the mark is still queued
+			r.ok(r.MemFree(seg)) // the mark of BlockFreed is still queued
 		}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{})
 			s, seg := r.stream(), r.alloc(2048)
-			r.BlockFreed(s, seg, 2048) // at its start a pool frees the whole allocation
+			r.BlockFreed(s, seg, 2048) // a new pool first marks its whole allocation as free
 			r.BlockAllocated(s, seg, 128, 512, "activation")
 			r.ok(r.MemsetD32Async(seg, 1, 32, s))
 			c.do(r, s, seg)

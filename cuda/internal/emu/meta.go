@@ -12,7 +12,7 @@ import (
 // ptxvm.Memory.
 type metaMemory struct {
 	next, limit, mapped uint64
-	ranges              []metaRange // sorted by base
+	ranges              []metaRange // ranges sorted by base
 }
 
 type metaRange struct {

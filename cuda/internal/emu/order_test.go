@@ -116,9 +116,9 @@ func TestLegacyDefaultStream(t *testing.T) {
 			a, b := must(r.StreamCreate(flags, 0))(r), must(r.StreamCreate(flags, 0))(r)
 			r.ok(r.MemsetD32Async(x, 5, 64, a))
 			r.ok(r.StreamSynchronize(a))
-			r.ok(r.affine(a, x, 64, 1, 1)) // makes 6
-			r.ok(r.affine(0, x, 64, 3, 0)) // makes 18
-			r.ok(r.affine(b, x, 64, 1, 2)) // makes 20
+			r.ok(r.affine(a, x, 64, 1, 1)) // x becomes 6
+			r.ok(r.affine(0, x, 64, 3, 0)) // x becomes 18
+			r.ok(r.affine(b, x, 64, 1, 2)) // x becomes 20
 			r.ok(r.CtxSynchronize())
 			return fmt.Sprint(r.read(a, x, 64)[0])
 		}
@@ -131,8 +131,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures checks that a wait is for the last record of the event before the wait was
-// enqueued. An event that was never recorded delays nothing.
+// TestEventCaptures checks which record a wait waits for: the last one that was enqueued before the
+// wait. An event that was never recorded delays nothing.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()

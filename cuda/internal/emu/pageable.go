@@ -37,8 +37,8 @@ func usualPageable() Pageable {
 const poisonByte = 0xff
 
 // source returns the bytes that a copy from the host reads when it runs, and a check to run before.
-// h is nil for pageable memory. A late copy reads Go memory: the slice keeps it alive. It does not
-// lie on a stack, which could move, because it was passed through an interface.
+// h is nil for pageable memory. A late copy reads Go memory, which the slice keeps alive. That
+// memory was passed through an interface, so it does not lie on a stack, which could move.
 func (d *Driver) source(call string, h *hostBlock, src []byte) (from []byte, intact func() error) {
 	if h != nil {
 		return src, func() error { return h.alive(KindCopyHtoD, call, uint64(len(src))) }

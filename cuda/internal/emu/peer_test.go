@@ -140,7 +140,8 @@ func TestPeerLoads(t *testing.T) {
 		r.ok(r.CtxSynchronize())
 	})
 	here := r.alloc(256)
-	r.ok(r.MemcpyPeerAsync(here, r.ctx, mapped, other, 256, 0)) // a copy can read this memory
+	// a copy can read memory that a kernel cannot reach
+	r.ok(r.MemcpyPeerAsync(here, r.ctx, mapped, other, 256, 0))
 	if v := r.read(0, here, 64); !all(v, 5) {
 		t.Errorf("the copy brought %v", v)
 	}

@@ -22,7 +22,7 @@ const (
 	KindWait    // waits for an event
 	KindMark    // a pool's block begins or ends
 	KindGraph   // the first operation of a graph's launch
-	KindJoin    // in a graph: all operations before it are done
+	KindJoin    // in a graph, waits for all operations before it
 	KindMeeting // part of a collective, see Meeting
 )
 
@@ -38,7 +38,7 @@ type Op struct {
 	Name     string // name of a kernel or collective, else ""
 	Device   int    // device of the stream
 	Stream   cu.Stream
-	Bytes    uint64 // for a copy, memset or collective, else 0
+	Bytes    uint64 // bytes of a copy, memset or collective, else 0
 	From, To int    // numbers of the devices of a copy between devices; otherwise both are Device
 	Staged   bool   // a copy between devices that goes through the host
 }
@@ -48,17 +48,17 @@ type Op struct {
 type op struct {
 	Op
 	stream *stream
-	issue  uint64 // position in the order of all calls
-	// operations that must be done first, besides earlier ones of the queue
+	issue  uint64 // the operation's position in the order of all calls
+	// operations that must be done before this one, besides the earlier ones of its queue
 	after []*op
-	// the effect; nil for records and waits. An error ends the context.
+	// the operation's effect; nil for records and waits. An error ends the context.
 	run    func() (time.Duration, error)
 	submit time.Duration // time of the device's host at the call
 	end    time.Duration // virtual time of completion, valid once done
 	done   bool
-	hollow bool // see stream
+	hollow bool // see the field hollow of stream
 
-	meeting *Meeting // the meeting of which it is a part, nil once that is over
+	meeting *Meeting // the meeting that the operation is a part of; nil once the meeting is over
 }
 
 // stream is a queue of operations of one context.
@@ -66,14 +66,14 @@ type stream struct {
 	handle   cu.Stream
 	ctx      *context
 	blocking bool // takes part in the ordering of the legacy default stream
-	weight   int  // how often an adversarial schedule picks it
+	weight   int  // how often an adversarial schedule picks the stream
 	queue    []*op
 	last     *op  // the newest operation, done or not
-	hollow   bool // in meta mode: its work has copied memory without values to page-locked memory
+	hollow   bool // in meta mode: the stream has copied memory without values to page-locked memory
 	clock    time.Duration
-	closed   bool     // destroyed; it is removed when its queue is empty
-	capture  *capture // if not nil, receives the work that is queued
-	by       *device  // for a graph's launch: the device whose host submits; nil: that of ctx
+	closed   bool     // the stream was destroyed, and is removed when its queue is empty
+	capture  *capture // if not nil, it receives the work that is queued on the stream
+	by       *device  // for a graph's launch: the device whose host submits; nil: the device of ctx
 }
 
 // weights are the weights that a stream may get in an adversarial schedule. The smallest streams

@@ -63,8 +63,8 @@ func (c *Counters) kernel(name string) *KernelStats {
 	return k
 }
 
-// Stats returns a copy of the counters. Of launches that have not run yet, only the number is
-// included.
+// Stats returns a copy of the counters. It counts launches that have not run yet, but not what they
+// will do.
 func (d *Driver) Stats() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 type event struct {
 	ctx    *context
 	timing bool
-	point  *op // nil before the first record
+	point  *op // the captured point; nil before the first record
 }
 
 // StreamCreate creates a stream. The priority has no effect, because CUDA never promises an order

@@ -31,8 +31,8 @@ type rank struct {
 	a, b    cu.Stream
 	kernel  cu.Function
 	src     cu.DevicePtr
-	dst     []cu.DevicePtr  // by device: the memory to which others copy
-	events  []chan cu.Event // by device: announces its copies to other devices
+	dst     []cu.DevicePtr  // for each device, the memory to which the others copy
+	events  []chan cu.Event // for each device, announces its copies to other devices
 	failure error
 }
 
@@ -126,7 +126,7 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 			if m.Stream == k.b {
 				of = &list[m.Device][1]
 			}
-			m.Stream = 0 // the stream's number depends on which goroutine created one first
+			m.Stream = 0 // a stream's number depends on which goroutine creates streams first
 			*of = append(*of, m)
 		}
 	}
@@ -144,9 +144,9 @@ func planted(of ...time.Duration) func(Op) time.Duration {
 }
 
 // TestPipeline runs kernels on one stream, and on another the copies of their results, behind
-// events. Both devices do so at once. Each takes the time of the slower of the two kinds, and of
-// one piece of the other kind. The test fails if a copy occupies the engine for kernels, or waits
-// for the copies or the host of the other device.
+// events. Both devices do so at once. A device takes the time of all its kernels or of all its
+// copies, whichever is longer. One piece of the other kind is added. The test fails if a copy
+// occupies the engine for kernels, or waits for the copies or the host of the other device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -164,7 +164,7 @@ func TestPipeline(t *testing.T) {
 				k.compute(k.a)
 				k.behind(k.b, k.a)
 				k.send(1-k.device, bytes)
-				if i%20 == 19 { // the host's clock moves on, which delays nothing
+				if i%20 == 19 { // the host's clock moves on, but no operation is delayed
 					runtime.Gosched()
 				}
 			}
@@ -225,7 +225,7 @@ func exchange(pieces int, pause func()) func(k *rank) {
 			k.do(k.StreamWaitEvent(k.b, <-k.events[from])) // an event of another device
 			k.compute(k.b)
 			pause()
-			if i%7 == 6 { // like a host that reads the loss
+			if i%7 == 6 { // waits like a host that reads the loss
 				k.do(k.EventSynchronize(k.behind(k.a, k.b)))
 			}
 		}
@@ -329,7 +329,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 		clocks("device 1 waited for device 0", filled, filled+1000*us)
 		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
 	})
-	r.ok(r.EventRecord(e, 0)) // only the mark before is ahead of it
+	r.ok(r.EventRecord(e, 0)) // only the earlier mark precedes this one in the stream
 	r.ok(r.CtxSetCurrent(0))
 	r.ok(r.EventSynchronize(e))
 	clocks("nobody waited for device 0", filled+2000*us, filled+1000*us)
@@ -352,7 +352,8 @@ func TestEngines(t *testing.T) {
 			host, err := k.MemHostAlloc(n, cu.HostPortable)
 			k.do(err)
 			k.send(1, n)
-			// at the same time as a copy between devices that avoids the host
+			// These copies run at the same time as a copy between devices, if that copy avoids the
+			// host.
 			k.do(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a))
 			k.do(k.MemcpyHtoDAsync(k.dst[0], host, n, k.b))
 			k.behind(k.a, k.b)

@@ -18,14 +18,14 @@ var (
 type virtual struct {
 	ranges  map[uint64]uint64          // reserved ranges: size by address
 	handles map[cu.MemHandle]*physical // memory that is not yet released, or still mapped
-	mapped  map[uint64]*physical       // by address
+	mapped  map[uint64]*physical       // mapped memory by address
 }
 
 // physical is memory made by MemCreate. It can be mapped at one place only.
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64
-	at       uint64 // 0: not mapped
+	at       uint64 // address at which the memory is mapped; 0: nowhere
 	released bool
 }
 

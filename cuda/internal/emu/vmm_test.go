@@ -16,7 +16,8 @@ func TestVirtualMemory(t *testing.T) {
 		if n, err := r.MemGranularity(0); n != page || err != nil {
 			t.Fatalf("pages of %d, %v", n, err)
 		}
-		p, err := r.MemAddressReserve(64 * page) // more than the device's memory
+		// these addresses are more bytes than the device has
+		p, err := r.MemAddressReserve(64 * page)
 		r.ok(err)
 		mapAt := func(i int) {
 			t.Helper()
@@ -86,7 +87,7 @@ func TestVirtualMemory(t *testing.T) {
 		r.ok(r.MemRelease(h))
 		bad("a second release", r.MemRelease(h))
 		r.ok(r.MemSetAccess(p+page, page, 0))
-		r.ok(r.MemUnmap(p, 3*page)) // several mappings at once
+		r.ok(r.MemUnmap(p, 3*page)) // unmaps several mappings at once
 		if n := free(); n != 1<<20 {
 			t.Errorf("meta=%v: %d bytes are free at the end", meta, n)
 		}

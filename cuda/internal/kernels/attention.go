@@ -153,12 +153,13 @@ func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) 
 // attentionBlock holds the parameters that both forms share, for the batch sample and head that the
 // block computes.
 type attentionBlock struct {
-	w            *weighing
-	batch, head  ptx.Value
-	first        ptx.Value // the block's first query
-	begin, end   ptx.Value // the keys that the block reads and that one of its queries sees
+	w           *weighing
+	batch, head ptx.Value
+	first       ptx.Value // the block's first query
+	// keys from begin to end: the block reads them, and some query of the block sees them
+	begin, end   ptx.Value
 	q, k, v, out headOperand
-	lse          ptx.Ptr // of the block's head
+	lse          ptx.Ptr // LSE of the block's head
 }
 
 // without is the value stored in LSE for a query that sees no key. It is +Inf. With split keys it

@@ -16,7 +16,7 @@ import (
 type attentionCase struct {
 	typ                                           dtype.Type
 	batch, heads, shared, queries, keys, features int
-	values                                        int // 0: as many as features
+	values                                        int // number of values; 0: as many as features
 	form                                          string
 	// distance of the operands from an aligned address, in elements
 	skip    int

@@ -45,7 +45,7 @@ func TestAttentionAssemble(t *testing.T) {
 			a.launches(list, err)
 		}
 	}
-	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} { // decoding
+	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} { // these kernels are for decoding
 		for _, features := range []int{16, 32, 64, 80, 128, 192, 256} {
 			for _, w := range weighings(1, heads, 1, n, typ) {
 				w.Causal = false // with causal attention, few queries would not see many keys

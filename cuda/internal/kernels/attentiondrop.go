@@ -98,7 +98,8 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per
-	quad := j.Add(x.Shr(num(2)).Shl(num(2))) // first of the 16 keys of four neighbouring threads
+	// first of the 16 keys that four neighbouring threads own together
+	quad := j.Add(x.Shr(num(2)).Shl(num(2)))
 	var groups []keptGroup
 	for i := 0; i < all; i += 4 {
 		var list [4]keptGroup // one group for each of the four threads

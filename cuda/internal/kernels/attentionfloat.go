@@ -15,7 +15,7 @@ import (
 type attentionFloat struct {
 	attentionShape
 	rows int // queries of a thread, each 8 after the previous one
-	keys int // in a tile
+	keys int // keys of a tile
 }
 
 const floatThreads = 128
@@ -218,7 +218,7 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t
 }
 
 // storeFloats scales a thread's sums of one row, ordered as addWeighted orders them. It stores them
-// at line if the row exists, which the predicate named there says.
+// at line. The predicate there is false if the row does not exist; then nothing is stored.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

@@ -13,7 +13,7 @@ import (
 // those of k and v. Comments call the former own rows and the latter other rows.
 type attentionGrad struct {
 	q, k, v, g headRows
-	d1, d2     headRows // dk and dv, or dq in d1; absent results have no type
+	d1, d2     headRows // the results: dk and dv, or dq in d1; absent ones have no type
 	w          weighingSpec
 	byKey      bool // the launch for dk and dv, where the own rows are keys
 }
@@ -76,7 +76,7 @@ type gradBlock struct {
 	*ptx.Builder
 	attentionGrad
 	own, other         int       // rows of the tiles
-	w                  *weighing // not yet moved to a head
+	w                  *weighing // the weighing, not yet moved to a head
 	group, batch, head ptx.Value // head is a head of the keys if byKey, else of the queries
 	first              ptx.Value // first own row
 	q, k, v, g, d1, d2 headOperand
@@ -114,7 +114,7 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 }
 
 // owned returns the two operands whose rows the block owns. limit is the number of rows that are
-// read. there is the number of rows of the results.
+// read. The last result is the number of rows of dk and dv, or of dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)

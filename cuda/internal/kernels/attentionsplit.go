@@ -114,7 +114,7 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
 		total.Set(total.Get().Add(call(b, "exp", sum(p).Sub(base))))
 	})
-	none := total.Get().Eq(num(0)) // false if a sum is NaN, so that the result is NaN
+	none := total.Get().Eq(num(0)) // none is false if a sum is NaN: the result then becomes NaN
 	if s.lse {
 		to := b.Pointer("lse", ptx.F32)
 		b.If(b.ThreadID(0).Eq(num(0)), func() {

@@ -18,7 +18,7 @@ type attentionTensor struct {
 	fold  bool
 	warps int
 	high  int // a warp has 16·high queries
-	keys  int // in a tile
+	keys  int // keys of a tile
 	keepQ bool
 }
 
@@ -86,12 +86,13 @@ type attentionRow struct {
 // attentionWriter holds the state while build writes a kernel.
 type attentionWriter struct {
 	*ptx.Builder
-	s     attentionTensor
-	a     attentionBlock
-	lane  ptx.Value
-	rows  []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
-	acc   [][][]*ptx.Var // sums of the results: [t][8 values][element of the fragment]
-	scale ptx.Value      // factor before the power of two: log₂e, times the scale if folded
+	s    attentionTensor
+	a    attentionBlock
+	lane ptx.Value
+	rows []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
+	acc  [][][]*ptx.Var // sums of the results: [t][8 values][element of the fragment]
+	// a score is multiplied by this before 2 is raised to it: log₂e, times the scale if fold is set
+	scale ptx.Value
 }
 
 func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -137,7 +138,8 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.start(a.first.Add(warpRow), tileV.width)
 
-	seen := a.w.lastKey(a.first.Add(warpRow)) // all queries of the warp see the keys before seen
+	// all queries of the warp see the keys with numbers below seen
+	seen := a.w.lastKey(a.first.Add(warpRow))
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("this tile has arrived, and everyone is done with the one before it")

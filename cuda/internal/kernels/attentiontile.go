@@ -94,7 +94,7 @@ func unitRows(o Operand) bool { return o.Strides.At(3) == 1 || o.Shape.At(3) <= 
 type headRows struct {
 	typ     dtype.Type
 	columns int  // columns of the operand; a tile may have more
-	vector  int  // see rowVector
+	vector  int  // neighbouring elements of one access, see rowVector
 	unit    bool // the column stride is 1
 }
 
@@ -106,7 +106,7 @@ func headRowsOf(o Operand) headRows {
 type headOperand struct {
 	headRows
 	p           ptx.Ptr
-	batch, head ptx.Value // strides in elements, as row and column
+	batch, head ptx.Value // batch, head, row and column are strides in elements
 	row, column ptx.Value
 }
 
@@ -126,8 +126,8 @@ func (p *packer) packHeads(o Operand) {
 	p.u32(uint32(o.Strides.At(3)))
 }
 
-// packable reports whether the strides along rows and columns fit the 32 bits of packHeads, and the
-// indices of a head's elements too.
+// packable reports whether the strides along rows and columns, and the indices of a head's
+// elements, fit the 32 bits of packHeads.
 func packable(l shape.Layout) bool {
 	const most = 1<<31 - 1
 	for d := 2; d < 4; d++ {

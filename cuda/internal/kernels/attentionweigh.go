@@ -23,7 +23,7 @@ type AttentionWeighing struct {
 // weighingSpec holds those properties of a weighing on which a kernel's text depends.
 type weighingSpec struct {
 	causal, lengths bool
-	mask            dtype.Type // Invalid: none
+	mask            dtype.Type // type of the mask; Invalid: none
 	drop, numbers   bool
 }
 
@@ -60,13 +60,13 @@ type weighing struct {
 	*ptx.Builder
 	s                    weighingSpec
 	heads, queries, keys ptx.Value
-	scale                ptx.Value // in F32, the computing type
+	scale                ptx.Value // the scale in F32, the computing type
 	limit                ptx.Value // number of keys of the sample
 	lengths              ptx.Ptr
-	perSample            ptx.Value // stride of lengths
+	perSample            ptx.Value // distance from one sample's length to the next
 	mask                 headOperand
-	seed, offset         ptx.Value // of the random number generator
-	// a weight is dropped if its random bits are not greater than this
+	seed, offset         ptx.Value // state of the random number generator
+	// a weight is dropped if its random bits are not greater than this bound
 	dropped ptx.Value
 	rest    ptx.Value // the factor of the weights that dropout keeps
 	numbers ptx.Ptr

@@ -11,7 +11,7 @@ import (
 
 // crossEntropySpec describes the fused cross-entropy kernel, or the kernel of its gradient.
 type crossEntropySpec struct {
-	typ   dtype.Type // of x and dx
+	typ   dtype.Type // type of x and dx
 	grad  bool
 	unit  bool
 	form  rowForm

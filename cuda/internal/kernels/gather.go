@@ -35,7 +35,8 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
 		return nil, err
 	}
-	// the axis has stride 0, because the kernel adds the index times its stride
+	// fixed has stride 0 along the axis, because the kernel itself adds the index times the axis's
+	// stride
 	fixed := src.Strides.With(axis, 0)
 	sp := newSpace(out.Shape, out.Strides, fixed, index.Strides).atLeastRank1()
 	size := out.Type.Size()

@@ -30,8 +30,8 @@ func reach(dims, index shape.Dims, axis, i, at int) int {
 
 type indexCase struct {
 	what       string
-	big        shape.Layout // of the tensor that is indexed
-	small      shape.Layout // of the tensor with the shape of the index
+	big        shape.Layout // layout of the tensor that is indexed
+	small      shape.Layout // layout of the other tensor, which has the index's shape
 	index      shape.Layout
 	axis, skip int
 }
@@ -212,7 +212,7 @@ func TestIndexGolden(t *testing.T) {
 	golden(t, "scattermax_samples", list, err)
 	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
 	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
-	golden(t, "scatteradd_tokens", list[1:], err) // the launches before these sort
+	golden(t, "scatteradd_tokens", list[1:], err) // The launches before these sort the positions.
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
@@ -234,12 +234,12 @@ func TestScatterParts(t *testing.T) {
 		samples             bool
 	}{
 		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},
-		// runs of 100, 100, 56
+		// runs of 100, 100 and 56 positions
 		{3, 256, 3, func(i int) int { return i / 100 }, false},
-		{2, 130, 1, func(i int) int { return 1 }, false}, // one run
+		{2, 130, 1, func(i int) int { return 1 }, false}, // all positions form one run
 		// runs of a whole part, and one of a single position
 		{9, 81, 12, func(i int) int { return i / 16 }, false},
-		// sorted by digits, with some indices outside
+		// these positions are sorted by digits, and some indices lie outside of the axis
 		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},
 		// each line has its own indices
 		{40, 150, 3, func(i int) int { return i * i * i % 61 % (i%3*20 + 1) }, true},

@@ -39,18 +39,18 @@ var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
 	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
 	smallTile  = gemmTile{32, 64, 32, 2, 2, 4}
-	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // for 8-byte elements
+	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // the tile for elements of 8 bytes
 )
 
 // gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. Products of 16-bit
 // floats and tf32 have [tensorSpec] instead.
 type gemmSpec struct {
-	typ       dtype.Type // of a and b
+	typ       dtype.Type // type of a and b
 	out       dtype.Type
 	tile      gemmTile
 	a, b      tileLoad
 	vectorOut bool
-	bias      dtype.Type // Invalid for none
+	bias      dtype.Type // type of the bias; Invalid for none
 	parts     bool       // the product is divided along k
 	actSpec
 	sums sumsSpec // rows or columns, never both
@@ -97,13 +97,14 @@ func (s gemmSpec) parks() int {
 	return 2
 }
 
-// enough for 512 threads, the largest block
+// dynamicShared counts the parked words of 512 threads, the largest block.
 func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
 
 // crowded reports whether a thread needs more than 128 registers, the number that two blocks a
-// multiprocessor leave. An operand that is read element by element needs many, because each line
-// has an address of its own. They are too many together with an operand that is transposed, with a
-// part of k, or with an activation of two operands.
+// multiprocessor leave. An operand that is read element by element needs many registers, because
+// each line has an address of its own. These are too many if the other operand is transposed, if
+// the sum is over a part of k, or if the activation has two operands. An activation of two operands
+// is also too much with a part of k.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
@@ -116,8 +117,8 @@ type ProductOperands struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With Operand
 	Act                                          *expr.Program
 	TF32                                         bool
-	Counters                                     Counters // nil: the product is not divided along k
-	Choose                                       Chooser  // nil: the model chooses
+	Counters                                     Counters // nil: the product is not divided
+	Choose                                       Chooser  // chooses the form; nil: the model does
 }
 
 // MatMul plans out[b] = a[b]·b[b] for the shapes [batch, m, k]·[batch, k, n]. 16-bit floats
@@ -347,7 +348,7 @@ func init() {
 type productForm interface {
 	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
-	inParts() productForm // the same form for a product that is divided along k
+	inParts() productForm // the corresponding form for a product that is divided along k
 	// bytes of the sums that a block stores in scratch memory, if the product is divided
 	partBytes() int
 }
@@ -523,11 +524,11 @@ func (o gemmOperand) ofBatch(b *ptx.Builder) gemmOperand {
 type productParams struct {
 	m, n, k ptx.Value // k is the length of this block's part
 	a, b    gemmOperand
-	bias    gemmOperand // p and stride2 only, if there is a bias
+	bias    gemmOperand // only the fields p and stride2 are used, and only if there is a bias
 	// out is a function, so that the address of the results needs no registers before they are
 	// stored
 	out   func() gemmOperand
-	parts productParts // if the product is divided along k
+	parts productParts // part of k, if the product is divided along k
 	tile  ptx.Value    // number of the block's tile
 }
 

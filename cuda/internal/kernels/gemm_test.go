@@ -94,7 +94,7 @@ func TestMatMul(t *testing.T) {
 			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				if d[0] > 1 && typ != dtype.F32 && typ != dtype.F64 {
-					continue // all results have the same batch
+					continue // a batch works alike for all types, so two types are enough
 				}
 				what := fmt.Sprintf("%v %v %v", typ, forms, d)
 				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
@@ -146,8 +146,8 @@ func TestMatMulLarge(t *testing.T) {
 	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
 		s := gemmSpec{typ: dtype.F32, out: dtype.F32, tile: saved}
 		m := newMachine(t)
-		// 64 blocks of 128×128 would take too long. This plans the large tile directly, for one
-		// tile and a bit.
+		// 64 blocks of 128×128 would take too long. This plans the large tile directly, for a
+		// result that is slightly larger than one tile.
 		d := [4]int{1, 136, 136, 32}
 		c := m.tensor(dtype.F32, dense(d[0], d[1], d[2]), 0)
 		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))

@@ -24,7 +24,7 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 	if g.s.with != dtype.Invalid {
 		g.act.with = g.act.with.ofBatch(g.Builder)
 	}
-	chunks := len(acc[0]) / g.chunk // in a row
+	chunks := len(acc[0]) / g.chunk // chunks of a row
 	mine := shared.At(thread.Mul(num(g.chunk)))
 	for first := 0; first < len(acc); first += g.chunk {
 		for i := range g.chunk {

@@ -28,7 +28,8 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// Products that treat every second row apart, along k and along m, and a batch.
+	// These products treat every second row apart: rows along k, and rows along m. Both have a
+	// batch.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))

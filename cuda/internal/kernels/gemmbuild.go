@@ -14,7 +14,7 @@ type gemmBuilder struct {
 	s       gemmSpec
 	chunk   int // elements of the computing type in 16 bytes
 	compute ptx.Type
-	threads int // in a block
+	threads int // threads of a block
 	slice   ptx.Value
 	m, n, k ptx.Value
 	act     activation
@@ -32,7 +32,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	g := &gemmBuilder{Builder: b, s: s, compute: computing(s.typ.Compute())}
 	g.chunk = 16 / g.compute.Size()
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
-	warps := (t.bm / warpM) * (t.bn / warpN) // in a slice
+	warps := (t.bm / warpM) * (t.bn / warpN) // warps of a slice
 	g.threads = s.threads()
 	q := declareProduct(b, s.typ, s.typ, s.out, s.bias, s.parts)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
@@ -309,9 +309,11 @@ type tileLoader struct {
 
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
-	from ptx.Ptr  // address of the first unit in the same line
-	at   *ptx.Var // the same address in the next tile; units in one line share it
-	dk   int      // distance from the first unit along k in elements; skip is the same in bytes
+	from ptx.Ptr // address of the first unit in the same line
+	// address of the line's first unit in the next tile; all units of the line share the variable
+	at *ptx.Var
+	// elements from the first unit to this one along k; skip has the distance in bytes
+	dk   int
 	skip ptx.Value
 	to   ptx.Ptr // place in the first buffer
 	regs []*ptx.Var
@@ -356,7 +358,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		l.first = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
-	lines := map[int]loadUnit{} // by the line's distance along the outer dimension
+	lines := map[int]loadUnit{} // first unit of a line, by the line's outer distance
 	to := shared.At(l.first.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)

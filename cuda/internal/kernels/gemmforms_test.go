@@ -70,7 +70,8 @@ func (m *machine) nearProduct(what string, o ProductOperands) {
 	}
 }
 
-// Every form multiplies whole tiles and a bit, in each storage order.
+// Every form multiplies matrices whose sizes are not all multiples of its tile, in each storage
+// order.
 func TestTensorForms(t *testing.T) {
 	for i, f := range tensorForms {
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
@@ -92,8 +93,8 @@ func TestTensorForms(t *testing.T) {
 	}
 }
 
-// Rows of any length, strides, a misaligned start, an empty k and an empty batch: every way to load
-// and to store.
+// Tests every way to load and to store: rows of any length, strides, a misaligned start, an empty k
+// and an empty batch.
 func TestTensorEdges(t *testing.T) {
 	small := tensorForms[len(tensorForms)-1]
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, small} {
@@ -105,7 +106,8 @@ func TestTensorEdges(t *testing.T) {
 				m.product(fmt.Sprint(orders, d), tensorSpec{form: f}, m.tensor(dtype.BF16, dense(1, d[0], d[1]), d[2]%2), x, y)
 			}
 		}
-		// Padded rows, which begin at multiples of 16 bytes but do not end with a whole copy.
+		// Tests padded rows, which begin at multiples of 16 bytes. Their last copy has fewer than
+		// 16 bytes.
 		padded := func(r, c, ld int) shape.Layout { return strided([]int{2, r, c}, []int{r * ld, ld, 1}) }
 		m := newMachine(t)
 		x, y := m.random(m.tensor(dtype.F16, padded(20, 43, 48), 0)), m.random(m.tensor(dtype.F16, padded(43, 37, 40), 0))
@@ -172,7 +174,7 @@ func TestTensorOddRows(t *testing.T) {
 	})
 	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
 	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
-	// The same in parts of k.
+	// The same rows, multiplied in parts of k.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))
@@ -190,7 +192,7 @@ func TestTensorOddRows(t *testing.T) {
 func TestTensorRealigned(t *testing.T) {
 	for _, c := range []struct {
 		orders  string
-		d       [4]int // batch, m, n, k
+		d       [4]int // sizes of batch, m, n and k
 		want    int    // number of launches
 		biggest string
 	}{

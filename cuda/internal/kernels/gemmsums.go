@@ -11,7 +11,7 @@ import "github.com/flambeau-go/flambeau/ptx"
 type floatSums struct {
 	p            ptx.Ptr
 	stride       ptx.Value
-	mine         ptx.Value // whether this thread sums up
+	mine         ptx.Value // whether this thread sums up anything
 	thread       ptx.Value // number of the thread in its slice
 	threads, per int       // threads of a slice, and sums of a thread
 	from         ptx.Ptr   // the thread's first element in the first buffer

@@ -10,38 +10,39 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Products wait for their copies and for other threads as often as they must, and no more. Without
-// any one barrier, commit or wait, the emulator finds a race, or a copy that nobody waited for. It
-// also does if a wait leaves one more group of copies in flight.
+// Products wait for their copies and for other threads as often as they must, and no more. If any
+// one barrier, commit or wait is missing, the emulator finds a race, or a copy that nobody waited
+// for. It also finds one if a wait leaves one more group of copies in flight.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {
 		typ  dtype.Type
-		d    [3]int // m, n, k
+		d    [3]int // sizes m, n and k
 		a, b string
 		form func(c, x, y Operand) productForm
 	}{
-		// one operand through registers
+		// one operand goes through registers
 		{dtype.F32, [3]int{36, 132, 40}, "N", "N", tiled(largeTile)},
 		{dtype.F32, [3]int{35, 33, 37}, "T", "N", tiled(largeTile)},
-		// both operands through registers
+		// both operands go through registers
 		{dtype.F32, [3]int{36, 36, 68}, "N", "T", tiled(smallTile)},
 		{dtype.F32, [3]int{35, 33, 67}, "N", "N", tiled(mediumTile)},
 		{dtype.F64, [3]int{34, 36, 40}, "N", "N", tiled(doubleTile)},
 		{dtype.BF16, [3]int{40, 72, 136}, "N", "N", cored},
-		{dtype.BF16, [3]int{33, 41, 136}, "N", "N", cored}, // one operand through registers
-		{dtype.BF16, [3]int{33, 35, 135}, "N", "T", cored}, // both operands through registers
+		{dtype.BF16, [3]int{33, 41, 136}, "N", "N", cored}, // one operand goes through registers
+		{dtype.BF16, [3]int{33, 35, 135}, "N", "T", cored}, // both operands go through registers
 		// rows along k that begin at odd elements
 		{dtype.BF16, [3]int{63, 40, 135}, "N", "N", cored},
 		// rows along m that begin at odd elements
 		{dtype.BF16, [3]int{63, 40, 262}, "T", "N", cored},
-		// eight warps
+		// the block has eight warps
 		{dtype.BF16, [3]int{128, 256, 136}, "N", "T", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form = tensorForm{128, 256, 32, 2, 4, 3, 1}
 			return s
 		}},
-		// A block loops over four tiles. The last fragments and copies of one meet the next one's.
+		// A block loops over four tiles. The end of one tile overlaps with the first fragments and
+		// copies of the next.
 		{dtype.BF16, [3]int{136, 136, 96}, "N", "N", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form, s.loop = tensorForms[0], true

@@ -11,7 +11,7 @@ type GPU struct {
 	// float32 sums
 	Tensor    float64
 	Shared    int     // bytes of shared memory of a multiprocessor
-	Clock     float64 // Hz
+	Clock     float64 // clock of the multiprocessors in Hz
 	Bandwidth float64 // bytes of memory a second
 	Cache     int     // bytes of second-level cache
 	CacheRate float64 // bytes a clock from the second-level cache to all multiprocessors together

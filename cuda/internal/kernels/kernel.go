@@ -16,16 +16,17 @@ type Kernel struct {
 	Name         string // family and form, for people: "gemm_f32_128x128"
 	Entry        string // name of the entry point in PTX
 	PTX          string
-	Block        [3]uint32 // threads
-	StaticShared int       // bytes
-	DynShared    int       // bytes, passed at launch
+	Block        [3]uint32 // threads of a block along each axis
+	StaticShared int       // bytes of shared memory that the text declares
+	DynShared    int       // bytes of dynamic shared memory, passed at launch
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
 	Foreign      bool      // written by the program that uses Flambeau
 	Exact        bool      // runs on devices of the capability Target only
-	Overlap      bool      // waits by itself for the launches queued before it
-	// the same computation for other targets; of the launch shape only DynShared may differ
+	Overlap      bool      // the kernel itself waits for the launches queued before it
+	// kernels for other targets with the same results; their launch shapes differ in DynShared at
+	// most
 	Forms []*Kernel
 }
 

@@ -107,7 +107,7 @@ type environment struct {
 	x      func(i int) ptx.Value      // element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's position as S64 or U32
-	at     *place                     // the same position, if more is known about it
+	at     *place                     // the element's position, if more than its value is known
 }
 
 // lower emits a program and returns its results, in the computing types of p.Out.

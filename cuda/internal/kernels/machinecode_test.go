@@ -17,15 +17,16 @@ type machineCode struct {
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
-	// innermost loop with the most multiply-adds, or without any, with the most bytes loaded
+	// the innermost loop with the most multiply-adds. If no loop has any, it is the one that loads
+	// the most bytes.
 	loop []instruction
 }
 
 // instruction is one line of machine code.
 type instruction struct {
-	op    string // with its modifiers: "LDS.128"
+	op    string // opcode with its modifiers: "LDS.128"
 	args  []string
-	label string // label before it
+	label string // label before the instruction
 	to    string // target of a branch
 }
 

@@ -20,13 +20,12 @@ type codeGate struct {
 	// registers add cycles
 	share  float64
 	flight int // least KiB that a multiprocessor has in flight from global memory
-	// largest number of the main loop's issue slots for each byte that an element reads and writes;
-	// 0: not checked
+	// most issue slots of the main loop for each byte that it reads or writes; 0: not checked
 	slots float64
 }
 
-// memorySlots is the number of issue slots of a multiprocessor in the time in which memory at full
-// speed moves 32 bytes for it, one for each thread of a warp. Full speed is 4.8 TB/s, for 132
+// memorySlots is the number of a multiprocessor's issue slots while memory at full speed moves 32
+// bytes for it: one byte for each thread of a warp. Full speed is 4.8 TB/s. The GPU has 132
 // multiprocessors of four schedulers at 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 

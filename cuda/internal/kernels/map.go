@@ -16,7 +16,7 @@ const mapThreads = 256
 type mapSpec struct {
 	program programID
 	vector  int    // elements that a thread computes together; 1: one by one
-	rank    int    // of the collapsed space, at least 1
+	rank    int    // rank of the collapsed space, at least 1
 	dense   bool   // one dimension, in which every operand has stride 1 or 0
 	scalar  uint32 // bit k: operand k (outputs first) has stride 0 in the innermost dimension
 	// bit k: the elements of operands k and k+1 are neighbours in memory, and one access moves both
@@ -62,7 +62,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		return nil, nil
 	}
 	var (
-		operands [8]Operand // arrays on the stack for the usual number of operands
+		operands [8]Operand // memory on the stack, enough for the usual number of operands
 		layouts  [8]shape.Dims
 	)
 	all := append(append(operands[:0], outs...), ins...)
@@ -121,7 +121,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // only vectors use it
+		s.scalar = 0 // only kernels with vectors use scalar
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -276,7 +276,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	see      func(x ptx.Value) // if set, is called with each element of operand 0
+	see      func(x ptx.Value) // if not nil, see is called with each element of operand 0
 }
 
 // operandType is the element type of operand k, outputs first.

@@ -148,7 +148,7 @@ func TestMapLayouts(t *testing.T) {
 		for _, test := range tests {
 			mapCase(t, test.what, p, []shape.Layout{test.out}, []shape.Layout{test.a, test.b}, test.skip, nil)
 		}
-		narrowLimit = 0 // once more with 64-bit indices
+		narrowLimit = 0 // the second round has 64-bit indices
 	}
 }
 
@@ -161,7 +161,7 @@ func TestMapSideBySide(t *testing.T) {
 		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
 		for _, c := range []struct {
 			what          string
-			pitch, second int // pitch: from row to row; second: start of the second part
+			pitch, second int // pitch: distance of rows; second: start of the second part
 			in, skip      int // step and start of the operands
 			columns       int
 			paired        uint32
@@ -193,7 +193,7 @@ func TestMapSideBySide(t *testing.T) {
 			m.random(in[0])
 			m.random(in[1])
 			if c.what == "both" {
-				out = in // in place
+				out = in // the map works in place
 			}
 			for range 2 {
 				in = append(in, m.random(m.tensor(table, strided([]int{rows, c.columns}, []int{0, 1}), 0)))

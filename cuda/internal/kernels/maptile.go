@@ -13,7 +13,7 @@ import (
 // contiguous dimension. Comments call the odd operands turned.
 type tileSpec struct {
 	program programID
-	rank    int // of the collapsed space
+	rank    int // rank of the collapsed space
 	// The turned inputs are contiguous along axis, the results along the last dimension.
 	axis   int
 	turned uint32 // bit i: input i is turned
@@ -25,7 +25,7 @@ func (s tileSpec) name() string {
 
 const (
 	tileSide   = 32
-	tileHeight = 8 // threads along the second side
+	tileHeight = 8 // threads of a block along the tile's second side
 )
 
 // tileSpecFor returns the specification for a map over the space, whose first outs operands are the

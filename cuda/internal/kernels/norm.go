@@ -49,7 +49,7 @@ func (s normSpec) name() string {
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // gradient of the result
-	DWeight, DBias, Add              Operand // for the gradient only, see [device.NormGrad]
+	DWeight, DBias, Add              Operand // used only for the gradient, see [device.NormGrad]
 }
 
 // Norm plans a normalisation of the rows of o.X.
@@ -169,7 +169,7 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 
 // widest returns the size of the widest of some types. A thread reads as many columns together as
 // fill 16 bytes of that type. With more columns, two accesses of a warp would touch the same
-// sectors, each one half of them.
+// sectors, and each would use half of a sector.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {
@@ -183,12 +183,13 @@ func widest(list ...dtype.Type) int {
 // normWork holds the state while build writes a kernel.
 type normWork struct {
 	*rowWork
-	s          normSpec
-	t          ptx.Type
-	n          ptx.Value // number of columns in the computing type
-	start      ptx.Value // first weight of the row
-	inner      ptx.Value
-	at, inside []ptx.Value // number of each vector kept in registers, and whether the row has it
+	s     normSpec
+	t     ptx.Type
+	n     ptx.Value // number of columns in the computing type
+	start ptx.Value // first weight of the row
+	inner ptx.Value
+	// number of each vector kept in registers, and whether the row has such a vector
+	at, inside []ptx.Value
 }
 
 // rowValues are values of a thread's columns. They are kept in registers, or loaded again for each

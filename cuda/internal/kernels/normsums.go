@@ -14,7 +14,7 @@ import (
 // registers. Meanwhile it adds the row's terms to the sums of its columns. So the operands are read
 // once.
 type normSumsSpec struct {
-	typ, g, weight dtype.Type // weight: Invalid if absent
+	typ, g, weight dtype.Type // types; weight is Invalid if there is no weight
 	rms            bool
 	// dx, dw, db: the results that are wanted; plus: an operand is added to dx
 	dx, dw, db, plus bool
@@ -293,8 +293,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for each of the thread's vectors. i is the vector's first column. Among the thread's
-// values, those of the vector start at the index from.
+// each runs f for each of the thread's vectors. i is the vector's first column. In the list of the
+// thread's values, the vector's values begin at the index from.
 func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }

@@ -74,9 +74,9 @@ type activation struct {
 	b    *ptx.Builder
 	s    actSpec
 	out  dtype.Type
-	f    *expr.Program // nil for none
+	f    *expr.Program // program of the activation; nil for none
 	pre  ptx.Value     // bytes from a result to its element of Pre
-	with gemmOperand   // second operand
+	with gemmOperand   // second operand of the activation
 }
 
 // declareActivation declares the parameters for the addresses of Pre and With, and keeps the

@@ -118,7 +118,7 @@ func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type
 		tile       gemmTile
-		out, other string // layouts
+		out, other string // layouts of the results and of the second operand
 		odd        int    // columns beyond the tile
 		vector     bool
 	}{

@@ -8,8 +8,8 @@ import (
 
 // sumsSpec says which sums a product kernel computes besides the product.
 type sumsSpec struct {
-	rows    bool // rows of a
-	columns bool // columns of b
+	rows    bool // sums of the rows of a
+	columns bool // sums of the columns of b
 }
 
 // suffix returns the sums' part of a kernel's name.

@@ -40,7 +40,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 	per := 4 >> d.Shift // elements that share a block
 	var block ptx.Value
 	if at.first.Type().Bits() == 64 {
-		// wraps as Draw.Word does
+		// the shift loses upper bits, as in Draw.Word
 		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
 	} else {
 		block = at.first.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)

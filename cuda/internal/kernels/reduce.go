@@ -29,9 +29,9 @@ func (f reduceForm) String() string { return [...]string{"warp", "block", "colum
 type reduceStage uint8
 
 const (
-	wholeReduction reduceStage = iota // from operands to results
-	firstStage                        // from operands to one partial value for each chunk
-	lastStage                         // from partial values to results
+	wholeReduction reduceStage = iota // reads operands, writes results
+	firstStage                        // reads operands, writes one partial value for each chunk
+	lastStage                         // reads partial values, writes results
 )
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
@@ -52,7 +52,7 @@ type reduceSpec struct {
 	uniform uint16 // bit k: operand k has one value for a whole vector
 	// vectors that a thread loads together; 0 leaves the number to the builder
 	unroll int
-	// the map has a second result of type Bool, and the kernel counts how often it is true
+	// the map has a second result of type Bool, and the kernel counts how often that result is true
 	counts bool
 }
 
@@ -89,9 +89,9 @@ type reduction struct {
 	out        Operand
 	count      Operand // one int64, or absent
 	ins        []Operand
-	kept       space // with strides for out, ins and index, in this order
-	red        space // with strides for ins and index
-	o, n       int   // number of results, and of elements of each
+	kept       space // the kept dimensions, with strides for out, ins and index, in this order
+	red        space // the reduced dimensions, with strides for ins and index
+	o, n       int   // number of results, and number of elements that make one result
 	wide       bool
 	scalars    []uint64
 	partial    uint64 // partial values; their positions (for arg) or counts are at position
@@ -144,7 +144,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
 	index := dims.Contiguous()
-	var buffer [2][8]shape.Dims // arrays on the stack for the usual number of operands
+	var buffer [2][8]shape.Dims // memory on the stack, enough for the usual number of operands
 	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))

@@ -17,17 +17,18 @@ type reduceBuilder struct {
 	mapping, finish *expr.Program
 	unroll          int        // independent accumulators of a thread, and loads in flight
 	acc             dtype.Type // computing type of the values that are combined
-	reg             ptx.Type   // type of their register; Bool is 0 or 1 in a u32
-	results, n      ptx.Value
-	chunk, cut      ptx.Value
-	kept, red       coordinates
-	ins             []reduceOperand
-	position        []reduceOperand // strides of the element's index, if the map uses it
-	partial         ptx.Ptr
-	positions       ptx.Ptr
-	out             reduceOperand
-	count           ptx.Ptr
-	params          []ptx.Value
+	// type of the register that holds such a value; Bool is 0 or 1 in a u32
+	reg        ptx.Type
+	results, n ptx.Value
+	chunk, cut ptx.Value
+	kept, red  coordinates
+	ins        []reduceOperand
+	position   []reduceOperand // strides of the element's index, if the map uses it
+	partial    ptx.Ptr
+	positions  ptx.Ptr
+	out        reduceOperand
+	count      ptx.Ptr
+	params     []ptx.Value
 }
 
 type reduceOperand struct {
@@ -201,8 +202,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// mine is the result that this thread stores. lane and part are its vector and its element
-	// there.
+	// mine is the result that this thread stores. lane is the result's vector, and part is its
+	// element of that vector.
 	mine, lane, part := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {

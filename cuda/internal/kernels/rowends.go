@@ -50,7 +50,7 @@ type rowEnds struct {
 	column ptx.Value // this thread's column
 	inside ptx.Value // whether this thread has a column
 	kept   []*ptx.Var
-	now    bool // code is being written for an end: one column, whose index is its number
+	now    bool // code for an end is being written; its indices count columns
 }
 
 // access makes the kernel read the columns of x's row in form f.

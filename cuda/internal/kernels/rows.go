@@ -24,7 +24,7 @@ type rowWork struct {
 	cache   ptx.Ptr // the row's cache; a thread reads only what it stored itself
 	kinds   int     // number of operands in the cache
 	kind    dtype.Type
-	ends    *rowEnds // if rows are odd
+	ends    *rowEnds // ends of the row, if rows are odd
 }
 
 // cachedColumns returns the number of columns, at least columns, for which a row's cache in shared

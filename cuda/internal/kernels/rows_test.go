@@ -104,8 +104,8 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-// Rows that are kept in shared memory: of each size that fits, in vectors and one by one, at both
-// ends of the size's range. The first row is -∞.
+// Tests rows that are kept in shared memory, of each size of cache. Rows have the least and the
+// greatest length for a size, and are read in vectors or one by one. The first row is -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
@@ -230,7 +230,8 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
-// Long rows are kept in registers, in registers and shared memory, and only in part.
+// Tests three kinds of long rows. Registers hold the row, or registers and shared memory hold it
+// together, or both hold only a part.
 func TestLongSoftmax(t *testing.T) {
 	for _, c := range []struct {
 		typ     dtype.Type

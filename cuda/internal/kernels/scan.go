@@ -25,7 +25,7 @@ type scanSpec struct {
 
 // A scanPhase is a launch of the scan of long columns that are too few for a device. First, blocks
 // compute the totals of segments. Then a thread adds up the totals of each column. Last, blocks
-// scan the segments, each from the total before it.
+// scan the segments. Each segment starts with the total of the segments before it.
 type scanPhase uint8
 
 const (

@@ -33,9 +33,9 @@ type scanWork struct {
 	acc ptx.Type
 	out scanOperand
 	ins []scanOperand
-	// only for columns that are scanned in segments
+	// per, segments and segment are used only for columns that are scanned in segments
 	per, segments, segment ptx.Value
-	totals                 []ptx.Ptr // of this column, one for each segment
+	totals                 []ptx.Ptr // totals of this column, one for each segment
 }
 
 // positions reports whether the scan stores positions of elements, not values.
@@ -367,7 +367,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.each-1], 32)
-		behind := w.LaneID().Ne(num(0)) // the lanes before this one have elements
+		// true if there is a lane before this one, which then has elements
+		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {
 			w.If(w.LaneID().Eq(num(31)), func() {
@@ -381,7 +382,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 				all[i] = p.At(w.LaneID().And(num(warps - 1))).Load()
 			}
 			all = w.upTo(all, warps)
-			w.Barrier() // all have read before the next tile stores its totals
+			w.Barrier() // all threads have read the totals before the next tile stores its own
 			later := w.WarpID().Ne(num(0))
 			warpsBefore := shuffleAll(all, ptx.ShuffleIndex, w.WarpID().Sub(num(1)).And(num(31)))
 			before = w.join(selectAll(later, warpsBefore, start), before, later, behind)

@@ -16,7 +16,7 @@ type scatterSpec struct {
 	kind     device.ScatterKind
 	typ      dtype.Type
 	index    dtype.Type
-	rank     int // of the space without the axis; if distinct, of the whole space
+	rank     int // rank of the space without the axis; if distinct, of the whole space
 	wide     bool
 	distinct bool
 }
@@ -92,9 +92,10 @@ func ScatterSorts(dst, src, index Operand, axis int) bool {
 type scatterOrder uint8
 
 const (
-	byLines   scatterOrder = iota // no positions are sorted: a thread walks a line
-	bySlices                      // one line of indices serves whole slices; its positions are sorted
-	bySamples                     // each line has its own indices; the positions of each are sorted
+	byLines scatterOrder = iota // no positions are sorted: a thread walks a line
+	// one line of indices serves whole slices; the positions of that line are sorted
+	bySlices
+	bySamples // each line has its own indices; the positions of each are sorted
 )
 
 // orderOf chooses the order. The strides of the index are the third of sp. With bySlices a slice
@@ -106,7 +107,7 @@ func orderOf(sp space, count, bound int) scatterOrder {
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, even := true, true // even: neighbouring lines of indices always have the same distance
+	shared, even := true, true // even: all neighbouring lines of indices have the same distance
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {

@@ -33,7 +33,7 @@ type segmentSpec struct {
 	kind    device.ScatterKind
 	typ     dtype.Type
 	samples bool // each line has its own indices; otherwise one line of indices serves all lines
-	rank    int  // of the space of lines
+	rank    int  // rank of the space of lines
 	vector  int  // neighbouring lines that a thread combines together
 	group   int  // threads of a part
 	wide    bool
@@ -60,7 +60,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	s := segmentSpec{kind: a.s.kind, typ: a.s.typ, samples: a.order == bySamples, rank: a.s.rank, vector: 1, group: 1, wide: a.s.wide}
 	by := sortPlan{sortSource: sortSource{typ: a.index.Type, index: true}, rows: 1, n: n, x: a.index,
 		bound: a.dst.Shape.At(a.axis), inner: a.inner(), fault: a.fault, tag: a.tag}
-	distance := 0 // from one line of indices to the next
+	distance := 0 // distance of neighbouring lines of indices
 	if s.samples {
 		by.rows, distance = lines, a.sp.stride[2][s.rank-1]
 	} else {
@@ -187,7 +187,7 @@ func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	return lo.Get()
 }
 
-// starts returns the first place from low on that has the given key. The place high has it.
+// starts returns the first place from low on that has the given key. The place high has that key.
 func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {

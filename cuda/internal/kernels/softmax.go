@@ -16,7 +16,7 @@ type softmaxSpec struct {
 	unit   bool // neighbouring columns are neighbours in memory
 	form   rowForm
 	group  int
-	cached int // see cachedColumns
+	cached int // columns in the cache, see cachedColumns
 }
 
 func (s softmaxSpec) name() string {

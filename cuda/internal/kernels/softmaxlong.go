@@ -24,15 +24,16 @@ type longSoftmax struct {
 
 const (
 	longThreads = 512
-	// A thread has 128 registers. These are for held values: longRegisters for elements of 32 bits,
-	// longHalves for those of 16 bits, whose loads need more registers for themselves.
+	// A thread has 128 registers. Some of these hold values: longRegisters for elements of 32 bits,
+	// longHalves for elements of 16 bits. Loads of 16-bit elements need more registers for
+	// themselves.
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
 )
 
-// longSoftmaxFor returns how a row is kept. It returns false if the row cannot be kept, or too
-// little of it.
+// longSoftmaxFor returns how a row is kept. It returns false if the row cannot be kept, or if the
+// part that can be kept is too small.
 func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	l := longSoftmax{typ: s.typ, log: s.log, grad: s.grad, form: s.form}
 	v := s.form.vector
@@ -83,7 +84,7 @@ func (s longSoftmax) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	w := &longRows{rowWork: newRows(b, longThreads, s.typ, rows, columns), rounds: 4}
 	if s.kinds() == 1 {
-		w.rounds = 6 // with two operands, 4 rounds are eight loads
+		w.rounds = 6 // one operand has 6 loads in flight; two operands have 4 rounds of two loads
 	}
 	for i := range o {
 		o[i] = o[i].at(w.row)

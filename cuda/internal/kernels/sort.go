@@ -166,11 +166,11 @@ func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
 type sortPlan struct {
 	sortSource
 	rows, n int
-	x       Operand // of rank 2
-	// if the source was picked
+	x       Operand // an operand of rank 2
+	// from is used if an earlier kernel picked the source
 	from sortTarget
 	used int // bits of a key
-	// if the source is indices
+	// bound is used if the source is indices
 	bound int
 	inner int // distance of neighbours along the axis; inner rows have one outer position
 	fault uint64
@@ -295,7 +295,8 @@ var sortRun = 2048
 // A 32-bit key and its position are one word of 64 bits, with the key in the upper half.
 type blockSort struct {
 	source sortSource
-	width  int // elements, a power of 2; those beyond the row are greater than all others
+	// number of elements, a power of 2; elements beyond the row are greater than all others
+	width int
 }
 
 func (s blockSort) name() string { return fmt.Sprintf("sort_%s_%d", s.source.name(), s.width) }

@@ -52,8 +52,8 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	per := ceilDiv(ceilDiv(a.n, parts), rowThreads) * rowThreads
 	parts = ceilDiv(a.n, per)
 
-	// The state has a ticket for each pass, and then the number of each digit that a tile has
-	// published.
+	// The state has a ticket for each pass. After the tickets, each tile publishes its number of
+	// elements with each digit.
 	const ticketWords = 64
 	states := ticketWords + passes*a.rows*tiles*digits
 	state, err := scratch(4 * states)
@@ -319,7 +319,7 @@ func (radixBases) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // radixPass describes a kernel that sorts rows by one digit, tile by tile.
 type radixPass struct {
-	source sortSource // after the first pass, its field picked is true
+	source sortSource // its field picked is true in all passes but the first
 	arrays bool       // keys and positions are stored; otherwise the first k positions
 	items  int        // elements of a thread
 }
@@ -342,7 +342,7 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 	tile := s.items * rowThreads
 	sortedKeys, sortedOrder := b.Shared("sorted_keys", keyType(wide), tile), b.Shared("sorted_order", ptx.U32, tile)
-	counters := b.Shared("counters", ptx.U32, sortWarps*digits) // for each warp, by digit
+	counters := b.Shared("counters", ptx.U32, sortWarps*digits) // each warp's counts by digit
 	places := b.Shared("places", ptx.U32, digits)
 	sums, drawn := b.Shared("sums", ptx.U32, sortWarps), b.Shared("drawn", ptx.U32, 1)
 

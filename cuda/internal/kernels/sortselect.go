@@ -10,8 +10,8 @@ import (
 // The first few elements of a long row are found without sorting the row. A block finds the first
 // elements of a part of the row. It determines the key of the last wanted element digit by digit,
 // the highest digit first: it counts the next digit of those elements that agree with that key so
-// far. The elements found in all parts form a shorter row, which is treated alike. A row that is
-// short enough is sorted.
+// far. The elements found in all parts form a shorter row, which is treated in the same way. A row
+// that is short enough is sorted.
 
 // selectMost is the largest number of elements that are found in this way. It is half of the
 // smallest part.

@@ -50,7 +50,7 @@ func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 }
 
 // together returns how many pieces or elements of With a thread loads at once. steps is the number
-// of steps in which it stores its results.
+// of steps in which the thread stores its results.
 func (g *tensorBuilder) together(steps, most int) int {
 	if g.s.with == dtype.Invalid {
 		return 1

@@ -11,7 +11,7 @@ import (
 type tensorCopier struct {
 	g        *tensorBuilder
 	how      tensorLoad
-	width    int // elements of a unit, which is what a thread stores at once
+	width    int // a thread stores a unit at once: width elements
 	units    int // units of a thread in a tile
 	spare    int // threads from this one on have no unit in the last round; 0: all have one
 	rows     int // rows of the tile that all threads together copy at once
@@ -24,7 +24,7 @@ type tensorCopier struct {
 	rowStep  ptx.Value // bytes from one unit to the next
 	step     ptx.Value // bytes from one element of a unit to the next
 	tileStep ptx.Value // bytes from one tile to the next
-	// for each element of the first unit: outer in the matrix, k within the tile
+	// positions of the elements of the first unit: outer counts in the matrix, k in the tile
 	outer, k   []ptx.Value
 	outerLimit ptx.Value
 	before     bool // copies begin one element before each row
@@ -139,7 +139,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			}
 			if c.first && g.s.odd && c.how.alongK {
 				outer, at := place(0)
-				// a zero, and then the row's first element
+				// Loads a zero before the row's first element.
 				b.IfElse(at.Eq(num(math.MaxUint32)), func() {
 					lo := b.Bits(storage(g.s.typ), 0)
 					hi := b.Var(lo)

@@ -39,9 +39,9 @@ func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 }
 
 // oddSums computes the sums for an a whose memory rows lie along m, one row for each k. It adds the
-// even k first. For the odd k the tile begins one element earlier, so the sums move by one row
-// before these are added. After that, the first row of the tile has products of odd k only, and the
-// last row belongs to the next tile.
+// products of even k first. For odd k the tile begins one element earlier, so the sums move by one
+// row before the products of odd k are added. After that, the first row of the tile has products of
+// odd k only, and the last row belongs to the next tile.
 func (g *tensorBuilder) oddSums(q productParams) {
 	b, f, k := g.Builder, g.s.form, g.k
 	for odd := range 2 {
@@ -74,7 +74,7 @@ func (g *tensorBuilder) moveOn() {
 	b, f := g.Builder, g.s.form
 	b.Comment("the sums move on by a row")
 	_, wn := f.warp()
-	place := f.bm * 8 * f.warpsN // floats
+	place := f.bm * 8 * f.warpsN // floats of one place
 	row := g.warpM.Add(g.lane.Shr(num(2)))
 	column := g.warpN.Div(num(wn)).Mul(num(f.bm * 8)).Add(g.lane.And(num(3)).Shl(num(1)))
 	for j := range g.acc[0] {

@@ -264,8 +264,8 @@ func traffics(t *testing.T) []traffic {
 			list, err := Gather(out, src, index, 0, m.fault().Addr, 0)
 			return []Operand{src, out, index}, list, err
 		}},
-		// The sorted index of a position is read for the position and for its neighbours, its slice
-		// once.
+		// The index of a sorted position is read for that position and for its neighbours. The
+		// slice of src at the position is read once.
 		{name: "gradients of tokens added up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			const tokens, table = 1024, 48
 			index := m.indices(m.tensor(whole, strided([]int{tokens, width}, []int{1, 0}), 0), table, false)

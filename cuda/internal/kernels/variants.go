@@ -180,7 +180,7 @@ func ReduceVariants(r *device.Reduction, out Operand, ins []Operand, params []ui
 			name = "chosen"
 		}
 		if n := ins[0].Shape.Size() / max(1, out.Shape.Size()); t.chunk > 0 && (t.chunk > n || n/t.chunk > 1<<14) || t.form == warpPerRow+1 && n > 1<<14 {
-			continue // never the best
+			continue // this form is never the best
 		}
 		l.add(name, func() ([]Launch, error) { return planReduce(r, out, Operand{}, ins, params, scratch, t) })
 	}

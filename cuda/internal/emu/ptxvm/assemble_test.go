@@ -78,7 +78,8 @@ func TestAgainstAssembler(t *testing.T) {
 			t.Errorf("%s\n%s", out, src)
 		}
 	}
-	var lines []string // plain instructions in one module, the others one by one
+	// plain instructions, which are assembled in one module; the others are assembled one by one
+	var lines []string
 	for _, c := range rejected {
 		if plainInstruction.MatchString(c.body) {
 			lines = append(lines, c.body)

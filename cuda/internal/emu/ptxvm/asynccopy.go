@@ -6,7 +6,7 @@ import "math/bits"
 // latest time that the ISA allows.
 type asyncCopy struct {
 	lane  int
-	group uint32 // number of groups that its lane had committed before
+	group uint32 // number of groups that the lane had committed before this copy
 	off   int    // offset in shared memory
 	size  int
 	n     int // bytes from the source; the rest is zero

@@ -93,8 +93,8 @@ func atomicMemory(d *decoder) {
 	})
 }
 
-// vectorAdd decodes red and atom .global.add.v2|v4.f32. It is one atomic for each element. The
-// address is aligned to the whole vector.
+// vectorAdd decodes red and atom .global.add.v2|v4.f32. The instruction is one atomic for each
+// element. The address is aligned to the whole vector.
 func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 	x := d.extra()
 	args := 3

@@ -13,14 +13,14 @@ const (
 
 // ctaBarrier is one of the sixteen barriers of a block.
 type ctaBarrier struct {
-	arrived uint32 // mask of warps
-	waiting uint32 // mask of the warps that wait for it
+	arrived uint32 // mask of the warps that have arrived
+	waiting uint32 // mask of the warps that wait at the barrier
 	threads int    // arrived threads, counted in whole warps
 	want    int    // expected threads, 0: all live warps
 	count   int    // count of bar.red.popc
 	and, or bool
-	vc      []uint32  // clocks of the arrivals
-	seen    knowledge // what the arrivals know of other blocks
+	vc      []uint32  // clocks of the warps that have arrived
+	seen    knowledge // what the arrived warps know of other blocks
 }
 
 func (b *ctaBarrier) reset() {

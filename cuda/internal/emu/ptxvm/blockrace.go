@@ -21,7 +21,7 @@ const racePage = 4096
 
 // mark is the last access of one kind to one byte.
 type mark struct {
-	block uint32 // index + 1; 0: no block, manyBlocks: several blocks
+	block uint32 // index of the block + 1; 0: no block, manyBlocks: several blocks
 	epoch uint32 // epoch of the warp at the access
 	pc    int32
 	warp  uint16
@@ -36,12 +36,12 @@ type markPage struct{ w, r [racePage]mark }
 type blockRaces struct {
 	grid     [3]uint32
 	pages    map[*region]map[uint64]*markPage
-	released map[uint64]knowledge // by address of the word
+	released map[uint64]knowledge // knowledge that a word releases, by the word's address
 	current  uint32               // index + 1 of the running block
 }
 
-// knowledge says, for each block, up to which epoch of each of its warps everything happened
-// before.
+// knowledge has an epoch for each warp of each block. Everything that the warp did up to that epoch
+// happened before now.
 type knowledge map[uint32][]uint32
 
 func (k *knowledge) add(other knowledge) {
@@ -67,8 +67,8 @@ func (k knowledge) learn(block uint32, epochs []uint32) {
 // beyond is what a warp knows of other blocks.
 type beyond struct {
 	seen   knowledge
-	met    knowledge // knowledge that it has read but not acquired; a fence acquires it
-	fenced []uint32  // its clocks at its last fence; nil before the first fence
+	met    knowledge // knowledge that the warp has read but not acquired; a fence acquires it
+	fenced []uint32  // the warp's clocks at its last fence; nil before the first fence
 }
 
 func newBlockRaces(l *Launch) *blockRaces {

@@ -8,7 +8,7 @@ type activation struct {
 	site *callSite
 	// bytes of registers on a thread's stack that this call and its callers would need
 	stack int
-	// if the function was active already: its registers before this call
+	// for a function that was active already: its registers before this call
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32

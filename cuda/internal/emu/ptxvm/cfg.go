@@ -47,7 +47,7 @@ func reconverge(code []inst, first int32) {
 		}
 	}
 	// Postorder of the reversed graph, from the exit.
-	num := make([]int32, n) // 0: not reached
+	num := make([]int32, n) // numbers in postorder; 0: not reached
 	var order []int32
 	type frame struct{ node, next int32 }
 	stack := []frame{{int32(exit), 0}}

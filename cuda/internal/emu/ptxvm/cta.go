@@ -24,9 +24,9 @@ type cta struct {
 	barriers [16]ctaBarrier
 	global   globalLog
 	watch    bool          // look for races on global memory within the block
-	blocks   *blockRaces   // nil unless asked for
-	lines    []LineStats   // by instruction, nil unless asked for
-	cache    *blockCache   // nil unless asked for
+	blocks   *blockRaces   // races between blocks; nil unless asked for
+	lines    []LineStats   // counters by instruction; nil unless asked for
+	cache    *blockCache   // for counts of traffic; nil unless asked for
 	fence    atomic.Uint64 // counts fences: the increment orders accesses to host memory
 	abort    func() bool   // called between slices; true ends the block
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // Operations on float64, and the roots of both precisions, in the directed roundings. They round
-// the exact result, or one with a few hundred bits together with the information whether it is
-// exact. They are slow, and need not be fast.
+// the exact result once. If it has too many bits, they round its first few hundred bits, and take
+// into account whether bits were cut off. They are slow, and need not be fast.
 
 // fromBig rounds x once to format f and returns the bits. x is not zero. inexact says that the
 // exact magnitude is slightly larger than x.
@@ -83,7 +83,7 @@ func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	}
 	x := exactly(a)
 	r := new(big.Float).SetPrec(300).Sqrt(x)
-	// the bits that remain are those of the true root
+	// these 250 bits are the first bits of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
 	// This would mean that r was rounded up beyond the true root. That is impossible for float64,
@@ -130,8 +130,8 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// gross64 returns f with results as the approximations of .f64 with .ftz give them: the upper 32
-// bits only.
+// gross64 returns f for the approximations of .f64 with .ftz, whose results have only the upper 32
+// bits.
 func gross64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {
 		flush := func(x float64) float64 {

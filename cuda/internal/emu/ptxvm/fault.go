@@ -55,7 +55,7 @@ func (k FaultKind) String() string {
 // Site is a place in a kernel: a line of its PTX text executed by one thread.
 type Site struct {
 	Line   int       // line of the PTX text, from 1
-	Source string    // that line, trimmed
+	Source string    // text of the PTX line, trimmed
 	Thread [3]uint32 // %tid
 }
 
@@ -64,7 +64,7 @@ type Fault struct {
 	Kind   FaultKind
 	Kernel string
 	Line   int       // line of the PTX text, from 1; 0 for BadLaunch
-	Source string    // that line, trimmed
+	Source string    // text of the PTX line, trimmed
 	CTA    [3]uint32 // %ctaid
 	Thread [3]uint32 // %tid of the first lane that made the mistake
 	Addr   uint64    // the address, 0 if there is none
@@ -72,7 +72,7 @@ type Fault struct {
 	Other  *Site // the other access, for races and cp.async
 }
 
-// Error says all of this in one sentence.
+// Error describes the fault in one sentence.
 func (f *Fault) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s in kernel %s", f.Kind, f.Kernel)

@@ -217,7 +217,7 @@ func divOdd(x, y float64) float64 {
 	}
 	r := math.FMA(-q, y, x) // exact for quotients of float32 values
 	if b := math.Float64bits(q); r != 0 && b&1 == 0 {
-		if (r > 0) == (y > 0) == (q > 0) { // true if the exact quotient is further from zero
+		if (r > 0) == (y > 0) == (q > 0) { // whether the exact quotient is further from zero than q
 			b++
 		} else {
 			b--
@@ -266,7 +266,7 @@ func toInt(x float64, st, t Type, mode rounding) uint64 {
 	}
 	m := t.mask()
 	if t.signed() {
-		// exact, except with 64 bits, where the sum rounds to 2^63 in any case
+		// this sum is exact, except with 64 bits, where it rounds to 2^63 in any case
 		hi := float64(m>>1) + 1
 		switch {
 		case x >= hi:

@@ -21,7 +21,7 @@ type function struct {
 
 // link is the address of a variable or function among the initial values of a variable.
 type link struct {
-	at   int // offset in the variable that holds it
+	at   int // offset of the address in the variable that holds it
 	name string
 	add  int64
 	line int
@@ -228,7 +228,7 @@ func (l *link) resolve(m *Module, globals map[*variable]uint64) uint64 {
 // body is the copy of a function in an entry.
 type body struct {
 	fn         *function
-	start, end int32 // the first instruction, and the last one, a kReturn
+	start, end int32 // indexes of the first instruction and of the last one, which is a kReturn
 	regs       []int32
 	preds      []int32
 }
@@ -243,7 +243,7 @@ func (b *body) note(r *register) {
 
 // callSite is what is known of a call before it is executed.
 type callSite struct {
-	to         *body // nil for a call by address
+	to         *body // the called function; nil for a call by address
 	args, rets []*variable
 	frame      int // bytes of the caller's frame
 }

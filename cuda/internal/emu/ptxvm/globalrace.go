@@ -13,18 +13,18 @@ import (
 // clocks that the warps had, by the rules of shared memory (race.go).
 
 const (
-	maxTouches = 4096 // a longer list is played back in pieces of this length
+	maxTouches = 4096 // the detector plays back a list of touches when it has this length
 	racePieces = 64   // words of global memory with one history
 	keepPieces = 1024 // histories kept for the next interval
 )
 
 // touch is one access of a warp.
 type touch struct {
-	lo, hi uint64 // its bytes lie in [lo, hi)
+	lo, hi uint64 // the bytes of all lanes lie in [lo, hi)
 	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
 	list   int32  // number of the list of addresses, + 1; 0: none
-	view   int32  // number of the warp's view of others, + 1; 0: it knows nothing of this interval
-	pc     int32  // instruction + 1
+	view   int32  // number of the warp's view, + 1; 0: the warp knows of no other's work
+	pc     int32  // index of the instruction + 1
 	mask   uint32
 	same   uint32 // lanes whose bytes the access does not change
 	epoch  uint32
@@ -40,12 +40,13 @@ func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// twin reports whether each lane touches the same bytes in both, and no other lane's bytes.
+// twin reports whether each lane touches the same bytes in both accesses, and no other lane's
+// bytes.
 func (t *touch) twin(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
 
-// view is what a warp knows of other warps, and its lanes of each other.
+// view is what a warp knows of other warps, and what its lanes know of each other.
 type view struct {
 	vc   []uint32
 	pair *[32][32]uint32
@@ -60,7 +61,7 @@ type globalLog struct {
 	written int  // number of touches that write
 	ended   bool // a warp that touched memory has left the kernel, so no later barrier orders it
 
-	played  bool // the first touches of the interval are already in the pieces
+	played  bool // the first touches of the interval were already played back into the pieces
 	pieces  map[uint64]*history
 	spare   []*history
 	readers readers

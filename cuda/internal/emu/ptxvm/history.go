@@ -4,7 +4,7 @@ package ptxvm
 type access struct {
 	epoch uint32
 	lanes uint32
-	pc    int32 // instruction + 1; 0: none
+	pc    int32 // index of the instruction + 1; 0: none
 	warp  uint16
 	kind  accessKind
 }
@@ -38,8 +38,8 @@ type cell struct {
 	many int32 // index+1 into readers, if more than one warp has read the cell
 }
 
-// readers holds the reads of cells that several warps have read. Each set has one entry for each
-// warp.
+// readers holds the reads of cells that several warps have read. The set of a cell has one entry
+// for each warp.
 type readers struct {
 	list   []access
 	nwarps int
@@ -61,8 +61,8 @@ func (s *readers) add(c *cell) {
 }
 
 // history is the history of consecutive words. Its methods get the clocks of the warp that accesses
-// a word now. They return an earlier access that is not ordered before this one, or nil if there is
-// none.
+// a word now. They return an earlier access that is not ordered before that warp's access, or nil
+// if there is none.
 type history struct {
 	cells   []cell
 	split   []bool // words that are tracked by byte

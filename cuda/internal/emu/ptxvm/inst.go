@@ -12,13 +12,14 @@ const (
 	kALU    kind = iota // d = alu(a, b, c), lane by lane
 	kCmp                // predicates from cmp(a, b)
 	kSelp               // d = p ? a : b
-	kBranch             // bra
-	kExit               // ret, exit
-	kRun                // run(w, in, mask): everything else
-	kTable              // brx.idx
-	kCall               // call
+	kBranch             // the instruction bra
+	kExit               // the instructions ret and exit
+	kRun                // calls the function run for every other instruction
+	kTable              // the instruction brx.idx
+	kCall               // the instruction call
 	kReturn             // end of a function
-	kSync               // run, once the lanes that it needs have gathered
+	// calls the function run once the lanes that the instruction needs have gathered
+	kSync
 	kNop
 )
 
@@ -26,7 +27,7 @@ const (
 type inst struct {
 	kind   kind
 	not    bool  // guard is negated
-	uni    bool  // bra.uni
+	uni    bool  // the branch is bra.uni
 	fma    bool  // counted in Stats.FMA
 	guard  int32 // predicate slot, 0: none
 	d      int32 // destination register slot
@@ -113,7 +114,7 @@ const (
 	srTotalShared
 	srZero // a cluster's register that is 0, because the emulator's clusters have one block
 	srOne
-	srClock // this one and all below are read when an instruction uses them
+	srClock // srClock and all special registers below are read when an instruction uses them
 	srClockHi
 	srClock64
 	srGlobaltimer

@@ -215,7 +215,7 @@ func sadInt[T integers](d, a, b, c *lanes) {
 	}
 }
 
-// byType returns the instance for an integer type.
+// byType returns the one of its arguments that is for an integer type.
 func byType(t Type, u16, s16, u32, s32, u64, s64 laneFn) laneFn {
 	switch t {
 	case U16:

@@ -53,8 +53,9 @@ type Stats struct {
 
 // LineStats counts what one line of the PTX text did. Requests are counted per warp.
 type LineStats struct {
-	Instructions  int64 // warp instructions issued
-	Lanes         int64 // threads that executed them; 32 for each instruction without divergence
+	Instructions int64 // warp instructions issued
+	// threads that executed the instructions; 32 for each instruction without divergence
+	Lanes         int64
 	Sectors       int64 // 32-byte sectors of global memory touched
 	IdealSectors  int64 // sectors that the same bytes would need if they were contiguous
 	BankConflicts int64 // cycles that bank conflicts of shared memory add

@@ -23,8 +23,8 @@ const (
 type token struct {
 	kind tokKind
 	line int
-	text string // for words, strings and punctuation
-	val  uint64 // for numbers: the value or the bits
+	text string // the text of a word, a string or punctuation
+	val  uint64 // a number's value or bits
 }
 
 func (t token) String() string {

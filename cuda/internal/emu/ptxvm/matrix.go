@@ -190,7 +190,7 @@ func (w *warp) mma(in *inst, m uint32, half bool) {
 	w.need(in, m, x.vc...)
 	w.cta.stats.MMA++
 	var a [16][16]float32
-	var b [8][16]float32 // by column
+	var b [8][16]float32 // the elements of b, by column
 	to := f16
 	if x.typ == BF16 {
 		to = bf16

@@ -185,7 +185,7 @@ func (w *warp) learn(vc []uint32) {
 }
 
 // arriveCopies decodes cp.async.mbarrier.arrive[.noinc]: the lane arrives when its copies are done.
-// They are done here and now, which is one of the times that the ISA allows.
+// The emulator completes the copies at this instruction, which the ISA allows.
 func arriveCopies(d *decoder) {
 	if !d.take("arrive") {
 		d.fail("%s needs .arrive", d.stmt.op)

@@ -44,8 +44,8 @@ type region struct {
 	base   uint64
 	size   uint64
 	data   []byte
-	shadow []byte // nil for host memory, which is always addressable and initialised
-	home   uint64 // the reserved range in which it is mapped; 0: none
+	shadow []byte // shadow bits; nil for host memory, which is always addressable and initialised
+	home   uint64 // the reserved range in which the region is mapped; 0: none
 	mu     sync.Mutex
 	blocks map[uint64]block // blocks of a pool in this region
 }

@@ -9,7 +9,7 @@ import (
 // variables, and safe for concurrent use.
 type Module struct {
 	target       int
-	arch         string // "sm_90a"
+	arch         string // .target as written, such as "sm_90a"
 	major, minor int
 	entries      []*Entry
 	byName       map[string]*Entry
@@ -30,7 +30,7 @@ type Module struct {
 type Param struct {
 	Name   string
 	Type   Type
-	Size   int // of the whole parameter, arrays included
+	Size   int // size of the whole parameter, arrays included
 	Align  int
 	Offset int
 }
@@ -56,10 +56,10 @@ type Entry struct {
 	usesAsync bool
 	// the kernel writes global memory, or may do so through a generic address
 	writesGlobal bool
-	bodies       map[*function]*body // its copies of the functions that it may call
+	bodies       map[*function]*body // the entry's copies of the functions that it may call
 	// slot with the address of a thread's frame in local memory; 0: the entry calls nothing
 	base       int32
-	pool       sync.Pool // of *cta, for further launches
+	pool       sync.Pool // pool of *cta, for further launches
 	names      map[regKey]string
 	sharedVars []variable // shared variables with offsets, for messages
 	noted      map[sharedKey]bool

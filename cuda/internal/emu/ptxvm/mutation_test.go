@@ -60,7 +60,7 @@ func TestMissingSynchronisationIsFound(t *testing.T) {
 // The emulator finds a small mistake in a kernel: an index one too large, a missing guard, a wrong
 // stride or pointer. Each case changes one instruction.
 func TestSlipsAreFound(t *testing.T) {
-	const n = 100 // not a multiple of the block size
+	const n = 100 // n is not a multiple of the block size
 	for _, c := range []struct {
 		from, to string
 		kind     FaultKind

@@ -30,12 +30,12 @@ type operandKind uint8
 
 const (
 	okWord  operandKind = iota // register, special register, symbol, label
-	okInt                      // val
-	okF32                      // val: bits
-	okF64                      // val: bits
-	okVec                      // list
-	okAddr                     // name or val, plus off
-	okGroup                    // a | b : name and pair
+	okInt                      // an integer: the field val
+	okF32                      // a float32: its bits in the field val
+	okF64                      // a float64: its bits in the field val
+	okVec                      // operands in braces: the field list
+	okAddr                     // an address: name or val, plus off
+	okGroup                    // two operands, a | b: the fields name and pair
 )
 
 type operand struct {
@@ -80,12 +80,12 @@ type parser struct {
 	*lexer
 	m     *Module
 	entry *Entry    // the entry whose body is being parsed
-	fn    *function // or the function whose body is being parsed
+	fn    *function // the function whose body is being parsed; nil in an entry
 	stmts []stmt
 	depth int
 	local int
 	later []func() // functions that decode the entries, called once all .func are known
-	brief bool     // see ParseDeclarations
+	brief bool     // skip instructions, see ParseDeclarations
 }
 
 func (p *parser) module() {
@@ -350,7 +350,7 @@ func (p *parser) statement(sc *scope) {
 	}
 	s.line, s.op = line, w
 	if base, _, _ := strings.Cut(w, "."); handlers[base] == nil || strings.HasPrefix(w, "cp.async.bulk") {
-		// checked before the operands, because their form is unknown too
+		// The name is checked before the operands, whose form would be unknown too.
 		fail(line, "unknown or unsupported instruction %s", w)
 	}
 	if base, _, _ := strings.Cut(w, "."); base == "call" {

@@ -6,9 +6,9 @@ import "fmt"
 // it.
 type Peer struct {
 	Mem       *Memory
-	Base, End uint64 // its range of addresses
+	Base, End uint64 // range of addresses of the device
 	Name      string // name of the device, for messages
-	Closed    string // why kernels cannot reach it; "" if they can
+	Closed    string // why kernels cannot reach the memory; "" if they can
 }
 
 // SetPeers says which memory lies in the address ranges of other devices. Kernels that run on m

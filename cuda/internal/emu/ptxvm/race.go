@@ -60,8 +60,8 @@ func (c *clocks) syncWarp(mask, live uint32) {
 	c.vc[c.self]++
 }
 
-// ordered reports whether the accesses that lanes of a warp made in its epoch happened before what
-// a lane of this warp does now.
+// ordered reports whether earlier accesses happened before what a lane of this warp does now. The
+// lanes given as a mask made them, in that epoch of that warp.
 func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	if warp != c.self {
 		return epoch <= c.vc[warp]
@@ -92,7 +92,7 @@ type sharedMemory struct {
 	dyn    int     // bytes of dynamic shared memory
 	pend   []int32 // thread + 1 for each word with a cp.async in flight
 	pendPC []int32
-	phases map[int][]uint32 // by offset of an mbarrier: the clocks of the arrivals
+	phases map[int][]uint32 // clocks of the warps that have arrived at an mbarrier, by its offset
 }
 
 func (s *sharedMemory) setup(static, dyn, nwarps int, usesAsync bool) {

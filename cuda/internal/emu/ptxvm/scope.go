@@ -15,20 +15,20 @@ type variable struct {
 	offset int // offset in its space (not for .global)
 	extern bool
 	init   []byte // initial values of .global and .const
-	placed *Entry // for .shared: the entry in which offset is valid
-	framed bool   // for .param of a function or of a call: offset is in the frame
-	links  []link // for .global and .const: addresses among the initial values
+	placed *Entry // for .shared: the entry in which the field offset is valid
+	framed bool   // for .param of a function or of a call: the field offset counts in the frame
+	links  []link // for .global and .const: the addresses among the initial values
 }
 
 // scope maps names to declarations, innermost first.
 type scope struct {
 	up     *scope
 	regs   map[string]*register
-	ranges map[string]*regRange // by prefix
-	// for single registers whose names end in a number: the lowest number of each prefix
+	ranges map[string]*regRange // ranges of registers by prefix
+	// lowest number of each prefix, for single registers whose names end in a number
 	numbered map[string]uint64
 	vars     map[string]*variable
-	labels   map[string]int      // instruction index
+	labels   map[string]int      // index of the instruction at each label
 	tables   map[string][]string // labels of .branchtargets
 }
 

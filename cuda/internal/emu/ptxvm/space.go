@@ -17,8 +17,8 @@ func (w *warp) addresses(in *inst, m uint32) {
 	}
 }
 
-// spread calls f for each group of active lanes whose generic addresses lie in one space. In w.addr
-// they are then addresses of that space.
+// spread calls f for each group of active lanes whose generic addresses lie in one space. w.addr
+// then has the lanes' addresses in that space.
 func (w *warp) spread(in *inst, m uint32, f func(sp space, m uint32)) {
 	if in.x.space != spGeneric {
 		f(in.x.space, m)

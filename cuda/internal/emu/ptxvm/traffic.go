@@ -21,7 +21,7 @@ type RangeTraffic struct {
 type blockCache struct {
 	Traffic
 	held  map[uint64]struct{}
-	order []uint64 // a ring once it is full
+	order []uint64 // sectors in the order in which they came in; a ring once the cache is full
 	next  int
 }
 

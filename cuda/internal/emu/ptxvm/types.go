@@ -103,5 +103,5 @@ const (
 )
 
 // sharedOrigin is the first valid shared-space address. Hardware of compute capability 9 reserves
-// the bytes below.
+// the bytes below it.
 const sharedOrigin = 1024

@@ -39,10 +39,10 @@ func (m *Memory) Uncommit(size uint64) {
 	m.mu.Unlock()
 }
 
-// Map puts memory at [addr, addr+size) of the reserved range that starts at home. It is poisoned,
-// uninitialised, and not addressable until SetAddressable. It joins neighbouring mappings of the
-// same range: accesses and copies may span both. It is an error if something is already mapped
-// there. No kernel may be running.
+// Map puts memory at [addr, addr+size) of the reserved range that starts at home. The memory is
+// poisoned, uninitialised, and not addressable until SetAddressable. Accesses and copies may span
+// neighbouring mappings of the same range. The error says that something is already mapped there.
+// No kernel may be running.
 func (m *Memory) Map(home, addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

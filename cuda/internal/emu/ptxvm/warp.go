@@ -33,8 +33,8 @@ type warp struct {
 	pm   []uint32 // lanes that have written each predicate
 	cc   uint32   // condition code of add.cc and friends
 
-	frame         // top entry of the reconvergence stack
-	stack []frame // entries below it
+	frame         // the top entry of the reconvergence stack
+	stack []frame // the entries below the top of the reconvergence stack
 	calls []activation
 	live  uint32 // lanes that exist and have not exited
 
@@ -54,8 +54,8 @@ type warp struct {
 	pending []asyncCopy
 	groups  [32]uint32 // number of committed cp.async groups of each lane
 	view    int32      // number of the globalLog's copy of the clocks, + 1
-	touched bool       // has touched global memory in this interval
-	barrier int        // the barrier at which it waits
+	touched bool       // the warp has touched global memory in this interval
+	barrier int        // the barrier at which the warp waits
 	barInst *inst
 }
 
@@ -252,7 +252,7 @@ func (w *warp) branch(in *inst, taken uint32) {
 		// The whole group continues at rpc after both sides have reached it.
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
-			// there is no point of reconvergence: both sides end in exit
+			// The branch has no point of reconvergence, because both sides end in exit.
 			w.stack = w.stack[:len(w.stack)-1]
 		}
 	}

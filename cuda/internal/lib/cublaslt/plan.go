@@ -14,7 +14,7 @@ type Matrix struct {
 	Ld   int // elements from one column to the next, at least the number of rows
 	// elements from one matrix of the batch to the next; 0: the whole batch has one matrix
 	Stride int
-	Align  uint32 // a divisor of its address in bytes, a power of 2 up to 256
+	Align  uint32 // a divisor of the matrix's address in bytes, a power of 2 up to 256
 }
 
 // Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
@@ -24,8 +24,8 @@ type Product struct {
 	M, N, K, Batch int
 	TransA, TransB bool // A is [K, M] in memory, B is [N, K]
 	A, B, D        Matrix
-	Bias           bool   // of D's type, one for the whole batch
-	BiasAlign      uint32 // like Matrix.Align
+	Bias           bool   // the bias has D's type; the whole batch has one
+	BiasAlign      uint32 // a divisor of the bias's address, like Matrix.Align
 }
 
 // Plan is a product with its algorithm.
@@ -33,7 +33,7 @@ type Plan struct {
 	l         *Library
 	handle    Handle
 	desc      uintptr
-	layout    [3]uintptr // of A, B and D
+	layout    [3]uintptr // layouts of A, B and D
 	algo      *algorithm
 	workspace uint64
 	bias      bool
@@ -43,7 +43,8 @@ type Plan struct {
 var factors = [2]float32{1, 0}
 
 // Plan asks the library for the best algorithm for a product with at most workspace bytes of
-// workspace. The error is ErrNotSupported if it has none. That error does not affect other work.
+// workspace. The error is ErrNotSupported if the library has no algorithm. That error does not
+// affect other work.
 func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	plan := &Plan{l: l, handle: h, algo: new(algorithm), bias: p.Bias}
 	err := plan.describe(&p)

@@ -27,8 +27,8 @@ func (l *Library) CommInitRank(to *Comm, world int, id *UniqueID, rank int) erro
 	return l.answer(commInitRankConfig, r, *to)
 }
 
-// State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last call,
-// [Success], or an error of the communicator since it was created.
+// State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last call.
+// Otherwise it returns [Success], or an error that the communicator has had since its creation.
 func (l *Library) State(c Comm) (Result, error) {
 	s := newScratch()
 	defer s.free()

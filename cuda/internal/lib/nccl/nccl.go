@@ -22,8 +22,8 @@ import "fmt"
 // Version is the number that ncclGetVersion returns: 23007 for 2.30.7.
 type Version int
 
-// Minimum is the oldest library that Open accepts, 2.18. From it on, non-blocking communicators can
-// be initialised and finalised as a group.
+// Minimum is the oldest library that Open accepts, 2.18. From 2.18 on, non-blocking communicators
+// can be initialised and finalised as a group.
 const Minimum Version = 21800
 
 // String returns "2.30.7".
@@ -72,8 +72,8 @@ const (
 // hostImmediate is ncclScalarHostImmediate: the scalar lies in host memory, and the call reads it.
 const hostImmediate = 1
 
-// config is ncclConfig_t of version 2.18. Its size and version tell a later library so, and the
-// library uses its own defaults for later fields.
+// config is ncclConfig_t of version 2.18. A later library sees this by the size and the version,
+// and uses its own defaults for later fields.
 type config struct {
 	size           uintptr
 	magic          uint32

@@ -27,9 +27,9 @@ type Op struct {
 // Machine is the machine on which the library works. The library calls its methods on the thread
 // that called the library.
 type Machine interface {
-	CurrentDevice() int                // of the calling thread's context; -1: it has none
-	StreamDevice(s uint64) int         // -1: there is no such stream
-	MemoryDevice(at, bytes uint64) int // -1: the memory does not belong to one device
+	CurrentDevice() int                // device of the calling thread's context; -1: no context
+	StreamDevice(s uint64) int         // device of the stream; -1: there is no such stream
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1: of no device, or of several
 	Issue(op *Op) error                // queues a product
 }
 
@@ -83,8 +83,8 @@ func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
 	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(after), uintptr(uint32(status)))
 }
 
-// Decline makes the heuristic find nothing for the next n products. In turn it returns a status and
-// an empty list.
+// Decline makes the heuristic find nothing for the next n products. The heuristic says so by a
+// status and by an empty list in turn.
 func (s *Strict) Decline(n int) { cu.Call(s.l.Function("strict_decline"), uintptr(n)) }
 
 // Calls returns the number of calls so far.

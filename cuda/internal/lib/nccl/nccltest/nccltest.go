@@ -46,9 +46,9 @@ type Op struct {
 // Machine is the machine on which the library works. The library calls its methods on the thread
 // that called the library.
 type Machine interface {
-	CurrentDevice() int                // of the calling thread's context; -1: it has none
-	StreamDevice(s uint64) int         // -1: there is no such stream
-	MemoryDevice(at, bytes uint64) int // -1: the memory does not belong to one device
+	CurrentDevice() int                // device of the calling thread's context; -1: no context
+	StreamDevice(s uint64) int         // device of the stream; -1: there is no such stream
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1: of no device, or of several
 	Issue(ops []Op) error              // queues the work that a group has started
 	Cancel(clique int)                 // drops the clique's work that has not run yet
 }
