@@ -183,7 +183,7 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 		for i := range a.Rows {
 			most = max(most, a.Rows[i].FLOPs)
 		}
-		// The times have a unit that suits the largest value. torch uses the smallest value, but
+		// The FLOPs have a unit that suits the largest value. torch uses the smallest value, but
 		// here all operations are counted, so that the smallest is too small.
 		if most > 0 {
 			scale, unit := 1.0, 0
