@@ -45,7 +45,7 @@ const version = 1
 const (
 	keyVersion = "flambeau.checkpoint" // the version, in decimal
 	keyTree    = "flambeau.tree"       // the tree without the contents of its tensors
-	keyInfo    = "flambeau.info"       // an Info
+	keyInfo    = "flambeau.info"       // key of an Info
 	// the checksum of every tensor; the key "" is that of the tree and the info
 	keySums = "flambeau.crc32c"
 )
@@ -53,7 +53,7 @@ const (
 // An Info describes a checkpoint.
 type Info struct {
 	Step   int     // optimizer steps that the training had made
-	Epoch  int     // epochs that it had finished
+	Epoch  int     // epochs that the training had finished
 	Metric float64 // the metric that [Config].Best compares; NaN if it was not measured
 }
 

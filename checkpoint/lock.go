@@ -52,7 +52,7 @@ type holder struct {
 // A lock is the lock of a directory.
 type lock struct {
 	path string
-	f    *os.File // nil if the file system has no locks
+	f    *os.File // the lock file; nil if the file system has no locks
 	none error    // the reason why there is no lock
 }
 

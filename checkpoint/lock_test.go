@@ -295,7 +295,7 @@ func TestWithoutLocks(t *testing.T) {
 	s.Close()
 }
 
-// A .lock that is a symbolic link is refused at once, even if it dangles.
+// A symbolic link in place of .lock is refused at once, even if it dangles.
 func TestLockIsALink(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, lockName)

@@ -90,7 +90,7 @@ func Restore(parts Parts, tree map[string]any) error {
 			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
 		}
 		var err error
-		// most likely out of memory
+		// the most likely cause is a lack of memory
 		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil {
 			err = e
 		}

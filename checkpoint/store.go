@@ -69,7 +69,7 @@ type Store struct {
 	removed []string
 	lock    *lock
 
-	busy    chan struct{} // holds a token while a file is being written
+	busy    chan struct{} // channel with a token while a file is being written
 	mu      sync.Mutex
 	list    []Entry // the usable checkpoints, as far as known
 	damaged []Entry

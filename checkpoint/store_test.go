@@ -421,7 +421,7 @@ func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	if err := s.Save(map[string]any{"w": w}, Info{Step: 1}); err != nil {
 		t.Fatal(err)
 	}
-	w.Fill(2) // before the disk has begun to write
+	w.Fill(2) // the tensor changes before the disk has begun to write
 	second := make(chan error)
 	go func() { second <- s.Save(map[string]any{"w": w}, Info{Step: 2}) }()
 	select {

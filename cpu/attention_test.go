@@ -114,7 +114,7 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// Attention and its gradient at the size of a GPT-2 layer.
+// The benchmark measures attention and its gradient at the size of a GPT-2 layer.
 func BenchmarkAttention(b *testing.B) {
 	d := Get()
 	const heads, n, features = 12, 1024, 64

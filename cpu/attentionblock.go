@@ -24,10 +24,10 @@ func attentionTypes(q, mask *device.View) bool {
 type attentionBlocks struct {
 	*device.Weighing
 	q, k          *device.View
-	heads, shared int // heads of queries, heads of keys
+	heads, shared int // numbers of heads of queries, and of heads of keys
 	queries, keys int
 	features      int
-	rows, blocks  int // queries in a block, blocks in a head
+	rows, blocks  int // number of queries in a block, and of blocks in a head
 	seed, offset  uint64
 }
 
@@ -51,8 +51,8 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen returns an upper bound of the number of keys that some queries of a sample see. The indexes
-// of these queries are less than before.
+// seen returns an upper bound of the number of keys that some queries of a sample see. The index of
+// each of these queries is less than the argument before.
 func (b *attentionBlocks) seen(sample, before int) int {
 	n := b.keys
 	if b.Causal {
@@ -202,7 +202,8 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of some rows of a sample's head; from is the number of the first row.
+// headRows returns the memory of some rows of a sample's head. The parameter from is the number of
+// the first row.
 func headRows(v *device.View, sample, head, from, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

@@ -18,8 +18,8 @@ type attentionGradTask struct {
 	attentionBlocks
 	o          *device.AttentionGrad
 	values     int
-	cols       int // keys in a block
-	parts      int // parts for each head of keys
+	cols       int // number of keys in a block
+	parts      int // number of parts for each head of keys
 	sumK, sumV []float32
 }
 
@@ -71,8 +71,9 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums returns the memory in which a unit sums a gradient of keys or values, and its strides. first
-// is the number of the first key. If there is one part, the memory is that of the gradient itself.
+// sums returns the memory in which a unit sums a gradient of keys or values, and its strides. The
+// parameter first is the number of the first key. If there is one part, the memory is that of the
+// gradient itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, first, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, first, n), d.Strides.At(2), d.Strides.At(3)

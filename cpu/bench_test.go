@@ -188,7 +188,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// An embedding: rows of a table by a column of indices, and its gradient.
+// The benchmark measures an embedding: rows of a table by a column of indices, and its gradient.
 func BenchmarkEmbedding(b *testing.B) {
 	d := Get()
 	for _, s := range [][3]int{{65, 128, 768}, {50257, 768, 8192}} {
@@ -231,7 +231,7 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// The cost of a call apart from its work.
+// The benchmark measures the cost of a call apart from its work.
 func BenchmarkSmallReduce(b *testing.B) {
 	d := Get()
 	x, one, rows := newView(b, d, dtype.F32, 4, 8), newView(b, d, dtype.F32, 1, 1), newView(b, d, dtype.F32, 4, 1)
@@ -252,7 +252,8 @@ func BenchmarkSmallReduce(b *testing.B) {
 	}
 }
 
-// The statistics of a batch of images: sums over all dimensions except the second.
+// The benchmark measures the statistics of a batch of images: sums over all dimensions except the
+// second.
 func BenchmarkChannelSum(b *testing.B) {
 	d := Get()
 	x, out := newView(b, d, dtype.F32, 32, 64, 28, 28), newView(b, d, dtype.F32, 1, 64, 1, 1)

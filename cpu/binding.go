@@ -31,9 +31,9 @@ type binding struct {
 	ins    []access
 	outs   []access
 	index  access // strides of an element's row-major position in the views' own order
-	direct []bool // for each result, whether its step may write to the destination
+	direct []bool // whether the step of each result may write to the destination
 	params []uint64
-	blk    int // elements of a block
+	blk    int // number of elements of a block
 	whole  int // a block must end where a run of this many elements ends (0: anywhere)
 
 	loop       *jit.Code // a loop that reads and writes the operands' own memory; nil: none

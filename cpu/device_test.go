@@ -20,8 +20,8 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 
-// The conformance suite with more workers than there are cores, and with kernels in place of loops
-// made at run time.
+// The conformance suite runs with more workers than there are cores, and with kernels in place of
+// loops made at run time.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
 	defer d.crew.dismiss()
@@ -277,7 +277,7 @@ func TestTransposedMaps(t *testing.T) {
 			for i := range h {
 				h[i] = byte(i * 7)
 			}
-			if ty.IsFloat() { // positive and finite
+			if ty.IsFloat() { // floats must be positive and finite
 				for i := range in.Size() {
 					writeBits(at8ptr(h, i*ty.Size()), ty.Size(), expr.Encode(ty, float64(i%250)))
 				}
@@ -297,7 +297,7 @@ func TestTransposedMaps(t *testing.T) {
 	}
 }
 
-// A primitive on a buffer of the CPU, without tensors.
+// The program runs a primitive on a buffer of the CPU, without tensors.
 func Example() {
 	d := Get()
 	b, err := d.Alloc(8, d.DefaultStream(), device.Origin{})

@@ -253,12 +253,12 @@ type accumulator struct {
 	at, row  [maxBlock]uint32
 	keep     [maxBlock]uint32
 	cascade  cascade
-	folded   [32]uint64 // results of a loop, one for each block
+	folded   [32]uint64 // bits of the results of a loop, one for each block
 }
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n positions of a tile of columns; from is the first position.
+// tile reduces n positions of a tile of columns. The parameter from is the first of them.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)

@@ -48,7 +48,7 @@ func FuzzPrograms(f *testing.F) {
 	})
 }
 
-// The conformance suite with the loops and kernels of AVX2.
+// The conformance suite runs with the loops and kernels of AVX2.
 func TestConformanceOfAVX2(t *testing.T) {
 	for _, name := range asm.Variants() {
 		if name == "avx2" {

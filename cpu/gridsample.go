@@ -11,8 +11,8 @@ import (
 // gridTaps holds the elements of one dimension that are read for a coordinate.
 type gridTaps[K float32 | float64] struct {
 	n     int
-	at    [4]int // -1: outside
-	w, d  [4]K   // weights, and their derivatives with respect to the place
+	at    [4]int // indexes of the elements; -1: outside of the image
+	w, d  [4]K   // weights of the elements, and their derivatives with respect to the place
 	slope K      // derivative of the place with respect to the coordinate
 }
 
@@ -133,7 +133,7 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 	if a.slope = size / 2; s.AlignCorners {
 		a.slope, low = (size-1)/2, 0
 	}
-	at := fused(x+1, a.slope, low) // torch's kernels fuse this operation too
+	at := fused(x+1, a.slope, low) // torch's kernels fuse this multiplication and addition too
 	if s.Mode != device.GridBicubic {
 		var sign K
 		at, sign = padGrid(s, at, size)
@@ -158,7 +158,7 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 			to, _ = padGrid(s, to, size)
 		}
 		a.at[k] = -1
-		if to >= 0 && to <= size-1 { // false for NaN
+		if to >= 0 && to <= size-1 { // the comparison is false for NaN
 			a.at[k] = int(to)
 		}
 	}

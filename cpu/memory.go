@@ -64,7 +64,7 @@ var _ pool.Backing = (*memory)(nil)
 type buffer struct {
 	dev   *Device
 	mem   []byte
-	block *pool.Block // nil: the buffer is Go memory
+	block *pool.Block // block of the pool; nil: the buffer is Go memory
 	gen   uint64
 	freed atomic.Bool
 	// release belongs to memory that the driver does not own. It is called once, when the buffer is

@@ -61,7 +61,7 @@ type metaBuffer struct {
 	dev   *meta
 	size  int
 	addr  uintptr
-	block *pool.Block // nil: the buffer is too small for the pool
+	block *pool.Block // block of the pool; nil: the buffer is too small for it
 	gen   uint64
 	freed atomic.Bool
 }
@@ -133,7 +133,7 @@ func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer
 		}
 		b.gen, b.addr = b.block.Generation(), b.block.Addr()
 	} else {
-		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // an address of its own
+		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // the small buffer has an address of its own
 	}
 	if t := device.Tracing(); t != nil {
 		b.told(t, false, false, o)

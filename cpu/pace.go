@@ -9,7 +9,7 @@ import (
 // time counts, because other work on the machine only adds to it. Results do not depend on it.
 type pace struct {
 	runs  atomic.Int32 // number of measured runs
-	least atomic.Int64 // picoseconds an element; 0 before the first measured run
+	least atomic.Int64 // picoseconds of an element; 0 before the first measured run
 }
 
 const (

@@ -12,7 +12,7 @@ import (
 type poolTask struct {
 	in, out                          [3]int
 	kernel, stride, dilation, before [3]int
-	x, y                             []float32 // elements of the planes, elements of their windows
+	x, y                             []float32 // elements of the planes, and of their windows
 	f                                func(t *poolTask, plane int, x, y, row []float32)
 }
 
@@ -71,8 +71,8 @@ func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	}
 }
 
-// lines calls f for each input row that the windows of output row (z, y) cover. at is the row's
-// offset in its plane.
+// lines calls f for each input row that the windows of output row (z, y) cover. The argument at of
+// f is the row's offset in its plane.
 func (t *poolTask) lines(z, y int, f func(at int)) {
 	for k := range t.kernel[0] {
 		a := z*t.stride[0] + k*t.dilation[0] - t.before[0]

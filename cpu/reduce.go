@@ -25,8 +25,8 @@ import (
 //
 // If several units belong to one output, their partial results are combined pairwise.
 const (
-	rowSegment = 1 << 15 // elements of a row in a unit
-	tileSize   = 1 << 16 // elements of a tile
+	rowSegment = 1 << 15 // largest number of elements of a row in a unit
+	tileSize   = 1 << 16 // number of elements of a tile
 	tileRows   = 128     // least number of reduced positions in a tile
 	// blocks that are added one by one before their sum is added to the unit's sum
 	runRows = 16
@@ -36,7 +36,7 @@ type reduction struct {
 	*binding
 	kind  device.ReduceKind
 	ct    dtype.Type // type of the combined values
-	size  int        // bytes of a partial result
+	size  int        // size of a partial result in bytes
 	arg   bool
 	outer int
 	reduc int
@@ -50,8 +50,8 @@ type reduction struct {
 	fold    *jit.Code // code that reduces rows; nil: the mapped values are computed first
 	inPlace bool      // fold reads the operands in place
 
-	part []byte  // [chunk][outer][inner] combined values
-	pos  []int64 // positions in the same layout, for ArgMax and ArgMin
+	part []byte  // combined values in the layout [chunk][outer][inner]
+	pos  []int64 // positions for ArgMax and ArgMin, in the layout of part
 }
 
 func (d *Device) reduce(o *device.Reduce) error {
@@ -353,7 +353,7 @@ func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	exec(w.reg, r.pl.body, n)
 	o := &r.pl.outs[0]
 	v := w.reg[o.val]
-	if o.conv != nil && o.typ.IsInteger() { // narrow integers wrap as if they were stored
+	if o.conv != nil && o.typ.IsInteger() { // narrow integers wrap, as they do when they are stored
 		o.conv(w.stage, v, nil, nil, n)
 		v = unsafe.Add(w.base, r.pl.stage2)
 		loads[o.typ](v, w.stage, nil, nil, n)
@@ -387,7 +387,7 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n positions of one row; from is the first position.
+// row reduces n positions of one row. The parameter from is the first of them.
 func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	p := k*r.reduc + from
 	to := chunk*r.outer + k

@@ -72,13 +72,13 @@ type rowWorker struct {
 	t       dtype.Type
 	size    int
 	cols    int
-	group   int // rows in a group
+	group   int // number of rows in a group
 	log     *function
 	rl      *runner
 	binding binding           // connects a formula with its operands
 	space   [3][]byte         // memory for the elements of a group
-	rows    [4][]byte         // one value for each row of a group
-	same    [sameBlock]uint64 // one value repeated
+	rows    [4][]byte         // memory with one value for each row of a group
+	same    [sameBlock]uint64 // copies of one value
 	stage   [maxBlock]uint64
 }
 

@@ -21,7 +21,7 @@ const (
 	leastPatience = 20 * time.Microsecond
 	mostPatience  = 200 * time.Microsecond
 	courtesy      = 100 * time.Microsecond
-	// a gap between two readings of the clock that shows that something else ran
+	// gap between two readings of the clock, which shows that something else ran
 	interruption = 100 * time.Microsecond
 	leastTruce   = time.Millisecond
 	mostTruce    = 64 * time.Millisecond
@@ -34,10 +34,10 @@ func clock() time.Duration { return time.Since(processStart) }
 // market is what the crews have learned about the processors, which they share.
 var market struct {
 	waking     atomic.Int64 // how long it takes to wake a goroutine, in ns; a moving average
-	truce      atomic.Int64 // nobody spins before this time of clock, in ns
+	truce      atomic.Int64 // time of clock before which nobody spins, in ns
 	length     atomic.Int64 // how long the last truce was, in ns
-	processors atomic.Int64 // GOMAXPROCS
-	spinning   atomic.Int64 // workers that spin
+	processors atomic.Int64 // the value of GOMAXPROCS
+	spinning   atomic.Int64 // number of workers that spin
 }
 
 func init() { market.waking.Store(int64(50 * time.Microsecond)) }
@@ -105,9 +105,9 @@ func (j *job) await() {
 	}
 }
 
-// lead is [job.work] for a caller whose workers sleep, up to n of which can help. It wakes them if
-// that pays: if the job takes longer than they need to wake up, or if calls come so often that
-// they find work after it.
+// lead is [job.work] for a caller whose workers sleep. Up to n of them can help. lead wakes them if
+// that pays: if the job takes longer than waking them, or if calls come so often that the woken
+// workers find work after the job.
 func (c *crew) lead(j *job, n int) {
 	now := clock()
 	often := now-time.Duration(c.led.Swap(int64(now))) < patience()
@@ -155,7 +155,8 @@ func (w *waiter) next() *job {
 	return j
 }
 
-// spin waits for a job without sleeping, if that is likely to succeed and hurts nobody.
+// spin waits for a job without sleeping, if a job is likely to come soon and nobody else needs the
+// processor.
 func (w *waiter) spin(began time.Duration) (found *job) {
 	c := w.crew
 	if w.hope < hopeMost/2 || truce(began) {

@@ -38,10 +38,11 @@ type crew struct {
 
 	posts    []atomic.Pointer[job] // the jobs that workers may join
 	posted   atomic.Int64          // number of jobs in posts
-	spinners atomic.Int64          // workers that look at posts all the time
-	asleep   atomic.Int64          // workers that wait for wake, without those that rouse has chosen
-	wake     chan time.Duration    // the time when rouse chose a worker
-	led      atomic.Int64          // when a caller last found workers asleep, in ns of clock
+	spinners atomic.Int64          // number of workers that look at posts all the time
+	// number of workers that wait for wake, without those that rouse has chosen
+	asleep atomic.Int64
+	wake   chan time.Duration // the time when rouse chose a worker
+	led    atomic.Int64       // when a caller last found workers asleep, in ns of clock
 }
 
 // job is one parallel call. Workers may join as long as it has references. A job that is used
@@ -50,9 +51,9 @@ type job struct {
 	t      task
 	n      int
 	grain  int
-	todo   atomic.Int64 // ranges that no goroutine has taken; below 0: none
-	left   atomic.Int64 // ranges not finished
-	refs   atomic.Int64 // number of goroutines that use it
+	todo   atomic.Int64 // number of ranges that no goroutine has taken; below 0: none
+	left   atomic.Int64 // number of ranges that are not finished
+	refs   atomic.Int64 // number of goroutines that use the job
 	phase  atomic.Int32 // begun, awaited or ended
 	done   chan struct{}
 	raised atomic.Pointer[raised]

@@ -147,7 +147,7 @@ func quiet(t *testing.T, c *crew, workers int64) {
 	}
 }
 
-// More calls than a crew has posts: those without one do all of their work alone.
+// There are more calls than a crew has posts. Those without one do all of their work alone.
 func TestMoreCallsThanPosts(t *testing.T) {
 	c := newCrew(3)
 	defer c.dismiss()

@@ -11,7 +11,7 @@ import (
 // first one counts the samples. The batch belongs to its receiver. To give one tensor to a scope,
 // call s.From(b.X). To give the whole batch, call b.Into(s). To lend a tensor, call b.X.In(s).
 type Batch struct {
-	X, Y *tensor.Tensor // nil if the samples' values do not become one tensor
+	X, Y *tensor.Tensor // inputs and targets; nil if the samples' values do not become one tensor
 
 	// Nested holds values that [Collate] did not make into one tensor: a map[string]any, []any or
 	// []string. Their entries may be tensors; [Batch.Tensor] finds those of a map by name. Nested.X

@@ -10,7 +10,7 @@ import (
 
 // LengthConfig configures a [LengthSampler].
 type LengthConfig struct {
-	Batch  int   // samples per batch, at least 1
+	Batch  int   // number of samples in a batch, at least 1
 	Bounds []int // upper length bounds of the buckets, ascending; nil: group by Pool
 	// used without Bounds: how many samples are sorted by length together; 0: 50 batches
 	Pool     int

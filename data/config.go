@@ -10,13 +10,13 @@ import (
 // Config configures a [Loader]. Workers and Prefetch correspond to num_workers and prefetch_factor
 // of PyTorch's DataLoader. Workers are goroutines of the process and share the dataset.
 type Config struct {
-	Batch   int  // samples per batch, at least 1
+	Batch   int  // number of samples in a batch, at least 1
 	Shuffle bool // visit the samples in a random order that differs from epoch to epoch
 	// seed of the order, and of the random numbers for a [RandDataset] and for Transform
 	Seed     uint64
 	DropLast bool // leave out a last batch that is not full
-	Workers  int  // goroutines that prepare batches; 0 means 1
-	Prefetch int  // batches prepared ahead; 0 means twice the workers
+	Workers  int  // number of goroutines that prepare batches; 0 means 1
+	Prefetch int  // number of batches that are prepared ahead; 0 means twice the workers
 
 	Sampler Sampler // chooses the samples and their order, instead of Shuffle
 	// chooses the samples of each batch, instead of Batch, Shuffle, DropLast and Sampler

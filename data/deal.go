@@ -23,7 +23,7 @@ func datasetJobs(s BatchSampler, epoch int) iter.Seq2[job, error] {
 func (l *Loader) streamJobs(epoch int) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {
 		var j job
-		n := 0 // samples read so far, those that failed included
+		n := 0 // number of samples read so far, including those that failed
 		for s, err := range l.st.Samples(epoch) {
 			switch bad := (&SampleError{n, err}); {
 			case err == nil:

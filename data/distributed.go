@@ -8,7 +8,7 @@ import (
 // DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
 	Rank, World int  // number of this process, and of all processes: 0 ≤ Rank < World
-	Shuffle     bool // false by default; torch's default is true
+	Shuffle     bool // whether the order is random; not the default, unlike in torch
 	Seed        uint64
 	DropLast    bool // leave out the last samples instead of repeating the first
 }

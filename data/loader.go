@@ -13,10 +13,10 @@ import (
 // A Loader makes batches of a dataset, epoch by epoch. Its methods are safe for concurrent use.
 // Each loop over its batches is an epoch of its own.
 type Loader struct {
-	ds Dataset // nil for a stream
+	ds Dataset // the dataset; nil for a stream
 	st Stream
 	c  Config
-	to *mover // nil: batches stay on the CPU as they were made
+	to *mover // copies batches to their device; nil: they stay on the CPU as they were made
 
 	note string
 
@@ -165,15 +165,15 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 // A job says which batch a worker has to make.
 type job struct {
 	number  int            // number of the batch in the epoch
-	start   int            // place of its first sample in the epoch
-	index   []int          // indexes of its samples
+	start   int            // place of the batch's first sample in the epoch
+	index   []int          // indexes of the batch's samples
 	samples []Sample       // samples of the batch, if they are from a stream
 	bad     []*SampleError // samples of the stream that failed to load
 }
 
 // A result is a batch, or the reason why there is none.
 type result struct {
-	b       *Batch // nil if all its samples were skipped
+	b       *Batch // the batch; nil if all its samples were skipped
 	skipped []*SampleError
 	err     error
 	end     bool // there are no more batches

@@ -15,7 +15,7 @@ const mostStreams = 8
 
 // A mover copies batches to the memory that Config asks for.
 type mover struct {
-	dev device.Device // nil: they stay on the CPU
+	dev device.Device // target of the copies; nil: batches stay on the CPU
 	pin device.PinnedAllocator
 	// used in turn, so that a reader of one batch does not wait for the copies of later batches
 	streams []device.Stream

@@ -57,7 +57,7 @@ type RandomSampler struct {
 	N           int
 	Seed        uint64
 	Replacement bool // draw each sample from all N
-	Samples     int  // indexes in an epoch; 0 means N
+	Samples     int  // number of indexes in an epoch; 0 means N
 }
 
 // Len returns the number of indexes in an epoch.

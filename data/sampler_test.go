@@ -26,8 +26,8 @@ func TestWeightedSampler(t *testing.T) {
 			t.Errorf("index %d came %v times of 20000, weight %v of 10", i, c, w[i])
 		}
 	}
-	// Two draws of three without replacement: the probability that each index is first, and the
-	// probability that it is left out.
+	// The test draws two of three without replacement. It checks the probability that each index is
+	// first, and that it is left out.
 	w = []float64{1, 2, 5, 0}
 	if s, err = data.NewWeightedRandomSampler(w, 2, false, 4); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,8 @@ import "fmt"
 // place is the position of a loader.
 type place struct {
 	epoch int
-	at    int // batches of the epoch that have been seen, including batches that Skip left empty
+	// number of the epoch's batches that have been seen, including those that Skip left empty
+	at int
 }
 
 // StateDict returns the position of the loader, for a checkpoint. It may be called within the loop.
@@ -62,7 +63,7 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 		return &StateError{"batches", fmt.Sprintf("the state is of an epoch of %d batches, this loader's has %d; dataset, batch size and sampler must be the same", v[3], n)}
 	}
 	for key, now := range map[string]int64{"samples": l.samples(), "batch": int64(l.c.Batch)} {
-		// states written by earlier versions lack these keys
+		// states of earlier versions lack these keys
 		if was, ok := state[key]; ok && was != now {
 			return &StateError{key, fmt.Sprintf("the state is of %v, this loader has %d; dataset, batch size and sampler must be the same", was, now)}
 		}

@@ -89,7 +89,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		}
-		for range c.s.Samples(0) { // a loop over it may be left early
+		for range c.s.Samples(0) { // a loop over the stream may be left early
 			break
 		}
 	}

@@ -14,7 +14,8 @@ var errStopped = errors.New("the loop is over")
 type worker struct {
 	r      *run
 	random bool
-	batch  func(index []int) (*Batch, error) // nil: make batches sample by sample
+	// function that makes a whole batch; nil: batches are made sample by sample
+	batch func(index []int) (*Batch, error)
 	// index of the sample being made; -1 for none
 	at      int
 	pcg     *rand.PCG
@@ -163,7 +164,8 @@ func (w *worker) sample(j *job, k int) (s Sample, err error) {
 
 // streamSeed returns the seeds of a sample's random numbers.
 func streamSeed(seed uint64, epoch, sample int) (hi, lo uint64) {
-	hi = mix(seed ^ 0x64617461) // "data": so that the numbers differ from those that make the order
+	// the bits spell "data", so that the numbers differ from those that make the order
+	hi = mix(seed ^ 0x64617461)
 	hi = mix(hi + uint64(epoch))
 	return hi, mix(hi ^ mix(uint64(sample)))
 }

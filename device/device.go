@@ -70,7 +70,7 @@ type Device interface {
 // use the buffer.
 type Buffer interface {
 	Device() Device
-	Size() int     // requested bytes
+	Size() int     // the number of requested bytes
 	Addr() uintptr // address on the device; on the CPU the address of Host
 	Host() []byte  // the memory itself if the host can access it, else nil
 	// notes that another stream than the buffer's own uses it, so that Free waits for that stream
@@ -141,7 +141,7 @@ type Info struct {
 	Emulated   bool
 	Meta       bool   // the device has addresses without memory: see [OpenMeta]
 	Capability [2]int // compute capability, CUDA only
-	Memory     int    // bytes
+	Memory     int    // size of the memory in bytes
 	Cores      int    // CPU cores or streaming multiprocessors
 	SIMD       string // CPU only: "avx512", "avx2", "generic", …
 	// CPU only: why elementwise programs do not become machine code at run time; "" if they do
@@ -153,9 +153,9 @@ type Info struct {
 // Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers below 64
 // KiB do not come from the allocator. They are ordinary Go memory, which runtime.MemStats counts.
 type Stats struct {
-	Allocated, AllocatedPeak int // bytes in blocks that are in use
-	Reserved, ReservedPeak   int // bytes taken from the system
-	AllocatedTotal           int // bytes allocated since the start
+	Allocated, AllocatedPeak int // number of bytes in blocks that are in use
+	Reserved, ReservedPeak   int // number of bytes taken from the system
+	AllocatedTotal           int // number of bytes allocated since the start
 	Allocations, Frees       int // number of calls
 	Segments                 int
 	// allocations that had to empty caches first; allocations that failed

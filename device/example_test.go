@@ -138,8 +138,8 @@ func ExampleIndexError() {
 	// index 12 at position 1 is out of range for an axis of size 10
 }
 
-// A device without memory: a program runs on it with the same kernels and the same allocator, and
-// Stats returns how much memory it would use.
+// A device without memory runs a program with the same kernels and the same allocator. Stats
+// returns how much memory the program would use.
 func ExampleOpenMeta() {
 	dev, err := device.OpenMeta("cpu", device.MetaConfig{Memory: 1 << 40})
 	if err != nil {
@@ -158,7 +158,7 @@ func ExampleOpenMeta() {
 	// true
 }
 
-// The work of a primitive, here a product of a 2×3 and a 3×4 matrix.
+// Work counts the operations and bytes of a primitive, here a product of a 2×3 and a 3×4 matrix.
 func ExampleWork() {
 	view := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	w := (&device.MatMul{Out: view(1, 2, 4), A: view(1, 2, 3), B: view(1, 3, 4)}).Work()

@@ -26,9 +26,9 @@ type GridPadding uint8
 
 // The paddings, with PyTorch's numbers.
 const (
-	GridZeros      GridPadding = iota // zeros
-	GridBorder                        // the nearest element of the border
-	GridReflection                    // the image, mirrored as often as needed
+	GridZeros      GridPadding = iota // zeros lie outside
+	GridBorder                        // the nearest element of the border lies outside
+	GridReflection                    // the image lies outside, mirrored as often as needed
 )
 
 // String returns PyTorch's name.

@@ -56,7 +56,7 @@ func NewHistorySettings(opts ...HistoryOption) HistorySettings {
 // MemorySnapshot is the state of a device's allocator at one moment, and the events that led to it.
 // All sizes are in bytes.
 type MemorySnapshot struct {
-	Device   string // "cuda:0"
+	Device   string // name of the device: "cuda:0"
 	Product  string // the product's name
 	Emulated bool
 	Time     time.Time
@@ -74,9 +74,10 @@ type MemorySnapshot struct {
 	Limit                    uint64 // limit of the allocator, 0: none
 	Total                    uint64 // memory of the device, 0 if unknown
 
-	Segments []MemorySegment // sorted by address
-	Events   []HistoryEvent  // oldest first
-	Owners   []MemoryOwner   // indexed by the Owner fields; element 0 stands for unknown
+	Segments []MemorySegment // segments, sorted by address
+	Events   []HistoryEvent  // events, oldest first
+	// owners, which the Owner fields refer to by index; element 0 stands for unknown
+	Owners []MemoryOwner
 	// indexed by the Stack fields, innermost frame first; element 0 is empty: not recorded
 	Stacks [][]Frame
 }
@@ -98,9 +99,10 @@ type MemoryBlock struct {
 	Size      uint64 // size with rounding
 	Requested uint64 // requested size, 0 if inactive
 	State     BlockState
-	Number    uint64 // number of its allocation, counted from 1 by the allocator; 0 if inactive
-	Owner     int
-	Category  string // "" if inactive
+	// number of the block's allocation, counted from 1 by the allocator; 0 if inactive
+	Number   uint64
+	Owner    int
+	Category string // category of the memory; "" if inactive
 }
 
 // BlockState says whether a block is in use.
@@ -146,7 +148,7 @@ type HistoryEvent struct {
 	Sequence  uint64 // number of the event since the recording began, from 1
 	Time      int64  // Unix time in nanoseconds
 	Action    MemoryAction
-	Addr      uintptr // 0 for ActionOOM and ActionSnapshot
+	Addr      uintptr // address; 0 for ActionOOM and ActionSnapshot
 	Size      uint64  // size with rounding; for ActionOOM the requested size
 	Requested uint64  // requested size of a block
 	Stream    uint64
@@ -162,9 +164,9 @@ type HistoryEvent struct {
 // MemoryOwner says what blocks were allocated for. All allocations of one op for one shape at one
 // place share it.
 type MemoryOwner struct {
-	Op    string // "matmul"
+	Op    string // name of the op: "matmul"
 	Scope string // the names of the enclosing scopes (tensor.Named), joined by slashes
-	Type  string // "float32"
+	Type  string // name of the element type: "float32"
 	Shape []int
 	// place of the request: "train.go:31", or words about the scope; "" if nothing is known
 	Where string
@@ -202,7 +204,7 @@ func (o MemoryOwner) String() string {
 
 // Frame is one call of a stack.
 type Frame struct {
-	Function string // name with its package
+	Function string // name of the function with its package
 	File     string
 	Line     int
 }

@@ -40,9 +40,9 @@ func (v *View) Absent() bool { return v.Type == dtype.Invalid }
 
 // OperandError says why an op cannot use an operand. Nothing has been read, written or queued.
 type OperandError struct {
-	Device string // "cpu"
-	Op     string // "map"
-	Arg    string // "out", "in 1"
+	Device string // name of the device: "cpu"
+	Op     string // name of the op: "map"
+	Arg    string // name of the operand: "out", "in 1"
 	Reason string
 }
 

@@ -84,7 +84,7 @@ var ErrRecording = errors.New("not recordable")
 // RecordError says which operation cannot be recorded, and why.
 type RecordError struct {
 	Device string
-	Op     string // "download"
+	Op     string // the operation: "download"
 	Why    string
 	Stream Stream // the stream that is being recorded; nil if no stream in particular
 }

@@ -13,7 +13,7 @@ type ScanKind uint8
 const (
 	ScanSum ScanKind = iota
 	ScanProd
-	ScanLogSumExp // log Σ exp
+	ScanLogSumExp // the elements combine to log Σ exp
 	// the position, as I64, of the maximum so far, the last of equal ones; NaN is the greatest
 	ScanMax
 	// the position, as I64, of the minimum so far, the last of equal ones; NaN is the least

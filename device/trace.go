@@ -38,7 +38,7 @@ type TraceWants struct {
 	Times        bool // intervals on the device, which need two timing events a launch
 	Shapes       bool // shapes of the operands of spans
 	KernelShapes bool // shapes of the results and operands of kernels
-	Memory       bool // allocations and frees
+	Memory       bool // events of allocations and frees
 }
 
 // SpanID is the number of a span, unique in the process; 0 means none.
@@ -61,7 +61,7 @@ const (
 	SpanBackward // the gradient of an op, or the addition of a gradient to a leaf
 	SpanModule   // a call of a layer
 	SpanScope    // a named scope
-	SpanUser     // opened by the program
+	SpanUser     // a span that the program opened
 )
 
 // String returns the kind in lower case.
@@ -89,9 +89,10 @@ type Span struct {
 
 // KernelEvent is a primitive that has run, or has been queued on a GPU.
 type KernelEvent struct {
-	Device    Device
-	Stream    Stream
-	Primitive string // "map", "reduce", "matmul", …; for a program's own kernel its name
+	Device Device
+	Stream Stream
+	// name of the primitive: "map", "reduce", "matmul", …; for a program's own kernel its name
+	Primitive string
 	Class     Class
 	Work      Work
 	Type      dtype.Type   // type of the result
@@ -107,7 +108,7 @@ type KernelEvent struct {
 type LaunchEvent struct {
 	Kernel      string
 	Grid, Block [3]int
-	Shared      int // bytes of dynamic shared memory
+	Shared      int // size of the dynamic shared memory in bytes
 	// Tensor is the number of operations in the matrix units (tensor cores), as [Work] counts them.
 	// It includes operations on the padding of tiles. It is 0 if the kernel uses no matrix units.
 	Tensor     int
@@ -166,7 +167,7 @@ type CopyEvent struct {
 // SyncEvent is a completed wait of the host for a device.
 type SyncEvent struct {
 	Device     Device
-	Stream     Stream // nil: for all streams
+	Stream     Stream // the stream that was waited for; nil: all streams
 	Call       string // "stream synchronize", "device synchronize", "event wait", "wait for memory"
 	Start, End time.Duration
 }

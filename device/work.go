@@ -34,10 +34,11 @@ type Class uint8
 
 // The classes of primitives.
 const (
-	ByBytes Class = iota // the memory that it reads and writes
-	// the operations of matrix products, whose number per byte varies widely
+	ByBytes Class = iota // the time depends on the memory that the primitive reads and writes
+	// the time depends on the operations of matrix products, whose number per byte varies widely
 	ByProducts
-	// the memory that it reads and writes, and the operations of an expression for each element
+	// the time depends on the memory that the primitive reads and writes, and on the operations of
+	// an expression for each element
 	ByExpression
 )
 

@@ -82,7 +82,7 @@ type capture struct {
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording
 	ended   chan struct{}
-	made    *sharedGraph // nil: no graph was made
+	made    *sharedGraph // the ranks' graph; nil: no graph was made
 
 	by     map[*core]*carrier
 	slots  []begun
@@ -215,7 +215,7 @@ func (t *capture) conclude() {
 		}
 	}
 	for _, by := range t.by {
-		_ = by.comm.Close() // the graph owns its buffers
+		_ = by.comm.Close() // the graph owns the buffers
 	}
 	if t.broken() == nil {
 		return

@@ -316,7 +316,7 @@ func TestCapturedCollectives(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		freed.Free() // the graph keeps its memory
+		freed.Free() // the graph keeps the tensor's memory
 		for k := range 3 {
 			x.Fill(float64(10*k + r))
 			only.Fill(float64(k + r))

@@ -165,7 +165,7 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			checkResults(y)
 			out := make([]*tensor.Tensor, len(y))
 			for k, t := range y {
-				out[k] = t.In(s) // the call needs a handle of its own
+				out[k] = t.In(s) // the result of the call needs a handle of its own
 			}
 			s.Close(out...)
 			return out

@@ -14,7 +14,7 @@ import (
 type ReplicaError struct {
 	Device   string // device of the replica
 	Backward bool   // the error happened in Backward and not in the call
-	Err      error  // usually a *[tensor.Error]
+	Err      error  // error of the replica, usually a *[tensor.Error]
 }
 
 func (e *ReplicaError) Error() string {

@@ -110,7 +110,7 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 			}()
 			dp.Call(at(1, func() { nilMap["a"] = 1 }), x)
 		}()
-		// The same in Backward.
+		// An error in Backward names the layer and the caller's line too.
 		y := dp.Call(func(m nn.Module, x ...*tt) []*tt {
 			y := m.Forward(x[0])
 			if x[0].Device() == g[2] {

@@ -16,9 +16,10 @@ type gathered struct {
 	call     *replicated
 	operands []operand
 	results  []int      // indexes of the replicas' results that have a gradient
-	common   dtype.Type // the type to which these results are converted
+	common   dtype.Type // the type to which the results are converted
 	rows     [][]int    // rows of each result, in each replica
-	branch   [][]int    // number by which the context keeps the result, -1 if it has no gradient
+	// number under which the autograd context keeps the result, -1 if it has no gradient
+	branch [][]int
 }
 
 // operand is a parameter or an input, with its leaf in each replica. A leaf is nil if the replica
@@ -193,8 +194,8 @@ type way struct {
 	starts []int // by result: the first row of this replica's part
 	rows   []int
 	at     []int            // indexes of the operands whose gradients are wanted
-	leaves []*tensor.Tensor // leaves of these operands
-	out    []*tensor.Tensor // gradients of these operands, on the first device
+	leaves []*tensor.Tensor // leaves of the operands in at
+	out    []*tensor.Tensor // gradients of the operands in at, on the first device
 }
 
 // VJP computes the gradients of the operands.

@@ -154,7 +154,7 @@ func TestDataParallelHooks(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Randn(6, 6)
 			if step == 0 {
-				// makes the gradients overflow, so that the step is skipped
+				// the input makes the gradients overflow, so that the step is skipped
 				x = x.MulScalar(math.Inf(1))
 			}
 			scaler.Scale(m.Forward(x).Square().Mean()).Backward()
@@ -229,7 +229,8 @@ func TestDataParallelCall(t *testing.T) {
 					t.Errorf("result %d is %v, want %v", i, got[k].Type(), want[k].Type())
 				}
 			}
-			if s := got[1].Shape().Slice(); !slices.Equal(s, []int{3}) { // one loss for each part
+			// the result has one loss for each part
+			if s := got[1].Shape().Slice(); !slices.Equal(s, []int{3}) {
 				t.Errorf("the losses have shape %v", s)
 			}
 			near(t, "loss", got[1].Mean(), want[1], 1e-9)

@@ -60,8 +60,8 @@ func KeepBuffers() DDPOption { return func(s *ddpSettings) { s.keepBuffers = tru
 
 // Bucket is a group of gradients that are reduced together.
 type Bucket struct {
-	Index, Of int            // number of this bucket, and how many there are
-	Grads     *tensor.Tensor // [n] of one type: this rank's gradients, concatenated
+	Index, Of int            // number of the bucket, and how many there are
+	Grads     *tensor.Tensor // this rank's gradients of one type, concatenated to one dimension
 	Names     []string       // names of the parameters
 	// Average averages a tensor as the bucket is averaged without a hook: by weight, if weights are
 	// set.
@@ -108,7 +108,7 @@ type Reducer struct {
 	statics  []*flat // buffers, packed for a broadcast
 	packed   [][]int
 	order    []int  // order in which gradients became ready, nil once the buckets have it
-	ordered  bool   // the buckets have this order
+	ordered  bool   // the buckets have the order in which gradients became ready
 	unsynced []bool // leaves that runs without averaging have reached
 	weight   float64
 	weighted bool

@@ -81,7 +81,7 @@ type drill struct {
 	kit
 	steps, parts int // steps, and parts of a batch whose gradients add up
 	bf16         bool
-	sharded      bool // uses ZeRO with AdamW
+	sharded      bool // the optimizer is ZeRO with AdamW
 	synced       bool // batch norms over all ranks
 	opts         []DDPOption
 }

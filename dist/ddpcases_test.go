@@ -24,9 +24,9 @@ type course[M any] struct {
 	// ranks, rank is -1.
 	loss  func(s *tensor.Scope, m M, step, rank, lo, hi int) *tensor.Tensor
 	opts  []DDPOption
-	steps int // 0 means 4
+	steps int // number of steps; 0 means 4
 	tol   float64
-	zero  func(m M) // nil means ZeroGrad
+	zero  func(m M) // clears the gradients; nil means ZeroGrad
 }
 
 func (c *course[M]) train(m M, dev func() []tensor.Option, rank, lo, hi int) {
@@ -103,7 +103,8 @@ func inputs(s *tensor.Scope, step, lo, hi int) *tensor.Tensor {
 	return x
 }
 
-// torch: the model of test_ddp_multiple_nested_unused_params_error, and NestedModel of test_c10d.
+// torch: the test has the model of test_ddp_multiple_nested_unused_params_error, and NestedModel of
+// test_c10d.
 func TestDDPNestedModules(t *testing.T) {
 	c := &course[*nn.Sequential]{
 		model: func() *nn.Sequential {
@@ -119,7 +120,7 @@ func TestDDPNestedModules(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_multiple_outputs_multiple_backward.
+// torch: the test corresponds to test_multiple_outputs_multiple_backward.
 func TestDDPMultipleOutputs(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 3) },
@@ -190,7 +191,7 @@ func TestDDPIgnoreParams(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_control_flow_same_across_ranks.
+// torch: the test corresponds to test_ddp_control_flow_same_across_ranks.
 func TestDDPControlFlowSame(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 6, 6) },
@@ -203,7 +204,7 @@ func TestDDPControlFlowSame(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_control_flow_different_across_ranks.
+// torch: the test corresponds to test_ddp_control_flow_different_across_ranks.
 func TestDDPControlFlowDifferent(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 6, 6) },

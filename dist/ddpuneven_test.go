@@ -31,7 +31,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 					n := parts[step]
 					r.Weigh(float64(n[rank]))
 					if n[rank] == 0 {
-						// without samples: a loss of 0 that reaches the parameters
+						// a rank without samples has a loss of 0 that reaches the parameters
 						var none *tensor.Tensor
 						for _, p := range nn.Parameters(m) {
 							if x := p.In(s).Sum().MulScalar(0); none == nil {

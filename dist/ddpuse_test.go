@@ -302,7 +302,8 @@ func TestDDPBuffers(t *testing.T) {
 	})
 }
 
-// torch: test_DistributedDataParallel_non_default_stream: forward and backward on another stream.
+// torch: test_DistributedDataParallel_non_default_stream: forward and backward run on another
+// stream.
 func TestDDPNonDefaultStream(t *testing.T) {
 	one := newLinears(12, 6, 3)
 	c := &course[*linears]{loss: bent, opts: []DDPOption{BucketBytes(100, 300)}}

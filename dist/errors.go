@@ -11,7 +11,7 @@ var (
 	ErrMismatch = errors.New("ranks do not agree")
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
-	// usually because another rank failed; Run then returns that rank's failure
+	// the run has usually ended because another rank failed; Run then returns that rank's failure
 	ErrAborted = errors.New("the run has ended")
 	ErrMember  = errors.New("this rank is not in the group")
 )
@@ -19,7 +19,7 @@ var (
 // Error is the error with which a collective panics. It is also the error for misuse of this
 // package. tensor.Try returns it.
 type Error struct {
-	Op string // "all reduce"
+	Op string // name of the operation: "all reduce"
 	// name of the operands, if they have one: "gradients of fc1.weight … fc2.bias"
 	Of     string
 	Rank   int // the rank that called, of World

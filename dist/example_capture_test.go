@@ -27,7 +27,8 @@ func ExampleGroup_Capture() {
 		opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.5})
 		x := s.Zeros(4) // a static input
 		graph, err := g.Capture(func(s *tensor.Scope) {
-			x.In(s).Sub(w).Square().Mean().Backward() // averaged over the ranks
+			// Backward averages the gradients over the ranks
+			x.In(s).Sub(w).Square().Mean().Backward()
 			opt.Step()
 			opt.ZeroGrad()
 		})

@@ -14,7 +14,7 @@ func ExampleAllGather() {
 	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
 		g.Do(func(s *tensor.Scope) {
 			x := s.Full(float64(g.Rank()+1), 1, 2).RequiresGrad()
-			all := dist.AllGather(g, x) // [2, 2]
+			all := dist.AllGather(g, x) // all has the shape [2, 2]
 			x.MatMul(all.T()).Sum().Backward()
 			for r, grad := range dist.Exchange(g, x.Grad().Floats()) {
 				if g.Rank() == 0 {

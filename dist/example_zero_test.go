@@ -17,7 +17,7 @@ func ExampleNewZeRO() {
 		layer := nn.To(nn.NewLinear(64, 64), g.Device())
 		params := nn.Parameters(layer)
 		for _, p := range params {
-			p.Detach().Fill(0.01) // equal on all ranks
+			p.Detach().Fill(0.01) // the parameters are equal on all ranks
 		}
 		opt := dist.NewZeRO(g, optim.NewAdam(params, optim.AdamConfig{LR: 1e-3}))
 		for step := range 3 {

@@ -8,10 +8,10 @@ import (
 
 // flat is one tensor with room for several tensors of one type. One collective moves them all.
 type flat struct {
-	all   *tensor.Tensor // [n]
+	all   *tensor.Tensor // the elements of all tensors, in one dimension
 	at    []int          // offset of each tensor
 	dims  [][]int
-	slots *tensor.Tensor // empty, because a program that copies has no scalars
+	slots *tensor.Tensor // tensor of scalars, empty because a program that copies has none
 }
 
 // aligned is the alignment of tensors in bytes, so that kernels can use wide loads.

@@ -20,7 +20,7 @@ type Graph struct {
 // sharedGraph is the graph that all ranks share.
 type sharedGraph struct {
 	graph *tensor.Graph
-	left  atomic.Int32 // number of ranks that have not closed it
+	left  atomic.Int32 // number of ranks that have not closed the graph
 	once  sync.Once
 }
 

@@ -40,7 +40,7 @@ func (g *Group) Join(f func()) {
 
 // rest is the period in which some ranks have no data. It begins with the first such rank.
 type rest struct {
-	done chan struct{} // closed when no rank has data
+	done chan struct{} // channel that closes when no rank has data
 	last int           // the rank whose f was the last to return
 }
 
@@ -90,7 +90,7 @@ func (c *core) retire(rank int, cores []*core) *rest {
 			defer c.world.fail(c.members[sl.first.rank], err)
 		}
 	}
-	c.issue() // unlocks c.mu
+	c.issue() // issue unlocks c.mu
 	return at
 }
 

@@ -10,9 +10,10 @@ import (
 // bucket is a group of parameters whose gradients are reduced together.
 type bucket struct {
 	flat   *flat
-	leaves []int            // indexes of the reducer's leaves
-	views  []*tensor.Tensor // their gradients as views of flat; nil as long as they are not views
-	name   string
+	leaves []int // indexes of the reducer's leaves
+	// gradients of the leaves as views of flat; nil as long as they are not views
+	views []*tensor.Tensor
+	name  string
 }
 
 // arrange makes buckets of the leaves in the given order. If memory is short, there are no buckets

@@ -39,7 +39,7 @@ type core struct {
 	issuing bool
 }
 
-// slotKey identifies a collective. from and to are used for messages only.
+// slotKey identifies a collective. The fields from and to are used for messages only.
 type slotKey struct {
 	number   uint64
 	message  bool
@@ -55,22 +55,22 @@ type slot struct {
 	closed bool
 	values []any      // values exchanged on the host, by rank
 	void   *StepError // set if the step is void, so the calls are dropped
-	steps  int        // number of void steps when it began
-	in     *capture   // the capture that records it; nil: its work runs at once
+	steps  int        // number of void steps when the slot began
+	in     *capture   // the capture that records the collective; nil: its work runs at once
 }
 
 // call is one rank's part in a collective.
 type call struct {
 	rank    int
 	what    what
-	of      string // name of its operands
+	of      string // name of the operands
 	n       int
 	pc      [24]uintptr
 	in, out *tensor.Hold
 	same    bool // in and out are the same tensor
 	weight  float64
 	value   any
-	// called once, by the last rank; all ranks get its result
+	// function that the last rank calls once; all ranks get its result
 	agree func(values []any) (any, error)
 }
 
@@ -135,7 +135,8 @@ func (w *world) newCore(members []int) (*core, error) {
 			c.streams = append(c.streams, nil)
 			continue
 		}
-		s, err := d.NewStream(1) // high priority, because other ranks wait for this work
+		// a high priority, because other ranks wait for the work of this stream
+		s, err := d.NewStream(1)
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +215,7 @@ func (c *core) call(k *call) *slot {
 		panic(c.raise(k.rank, err))
 	}
 	c.settle(sl)
-	c.issue() // unlocks c.mu
+	c.issue() // issue unlocks c.mu
 	return sl
 }
 
@@ -526,7 +527,7 @@ func (c *core) wait(sl *slot, k *call) error {
 		if err := c.late(sl, k); err != nil {
 			return err
 		}
-		select { // all ranks have called: it is being queued
+		select { // all ranks have called, so the work is being queued
 		case <-sl.done:
 		case <-c.world.failed:
 		}

@@ -47,7 +47,7 @@ type world struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	devices []device.Device
-	label   string // pprof label of its goroutines
+	label   string // pprof label of the run's goroutines
 	failed  chan struct{}
 
 	mu     sync.Mutex

@@ -132,7 +132,7 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 			n += p
 		}
 		x := varied(s, k, append([]int{n, channels}, inner...)...)
-		return x.AddScalar(3) // far from 0
+		return x.AddScalar(3) // the inputs are far from 0
 	}
 	started := func(m normLayer) normLayer {
 		for i, p := range nn.Parameters(m) {

@@ -174,8 +174,8 @@ func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	return n, nil
 }
 
-// combine sets n elements of rank r's output; to is the first of them. It combines n elements of
-// each giver; from is the first of these.
+// combine sets n elements of rank r's output, whose first one has the index to. It combines n
+// elements of each giver, whose first one has the index from.
 func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) error {
 	d, s := t.devices[r], t.streams[r]
 	size := t.op.Outs[r].Type.Size()

@@ -81,7 +81,7 @@ type voided struct {
 	err   *StepError
 	known []bool        // the ranks that know of the void step, which have ended it
 	cut   uint64        // number of the first collective that not all ranks call
-	done  chan struct{} // closed when all ranks know
+	done  chan struct{} // channel that closes when all ranks know
 }
 
 // void notes that a rank's step is void. If the rank's step before was void too and some rank does

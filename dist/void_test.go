@@ -26,9 +26,9 @@ type shortage struct {
 	model  func() *nn.Sequential
 	step   int            // the step in which memory is short
 	halve  bool           // for comparison: compute the step in halves from the start
-	short  func(g *Group) // makes memory scarce on this rank
-	ample  func(g *Group) // ends the scarcity that short made
-	before func(g *Group) // called before each forward pass
+	short  func(g *Group) // function that makes memory scarce on this rank
+	ample  func(g *Group) // function that ends the scarcity
+	before func(g *Group) // function that is called before each forward pass
 }
 
 // train returns all ranks' weights, and the error of each rank's first attempt.

@@ -35,8 +35,8 @@ type ZeRO struct {
 	g      *Group
 	params []*tensor.Tensor
 	split  *partition
-	room   int         // bytes of all ranks in one round of gathering
-	whole  *wholeState // nil: each rank has only its part of the state
+	room   int         // number of bytes of all ranks in one round of gathering
+	whole  *wholeState // the state of all ranks; nil: each rank has only its part
 }
 
 // optimizer provides the methods that ZeRO does not change.

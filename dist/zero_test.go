@@ -188,7 +188,7 @@ func TestZeROEquals(t *testing.T) {
 				plain, shared := zeroParams(g), zeroParams(g)
 				a, b := make(plain), NewZeRO(g, make(shared))
 				if name != "SGD" {
-					b.room = 1000 // small enough for several rounds
+					b.room = 1000 // the room is small enough for several rounds
 				}
 				sa, sb := sched.NewStep(a, 3, 0.5), sched.NewStep(b, 3, 0.5)
 				for step := range steps {

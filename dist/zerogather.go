@@ -19,7 +19,7 @@ type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // empty, because the launches have no scalars
+	slots   *tensor.Tensor // tensor of scalars, empty because the launches have none
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 

@@ -58,7 +58,7 @@ func newPartition(members []member, world int, splits bool) *partition {
 		}
 		lists[sp] = append(lists[sp], i)
 	}
-	load := make([]int, world) // bytes assigned to each rank so far
+	load := make([]int, world) // number of bytes assigned to each rank so far
 	for _, sp := range p.spaces {
 		if splits && sp.dense {
 			sp.cut(members, lists[sp])
@@ -83,7 +83,7 @@ func (sp *space) cut(members []member, list []int) {
 		total += members[i].shape.Size()
 	}
 	world := len(sp.ranks)
-	rank, before := 0, 0 // elements before the current parameter
+	rank, before := 0, 0 // number of elements before the current parameter
 	for _, i := range list {
 		n := members[i].shape.Size()
 		from := 0

@@ -19,7 +19,7 @@ type wholeState struct {
 // pieces is the state of a rank's part, in host memory.
 type pieces struct {
 	states map[int64]any
-	parts  map[int]optim.Part // key: index of the parameter
+	parts  map[int]optim.Part // parts of the parameters, by the parameter's index
 }
 
 // Consolidate gathers the state of all ranks in host memory of the named ranks or, if none is

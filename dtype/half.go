@@ -31,9 +31,9 @@ func ToFloat16(x float32) Float16 {
 		return Float16(sign | 0x7e00 | uint16(u>>13)&0x3ff)
 	case u >= 0x477ff000: // 65520, half way between the largest number and 2¹⁶
 		return Float16(sign | 0x7c00)
-	case u >= 0x38800000: // normal: 2⁻¹⁴ and above
+	case u >= 0x38800000: // numbers from 2⁻¹⁴ on are normal
 		return Float16(sign | uint16((u-0x38000000+0xfff+u>>13&1)>>13))
-	case u < 0x33000000: // below half of the smallest denormal
+	case u < 0x33000000: // numbers below half of the smallest denormal become 0
 		return Float16(sign)
 	}
 	// Denormal: the fraction with its hidden bit, in units of 2⁻²⁴.

@@ -62,7 +62,8 @@ func init() {
 			f := formatOf(t)
 			ay, ax := x[0].Abs(), x[1].Abs()
 			ratio := ay.Min(ax).Div(ay.Max(ax))
-			ratio = ay.Eq(ax).Select(ay.Eq(C(0)).Select(C(0), C(1)), ratio) // 0/0 and ∞/∞
+			// 0/0 counts as 0, and ∞/∞ as 1
+			ratio = ay.Eq(ax).Select(ay.Eq(C(0)).Select(C(0), C(1)), ratio)
 			r := oddPoly(ratio, pick(f, atanCoef32, atanCoef64))
 			r = ay.Gt(ax).Select(f.halfPiMinus(r), r)
 			left := x[1].Bitcast(f.u).And(f.signBit()).Ne(f.word(0))

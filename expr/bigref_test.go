@@ -118,7 +118,7 @@ func bigSigmoid(x *big.Float) *big.Float {
 	return bigDiv(bf(1), bigAdd(bf(1), bigExp(bigNeg(x))))
 }
 
-var bigPi = func() *big.Float { // Machin's formula
+var bigPi = func() *big.Float { // computed by Machin's formula
 	a := bigAtanhSeries(bigDiv(bf(1), bf(5)), -1)
 	b := bigAtanhSeries(bigDiv(bf(1), bf(239)), -1)
 	return bigMul(bf(4), bigSub(bigMul(bf(4), a), b))
@@ -158,7 +158,7 @@ func bigRsqrt(x *big.Float) *big.Float {
 
 // trigPi is π with enough bits for the reduction of any float64.
 var trigPi = func() *big.Float {
-	series := func(d int64) *big.Float { // atan(1/d)
+	series := func(d int64) *big.Float { // series sums atan(1/d)
 		x := new(big.Float).SetPrec(1500).Quo(new(big.Float).SetPrec(1500).SetInt64(1), new(big.Float).SetInt64(d))
 		z := new(big.Float).SetPrec(1500).Mul(x, x)
 		sum, t := new(big.Float).SetPrec(1500), new(big.Float).SetPrec(1500).Set(x)

@@ -131,7 +131,7 @@ func Eval64(e *Expr, x ...float64) float64 {
 	return math.Float64frombits(p.Eval(nil, b, nil, 0)[0])
 }
 
-// apply computes a primitive. from is the type of its first operand.
+// apply computes a primitive. The parameter from is the type of its first operand.
 func (in Instr) apply(from dtype.Type, a, b, c uint64) uint64 {
 	op, t := in.Op, in.Type
 	switch op {
@@ -200,7 +200,8 @@ func float32Op(op Op, a, b, c float32) float32 {
 	case OpAbs:
 		return math.Float32frombits(math.Float32bits(a) &^ (1 << 31))
 	}
-	return float32(float64Op(op, float64(a), float64(b), 0)) // exact in both types
+	// the other operations are exact in both types
+	return float32(float64Op(op, float64(a), float64(b), 0))
 }
 
 func float64Op(op Op, a, b, c float64) float64 {

@@ -61,7 +61,7 @@ func TestDiffStructure(t *testing.T) {
 	if !y || len(xs) != 0 {
 		t.Fatalf("sqrt' uses %v, %v", xs, y)
 	}
-	// The formula keeps its 0·x, which may be NaN.
+	// The program keeps the formula's 0·x, which may be NaN.
 	p := MustLower([]*Expr{X(0).Mul(C(0))}, f32, f32, -1)
 	if got := p.Eval(nil, []uint64{Encode(dtype.F32, math.NaN())}, nil, 0)[0]; Decode(dtype.F32, got) == 0 {
 		t.Fatal("0·NaN must stay NaN")

@@ -194,7 +194,7 @@ func init() {
 			z := a.Mul(a)
 			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
 			r, n := f.reduceHalf(a.Neg().Max(C(-20)), f.bias)
-			// e⁻²ᵃ
+			// e becomes e⁻²ᵃ
 			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 			far := e.Mul(f.inverse(e, pick(f, thirdCoef32, thirdCoef64), 1)).FMA(C(-2), C(1))
 			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])

@@ -69,7 +69,8 @@ func unary(name string, t dtype.Type) func(b uint64) uint64 {
 func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s spec)) {
 	var names []string
 	for name, f := range Funcs() {
-		if f.Arity == 1 && name != "gelu" && name != "gelu_tanh" { // TestGelu checks these
+		// TestGelu checks these functions
+		if f.Arity == 1 && name != "gelu" && name != "gelu_tanh" {
 			names = append(names, name)
 		}
 	}

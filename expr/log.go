@@ -19,7 +19,7 @@ func (f format) logParts(x *Expr) (e, m *Expr) {
 // splitBits is logParts for the bits of a normal x. For a denormal, the bits are those that it
 // would have if the exponent field were larger.
 func (f format) splitBits(bits *Expr) (e, m *Expr) {
-	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // √½
+	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // root holds the bits of √½
 	if f.t == dtype.F32 {
 		d := bits.Sub(root)
 		e = d.Bitcast(dtype.I32).Shr(C(23)).Cvt(dtype.F32)

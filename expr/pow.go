@@ -52,8 +52,8 @@ func (f format) log2Pair(x *Expr) pair {
 	return pair{sum.hi, sum.lo.Add(l.lo)}
 }
 
-// pow returns x^(y+rest) with the special values of C99's annex F for xʸ. rest is much smaller than
-// y and may be nil.
+// pow returns x^(y+rest) with the special values of C99's annex F for xʸ. The parameter rest is
+// much smaller than y and may be nil.
 func (f format) pow(x, y, rest *Expr) *Expr {
 	a := x.Abs()
 	finite := a.Lt(C(math.Inf(1)))

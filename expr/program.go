@@ -123,9 +123,9 @@ func (e *Error) Raised() {}
 
 func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
-// Lower infers the types of the expressions outs and expands them into a program. in are the stored
-// types of the operands, and out those of the results. An out type of Invalid means the computed
-// type. Y reads operand number y; pass -1 if Y does not occur.
+// Lower infers the types of the expressions outs and expands them into a program. The parameter in
+// holds the stored types of the operands, and out those of the results. An out type of Invalid
+// means the computed type. Y reads operand number y; pass -1 if Y does not occur.
 func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	defer func() {
 		if r := recover(); r != nil {

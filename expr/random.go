@@ -85,7 +85,8 @@ func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 // block suffices for two. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
-	as := dtype.I32 // safe: the upper bits of the shifted word are 0
+	// the signed conversion is safe, because the upper bits of the shifted word are 0
+	as := dtype.I32
 	if t == dtype.F64 {
 		w, unused, as = Draw{Shift: 1}.of(dtype.U64, seed, offset, index), 64-53, dtype.I64
 	}
@@ -102,7 +103,7 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	size := pick(f, 32, 64)
 	// Two neighbours share two words of a block, or all four.
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
-	// never 0
+	// u is never 0
 	u := d.of(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
 	d.Add = pick[uint8](f, 1, 2)
 	angle := d.of(f.u, seed, offset, index)

@@ -50,7 +50,7 @@ func TestRandomCounter(t *testing.T) {
 				t.Errorf("%v: %s repeats", ty, name)
 			}
 		}
-		per := int64(16 / ty.Size()) // elements per block
+		per := int64(16 / ty.Size()) // number of elements in a block
 		for i := range int64(50) {
 			a := wide(42, 1<<32-20, i)
 			if b := wide(42, 1<<32-20+i/per, i%per); a != b {

@@ -27,13 +27,13 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 
 	near := a.Lt(C(pick(f, 0x1p16, 0x1p30)))
 	qBig, rBig := f.largeQuadrant(a)
-	rBig.lo = rBig.lo.Add(a.Sub(a)) // NaN for infinities
+	rBig.lo = rBig.lo.Add(a.Sub(a)) // infinities give NaN
 	return near.Select(q, qBig), pair{near.Select(r.hi, rBig.hi), near.Select(r.lo, rBig.lo)}
 }
 
 // largeQuadrant is quadrant for 2¹⁶ (float32) or 2³⁰ (float64) ≤ a < ∞. M is the integer mantissa
-// of p bits. W is three words of 2/π, which begin p bits before the bits that make the units of the
-// product. M·W modulo the size of the three words holds the quadrant in two bits, followed by its
+// of p bits. W is three words of 2/π. They begin p bits before those bits of 2/π that M multiplies
+// to units. M·W modulo the size of the three words holds the quadrant in two bits, followed by its
 // fraction. The last word contributes only its carry.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))

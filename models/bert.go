@@ -14,11 +14,11 @@ import (
 type BERTConfig struct {
 	Vocab   int     // number of tokens [vocab_size]
 	Context int     // maximum length of a sequence [max_position_embeddings]
-	Types   int     // kinds of tokens; 0 means 2, first and second text [type_vocab_size]
-	Layers  int     // blocks [num_hidden_layers]
+	Types   int     // number of kinds of tokens; 0 means 2, first and second text [type_vocab_size]
+	Layers  int     // number of blocks [num_hidden_layers]
 	Heads   int     // attention heads, a divisor of Width [num_attention_heads]
-	Width   int     // features of a token [hidden_size]
-	Hidden  int     // features inside a block's MLP; 0 means 4·Width [intermediate_size]
+	Width   int     // number of features of a token [hidden_size]
+	Hidden  int     // number of features inside a block's MLP; 0 means 4·Width [intermediate_size]
 	Pad     int     // the padding token, whose embedding is not trained [pad_token_id]
 	Eps     float64 // epsilon of the layer norms; 0 means 1e-12 [layer_norm_eps]
 	// probability of dropping features and attention weights [hidden_dropout_prob,

@@ -11,7 +11,7 @@ import (
 // is also the last layer's weight.
 type MaskedLM struct {
 	nn.Base
-	Bert *bertBody `nn:"bert"` // without a pooler
+	Bert *bertBody `nn:"bert"` // the encoder without a pooler
 	Cls  *bertCls  `nn:"cls"`
 }
 
@@ -21,7 +21,7 @@ type bertCls struct {
 
 type bertGuess struct {
 	Transform *bertOutput    `nn:"transform"`
-	Bias      *tensor.Tensor `nn:"bias"` // [vocab]
+	Bias      *tensor.Tensor `nn:"bias"` // bias of the last layer, [vocab]
 }
 
 // NewMaskedLM returns a model with BERT's initial weights. It panics with an *[Error] if the

@@ -88,11 +88,11 @@ func TestCheckpointing(t *testing.T) {
 			nn.SetCheckpointing(c.m, true)
 			less, most := peak(), plain/3
 			switch name {
-			// without checkpointing the results of its layers are kept only once, after the
+			// an mlp without checkpointing keeps the results of its layers once only, after the
 			// activation
 			case "mlp":
 				most = plain / 2
-			case "resnet": // half of its memory precedes the blocks
+			case "resnet": // half of the model's memory precedes the blocks
 				most = plain * 3 / 4
 			}
 			if less > most {

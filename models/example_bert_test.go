@@ -48,7 +48,7 @@ func ExampleMaskedLM() {
 	// Output: [1, 4, 9] []
 }
 
-// Your own head on top of pretrained weights.
+// A head of your own is put on top of pretrained weights.
 func ExampleSequenceClassifier() {
 	trained := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(models.NewBERT(tinyBERT())) {

@@ -110,7 +110,7 @@ func ExampleCache() {
 	// Output: [1, 100] 4
 }
 
-// Settings of a training loop for a small text and a CPU.
+// The recipe has the settings of a training loop for a small text and a CPU.
 func ExampleCharGPTDefaults() {
 	r := models.CharGPTDefaults()
 	fmt.Println(r.Config.Layers, r.Config.Width, r.Config.Context, r.Batch, r.Steps)

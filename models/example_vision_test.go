@@ -21,7 +21,7 @@ func ExampleMLP() {
 	// Output: [2, 10] 50890
 }
 
-// LeNet-5 for MNIST.
+// LeNet-5 classifies the images of MNIST.
 func ExampleLeNet() {
 	m := models.NewLeNet(28, 1, 10)
 	fmt.Println(m.Forward(tensor.Ones(2, 1, 28, 28)).Shape(), nn.Count(m))
@@ -42,7 +42,7 @@ func Example() {
 	// Output: [1, 10] [64, 32, 1, 1]
 }
 
-// Fine-tuning: a new head on a frozen body.
+// For fine-tuning, a frozen body gets a new head.
 func ExampleResNet_Features() {
 	m := models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 8})
 	nn.Eval(nn.Freeze(m))

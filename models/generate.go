@@ -15,7 +15,7 @@ type GenerateOptions struct {
 	MaxTokens int // upper bound of new tokens; 0 means as many as fit into the context
 	// divisor of the logits before a token is drawn; 0 chooses the likeliest token instead
 	Temperature float64
-	TopK        int // draw among this many likeliest tokens; 0: among all
+	TopK        int // draw among the TopK likeliest tokens; 0: among all
 	// draw among the fewest likeliest tokens whose probabilities add up to TopP; 0: among all
 	TopP float64
 	Seed uint64 // seed of the random draws: the same seed gives the same tokens
@@ -145,7 +145,7 @@ type generation struct {
 	s     *tensor.Scope
 	seen  *tensor.Tensor // the tokens in the context, [batch, context]; the first n are filled
 	n     int
-	cache *Cache // nil with NoCache
+	cache *Cache // keys and values so far; nil with NoCache
 }
 
 func (g *generation) begin(prompts [][]int) {
@@ -225,7 +225,7 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 		if index == nil {
 			p, index = p.Sort(-1, true)
 		}
-		before := p.CumSum(-1).Sub(p) // 0 for the likeliest token, which always stays
+		before := p.CumSum(-1).Sub(p) // before is 0 for the likeliest token, which always stays
 		p = p.MaskedFill(before.GeScalar(o.TopP), 0)
 	}
 	drawn := p.Multinomial(1, true)

@@ -12,10 +12,10 @@ import (
 type GPTConfig struct {
 	Vocab   int     // number of tokens [vocab_size]
 	Context int     // maximum length of a sequence [n_positions]
-	Layers  int     // blocks [n_layer]
+	Layers  int     // number of blocks [n_layer]
 	Heads   int     // attention heads, a divisor of Width [n_head]
-	Width   int     // features of a token [n_embd]
-	Hidden  int     // features inside a block's MLP [n_inner]; 0 means 4·Width
+	Width   int     // number of features of a token [n_embd]
+	Hidden  int     // number of features inside a block's MLP [n_inner]; 0 means 4·Width
 	Eps     float64 // epsilon of the layer norms [layer_norm_epsilon]; 0 means 1e-5
 	// probability of dropping embeddings, attention weights and results of blocks [embd_pdrop,
 	// attn_pdrop, resid_pdrop]
@@ -67,7 +67,7 @@ type GPT struct {
 	WTE    *table        `nn:"wte"`  // token table, [vocab, width]; also the last layer's weight
 	WPE    *table        `nn:"wpe"`  // position table, [context, width]
 	H      []*gptBlock   `nn:"h"`    // the blocks
-	LnF    *nn.LayerNorm `nn:"ln_f"` // follows the blocks
+	LnF    *nn.LayerNorm `nn:"ln_f"` // layer norm after the blocks
 	Config GPTConfig     `nn:"-"`    // the configuration, with defaults filled in
 }
 

@@ -22,7 +22,7 @@ type curveCase struct {
 	name  string
 	steps int
 	make  func(in nn.Option) (model any, vocab int, loss func(x, y *tt) *tt)
-	batch [2]int // rows and tokens
+	batch [2]int // numbers of rows, and of tokens in a row
 }
 
 // curveCases returns models with heads of 32 and 64 features, for which there are attention

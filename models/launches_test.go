@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Upper limits on the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward. A
-// change that needs fewer launches lowers them; the aim was 45.
+// The test limits the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward. A
+// change that needs fewer launches lowers the limits; the aim was 45.
 var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {9, 17}, dtype.Invalid: {9, 17}}
 
 // modeName returns a name for an autocast mode.

@@ -17,9 +17,9 @@ import (
 
 // A launched is a kernel of a step, with the op that launched it.
 type launched struct {
-	pass   string // "forward", "backward", "optimizer"
+	pass   string // the part of the step: "forward", "backward", "optimizer"
 	layer  string // the layer of the op or of the op's gradient, such as "h.1.attn"
-	op     string // "linear > matmul", outermost first
+	op     string // the op with those around it, outermost first: "linear > matmul"
 	kernel string
 	event  device.KernelEvent // the primitive to which the kernel belongs
 	first  bool               // the kernel is the primitive's first

@@ -57,14 +57,14 @@ func (h home) norm(width int, eps float64) *nn.LayerNorm {
 
 // table is an embedding table for tokens or positions.
 type table struct {
-	Weight *tensor.Tensor `nn:"weight"` // [rows, width]
+	Weight *tensor.Tensor `nn:"weight"` // the table, [rows, width]
 }
 
 // conv1D is a linear layer with a transposed weight: GPT-2's Conv1D.
 type conv1D struct {
 	nn.Base
-	Weight *tensor.Tensor `nn:"weight"` // [in, out]
-	Bias   *tensor.Tensor `nn:"bias"`   // [out]
+	Weight *tensor.Tensor `nn:"weight"` // the weight, [in, out]
+	Bias   *tensor.Tensor `nn:"bias"`   // the bias, [out]
 }
 
 func (h home) conv1D(in, out int, std float64) *conv1D {

@@ -21,7 +21,7 @@ type peakCase struct {
 func ofClasses(m nn.Module, dims ...int) lossStep {
 	return func(s *tensor.Scope) *tt {
 		logits := m.Forward(s.Zeros(dims...))
-		defer logits.Free() // PyTorch frees them at the end of the expression
+		defer logits.Free() // PyTorch frees the logits at the end of the expression
 		return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
 	}
 }

@@ -107,7 +107,7 @@ func TestPretrained(t *testing.T) {
 	if n := slices.Index(site.hits, good); n < 0 || slices.Contains(site.hits[n+1:], good) {
 		t.Errorf("requests %v", site.hits)
 	}
-	files, err := PretrainedTokenizer(ctx, "gpt2", "") // into the cache
+	files, err := PretrainedTokenizer(ctx, "gpt2", "") // an empty dir means the cache
 	if err != nil || len(files) != 2 || !strings.HasPrefix(files[0], os.Getenv("FLAMBEAU_CACHE")) || filepath.Base(files[1]) != "merges.txt" {
 		t.Errorf("%v, %v", files, err)
 	}

@@ -4,8 +4,8 @@ package models
 // repository has model.safetensors, with names that LoadStateDict accepts, and the files of its
 // tokenizer.
 var published = map[string]struct {
-	repository string   // https://huggingface.co/<repository>
-	tokenizer  []string // files for text.LoadBPE or text.LoadWordPiece
+	repository string   // path of the repository in https://huggingface.co/<repository>
+	tokenizer  []string // names of the files for text.LoadBPE or text.LoadWordPiece
 	model      func() any
 }{
 	"gpt2":              {"openai-community/gpt2", []string{"vocab.json", "merges.txt"}, func() any { return NewGPT(GPT2()) }},

@@ -126,11 +126,12 @@ func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *te
 type basicBlock struct {
 	nn.Base
 	nn.Checkpointing
-	Conv1      *nn.Conv2d
-	BN1        *nn.BatchNorm2d `nn:"bn1"`
-	Conv2      *nn.Conv2d
-	BN2        *nn.BatchNorm2d `nn:"bn2"`
-	Downsample *nn.Sequential  `nn:"downsample,optional"` // nil if the sizes do not change
+	Conv1 *nn.Conv2d
+	BN1   *nn.BatchNorm2d `nn:"bn1"`
+	Conv2 *nn.Conv2d
+	BN2   *nn.BatchNorm2d `nn:"bn2"`
+	// layers on the shortcut; nil if the sizes do not change
+	Downsample *nn.Sequential `nn:"downsample,optional"`
 }
 
 func newBasicBlock(in, width, stride int, opts []nn.Option) (*basicBlock, int) {
@@ -173,13 +174,14 @@ func afterShortcut(h, x *tensor.Tensor, downsample *nn.Sequential) *tensor.Tenso
 type bottleneck struct {
 	nn.Base
 	nn.Checkpointing
-	Conv1      *nn.Conv2d
-	BN1        *nn.BatchNorm2d `nn:"bn1"`
-	Conv2      *nn.Conv2d
-	BN2        *nn.BatchNorm2d `nn:"bn2"`
-	Conv3      *nn.Conv2d
-	BN3        *nn.BatchNorm2d `nn:"bn3"`
-	Downsample *nn.Sequential  `nn:"downsample,optional"` // nil if the sizes do not change
+	Conv1 *nn.Conv2d
+	BN1   *nn.BatchNorm2d `nn:"bn1"`
+	Conv2 *nn.Conv2d
+	BN2   *nn.BatchNorm2d `nn:"bn2"`
+	Conv3 *nn.Conv2d
+	BN3   *nn.BatchNorm2d `nn:"bn3"`
+	// layers on the shortcut; nil if the sizes do not change
+	Downsample *nn.Sequential `nn:"downsample,optional"`
 }
 
 func newBottleneck(in, width, stride int, opts []nn.Option) (*bottleneck, int) {

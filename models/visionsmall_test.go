@@ -62,7 +62,7 @@ func TestSmallModelsLearn(t *testing.T) {
 	}
 }
 
-// Shapes, initial values and mistakes.
+// The test checks shapes, initial values and mistakes.
 func TestVisionModels(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, size := range []int{28, 32} {
@@ -94,7 +94,7 @@ func TestVisionModels(t *testing.T) {
 		if d := r.Conv1.Weight.Detach().Std(0).Item(); math.Abs(d-math.Sqrt(2.0/(16*49))) > 0.005 || r.Config.Classes != 1000 {
 			t.Errorf("the first convolution has the deviation %v", d)
 		}
-		// A model in a younger scope than the images; a hook keeps the result of a stage.
+		// The model is in a younger scope than the images, and a hook keeps the result of a stage.
 		x := s.Rand(1, 3, 32, 32)
 		s.Do(func(c *tensor.Scope) {
 			r := models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 4, Classes: 2}, nn.In(c))

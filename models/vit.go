@@ -13,10 +13,10 @@ import (
 type ViTConfig struct {
 	Image            int     // height and width of images, a multiple of Patch [image_size]
 	Patch            int     // height and width of a patch, which becomes a token [patch_size]
-	Layers           int     // blocks [num_layers]
+	Layers           int     // number of blocks [num_layers]
 	Heads            int     // attention heads, a divisor of Width [num_heads]
-	Width            int     // features of a token [hidden_dim]
-	Hidden           int     // features inside a block's MLP; 0 means 4·Width [mlp_dim]
+	Width            int     // number of features of a token [hidden_dim]
+	Hidden           int     // number of features inside a block's MLP; 0 means 4·Width [mlp_dim]
 	Classes          int     // number of classes; 0 means 1000 [num_classes]
 	Dropout          float64 // probability of dropping features of tokens and MLPs [dropout]
 	AttentionDropout float64 // probability of dropping attention weights [attention_dropout]
@@ -27,16 +27,17 @@ type ViTConfig struct {
 // and hooks are as for [ResNet].
 type ViT struct {
 	nn.Base
-	ClassToken *tensor.Tensor `nn:"class_token"` // [1, 1, width]
-	ConvProj   *nn.Conv2d     // converts patches to tokens
+	ClassToken *tensor.Tensor `nn:"class_token"` // the class token, [1, 1, width]
+	ConvProj   *nn.Conv2d     // convolution that converts patches to tokens
 	Encoder    *vitEncoder
-	Heads      *nn.ModuleMap[nn.Module] // "head", a linear layer
+	Heads      *nn.ModuleMap[nn.Module] // a linear layer with the name "head"
 	Config     ViTConfig                `nn:"-"` // the configuration, with defaults filled in
 }
 
 type vitEncoder struct {
 	nn.Base
-	PosEmbedding *tensor.Tensor `nn:"pos_embedding"` // [1, tokens, width]
+	// embedding of the positions, [1, tokens, width]
+	PosEmbedding *tensor.Tensor `nn:"pos_embedding"`
 	Drop         *nn.Dropout
 	Layers       *nn.ModuleMap[*vitBlock]
 	Ln           *nn.LayerNorm
@@ -133,7 +134,8 @@ func (m *ViT) Features(x *tensor.Tensor) *tensor.Tensor {
 		misuse("vit", tensor.ErrShape, fmt.Sprintf("images are [n, 3, %d, %d], not %s", c.Image, c.Image, got), in...)
 	}
 	t := inside(x, m.ClassToken, func(x *tensor.Tensor) *tensor.Tensor {
-		patches := m.ConvProj.Forward(x).Flatten(2, -1).Transpose(1, 2) // [n, patches, width]
+		// patches has the shape [n, patches, width]
+		patches := m.ConvProj.Forward(x).Flatten(2, -1).Transpose(1, 2)
 		return tensor.Cat(1, m.ClassToken.In(x.Scope()).Expand(x.Dim(0), 1, m.Config.Width), patches)
 	})
 	return m.Encoder.Forward(t).Select(1, 0)

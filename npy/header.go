@@ -31,7 +31,7 @@ var typeOf = func() map[string]dtype.Type {
 // A header is the description of the array in a .npy file.
 type header struct {
 	t       dtype.Type
-	swap    bool // elements are big-endian
+	swap    bool // whether elements are big-endian
 	fortran bool
 	dims    []int
 	length  int64 // length of the header in bytes

@@ -81,7 +81,7 @@ func Checked() Option { return func(o *options) { o.checked = true } }
 // decompression. The default is a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
-// fail returns the *Error about wrong contents. at is their offset, or -1.
+// fail returns the *Error about wrong contents. The parameter at is their offset, or -1.
 func fail(path, entry string, at int64, format string, a ...any) error {
 	return &Error{Path: path, Entry: entry, Offset: at, Msg: fmt.Sprintf(format, a...)}
 }
@@ -110,7 +110,7 @@ type file struct {
 	path string
 	r    io.ReaderAt
 	size int64
-	mem  *filemap.Map // nil if the file is not mapped
+	mem  *filemap.Map // the mapped file; nil if it is not mapped
 	options
 }
 
@@ -231,7 +231,7 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 	return all, nil
 }
 
-// array reads an array that begins at offset at of the file and occupies size bytes.
+// array reads an array that occupies size bytes of the file. The parameter at is its offset.
 func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, at, size), size)
 	if err != nil {

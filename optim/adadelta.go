@@ -28,7 +28,7 @@ func (c *AdadeltaConfig) complete() {
 }
 
 func (c *AdadeltaConfig) check() string {
-	// beyond 1 the mean of squares could become negative, and its root NaN
+	// a Rho above 1 could make the mean of squares negative, and its root NaN
 	if !(c.Rho >= 0 && c.Rho <= 1) {
 		return fmt.Sprintf("rho must be in [0, 1], it is %v", c.Rho)
 	}

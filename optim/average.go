@@ -25,7 +25,7 @@ type Averaged struct {
 	buffers bool
 	decay   float64
 	plain   bool // all updates have the same weight
-	swapped bool // inside With: the averages are in the model
+	swapped bool // whether the averages are in the model, as inside With
 	turn    tensor.Exclusive
 	within  int64 // number of updates in the capture that is being recorded
 }
@@ -398,7 +398,8 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		for _, m := range slices.Backward(modes) { // outer layers first, inner layers after them
+		// outer layers come first, inner layers after them
+		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
 			} else {
@@ -415,7 +416,7 @@ func UpdateBN(model any, pass func() error) error {
 // capture records an update. The first update copies and later ones average; when a replay is
 // queued, the host tells the device which it is.
 func (a *Averaged) capture(g *tensor.Graph) {
-	before := a.within // updates recorded earlier in the same capture
+	before := a.within // number of updates recorded earlier in the same capture
 	if a.within++; before == 0 {
 		g.Ended(func(bool) error {
 			a.within = 0

@@ -27,7 +27,7 @@ func ExampleNewEMA() {
 	// 1
 }
 
-// The plain average of the weights after each of three epochs.
+// The average is the plain one of the weights after each of three epochs.
 func ExampleNewSWA() {
 	model := nn.NewLinear(1, 1, nn.NoBias())
 	swa := optim.NewSWA(model)

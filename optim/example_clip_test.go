@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Between Backward and Step: gradients of norm 5 are scaled to norm 1. The norm is a tensor;
+// Between Backward and Step, gradients of norm 5 are scaled to norm 1. The norm is a tensor;
 // reading it waits for the device.
 func ExampleClipGradNorm() {
 	w := tensor.Zeros(2).RequiresGrad()
@@ -17,7 +17,7 @@ func ExampleClipGradNorm() {
 	// Output: 5 tensor([0.6000, 0.8000])
 }
 
-// The sum of the absolute values of all gradients.
+// The norm of order 1 is the sum of the absolute values of all gradients.
 func ExampleGradNorm() {
 	w := tensor.Zeros(2).RequiresGrad()
 	w.Mul(tensor.From([]float32{3, -4})).Sum().Backward()

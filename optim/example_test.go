@@ -36,7 +36,7 @@ func Example() {
 	// 2.00 x + 1.00
 }
 
-// A first step of plain gradient descent, and a second step with momentum.
+// The first step is one of plain gradient descent, the second one has momentum.
 func ExampleNewSGD() {
 	w := tensor.From([]float32{1, 1}).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1, Momentum: 0.9})

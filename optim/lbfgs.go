@@ -15,15 +15,15 @@ type LBFGSConfig struct {
 	// the length of a step, or of the first step of a line search; torch's default is 1. Required:
 	// there is no default
 	LR            float64
-	MaxIter       int     // iterations in a Step
-	MaxEval       int     // evaluations of the function in a Step
+	MaxIter       int     // number of iterations in a Step
+	MaxEval       int     // number of evaluations of the function in a Step
 	ToleranceGrad float64 // a Step ends when all elements of the gradient are at most this large
 	// a Step ends when the change of the value, or the largest change of a parameter, is at most
 	// this
 	ToleranceChange float64
 	// number of directions kept; each needs twice the memory of the parameters
 	History    int
-	LineSearch string // "strong_wolfe", or "" for steps of fixed length
+	LineSearch string // kind of line search: "strong_wolfe", or "" for steps of fixed length
 	Maximize   bool   // maximise the function instead
 }
 
@@ -275,8 +275,8 @@ func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *at to a copy of v. before is the vector that *at held at the start of the Step,
-// which must stay as it is.
+// replace sets *at to a copy of v. The parameter before is the vector that *at held at the start of
+// the Step, which must stay as it is.
 func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	if *at == nil || *at == before {
 		*at = q.keep(v)

@@ -120,7 +120,7 @@ type reader struct {
 	l    *loader
 	path string
 	m    map[string]any
-	like *tensor.Tensor // vectors get its device and type
+	like *tensor.Tensor // vectors get the device and type of this tensor
 	n    int            // the size of a vector
 	err  error
 }

@@ -101,7 +101,7 @@ type change struct {
 	p     *tensor.Tensor
 	x     *tensor.Tensor // the tensor that the step writes: p, or the shard's part of p
 	st    *state
-	fresh []*tensor.Tensor // state tensors that this step has allocated
+	fresh []*tensor.Tensor // state tensors that the current step has allocated
 	next  []scalar
 }
 
@@ -252,7 +252,7 @@ func equal(a, b []float64) bool {
 }
 
 // programs caches the lowered rules.
-var programs sync.Map // programKey → *expr.Program
+var programs sync.Map // map from programKey to *expr.Program
 
 type programKey struct {
 	rule     string

@@ -13,7 +13,7 @@ type NAdamConfig struct {
 	Beta1, Beta2         float64
 	Eps                  float64
 	WeightDecay          float64 // an L2 penalty, added to the gradient, or decoupled
-	MomentumDecay        float64 // ψ
+	MomentumDecay        float64 // the decay ψ of the momentum
 	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as AdamW
 	Maximize             bool    // ascend the gradient
 }

@@ -71,7 +71,7 @@ type With[C any] struct {
 // A Group is a list of parameters that share their options. A change of its fields takes effect
 // with the next step.
 type Group struct {
-	Params []*tensor.Tensor // read only; the optimizer's AddGroup adds groups
+	Params []*tensor.Tensor // parameters, which are read only; the optimizer's AddGroup adds groups
 	LR     float64          // learning rate
 	// InitialLR is the learning rate from which a schedule starts, torch's initial_lr. It is 0
 	// until a scheduler sets it.
@@ -92,8 +92,8 @@ type base struct {
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	late   []*lateStep // steps that the device has not decided yet, the oldest first
-	// shared by graphs with steps of this optimizer: they run one at a time
+	late   []*lateStep // steps whose decision the host does not know yet, the oldest first
+	// lock of graphs with steps of this optimizer, so that they run one at a time
 	turn  *tensor.Exclusive
 	ahead map[device.Device]*aheadOf
 	// recorded describes the capture that is being recorded.
@@ -206,7 +206,7 @@ type state struct {
 // precision.
 type scalar struct {
 	v    float64
-	wide bool // float64; else float32
+	wide bool // precision is that of float64; else of float32
 }
 
 // of returns v rounded to the precision of s.

@@ -31,7 +31,7 @@ type Sharder interface {
 // A shard has the parts of the parameters that an optimizer updates.
 type shard struct {
 	parts map[*tensor.Tensor]Part
-	views []*tensor.Tensor // views of the current step
+	views []*tensor.Tensor // views that the current step uses
 }
 
 // Splits reports whether the rule works element by element: see [Sharder].

@@ -64,7 +64,7 @@ func TestShards(t *testing.T) {
 				t.Errorf("%s: parameter %d is %v, want %v", name, i, got[i], want[i])
 			}
 		}
-		// A shard loads its part of the whole state.
+		// A shard loads its part of the state of whole parameters.
 		c := make(sharded())
 		parts := map[*tensor.Tensor]optim.Part{}
 		for i, p := range c.Params() {

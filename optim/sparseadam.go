@@ -75,7 +75,7 @@ var sparseAdamRule = &rule[SparseAdamConfig]{
 		m2 := g.Sub(m).Mul(take1).Add(m)
 		v2 := g.Mul(g).Sub(v).Mul(take2).Add(v)
 		p2 := p.Sub(size.Mul(m2.Div(v2.Sqrt().Add(eps))))
-		moves := g.Ne(expr.C(0)) // true for NaN
+		moves := g.Ne(expr.C(0)) // the comparison is true for NaN
 		return []*expr.Expr{moves.Select(p2, p), moves.Select(m2, m), moves.Select(v2, v)}
 	},
 	scalars: func(c *SparseAdamConfig, lr, t float64, _ *state, _ bool) ([]float64, []scalar) {

@@ -128,12 +128,12 @@ func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer
 		rates = append(rates, g["lr"].(float64))
 	}
 	opt := makers[r.Op](lists, rates)
-	// the constructor uses this value
+	// the constructor needs the value of this option
 	if v, ok := r.groups[0]["initial_accumulator_value"]; ok {
 		opt = optim.NewAdagrad(params, optim.AdagradConfig{LR: rates[0], InitialAccumulator: v.(float64)})
 	}
 	for i, g := range r.groups {
-		// sorted, so that momentum comes before nesterov
+		// the options are sorted, so that momentum comes before nesterov
 		for _, k := range slices.Sorted(maps.Keys(g)) {
 			if k == "lr" {
 				continue

@@ -174,9 +174,9 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 const mostAhead = 4
 
 // An aheadOf counts on a device the captured steps that were done. The host may know of fewer of
-// them; the difference is the row of scalars that a step uses.
+// them. The difference is the number of the row of scalars that a step uses.
 type aheadOf struct {
-	done  *tensor.Tensor // all steps done, int64, in the root scope
+	done  *tensor.Tensor // number of all steps done, an int64 in the root scope
 	known int64          // number of done steps that the host knows of
 }
 

@@ -225,7 +225,7 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 			p := append(matrices(gpu), tensor.Root().On(gpu).Ones(5, 4).RequiresGrad())
 			return subject{func(turn int) {
 				give(p, turn)
-				tensor.Do(func(s *tensor.Scope) { // an expanded gradient
+				tensor.Do(func(s *tensor.Scope) { // one gradient is expanded
 					p[4].SetGrad(tensor.Root().On(gpu).Full(0.7).Expand(5, 4))
 				})
 			}, func() { f(p) }, func() string { return bits(p, true) }}
@@ -285,7 +285,8 @@ func TestAverageUpdateGetsOverFailures(t *testing.T) {
 			before := x.bits()
 			twin.work()
 			ballast := fillUp(t, gpu)
-			gpu.SetMemoryLimit(int(gpu.Stats().Reserved)) // no more than is held now
+			// the GPU gets no more memory than it holds now
+			gpu.SetMemoryLimit(int(gpu.Stats().Reserved))
 			err := tensor.Try(x.work)
 			gpu.SetMemoryLimit(0)
 			if short++; !errors.Is(err, device.ErrOutOfMemory) || x.bits() != before {

@@ -23,12 +23,12 @@ type Average struct {
 	CUDATotal, CUDASelf time.Duration
 	// Memory is the bytes allocated minus the bytes freed.
 	CPUMemory, CPUMemorySelf, CUDAMemory, CUDAMemorySelf int
-	// self: only the primitives that the event ran itself; see device.Work
+	// FLOPs and Bytes are those of the primitives that the event ran itself; see device.Work.
 	FLOPs, Bytes int
 	FLOPsTotal   int
 
-	Shapes []shape.Dims // set with ByShape
-	Stack  []string     // set with ByStack
+	Shapes []shape.Dims // shapes of the inputs, with ByShape
+	Stack  []string     // frames of the program's code, with ByStack
 	device bool
 }
 
@@ -216,7 +216,7 @@ func (r *record) byModule() *Averages {
 			inner = l.in.inner
 		}
 		switch {
-		case l.device == nil: // the span's own time excludes this call
+		case l.device == nil: // own time of a span excludes calls of the driver
 			share(inner, sums{cpu: l.end - l.start}, false)
 		case l.in == nil:
 			share(nil, sums{gpu: l.end - l.start}, false)

@@ -28,13 +28,13 @@ type span struct {
 	kind    device.SpanKind
 	loose   bool // the span may end on another goroutine, and in any order
 
-	*place // set when the recording is over
+	*place // what is known when the recording is over
 }
 
 // place is what is known about a span when the recording is over.
 type place struct {
 	self, total sums
-	inner       *span // the call of a layer to which it belongs
+	inner       *span // the call of a layer to which the span belongs
 	outer       *span // the enclosing call of a layer, for a call of a layer
 	// the span lies in a gradient, without a layer's call in between: a recomputed segment
 	again bool
@@ -48,15 +48,15 @@ type kernel struct {
 	primitive  string
 	work       device.Work
 	start, end time.Duration
-	gpu        *launched // nil for the CPU
-	half       bool      // the type of its result has 16 bits
+	gpu        *launched // what only GPUs have; nil for the CPU
+	half       bool      // the type of the kernel's result has 16 bits
 }
 
 // launched is the part of a kernel that only GPUs have.
 type launched struct {
 	stream   uint64
 	launches []device.LaunchEvent
-	runs     []interval // times of its launches on the device
+	runs     []interval // times of the kernel's launches on the device
 }
 
 // interval is a range of time on the device.
@@ -92,7 +92,7 @@ type allocation struct {
 	addr   uintptr
 	at     time.Duration
 	bytes  int // negative for a free
-	inUse  int // -1 if unknown
+	inUse  int // memory in use afterwards; -1 if unknown
 	pinned bool
 }
 
@@ -102,7 +102,7 @@ type list[T any] struct {
 	full [][]T
 }
 
-// small parts, because memory that is zeroed just before use is still in the cache
+// parts are small, because memory that is zeroed just before use is still in the cache
 const listPart = 32
 
 // add appends a new entry and returns it.

@@ -140,7 +140,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("unknown phase %q", e.Ph)
 		}
 	}
-	const eps = 1e-3 // half a unit of the last digit, for both ends
+	const eps = 1e-3 // eps is half a unit of the last digit, for both ends
 	gpu := 0
 	for at, list := range slices {
 		if !named[at] {
@@ -213,7 +213,7 @@ func TestPprof(t *testing.T) {
 	if err := p.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	// builds pprof the first time; later it is in the build cache
+	// the go command builds pprof the first time; later it is in the build cache
 	tool, err := exec.Command("go", "tool", "-n", "pprof").Output()
 	if err != nil {
 		t.Fatal(err)

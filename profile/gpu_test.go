@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step on the emulated GPU: its times appear by op, by kernel and by layer.
+// A step on the emulated GPU has times by op, by kernel and by layer.
 func TestGPU(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	tr.step()
@@ -271,7 +271,7 @@ func TestStreamsAreNotKept(t *testing.T) {
 				x.Fill(1) // the last reader of x is another stream
 			}()
 			runtime.GC()
-			time.Sleep(time.Millisecond) // gives cleanups time to run
+			time.Sleep(time.Millisecond) // the sleep gives cleanups time to run
 		}
 	})
 	if len(seen) > 30 {

@@ -42,9 +42,9 @@ func TestComputedAgain(t *testing.T) {
 	}
 }
 
-// Steps in float16 of a model that recomputes activations in Backward. One step is skipped because
-// it overflows, and some are replays of a captured step. The memory of a step sums to zero, self is
-// at most total, and the layers sum to the whole.
+// A model that recomputes activations in Backward makes steps in float16. One step is skipped
+// because it overflows, and some are replays of a captured step. The memory of a step sums to zero,
+// self is at most total, and the layers sum to the whole.
 func TestInterplay(t *testing.T) {
 	for _, dev := range []device.Device{open(t), emulate(t)} {
 		m := nn.To(nn.NewSequential(nn.NewLinear(16, 32), nn.ReLU{}, nn.NewLinear(32, 8)), dev)

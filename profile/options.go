@@ -94,7 +94,7 @@ func (s Schedule) Action(step int) Action {
 // An Error says what is wrong with a call of this package. Err, if set, is the cause that errors.Is
 // finds.
 type Error struct {
-	Op  string // "start", "table", …
+	Op  string // the call: "start", "table", …
 	Msg string
 	Err error
 }

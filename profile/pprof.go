@@ -163,7 +163,7 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 func (k sampleKey) stack() []frame {
 	var list []frame
 	if k.leaf != "" {
-		// without parentheses, which pprof would take for arguments
+		// the name has no parentheses, which pprof would take for arguments
 		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)})
 	}
 	for p := k.in; p != nil; p = p.parent {

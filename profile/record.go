@@ -32,14 +32,15 @@ type record struct {
 	began, ended time.Duration
 	wall         time.Time // time of day at began
 	goroutines   int
-	spans        []*span // sorted by number, so that a span comes after those that enclose it
-	kernels      []*kernel
-	copies       []*transfer
-	waits        []*wait
-	memory       []*allocation
-	leaves       []leaf // work of the host within spans, and work of devices
-	layers       map[any]string
-	dropped      int
+	// spans, sorted by number, so that a span comes after those that enclose it
+	spans   []*span
+	kernels []*kernel
+	copies  []*transfer
+	waits   []*wait
+	memory  []*allocation
+	leaves  []leaf // work of the host within spans, and work of devices
+	layers  map[any]string
+	dropped int
 	// number of kernels and copies on a GPU without a time, although times were requested
 	untimed  int
 	emulated bool // some times are those of an emulated device
@@ -49,13 +50,13 @@ type record struct {
 // device.
 type leaf struct {
 	name       string
-	device     device.Device // nil for the host
+	device     device.Device // the device that did the work; nil for the host
 	stream     uint64
 	in         *span
 	g          *gstate
 	start, end time.Duration
 	cause      int // number of the host's call that caused device work; 0 for none
-	number     int // counted from 1
+	number     int // number of the leaf, counted from 1
 	work       device.Work
 	kernel     *kernel
 	launch     *device.LaunchEvent

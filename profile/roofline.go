@@ -18,7 +18,7 @@ import (
 // device: max(FLOPs / peak arithmetic, bytes / peak bandwidth). [device.Work] says what is counted.
 type KernelBound struct {
 	Device    string
-	Primitive string // "matmul"
+	Primitive string // name of the primitive: "matmul"
 	Kernel    string // the kernel that took most of the time on a GPU; "" on the CPU
 	Count     int
 	Time      time.Duration
@@ -48,10 +48,10 @@ type Rooflines struct {
 	notes []string
 }
 
-// Roofline compares each primitive's time with the least time that its work can take. given holds
-// peaks by device name. For other devices the peak is what the device reports, or it is measured
-// now, which takes some ten milliseconds. Kernels of the program's own are left out, because their
-// work is unknown.
+// Roofline compares each primitive's time with the least time that its work can take. The parameter
+// given holds peaks by device name. For other devices the peak is what the device reports, or it is
+// measured now, which takes some ten milliseconds. Kernels of the program's own are left out,
+// because their work is unknown.
 func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}

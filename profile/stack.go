@@ -34,7 +34,7 @@ var seenStacks struct {
 	known map[stackKey]*stack
 }
 
-const mostStacks = 1 << 15 // limit of seenStacks, after which it starts anew
+const mostStacks = 1 << 15 // number of stacks after which seenStacks starts anew
 
 // mostFrames is the number of frames that are kept. A list of return addresses is longer, and its
 // first entries belong to the tracer. So two stacks with different kept frames have different keys.
@@ -52,7 +52,9 @@ func (s *stacks) here() *stack {
 // of returns the stack for a result of runtime.Callers.
 func (s *stacks) of(pcs []uintptr) *stack {
 	k := hash(pcs)
-	k[0]++ // makes the key differ: the return addresses of another stack may be the same list
+	// the increment makes the key differ, because the return addresses of another stack may be the
+	// same list
+	k[0]++
 	if v := s.known[k]; v != nil {
 		return v
 	}

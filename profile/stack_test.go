@@ -41,7 +41,7 @@ func (w *walker) walk(depth int) {
 		f(depth - 1)
 	case 4:
 		w.large(depth - 1)
-	default: // during a panic, in a deferred function
+	default: // the walker runs in a deferred function during a panic
 		defer func() {
 			if recover() != nil {
 				w.walk(depth - 1)

@@ -84,7 +84,7 @@ type columnOf[T any] struct {
 	title string
 	left  bool
 	cell  func(v *T) string
-	lines func(v *T) []string // used instead of cell: several lines per row
+	lines func(v *T) []string // function that replaces cell and returns several lines for a row
 	width int                 // maximum width; 0: as wide as necessary, at least 12
 }
 
@@ -183,8 +183,8 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 		for i := range a.Rows {
 			most = max(most, a.Rows[i].FLOPs)
 		}
-		// in a unit that suits the largest value. torch uses the smallest value, but here all
-		// operations are counted, so that the smallest is too small.
+		// The FLOPs have a unit that suits the largest value. torch uses the smallest value, but
+		// here all operations are counted, so that the smallest is too small.
 		if most > 0 {
 			scale, unit := 1.0, 0
 			for float64(most) >= 1e6*scale && unit < 5 {
@@ -204,7 +204,8 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 
 // layOut writes a table. Columns are two spaces apart, with lines above and below.
 func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
-	cells := make([][][]string, len(rows)) // indexed by row, line within the row, and column
+	// text of the cells, indexed by row, line within the row, and column
+	cells := make([][][]string, len(rows))
 	for k := range columns {
 		c := &columns[k]
 		most := max(len(c.title), 12)

@@ -2,9 +2,9 @@ package ptx
 
 // Kinds of types that an operation accepts.
 const (
-	ints    = 1 << iota // 16-, 32- and 64-bit integers
-	floats              // f32, f64
-	bitwise             // integers and bits
+	ints    = 1 << iota // integers of 16, 32 and 64 bits
+	floats              // the types f32 and f64
+	bitwise             // types of integers and of bits
 	preds
 )
 

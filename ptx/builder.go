@@ -21,7 +21,7 @@ type Builder struct {
 	threads  [3]int
 	minCTAs  int
 	arch     Arch
-	chosen   bool // Target was called
+	chosen   bool // whether Target was called
 	version  int  // PTX version times ten
 	problems []Problem
 	consts   map[constKey]*register
@@ -47,9 +47,9 @@ type array struct {
 type Param struct {
 	Name   string
 	Type   Type // type of a scalar; U64 for a pointer; U8 for bytes
-	Size   int  // bytes
-	Align  int  // bytes
-	Offset int  // bytes from the start of the block
+	Size   int  // size in bytes
+	Align  int  // alignment in bytes
+	Offset int  // distance in bytes from the start of the block
 	Elem   Type // type of a pointer's elements, else Invalid
 }
 

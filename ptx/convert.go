@@ -66,7 +66,7 @@ func (v Value) CvtRound(t Type, r Rounding) Value {
 		}
 		return b.emit("cvt."+floatRounding[r], to, from, to, v)
 	}
-	// integer to integer
+	// both types are integers
 	if to.Bits() == 8 {
 		if from.Bits() != 32 {
 			v = v.CvtRound(S32, r)

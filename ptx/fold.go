@@ -201,7 +201,7 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 		}
 	case "div", "rem":
 		if u[1] == 0 || sign && u[1] == mask(w) {
-			return 0, false // undefined, or MinInt / -1, which overflows
+			return 0, false // the result is undefined, or overflows as MinInt / -1 does
 		}
 		q, r := u[0]/u[1], u[0]%u[1]
 		if sign {

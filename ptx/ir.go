@@ -10,10 +10,10 @@ type register struct {
 	bits    uint64  // the constant's bits
 	mutable bool    // register of a Var, with any number of definitions
 	region  *region // region of the definition; nil for constants
-	def     *node   // nil for Vars and constants
+	def     *node   // node that defines the register; nil for Vars and constants
 	same    *register
 	number  int
-	usage   usage // used by the coalescer
+	usage   usage // record of the coalescer
 	setters []*node
 }
 
@@ -30,8 +30,8 @@ type nodeKind uint8
 const (
 	instruction nodeKind = iota
 	comment
-	branchIf     // cond, body, els
-	loopForever  // body, latch; repeated while cond (evaluated in latch) holds
+	branchIf     // branch with the fields cond, body and els
+	loopForever  // loop with body and latch, repeated while cond (evaluated in latch) holds
 	jumpBreak    // leave target, if cond holds
 	jumpContinue // go to target's latch, if cond holds
 	jumpReturn   // leave the kernel, if cond holds
@@ -59,14 +59,14 @@ type node struct {
 	text   string // a comment, or special operands of an instruction
 	form   form
 
-	cond   *register // nil: always
+	cond   *register // predicate under which the node runs; nil: always
 	negate bool
 	body   *region
 	els    *region
 	latch  *region
 	target *node
 	label  int
-	live   bool // used by removeDead
+	live   bool // mark of removeDead: the node is needed
 	owner  *node
 }
 
@@ -74,17 +74,17 @@ type node struct {
 type form uint8
 
 const (
-	formPlain   form = iota // op d, a, b, c
-	formLoad                // op d|{d..}, [addr]
-	formStore               // op [addr], a|{a..}
-	formAtomic              // op d, [addr], a, b (d absent: red)
-	formCopy                // op [addr], [addr2], text
-	formText                // op text
-	formSpecial             // op d, text (mov from special registers, symbols)
-	formPack                // op d, {a, b}
-	formUnpack              // op {d, e}, a
-	formPredOut             // op d|p, a, b, c (shfl)
-	formMatrix              // op {d..}, {a..}, {b..}, {c..}; split by counts
+	formPlain   form = iota // prints op d, a, b, c
+	formLoad                // prints op d|{d..}, [addr]
+	formStore               // prints op [addr], a|{a..}
+	formAtomic              // prints op d, [addr], a, b (without d: red)
+	formCopy                // prints op [addr], [addr2], text
+	formText                // prints op text
+	formSpecial             // prints op d, text (mov from special registers, symbols)
+	formPack                // prints op d, {a, b}
+	formUnpack              // prints op {d, e}, a
+	formPredOut             // prints op d|p, a, b, c (shfl)
+	formMatrix              // prints op {d..}, {a..}, {b..}, {c..}, split by counts
 )
 
 // address is [base+offset] or [symbol+offset].

@@ -22,7 +22,7 @@ func (s Space) String() string { return spaceNames[s] }
 type Ptr struct {
 	b      *Builder
 	base   Value
-	offset int64 // bytes
+	offset int64 // distance in bytes from the base
 	elem   Type
 	space  Space
 	symbol string // name of a parameter

@@ -138,8 +138,8 @@ func (n *node) valueKey() (valueKey, bool) {
 	return key, true
 }
 
-// hoistInvariants moves pure instructions of a loop whose operands come from outside to a place
-// before the loop, innermost loops first.
+// hoistInvariants moves pure instructions out of loops, innermost loops first. It moves those whose
+// operands come from outside of the loop to a place before the loop.
 func hoistInvariants(b *Builder) {
 	var visit func(r *region)
 	visit = func(r *region) {

@@ -7,7 +7,7 @@ import (
 // Value is a typed value of the kernel that is being built. The zero Value is invalid.
 type Value struct {
 	b *Builder
-	r *register // nil: the value is invalid, and the cause has been reported
+	r *register // register of the value; nil: the value is invalid, and the cause has been reported
 	t Type
 }
 

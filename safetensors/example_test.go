@@ -75,7 +75,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	x.Fill(1) // changes memory, not the file
+	x.Fill(1) // Fill changes memory, not the file
 	fmt.Println(x.Sum().Item())
 	// Output:
 	// int64 I64 [2 3] 48

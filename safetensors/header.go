@@ -42,14 +42,14 @@ var types = func() map[string]dtype.Type {
 type Info struct {
 	Name  string
 	DType string     // the format's name of the type: "F32", "F8_E4M3"
-	Type  dtype.Type // dtype.Invalid if tensors cannot have this type
+	Type  dtype.Type // type of the elements; dtype.Invalid if tensors cannot have it
 	Shape []int
 	Bytes int64
 	Path  string // the file that holds the tensor; for a sharded model, the shard
 
 	part   *part
 	offset int64 // position in the file
-	summed bool  // whether it has a checksum
+	summed bool  // whether the tensor has a checksum
 	sum    uint32
 }
 
@@ -132,7 +132,7 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 // \udc00 to \udfff after it, or -1. No text can contain it (RFC 8259, 8.2). encoding/json would
 // replace it by U+FFFD, which would change a name.
 func loneSurrogate(text []byte) int {
-	escape := func(at int) (rune, bool) { // reads \uXXXX
+	escape := func(at int) (rune, bool) { // escape reads \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
 			return 0, false
 		}

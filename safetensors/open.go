@@ -27,15 +27,15 @@ type File struct {
 	index    map[string]*Info
 	metadata map[string]string
 	parts    []*part
-	mu       sync.Mutex // guards closed and the counts of the parts
+	mu       sync.Mutex // lock of closed and of the counts of the parts
 	closed   bool
 }
 
 // A part is one file of a File.
 type part struct {
 	path string
-	f    *os.File     // nil after the file was mapped
-	mem  *filemap.Map // nil if the file is not mapped
+	f    *os.File     // the open file; nil after it was mapped
+	mem  *filemap.Map // the mapped file; nil if it is not mapped
 	lent bool         // whether tensors have used the map
 	live map[string]int
 }

@@ -277,7 +277,7 @@ func TestSaveShards(t *testing.T) {
 	if os.Getenv("FLAMBEAU_EXCHANGE") != "" {
 		return
 	}
-	// Invalid indexes.
+	// Each of these indexes is invalid.
 	text, err := os.ReadFile(path + indexSuffix)
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestWideNumbersAreKept(t *testing.T) {
 	}
 }
 
-// Files that the Python library wrote. Their metadata describe the values.
+// The test reads files that the Python library wrote. Their metadata describe the values.
 func TestOpenWhatPythonWrote(t *testing.T) {
 	f, err := Open("testdata/python.safetensors")
 	if err != nil {

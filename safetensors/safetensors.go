@@ -199,7 +199,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	var files []*atomicfile.File
 	defer func() {
 		for _, f := range files {
-			f.Abort() // does nothing after the file was renamed
+			f.Abort() // Abort does nothing after the file was renamed
 		}
 	}()
 	for i, keys := range shards {
@@ -376,7 +376,7 @@ func (s *saver) header(path string, keys []string, size map[string]int64) ([]byt
 		text = append(append(append(text, k...), ':'), e...)
 	}
 	metadata := s.metadata
-	if s.sums { // zeros, which are replaced by the checksums at the end
+	if s.sums { // the text begins with zeros, which the checksums replace at the end
 		metadata = maps.Clone(metadata)
 		if metadata == nil {
 			metadata = map[string]string{}

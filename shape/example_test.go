@@ -34,7 +34,7 @@ func Example() {
 	l := shape.Dense(shape.Of(3, 4))
 	t := l.Transpose(0, 1)
 	fmt.Println(t.Shape, t.Strides, t.Contiguous())
-	every := l.Narrow(1, 1, 2, 2) // columns 1 and 3
+	every := l.Narrow(1, 1, 2, 2) // every holds the columns 1 and 3
 	fmt.Println(every.Shape, every.Strides, every.Offset)
 	_, ok := t.View(shape.Of(12))
 	fmt.Println("flat without a copy:", ok)

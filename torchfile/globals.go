@@ -107,7 +107,8 @@ var calls = map[string]func(u *unpickler, args []any) any{
 		}
 		return latin1(u, args)
 	},
-	"_codecs.encode":                             latin1, // protocol 2 stores bytes this way
+	// protocol 2 stores bytes by a call of this function
+	"_codecs.encode":                             latin1,
 	"torch._utils._rebuild_tensor":               rebuildTensor(4),
 	"torch._utils._rebuild_tensor_v2":            rebuildTensor(6),
 	"torch._utils._rebuild_tensor_v3":            rebuildTensor(7),
@@ -300,7 +301,7 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		}
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // offset of the last element
-		view := int64(t.Size())              // bytes of a copy of the view
+		view := int64(t.Size())              // size of a copy of the view in bytes
 		// bytes of that copy if sizes of 0 were 1; a size of 0 would hide the overflow of the
 		// others
 		whole := view

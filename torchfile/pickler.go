@@ -158,14 +158,14 @@ func (s *saver) value(v any) {
 	case Tuple:
 		s.items(v, 't')
 	case Set:
-		s.global("__builtin__", "set") // Python 3 translates this to builtins.set
+		s.global("__builtin__", "set") // Python 3 translates the name to builtins.set
 		s.op(']')
 		s.items(v, 'e')
 		s.op(0x85, 'R')
 	default:
 		if _, _, ok := dictItems(v); ok {
 			s.dict(v)
-		} else if p, ok := plain(v); ok { // always true: find has checked the type
+		} else if p, ok := plain(v); ok { // ok is always true: find has checked the type
 			s.value(p)
 		}
 	}

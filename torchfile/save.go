@@ -98,7 +98,7 @@ type saver struct {
 	consume bool
 	index   map[tensor.Storage]*saved
 	list    []*saved
-	out     []byte // the pickle
+	out     []byte // the pickle that was written so far
 }
 
 func (s *saver) bad(where, format string, a ...any) error {
@@ -222,7 +222,7 @@ func (s *saver) storage(z *zipfile.Writer, root string, e *saved) error {
 		var all *tensor.Tensor
 		if err := tensor.Try(func() {
 			d := x.Detach()
-			defer d.Free() // the tensor would keep its memory otherwise
+			defer d.Free() // without this, the tensor would keep its memory
 			all = d.AsStrided([]int{n}, []int{1}, e.lo)
 		}); err != nil {
 			return err

@@ -48,7 +48,7 @@ import (
 
 // An Error says what is wrong with a file, and where.
 type Error struct {
-	Path   string // "" for a tree that is not a state dict
+	Path   string // path of the file; "" for a tree that is not a state dict
 	Entry  string // the entry of the zip archive; "" if the file is not an archive
 	Offset int64  // offset of the byte in the entry or the file; -1 if the error has no position
 	Msg    string
@@ -172,7 +172,7 @@ type file struct {
 	path string
 	r    io.ReaderAt
 	size int64
-	mem  *filemap.Map // nil if the file is not mapped
+	mem  *filemap.Map // the mapped file; nil if it is not mapped
 }
 
 // fail stops reading with an error about the given position.
@@ -217,7 +217,7 @@ type loaded struct {
 type storageAt struct {
 	entry      string
 	from, size int64
-	zip        zipfile.Entry // holds the checksum; empty in the older format
+	zip        zipfile.Entry // entry with the checksum; empty in the older format
 }
 
 // check verifies the checksum of an entry. sum is the checksum of the entry's first bytes, and done

@@ -15,8 +15,8 @@ import (
 // or a [Tuple] of these. The zero value is empty and ready to use.
 type Dict struct {
 	keys, values []any
-	index        map[any]int // used from 16 keys on
-	ordered      bool        // was a collections.OrderedDict
+	index        map[any]int // index of the keys, from 16 keys on
+	ordered      bool        // whether the dict was a collections.OrderedDict
 }
 
 // Tuple and Set are Python's containers. Device is a torch.device such as "cuda:0".
@@ -149,7 +149,7 @@ const (
 	// nodes of the tree, where shared nodes count once per use and a string counts as one node per
 	// 64 bytes
 	maxNodes = 1 << 20
-	perNode  = 4 // additional nodes per byte of the pickle
+	perNode  = 4 // number of additional nodes per byte of the pickle
 )
 
 // A converter makes the tree from the unpickler's values. Values that are shared in the file are

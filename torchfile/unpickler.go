@@ -15,13 +15,14 @@ type (
 	// global is a name in the file that this package knows.
 	global struct {
 		module, name string
-		call         func(u *unpickler, args []any) any // nil if the name cannot be called
+		// function behind the name; nil if it cannot be called
+		call func(u *unpickler, args []any) any
 	}
 )
 
 const (
-	freeBudget = 16 << 20 // bytes of memory that any file may use
-	perByte    = 32       // additional bytes per byte of the pickle
+	freeBudget = 16 << 20 // number of bytes of memory that any file may use
+	perByte    = 32       // number of additional bytes per byte of the pickle
 	maxString  = 1 << 30  // limit of one string in bytes
 	maxInteger = 128      // limit of one integer in bytes
 	// bytes of a container in the unpickler, in the converter's maps and in the tree
@@ -35,8 +36,8 @@ const (
 type unpickler struct {
 	file  *file
 	entry string
-	// The pickle is the bytes of file from start to end, read through buf. at is the position of
-	// the next byte.
+	// The pickle is the bytes of file from start to end, read through buf. The field at is the
+	// position of the next byte.
 	start, at, end int64
 	buf            []byte
 	bufAt          int64
@@ -318,7 +319,7 @@ func (u *unpickler) run() any {
 			u.fail("the pickle ends without an end mark")
 		}
 		c := u.byte()
-		if c == '.' { // STOP
+		if c == '.' { // opcode STOP
 			v := u.pop()
 			if len(u.stack) != 0 || len(u.marks) != 0 {
 				u.fail("%d values are left on the stack", len(u.stack))
@@ -332,107 +333,107 @@ func (u *unpickler) run() any {
 // step runs one instruction. The comments are the names in pickletools.
 func (u *unpickler) step(c byte) {
 	switch c {
-	case 0x80: // PROTO
+	case 0x80: // opcode PROTO
 		if v := u.byte(); v < 2 || v > 5 {
 			u.fail("protocol %d of pickle, 2 to 5 are supported", v)
 		}
-	case 0x95: // FRAME
+	case 0x95: // opcode FRAME
 		u.need(u.uint64())
-	case '(': // MARK
+	case '(': // opcode MARK
 		if len(u.marks) == maxMarks {
 			u.fail("marks in marks, more than %d deep", maxMarks)
 		}
 		u.marks = append(u.marks, len(u.stack))
-	case '0': // POP
+	case '0': // opcode POP
 		if len(u.stack) == u.bottom() {
 			u.popMark()
 		} else {
 			u.pop()
 		}
-	case '1': // POP_MARK
+	case '1': // opcode POP_MARK
 		u.popMark()
-	case '2': // DUP
+	case '2': // opcode DUP
 		u.push(u.top())
 
-	case 'N': // NONE
+	case 'N': // opcode NONE
 		u.push(nil)
-	case 0x88: // NEWTRUE
+	case 0x88: // opcode NEWTRUE
 		u.push(true)
-	case 0x89: // NEWFALSE
+	case 0x89: // opcode NEWFALSE
 		u.push(false)
-	case 'K': // BININT1
+	case 'K': // opcode BININT1
 		u.push(int64(u.byte()))
-	case 'M': // BININT2
+	case 'M': // opcode BININT2
 		u.push(int64(u.uint16()))
-	case 'J': // BININT
+	case 'J': // opcode BININT
 		u.push(int64(int32(u.uint32())))
-	case 0x8a: // LONG1
+	case 0x8a: // opcode LONG1
 		u.push(u.integer(uint64(u.byte())))
-	case 0x8b: // LONG4
+	case 0x8b: // opcode LONG4
 		n := u.uint32()
 		if n > math.MaxInt32 {
 			u.fail("an integer of a negative number of bytes")
 		}
 		u.push(u.integer(n))
-	case 'G': // BINFLOAT
+	case 'G': // opcode BINFLOAT
 		u.push(math.Float64frombits(binary.BigEndian.Uint64(u.next(8))))
 
-	case 0x8c: // SHORT_BINUNICODE
+	case 0x8c: // opcode SHORT_BINUNICODE
 		u.push(u.utf8(uint64(u.byte())))
-	case 'X': // BINUNICODE
+	case 'X': // opcode BINUNICODE
 		u.push(u.utf8(u.uint32()))
-	case 0x8d: // BINUNICODE8
+	case 0x8d: // opcode BINUNICODE8
 		u.push(u.utf8(u.uint64()))
-	case 'U': // SHORT_BINSTRING: str of Python 2
+	case 'U': // opcode SHORT_BINSTRING: str of Python 2
 		u.push(u.utf8(uint64(u.byte())))
-	case 'T': // BINSTRING
+	case 'T': // opcode BINSTRING
 		u.push(u.utf8(u.uint32()))
-	case 'C': // SHORT_BINBYTES
+	case 'C': // opcode SHORT_BINBYTES
 		u.push(u.bytes(uint64(u.byte())))
-	case 'B': // BINBYTES
+	case 'B': // opcode BINBYTES
 		u.push(u.bytes(u.uint32()))
-	case 0x8e, 0x96: // BINBYTES8, BYTEARRAY8
+	case 0x8e, 0x96: // opcodes BINBYTES8, BYTEARRAY8
 		u.push(u.bytes(u.uint64()))
 
-	case ']': // EMPTY_LIST
+	case ']': // opcode EMPTY_LIST
 		u.charge(perContainer)
 		u.push(&list{})
-	case '}': // EMPTY_DICT
+	case '}': // opcode EMPTY_DICT
 		u.charge(perDict)
 		u.push(&Dict{})
-	case 0x8f: // EMPTY_SET
+	case 0x8f: // opcode EMPTY_SET
 		u.charge(perContainer)
 		u.push(&set{})
-	case ')': // EMPTY_TUPLE
+	case ')': // opcode EMPTY_TUPLE
 		u.push(emptyTuple)
-	case 't': // TUPLE
+	case 't': // opcode TUPLE
 		u.push(u.tuple(u.popMark()))
-	case 0x85, 0x86, 0x87: // TUPLE1, TUPLE2, TUPLE3
+	case 0x85, 0x86, 0x87: // opcodes TUPLE1, TUPLE2, TUPLE3
 		u.push(u.popTuple(int(c-0x85) + 1))
-	case 'l': // LIST
+	case 'l': // opcode LIST
 		items := u.popMark()
 		u.charge(perContainer + 16*len(items))
 		u.push(&list{append([]any(nil), items...)})
-	case 'd': // DICT
+	case 'd': // opcode DICT
 		items := u.popMark()
 		u.charge(perDict)
 		d := &Dict{}
 		u.setItems(d, items)
 		u.push(d)
-	case 'a': // APPEND
+	case 'a': // opcode APPEND
 		v := u.pop()
 		u.appendTo(u.top(), v)
-	case 'e': // APPENDS
+	case 'e': // opcode APPENDS
 		items := u.popMark()
 		u.appendTo(u.top(), items...)
-	case 's': // SETITEM
+	case 's': // opcode SETITEM
 		v := u.pop()
 		k := u.pop()
 		u.setItems(u.top(), []any{k, v})
-	case 'u': // SETITEMS
+	case 'u': // opcode SETITEMS
 		items := u.popMark()
 		u.setItems(u.top(), items)
-	case 0x90: // ADDITEMS
+	case 0x90: // opcode ADDITEMS
 		items := u.popMark()
 		s, ok := u.top().(*set)
 		if !ok {
@@ -440,33 +441,33 @@ func (u *unpickler) step(c byte) {
 		}
 		u.charge(32 * len(items))
 		s.items = append(s.items, items...)
-	case 0x91: // FROZENSET
+	case 0x91: // opcode FROZENSET
 		items := u.popMark()
 		u.charge(perContainer + 16*len(items))
 		u.push(&set{append([]any(nil), items...)})
 
-	case 'q': // BINPUT
+	case 'q': // opcode BINPUT
 		u.put(uint64(u.byte()))
-	case 'r': // LONG_BINPUT
+	case 'r': // opcode LONG_BINPUT
 		u.put(u.uint32())
-	case 0x94: // MEMOIZE
+	case 0x94: // opcode MEMOIZE
 		u.put(uint64(len(u.memo)))
-	case 'h': // BINGET
+	case 'h': // opcode BINGET
 		u.get(uint64(u.byte()))
-	case 'j': // LONG_BINGET
+	case 'j': // opcode LONG_BINGET
 		u.get(u.uint32())
 
-	case 'c': // GLOBAL
+	case 'c': // opcode GLOBAL
 		module := u.line()
 		u.push(u.global(module, u.line()))
-	case 0x93: // STACK_GLOBAL
+	case 0x93: // opcode STACK_GLOBAL
 		name, ok1 := u.pop().(string)
 		module, ok2 := u.pop().(string)
 		if !ok1 || !ok2 {
 			u.fail("a name that is not a string")
 		}
 		u.push(u.global(module, name))
-	case 'R', 0x81: // REDUCE, NEWOBJ
+	case 'R', 0x81: // opcodes REDUCE, NEWOBJ
 		args := u.pop()
 		u.push(u.reduce(u.pop(), args))
 	// BUILD sets attributes, such as the _metadata of a state dict. They are not part of the tree.
@@ -477,7 +478,7 @@ func (u *unpickler) step(c byte) {
 		default:
 			u.fail("attributes are set on %s", describe(v))
 		}
-	case 'Q': // BINPERSID
+	case 'Q': // opcode BINPERSID
 		id, ok := u.pop().(*tuple)
 		if !ok || u.storages == nil {
 			u.fail("a persistent object that is no storage of a tensor")
@@ -485,7 +486,7 @@ func (u *unpickler) step(c byte) {
 		u.charge(128)
 		u.push(u.storages(u, id.items))
 
-	case 'i', 'o', 0x92, 0x82, 0x83, 0x84: // INST, OBJ, NEWOBJ_EX, EXT1, EXT2, EXT4
+	case 'i', 'o', 0x92, 0x82, 0x83, 0x84: // opcodes INST, OBJ, NEWOBJ_EX, EXT1, EXT2, EXT4
 		u.fail("instruction 0x%02x makes an object of a class, which is not done here", c)
 	case 'I', 'L', 'F', 'S', 'V', 'P', 'g', 'p': // instructions of protocol 0
 		u.fail("instruction %q is of pickle's text protocol, which torch does not write; save with protocol 2", c)

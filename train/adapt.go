@@ -96,10 +96,10 @@ type Adapt struct {
 	anew   bool // checkpointing is on: activations are recomputed
 	stats  AdaptStats
 
-	changes []string // how the first split changes results
-	telling bool     // changes are still to be logged
+	changes []string // sentences that say how the first split changes results
+	telling bool     // whether the changes are still to be logged
 
-	short func() // called after a failure, before caches are emptied; may be nil
+	short func() // function that is called after a failure, before caches are emptied; may be nil
 
 	team *team // computes batches on several devices; nil: one device does
 	// runs the Backward of each part except the last, without averaging over ranks; nil: not needed
@@ -109,9 +109,9 @@ type Adapt struct {
 // AdaptStats counts the failures from which an [Adapt] recovered.
 type AdaptStats struct {
 	Failures int // attempts, and changes by Do, that ran out of memory
-	Redone   int // how many of these were repeated unchanged
-	Probes   int // larger parts tried
-	Most     int // samples in a part at present; 0: batches are whole
+	Redone   int // how many of the failed attempts and changes were repeated unchanged
+	Probes   int // number of larger parts that were tried
+	Most     int // number of samples in a part at present; 0: batches are whole
 
 	Checkpointing bool // activations are recomputed
 }
@@ -230,14 +230,15 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	held, done := a.takeGradients(), false
 	defer func() {
-		if !done { // also run if a panic passes through that Adapt does not handle
+		// restore the gradients also if a panic passes through that Adapt does not handle
+		if !done {
 			a.putBack(held)
 		}
 	}()
 	a.keep.taken = false
 	seed, offset := a.c.Generator.State()
 	ranks := a.ranks(b, n)
-	per := ceil(n, ranks) // samples of the device with the most
+	per := ceil(n, ranks) // number of samples of the device with the most
 	k, probe := a.plan.parts(per)
 	if k > 1 || ranks > 1 {
 		if why := indivisible(b, n); why != "" {

@@ -219,7 +219,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 		t.Errorf("a probe of 3 parts: %s", got)
 	}
 	for range 3 {
-		// there is no number of parts of 100 samples between sizes 34 and 50
+		// 100 samples cannot be divided into parts of sizes between 34 and 50
 		if got := fmt.Sprint(step(100)); got != "[33 33 34]" {
 			t.Errorf("after it: %s", got)
 		}

@@ -19,7 +19,8 @@ import (
 // has a rate for each operation instead; a map also has a rate for each operation. Rates depend on
 // the size: what fits into the caches is faster, and large work is shared by the cores.
 type cpuRates struct {
-	start float64          // seconds of a step outside of primitives, for each primitive
+	// seconds that a step takes outside of primitives, for each of its primitives
+	start float64
 	least float64          // minimum seconds of a primitive
 	flop  float64          // seconds for each operation of a map
 	rates map[string]curve // curves by primitive

@@ -84,7 +84,7 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 // The operations of a convolution and of attention count as products even if a special kernel
 // replaces the matrix products. They determine the estimated time.
 func TestPlanProductsOnTheCPU(t *testing.T) {
-	// enough work that the overhead of a call is small even on a slow machine
+	// the work is large enough that the overhead of a call is small even on a slow machine
 	const channels, size = 128, 48
 	cpu, err := train.MeasureCPU()
 	if err != nil {

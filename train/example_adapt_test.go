@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Your own loop with a batch that is too large for the device: the emulated GPU has 1 MiB.
+// A loop of your own handles a batch that is too large for the device: the emulated GPU has 1 MiB.
 func ExampleAdapt() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The resources for a step of your own model on an L4, and the largest batch, computed on a machine
-// without a GPU.
+// Plan reports the resources for a step of your own model on an L4, and the largest batch. The
+// machine needs no GPU for that.
 func ExamplePlan() {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := nn.NewSequential(nn.NewLinear(4096, 16384, nn.In(s)), nn.GELU{}, nn.NewLinear(16384, 4096, nn.In(s)))
@@ -60,8 +60,8 @@ func ExampleGPUs() {
 	// l40s  L40S               44 GiB   362 TFLOP/s in bfloat16
 }
 
-// The time of a step on this machine's CPU, estimated from rates of the library's kernels measured
-// now.
+// The time of a step on this machine's CPU is estimated from rates of the library's kernels, which
+// are measured now.
 func ExampleMeasureCPU() {
 	cpu, err := train.MeasureCPU()
 	if err != nil {

@@ -26,7 +26,7 @@ func ExampleNewAccuracy() {
 	// Output: accuracy 0.6667
 }
 
-// A confusion matrix, and the averages computed from it.
+// The example fills a confusion matrix, and computes averages from it.
 func ExampleNewConfusion() {
 	c := train.NewConfusion(2)
 	c.Update(tensor.From([][]float32{{1, 0}, {1, 0}, {0, 1}, {0, 1}}), tensor.From([]int64{0, 1, 1, 1}))
@@ -40,7 +40,7 @@ func ExampleNewConfusion() {
 	// macro F1 0.733
 }
 
-// The overall mean of losses that are means over batches of different sizes.
+// The metric is the overall mean of losses that are means over batches of different sizes.
 func ExampleMeanMetric() {
 	loss := train.NewMean("loss")
 	loss.Add(tensor.From(float32(1)), 32)
@@ -72,7 +72,8 @@ func ExampleEarlyStopping() {
 	// best: 0.5
 }
 
-// A whole training: six epochs over a table, evaluated after each, with checkpoints to go on from.
+// The example is a whole training: six epochs over a table, evaluated after each, with checkpoints
+// to go on from.
 func Example() {
 	tensor.ManualSeed(1)
 	x := tensor.Root().Randn(200, 2)

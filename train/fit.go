@@ -117,7 +117,7 @@ type Config struct {
 	ScheduleOn When
 
 	Valid     Loader   // data for evaluations; nil: there are none
-	Metrics   []Metric // computed in each evaluation, in addition to the loss
+	Metrics   []Metric // metrics that each evaluation computes, in addition to the loss
 	EvalEvery int      // number of steps between evaluations; 0: at the end of every epoch
 	Watch     string   // name of the metric that decides which state is the best; "": the loss
 	Maximize  bool     // a greater value of Watch is better
@@ -152,9 +152,11 @@ type Config struct {
 	OnLoss func(step int, loss float64)
 	// Called after every step, for example with optim.Averaged's Update. [ErrStop] ends the
 	// training normally; any other error makes it fail. After an error it is not called again.
-	OnStep       func(*State) error
-	OnEvaluation func(*State) error // called after every evaluation; errors as for OnStep
-	OnEpoch      func(*State) error // called at the end of every epoch; errors as for OnStep
+	OnStep func(*State) error
+	// function that is called after every evaluation; errors as for OnStep
+	OnEvaluation func(*State) error
+	// function that is called at the end of every epoch; errors as for OnStep
+	OnEpoch func(*State) error
 
 	plain   bool            // Loss was not given in the settings
 	given   bool            // Forward, Loss or Compute was given
@@ -167,9 +169,9 @@ var ErrStop = errors.New("train: stop")
 
 // A State describes the progress of a training.
 type State struct {
-	Step    int                // steps done
-	Epoch   int                // epochs completed
-	Samples int                // samples seen
+	Step    int                // number of steps done
+	Epoch   int                // number of epochs completed
+	Samples int                // number of samples seen
 	Loss    float64            // loss of the latest step whose loss was read; NaN before the first
 	LR      float64            // learning rate of the next step
 	Metrics map[string]float64 // values of the latest evaluation, with "loss"; nil before the first
@@ -206,8 +208,8 @@ type Result struct {
 	// be of another step than BestStep, with a value that is better by less than MinDelta.
 	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
-	Seconds  float64 // duration in this process, without evaluations
-	Fresh    int     // samples seen in this process
+	Seconds  float64 // duration of the training in this process, without evaluations
+	Fresh    int     // number of samples seen in this process
 
 	// Changed lists settings that differ from those before the resume, so that the numbers may
 	// differ from those of an uninterrupted training. Log has the list too.
@@ -233,7 +235,7 @@ func (r *Result) LoadBest(model any) error {
 // in a checkpoint.
 type DivergedError struct {
 	Step  int     // the step that has this loss, or has produced this parameter
-	Loss  float64 // loss of that step, if it was read
+	Loss  float64 // loss of the step, if it was read
 	Param string  // name of the parameter; "" if it is the loss
 }
 
@@ -496,7 +498,7 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 
 const noBatches = "the loader gave no batches in an epoch: its dataset is empty, or smaller than a batch that DropLast leaves out"
 
-// evaluate is Evaluate with progress on bar, which may be nil.
+// evaluate is Evaluate, but shows its progress on bar, which may be nil.
 func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[string]float64, error) {
 	nn.Eval(c.Model)
 	defer nn.Train(c.Model)

@@ -155,7 +155,7 @@ func TestFailuresEverywhere(t *testing.T) {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		steps, rounds = 24, 20
 	case testing.Short():
-		steps = 8 // fewer steps, for the race detector
+		steps = 8 // the race detector needs fewer steps
 	}
 	set, held := pictures(t, 33), pictures(t, 11)
 	run := func(dir string, seed uint64, resume bool, steps int) (string, int) {

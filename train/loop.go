@@ -36,10 +36,10 @@ type trainer struct {
 	// Losses on the device that were not read yet.
 	log     *tensor.Tensor
 	pending []reading
-	sum     float64 // weighted losses of the step that is being read
+	sum     float64 // sum of the weighted losses of the step that is being read
 	count   int
 	losses  int
-	epoch   struct{ sum, count float64 } // weighted losses of the epoch
+	epoch   struct{ sum, count float64 } // sum of the weighted losses of the epoch
 
 	store  *checkpoint.Store
 	tb     *tensorboard.Writer
@@ -66,7 +66,7 @@ type trainer struct {
 // A reading describes a loss that is on the device.
 type reading struct {
 	samples int
-	last    bool // the last batch of its step
+	last    bool // whether the batch is the last one of its step
 }
 
 func newTrainer(c Config) (*trainer, error) {
@@ -338,8 +338,8 @@ func (t *trainer) read() error {
 }
 
 // step updates the parameters with the accumulated gradients, and does what is due after a step.
-// within says that the epoch goes on: then a checkpoint can be made at once. After the last batches
-// of an epoch, endEpoch makes it.
+// The parameter within says that the epoch goes on. Then a checkpoint can be made at once. After
+// the last batches of an epoch, endEpoch makes it.
 func (t *trainer) step(ctx context.Context, within bool) error {
 	t.pending[len(t.pending)-1].last = true
 	opt := t.c.Optimizer

@@ -22,8 +22,8 @@ import (
 // matters for steps with many tiny kernels. A machine from [MeasureCPU] has measured rates, and its
 // estimate is the time itself.
 type Machine struct {
-	Name, Kind string // "h100", "cuda"
-	Product    string // the name under which it is sold
+	Name, Kind string // short name such as "h100", and kind such as "cuda"
+	Product    string // the name under which the machine is sold
 	Capability [2]int
 	// bytes that programs can use; for a CPU, nine tenths of its memory: the library uses no more
 	Memory  int

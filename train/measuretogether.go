@@ -77,7 +77,7 @@ func (m *member) measure(j *job, lo, hi int, out *outcome) {
 			var kept []*tensor.Tensor
 			keep := func(x *tensor.Tensor) *tensor.Tensor {
 				if x != nil {
-					x = x.In(s).Detach().To(home) // a separate handle
+					x = x.In(s).Detach().To(home) // x needs a handle of its own
 					kept = append(kept, x)
 				}
 				return x

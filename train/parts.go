@@ -9,15 +9,16 @@ import (
 
 // Numbers of steps for a plan.
 const (
-	probeAfter = 16   // good steps before a larger part is tried
-	probeRetry = 64   // good steps before a size that has failed is tried again
-	probeMost  = 8192 // most good steps before such a retry; each failure doubles their number
+	probeAfter = 16 // good steps before a larger part is tried
+	probeRetry = 64 // good steps before a size that has failed is tried again
+	// largest number of good steps before such a retry; each failure doubles the number
+	probeMost = 8192
 )
 
 // A plan keeps track of which part sizes fit into memory.
 type plan struct {
 	limit int // upper bound of samples at once, even if more would fit; 0: none
-	most  int // samples that fit; 0: no batch has failed
+	most  int // number of samples that fit; 0: no batch has failed
 	bad   int // the smallest number of samples known not to fit; 0: not known
 	steps int // good steps since the last probe
 	after int // good steps before a probe
@@ -71,7 +72,7 @@ func (p *plan) parts(n int) (k int, probe bool) {
 // failed records that parts of size samples did not fit in a probe. It returns the number of parts
 // for n samples that fits.
 func (p *plan) failed(n, size int) (k int) {
-	if p.bad > 0 && size >= p.bad { // this size had failed before
+	if p.bad > 0 && size >= p.bad { // the size had failed before
 		p.retry = min(2*p.retry, probeMost)
 	} else {
 		p.bad = size

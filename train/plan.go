@@ -14,7 +14,7 @@ import (
 // A PlannedStep is the training step that [Plan] runs.
 type PlannedStep struct {
 	Model     any             // the model, whose parameters and buffers count as weights
-	Optimizer optim.Optimizer // nil: no training, Loss runs without a graph
+	Optimizer optim.Optimizer // the optimizer; nil: no training, Loss runs without a graph
 	// Loss makes a batch and computes its loss, in scope s, which is closed after the step. The
 	// values of the batch do not matter.
 	Loss func(s *tensor.Scope) *tensor.Tensor
@@ -47,8 +47,8 @@ type Breakdown struct {
 	Activations int
 	// freed within a pass: intermediate results, gradients in transit, scratch memory of kernels
 	Workspace int
-	Other     int // allocated before the step, and none of the above
-	Rounding  int // added by the allocator, whose blocks are larger than requested
+	Other     int // bytes allocated before the step, and none of the above
+	Rounding  int // bytes added by the allocator, whose blocks are larger than requested
 }
 
 // total returns the sum of the fields.
@@ -71,7 +71,7 @@ func (f FLOPs) Total() int { return f.Forward + f.Backward + f.Optimizer }
 // A Report has the resources that a step needs.
 type Report struct {
 	Machine    string // name of the machine
-	Memory     int    // bytes of the device, 0 if unlimited
+	Memory     int    // memory of the device in bytes, 0 if unlimited
 	Batch      int
 	Parameters int // number of elements of all parameters
 
@@ -84,7 +84,7 @@ type Report struct {
 	At string
 
 	FLOPs   FLOPs
-	Bytes   int // bytes that the kernels must at least read and write
+	Bytes   int // number of bytes that the kernels must at least read and write
 	Kernels int // number of kernel launches on a GPU, of primitives on a CPU
 
 	// Launches is the number of kernel launches on a GPU, 0 on a CPU. Modules is the number of
@@ -232,7 +232,7 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	return good, nil
 }
 
-// run runs two steps on a device without memory, and traces the second.
+// run makes the training step twice on a device without memory, and traces the second.
 func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, memory int, traced bool) (t *planTrace, err error) {
 	dev, err := device.OpenMeta(c.Machine.Kind, device.MetaConfig{Memory: memory, Capability: c.Machine.Capability})
 	if err != nil {

@@ -230,7 +230,7 @@ func TestPlanBreakdown(t *testing.T) {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		l1, l2 := nn.NewLinear(width, hidden, nn.In(s), nn.NoBias()), nn.NewLinear(hidden, width, nn.In(s), nn.NoBias())
 		m := nn.NewSequential(l1, nn.Tanh{}, l2)
-		table := s.Zeros(128, 128) // belongs neither to the model nor to the step
+		table := s.Zeros(128, 128) // this tensor belongs neither to the model nor to the step
 		return adamW(m, func(s *tensor.Scope) *tensor.Tensor {
 			_ = table
 			return m.Forward(s.Zeros(batch, width)).Square().Mean()
@@ -288,7 +288,8 @@ func TestPlanLargestBatch(t *testing.T) {
 		}
 		return r.Fits
 	}
-	for _, first := range []int{1, 700, 1 << 20} { // far below, near, and above the largest batch
+	// the first batch is far below, near, or above the largest batch
+	for _, first := range []int{1, 700, 1 << 20} {
 		r, err := train.Plan(build, train.PlanConfig{Batch: first, Memory: 32 << 20, MaxBatch: 1 << 24})
 		if err != nil {
 			t.Fatal(err)
@@ -354,8 +355,8 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// The roofline of a known GPU: a half-precision matrix product is limited by the tensor cores, an
-// addition by the memory, and a tiny kernel by its launch.
+// The test uses the roofline of a known GPU. A half-precision matrix product is limited by the
+// tensor cores, an addition by the memory, and a tiny kernel by its launch.
 func TestPlanSeconds(t *testing.T) {
 	gpu, err := train.FindGPU("A100")
 	if err != nil {

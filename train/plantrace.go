@@ -33,7 +33,7 @@ const (
 	gradient
 	remembered
 	activation
-	older // allocated before the step
+	older // the block was allocated before the step
 )
 
 // uncounted is the size below which the CPU's buffers are not counted.

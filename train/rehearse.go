@@ -46,7 +46,7 @@ func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope)
 	return rehearseIn(ctx, tensor.Root(), dev, step, progress)
 }
 
-// rehearseIn is Rehearse with step inside the scope in.
+// rehearseIn is Rehearse, but runs step inside the scope in.
 func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	r, ok := dev.(device.Rehearser)
 	if !ok {
@@ -145,7 +145,7 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 }
 
 // act makes a step of a copy of the model in scope s, which is on a device without memory. The step
-// computes per of the n samples of batch b.
+// computes a part of batch b: per of its n samples.
 func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {

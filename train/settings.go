@@ -27,7 +27,7 @@ func (t *trainer) settings() map[string]any {
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
-	if c.TF32 { // omitted if off, as in checkpoints from before this setting existed
+	if c.TF32 { // the setting is omitted if off, as in checkpoints from before it existed
 		all["TF32"] = true
 	}
 	// omitted for one device, as in checkpoints from before this setting existed

@@ -132,7 +132,8 @@ func evaluating(model any) (back func()) {
 	})
 	nn.Eval(model)
 	return func() {
-		for _, m := range slices.Backward(modes) { // outer layers first, inner layers after them
+		// outer layers come first, inner layers after them
+		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
 			} else {

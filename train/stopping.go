@@ -9,7 +9,8 @@ import (
 type EarlyStopping struct {
 	Patience int     // stop after this number of values in a row that are not better; 0 means 1
 	MinDelta float64 // the least improvement that counts as one
-	// greater is better, as for an accuracy; otherwise less is better, as for a loss
+	// whether greater values are better, as for an accuracy; otherwise less is better, as for a
+	// loss
 	Maximize bool
 
 	best float64

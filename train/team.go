@@ -18,7 +18,7 @@ import (
 type team struct {
 	t     *trainer
 	me    *member
-	ctx   context.Context // ends when a rank fails
+	ctx   context.Context // context that ends when a rank fails
 	jobs  []chan *job     // channels of jobs, by rank
 	done  chan outcome
 	again bool // the last job failed

@@ -17,7 +17,8 @@ import (
 // A Computation says how a model is run on a batch: by Forward and Loss, or by Compute, as in
 // [Config].
 type Computation struct {
-	Forward func(x *tensor.Tensor) *tensor.Tensor // nil: the model's own
+	// maps the inputs to the output; nil: the model's own Forward
+	Forward func(x *tensor.Tensor) *tensor.Tensor
 	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 }
@@ -226,7 +227,7 @@ func layersWithFlags(model any) (list []trained) {
 
 // setFlags sets the training flags of layers.
 func setFlags(layers []trained, flags []bool) {
-	for i, l := range slices.Backward(layers) { // outer layers first, inner layers after them
+	for i, l := range slices.Backward(layers) { // outer layers come first, inner layers after them
 		if flags[i] {
 			nn.Train(l)
 		} else {

@@ -111,7 +111,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 				},
 				"computed again": func(c *train.Config) { c.Checkpointing = true },
 			} {
-				// fewer cases, for the race detector
+				// the race detector runs fewer cases
 				if testing.Short() && (kind == "cuda" && name != "plain" || typ == dtype.F64) {
 					continue
 				}

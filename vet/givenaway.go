@@ -28,7 +28,7 @@ func givenAway(u *unit) {
 					u.flow(n.Body)
 				}
 			case *ast.FuncLit:
-				if u.literals[n] == nil { // the others are walked where they run
+				if u.literals[n] == nil { // the other literals are walked where they run
 					u.flow(n.Body)
 				}
 			}
@@ -201,7 +201,8 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		if f.gone[k] != nil { // given away in this expression; f.used reports earlier ones
+		// the tensor was given away in the same expression; f.used reports earlier ones
+		if f.gone[k] != nil {
 			f.tell(call.Args[0], k)
 		}
 		if f.root(k) {
@@ -297,8 +298,8 @@ func (f *flow) tell(e ast.Expr, k tensorKey) {
 		name, s, f.Fset.Position(from.Pos()).Line, name, s)
 }
 
-// live returns the operands of a call that must not be freed: those of a method that computes, and
-// of functions of package tensor.
+// live returns the operands of a call that must not be freed. Such calls are of methods that
+// compute, and of functions of package tensor.
 func (u *unit) live(call *ast.CallExpr) []ast.Expr {
 	on, m := u.method(call)
 	if on != nil && isTensor(receiver(m)) && m.Pkg().Path() == tensorPath {

@@ -78,7 +78,7 @@ func (u *unit) kept(v *types.Var, uses []use) {
 				}
 				steps = append(steps, o)
 			}
-		case *ast.IndexExpr: // list[i] = x
+		case *ast.IndexExpr: // the statement is list[i] = x
 			if a, ok := use.stack[len(use.stack)-3].(*ast.AssignStmt); ok && p.X == use.id {
 				for _, l := range a.Lhs {
 					if l == p {
@@ -196,7 +196,7 @@ func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 		return false
 	}
 	if slices.Contains(seen, v) {
-		return true // other assignments decide
+		return true // the other assignments decide
 	}
 	seen = append(seen, v)
 	values := 0

@@ -48,7 +48,7 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	switch p := o.stack[at].(type) {
 	case *ast.ExprStmt:
 		return nil, true
-	case *ast.SelectorExpr: // tensor.NewScope().Zeros(3)
+	case *ast.SelectorExpr: // the expression is like tensor.NewScope().Zeros(3)
 		_, f := u.method(parentCall(o.stack[:at]))
 		return nil, f != nil && f.Name() != "Close" && f.Name() != "Do"
 	case *ast.AssignStmt:

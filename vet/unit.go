@@ -40,9 +40,9 @@ type use struct {
 // opening is a call that opens a scope.
 type opening struct {
 	call  *ast.CallExpr
-	stack []ast.Node // the nodes around it; the call is the last
-	name  string     // "tensor.Do", "Do", "tensor.NewScope" or "New"
-	// the function literal that it runs; nil for New, and if the function is not a literal
+	stack []ast.Node // the nodes around the call, which is the last one
+	name  string     // name of the call: "tensor.Do", "Do", "tensor.NewScope" or "New"
+	// the function literal that the opening runs; nil for New, and if the function is not a literal
 	lit   *ast.FuncLit
 	scope *types.Var // the literal's parameter; nil if it has no name
 	opts  []ast.Expr

@@ -75,7 +75,7 @@ func load(t *testing.T, pkg string) *loaded {
 		Selections: map[*ast.SelectorExpr]*types.Selection{}, Instances: map[*ast.Ident]types.Instance{},
 		Implicits: map[ast.Node]types.Object{}, Scopes: map[ast.Node]*types.Scope{},
 	}}
-	var last struct { // the package itself
+	var last struct { // the last package listed is the one itself
 		ImportPath, Dir, Export string
 		GoFiles                 []string
 	}

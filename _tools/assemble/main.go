@@ -105,7 +105,7 @@ func main() {
 type job struct {
 	kernels []kernel
 	sm      string
-	size    int // bytes of text
+	size    int // length of the text in bytes
 }
 
 // distinct removes kernels that differ from an earlier one only in their name.

@@ -181,7 +181,8 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 			p.Optimizer.Step()
 			p.Optimizer.ZeroGrad()
 		}
-		tensor.Do(step, modes...) // allocates the optimizer's state, and compiles the kernels
+		// this step allocates the optimizer's state, and compiles the kernels
+		tensor.Do(step, modes...)
 		g, err := tensor.Capture(r.dev, step, modes...)
 		must(err)
 		r.measure(10, false, func() { must(g.Replay()) })

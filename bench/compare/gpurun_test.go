@@ -11,8 +11,7 @@ import (
 )
 
 // bundle is a folder like that of scripts/gpu-bundle, with programs that only record their calls.
-// The kernels count as compiled after cuda.test or compare has once slept for the given number of
-// seconds.
+// To compile the kernels, cuda.test or compare sleeps once for the given number of seconds.
 type bundle struct {
 	dir string
 	env []string
@@ -68,7 +67,7 @@ func (b *bundle) write(t *testing.T, name, text string) {
 // called cuda.test, and its output.
 func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps string, ok bool, tests int, said string) {
 	t.Helper()
-	_ = os.Remove(filepath.Join(b.dir, "calls")) // left by an earlier run, if there was one
+	_ = os.Remove(filepath.Join(b.dir, "calls")) // an earlier run may have left this file
 	c := exec.Command("bash", append([]string{filepath.Join(b.dir, "run.sh")}, args...)...)
 	c.Env = append(b.env, limits...)
 	out, err := c.CombinedOutput()
@@ -80,7 +79,7 @@ func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps strin
 	var names []string
 	for line := range strings.Lines(string(list)) {
 		f := strings.Split(line, "\t")
-		if f[0] != "nvidia_smi" { // present only on machines that have nvidia-smi
+		if f[0] != "nvidia_smi" { // this step exists only on machines that have nvidia-smi
 			names = append(names, f[0]+":"+f[1])
 		}
 	}
@@ -90,7 +89,8 @@ func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps strin
 // With empty caches the script compiles first, once, within a limit of its own. The limits of the
 // steps are for their measurements alone.
 func TestBundleCompilesFirst(t *testing.T) {
-	b := newBundle(t, "8") // longer than a step may take, but within the limit for compiling
+	// compiling takes longer than a step may take, but stays within the limit for compiling
+	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60"}
 	for i, want := range []int{2, 1} {
 		steps, ok, tests, said := b.run(t, limits, "sweep")

@@ -44,7 +44,7 @@ type row struct {
 	Case     string  `json:"case"`
 	Median   float64 `json:"median_seconds"`
 	Least    float64 `json:"min_seconds"`
-	Wall     float64 `json:"wall_seconds"` // median by the host's clock
+	Wall     float64 `json:"wall_seconds"` // median of the seconds by the host's clock
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`

@@ -16,14 +16,15 @@ import (
 
 // results is the contents of the file that a mode of scripts/gpu-run.sh writes.
 type results struct {
-	OK       bool           `json:"ok"`
-	Mode     string         `json:"mode"`
-	Commit   string         `json:"commit"`
-	Date     string         `json:"date"`
-	Steps    []stepResult   `json:"steps"`
-	Failures []failure      `json:"failures"`
-	Verdicts []verdict      `json:"verdicts"`
-	Pieces   map[string]any `json:"pieces"` // outputs of the steps: devices, training, measurements
+	OK       bool         `json:"ok"`
+	Mode     string       `json:"mode"`
+	Commit   string       `json:"commit"`
+	Date     string       `json:"date"`
+	Steps    []stepResult `json:"steps"`
+	Failures []failure    `json:"failures"`
+	Verdicts []verdict    `json:"verdicts"`
+	// outputs of the steps devices, training and measurements
+	Pieces map[string]any `json:"pieces"`
 }
 
 // stepResult is a line of steps.txt: name, exit status and seconds, separated by tabs.

@@ -22,7 +22,7 @@ import (
 type benchCase struct {
 	name    string
 	tensors bool // a tensor dataset; otherwise samples are slices
-	bytes   bool // uint8; otherwise float32
+	bytes   bool // samples are uint8; otherwise float32
 	size    int  // number of elements in a sample
 	batch   int
 	workers int

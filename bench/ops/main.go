@@ -53,7 +53,8 @@ var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "
 
 // An operand describes a tensor that both sides make.
 type operand struct {
-	Kind  string `json:"kind"` // normal, positive, unit, ones, half (bfloat16), index, bool, spd
+	// one of normal, positive, unit, ones, half (bfloat16), index, bool, spd
+	Kind  string `json:"kind"`
 	Dims  []int  `json:"dims"`
 	Bound int    `json:"bound,omitempty"` // upper bound of an index
 	// t: transposed; s: every second element of the rows

@@ -42,7 +42,7 @@ type card struct {
 	Missing string `json:"missing,omitempty"`
 	// the value that replaces a missing one, by column
 	Fill map[string]float64 `json:"fill,omitempty"`
-	// set if the target is a number; there are no classes then
+	// scale of a target that is a number; there are no classes then
 	Regression *regression `json:"regression,omitempty"`
 
 	// side to which pictures were resized; 0 if they were not
@@ -53,7 +53,7 @@ type card struct {
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
 	// the characters that are a gpt's tokens
 	Chars   string   `json:"characters,omitempty"`
-	Trained *trained `json:"trained,omitempty"` // nil if unknown
+	Trained *trained `json:"trained,omitempty"` // what the model was trained on; nil if unknown
 }
 
 // cardKey is the card's key in the metadata.

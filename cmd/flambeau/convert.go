@@ -170,7 +170,8 @@ func (c *convertCmd) write(e *env, w *weights, format string) (n int, size int64
 		}
 		metadata := w.metadata
 		if metadata == nil {
-			metadata = map[string]string{"format": "pt"} // Hugging Face's libraries require this
+			// Hugging Face's libraries require this entry
+			metadata = map[string]string{"format": "pt"}
 		}
 		return n, size, safetensors.Save(path, tensors, metadata, opts...)
 	case formatTorch:

@@ -52,7 +52,7 @@ func TestConvertThroughAllFormats(t *testing.T) {
 			t.Errorf("%s: %v became %v", name, x, y)
 		}
 	}
-	// The whole checkpoint, with half the bytes.
+	// The whole checkpoint is converted, with half the bytes.
 	must(checkpointFile, at("half.pt"), "--dtype", "bf16")
 	half, err := torchfile.Load(at("half.pt"))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestConvertThroughAllFormats(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 	must(at("half.pt"), at("half.npz"), "--weights", "--dtype", "float32")
-	// A file with one array.
+	// The test converts a file with one array.
 	if err := safetensors.Save(at("one.safetensors"), map[string]*tensor.Tensor{"x": tensor.Ones(2, 3)}, map[string]string{"epoch": "7"}); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,8 @@ func TestInspect(t *testing.T) {
 	if r = object("../../npy/testdata/version1.npy"); len(r.Tensors) != 1 || r.Tensors[0].Name != "version1" || !slices.Equal(r.Tensors[0].Shape, []int{2, 3, 4}) {
 		t.Errorf("%+v", r)
 	}
-	// Values that JSON cannot represent, and types that cannot be read.
+	// Values that JSON cannot represent, and types that cannot be read, are shown or refused by
+	// name.
 	object("../../torchfile/testdata/everything.pt")
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	text := `{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}`

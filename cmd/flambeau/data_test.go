@@ -57,7 +57,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%+v, %v\n%s", e, err, errOut)
 		}
 	}
-	// Prediction on pictures and on IDX files.
+	// The command predicts on pictures and on IDX files.
 	pictures := filepath.Join(dir, "pictures")
 	if err := glyphs.Folder(pictures, 3, 9); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if part := float64(right) / float64(len(lines)); part < want-0.03 {
 		t.Errorf("%.4f of the predictions are right", part)
 	}
-	// One step of each of the other models for pictures, and pictures that are resized.
+	// Each of the other models for pictures makes one step, also on pictures that are resized.
 	others := []string{"vit --size 16", "mlp --size 8"}
 	if soak() {
 		others = append(others, "resnet18", "resnet34", "resnet50")
@@ -99,7 +99,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%s: %s", m, out)
 		}
 	}
-	// A training that resumes from checkpoints, and a training that begins with given weights.
+	// A training resumes from checkpoints, and a training begins with given weights.
 	out, _ = must(t, "train", "--model", "cnn", "--data", set, "--device", "cpu", "--json", "--checkpoint", keep, "--resume", "--epochs", fmt.Sprint(r.Epochs+1), "--steps", fmt.Sprint(r.Steps+2))
 	if m := lastLine(t, out); m.Steps != r.Steps+2 || !strings.HasPrefix(m.Resumed, keep) {
 		t.Errorf("%+v", m)
@@ -124,7 +124,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	}
 }
 
-// Directories of pictures without a test part.
+// Directories of pictures may lack a test part.
 func TestFolderOfPictures(t *testing.T) {
 	dir, perClass, want, args := filepath.Join(t.TempDir(), "set"), 30, 0.7, []string{"--epochs", "5", "--batch", "16"}
 	if soak() {
@@ -139,7 +139,7 @@ func TestFolderOfPictures(t *testing.T) {
 	}
 }
 
-// A table whose class depends on two of its columns.
+// A model learns a table whose class depends on two of its columns.
 func TestTable(t *testing.T) {
 	dir := t.TempDir()
 	path, weights := filepath.Join(dir, "points.csv"), filepath.Join(dir, "w.safetensors")
@@ -196,7 +196,7 @@ func sentences(size int) string {
 	return b.String()
 }
 
-// A text: the model must learn more than the frequencies of letters, and generate text. With
+// A model of a text must learn more than the frequencies of letters, and generate text. With
 // FLAMBEAU_SOAK=1 the text has half a megabyte.
 func TestText(t *testing.T) {
 	dir, size, args, below := t.TempDir(), 40_000, []string{"--steps", "60", "--hidden", "32", "--lr", "0.01", "--batch", "8"}, 0.3

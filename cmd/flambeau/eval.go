@@ -27,14 +27,15 @@ type classReport struct {
 }
 
 type evalReport struct {
-	Device     string  `json:"device"`
-	Model      string  `json:"model"`
-	Samples    int     `json:"samples"`
-	Measured   string  `json:"measured"` // the samples that were measured, in words
-	Loss       number  `json:"loss"`
-	Accuracy   *number `json:"accuracy,omitempty"` // set for classes only
+	Device   string `json:"device"`
+	Model    string `json:"model"`
+	Samples  int    `json:"samples"`
+	Measured string `json:"measured"` // the samples that were measured, in words
+	Loss     number `json:"loss"`
+	// fraction of right classes; absent without classes
+	Accuracy   *number `json:"accuracy,omitempty"`
 	MacroF1    *number `json:"macro_f1,omitempty"`
-	Perplexity *number `json:"perplexity,omitempty"` // set for text only
+	Perplexity *number `json:"perplexity,omitempty"` // perplexity of a text; absent without a text
 	// set for numbers only, in the unit of the target
 	RMSE      *number       `json:"rmse,omitempty"`
 	MAE       *number       `json:"mae,omitempty"`

@@ -35,7 +35,7 @@ func TestEachCallOfOutFails(t *testing.T) {
 			failed = op + " of " + on
 			return errors.New("the system fails here")
 		})
-		// another seed, so that the weights differ
+		// the seed differs, so that the weights differ
 		status, _, errOut := command(t, append(args, "--seed", strconv.Itoa(n+1))...)
 		restore()
 		if failed == "" {

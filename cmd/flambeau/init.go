@@ -33,7 +33,7 @@ func (c *trainCmd) begin(e *env, n *network) error {
 }
 
 // load loads the weights of a file into the model. If all fit except those of the last layer,
-// because the classes differ, that layer keeps its random weights. text says so.
+// because the classes differ, that layer keeps its random weights. The result text says so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {

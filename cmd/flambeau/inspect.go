@@ -202,7 +202,7 @@ func plainValue(v any) any {
 		return "torch." + v.String()
 	case []byte:
 		return fmt.Sprintf("%d bytes", len(v))
-	case *torchfile.Dict: // empty
+	case *torchfile.Dict: // the dict is empty
 		return map[string]any{}
 	case []any:
 		return plainValues(v)

@@ -92,7 +92,7 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 	k, err := parser.Parse(args)
 	if status >= 0 {
-		return status // after --help
+		return status // the parser has printed the help
 	}
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
@@ -145,8 +145,8 @@ func (versionCmd) Run(e *env) error {
 // Package syscall does not define these signals for js, where nothing sends them. The numbers are
 // the same on all other systems.
 const (
-	hangUp     = syscall.Signal(1)  // SIGHUP
-	brokenPipe = syscall.Signal(13) // SIGPIPE
+	hangUp     = syscall.Signal(1)  // number of SIGHUP
+	brokenPipe = syscall.Signal(13) // number of SIGPIPE
 )
 
 // interruptible returns a context that is cancelled by Ctrl-C, by SIGTERM, or by SIGHUP when the

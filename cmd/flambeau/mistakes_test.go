@@ -36,7 +36,7 @@ func fails(t *testing.T, want string, args ...string) {
 	}
 }
 
-// Tables without anything that a classifier could learn.
+// Tables without anything that a classifier could learn are refused.
 func TestTablesWithoutClasses(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, `all samples are of one class, "a"`, "train", "--data", tableFile(t, filepath.Join(dir, "one.csv"), 20, func(int) string { return "a" }))

@@ -19,7 +19,7 @@ func TestTrainModes(t *testing.T) {
 	plain := losses()
 	for _, c := range []struct {
 		args string
-		tol  float64 // 0 means bitwise equality
+		tol  float64 // tolerance; 0 means bitwise equality
 	}{{"--checkpointing", 0}, {"--tf32", 0}, {"--micro-batch 10 --dropout 0", -1}, {"--amp bf16", 0.05}, {"--amp fp16 --accumulate 1", 0.05}, {"--amp bf16 --checkpointing", 0.05}} {
 		got := losses(strings.Fields(c.args)...)
 		want, tol := plain, c.tol

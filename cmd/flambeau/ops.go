@@ -23,7 +23,7 @@ type opLine struct {
 	Of      []string `json:"of,omitempty"`
 	Devices []string `json:"devices"`
 	Types   []string `json:"types"`
-	// types for which its gradient is checked; empty if it has none
+	// types for which the op's gradient is checked; empty if it has none
 	Gradient    []string `json:"gradient"`
 	SecondOrder bool     `json:"second_order"`
 }

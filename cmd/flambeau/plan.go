@@ -114,9 +114,10 @@ type planReport struct {
 	FLOPs         planFLOPs     `json:"flops"`
 	Kernels       int           `json:"kernels"`
 	planCounts                  // the counts of a GPU's work
-	Fits          *bool         `json:"fits"`             // null if the memory is unknown
-	MaxBatch      *int          `json:"max_batch"`        // null if it was not searched for
-	Seconds       *float64      `json:"seconds_estimate"` // null if the speed is unknown
+	Fits          *bool         `json:"fits"` // null if the memory is unknown
+	// null if no largest batch was searched for
+	MaxBatch *int     `json:"max_batch"`
+	Seconds  *float64 `json:"seconds_estimate"` // null if the speed is unknown
 }
 
 // planCounts counts the work of a GPU. All fields are null or zero for a CPU.

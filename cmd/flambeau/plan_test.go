@@ -46,9 +46,9 @@ func TestPlanGPT2(t *testing.T) {
 	if status != 0 || r.Fits == nil || !*r.Fits || r.MaxBatch == nil || *r.MaxBatch < 20 || r.Parameters != 124439808 || r.Seconds == nil || *r.Seconds < 0.02 || *r.Seconds > 1 {
 		t.Errorf("status %d, %+v", status, r)
 	}
-	// The rule of thumb of J. Kaplan et al., arXiv:2001.08361: for each token, 3 · 2 operations per
-	// weight of the matrix products. Attention adds 2·2·3·layers·width for each pair of tokens that
-	// see each other. With causal attention these are half of all pairs.
+	// The test uses the rule of thumb of J. Kaplan et al., arXiv:2001.08361: for each token, 3 · 2
+	// operations per weight of the matrix products. Attention adds 2·2·3·layers·width for each pair
+	// of tokens that see each other. With causal attention these are half of all pairs.
 	const tokens = 8 * 1024
 	want := 6*124e6*tokens + 12*12*768*1024*tokens/2
 	if got := float64(r.FLOPs.MatMul); got < 0.95*want || got > 1.05*want {

@@ -146,7 +146,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill() }) // ends the process if the test fails
+	t.Cleanup(func() { _ = c.Process.Kill() }) // Kill ends the process if the test fails
 	messages := bufio.NewReader(pipe)
 	if line, err := messages.ReadString('\n'); err != nil {
 		t.Fatal(line, err)
@@ -231,7 +231,7 @@ func TestClosedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Stderr, c.Stdout = write, write
-	read.Close() // before the process starts
+	read.Close() // nobody reads the output when the process starts
 	err = c.Run()
 	write.Close()
 	saved(err)

@@ -22,16 +22,17 @@ import (
 
 // A source is the data of --data as samples, with their description for the card.
 type source struct {
-	train data.Dataset // all samples, or the training part
-	test  data.Dataset // nil until prepare if the data has no test part
+	train data.Dataset // the training part, or all samples
+	test  data.Dataset // the test part; nil until prepare if the data has none
 	parts bool         // the data has a training and a test part
 	noun  string       // word for the samples
-	card  card         // prepare sets its Mean and Std
+	card  card         // description of the data; prepare sets its Mean and Std
 	about []string     // lines of output that describe the data
-	rows  *table.Table // set for a table
-	text  *corpus      // set for a text; prepare sets train and test
+	rows  *table.Table // contents of a table; nil for other data
+	text  *corpus      // contents of a text; nil for other data; prepare sets train and test
 
-	// content returns the bytes that identify sample i of train as opened; see trained.
+	// content returns the bytes that identify sample i of train, before prepare changes train; see
+	// trained.
 	content func(i int) ([]byte, error)
 }
 
@@ -198,7 +199,8 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	if n < heldOut {
 		return nil, nil, fmt.Errorf("%d samples are too few to hold one in %d back for testing", n, heldOut)
 	}
-	// any number would do, but it must never change: results would no longer be comparable
+	// The seed could be any number, but it must never change, because results would no longer be
+	// comparable.
 	const seed = 20240229
 	order := rand.New(rand.NewPCG(seed, 0)).Perm(n)
 	held := order[:n/heldOut]

@@ -118,19 +118,20 @@ func (c *trainCmd) Validate() error {
 
 // result is the JSON output.
 type result struct {
-	Device       string   `json:"device"`
-	Devices      []string `json:"devices,omitempty"` // set for a training on several devices
-	DeviceName   string   `json:"device_name"`
-	Emulated     bool     `json:"emulated"`
-	Data         string   `json:"data"`
-	Model        string   `json:"model"`
-	Parameters   int      `json:"parameters"`
-	Steps        int      `json:"steps"`
-	Epochs       int      `json:"epochs"`
-	Resumed      string   `json:"resumed_from,omitempty"`
-	TrainLoss    number   `json:"train_loss"`
-	TestLoss     *number  `json:"test_loss,omitempty"` // absent if nothing was measured
-	TestAccuracy *number  `json:"test_accuracy,omitempty"`
+	Device     string   `json:"device"`
+	Devices    []string `json:"devices,omitempty"` // names of the devices, if there are several
+	DeviceName string   `json:"device_name"`
+	Emulated   bool     `json:"emulated"`
+	Data       string   `json:"data"`
+	Model      string   `json:"model"`
+	Parameters int      `json:"parameters"`
+	Steps      int      `json:"steps"`
+	Epochs     int      `json:"epochs"`
+	Resumed    string   `json:"resumed_from,omitempty"`
+	TrainLoss  number   `json:"train_loss"`
+	// loss on the test part; absent if nothing was measured
+	TestLoss     *number `json:"test_loss,omitempty"`
+	TestAccuracy *number `json:"test_accuracy,omitempty"`
 	// errors of a regression in the unit of the target, while losses are about targets scaled to a
 	// deviation of 1
 	TestRMSE         *number   `json:"test_rmse,omitempty"`
@@ -443,7 +444,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		return nil, err
 	}
 	done, err := train.Fit(e.ctx, cfg)
-	if failed := stop(); !errors.Is(err, failed) { // unless Fit has reported it
+	if failed := stop(); !errors.Is(err, failed) { // add the failure, unless Fit has reported it
 		err = errors.Join(err, failed)
 	}
 	var diverged *train.DivergedError

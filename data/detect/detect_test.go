@@ -130,8 +130,8 @@ func TestTables(t *testing.T) {
 
 func TestText(t *testing.T) {
 	dir := t.TempDir()
-	// Each character has three bytes. With the three shifts, the examined part of the file ends at
-	// each byte of a character once.
+	// Each character has three bytes. The text is shifted by 0, 1 and 2 bytes, so that the examined
+	// part of the file ends at each byte of a character once.
 	for shift := range 3 {
 		f, err := detect.Path(put(t, strings.Repeat("x", shift)+strings.Repeat("火", 30000), dir, "novel"))
 		if err != nil || f.Kind != detect.Text {

@@ -104,7 +104,8 @@ func (s *Set) Split() (train, test *Set) {
 	for _, l := range s.labels {
 		count[l]++
 	}
-	// any number would do, but it must never change: results would no longer be comparable
+	// The seed could be any number, but it must never change, because results would no longer be
+	// comparable.
 	const seed = 20240229
 	for _, i := range rand.New(rand.NewPCG(seed, 0)).Perm(s.Len()) {
 		l := s.labels[i]

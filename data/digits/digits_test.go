@@ -29,7 +29,7 @@ func TestSplitIsStratifiedAndFixed(t *testing.T) {
 			t.Errorf("class %d: %d of %d held out", c, held[c], all[c])
 		}
 	}
-	// The first test labels must never change, or results are no longer comparable.
+	// The first test labels must never change, because results would no longer be comparable.
 	_, again := s.Split()
 	sum := 0
 	for i, l := range test.labels {

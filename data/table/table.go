@@ -44,8 +44,8 @@ const (
 	Refuse Missing = iota // report an error
 	Drop                  // leave out the row
 	Mean                  // use the mean of the column's values, or 0 if it has none
-	Zero                  // use 0
-	NaN                   // use NaN
+	Zero                  // use 0 for the missing value
+	NaN                   // use NaN for the missing value
 )
 
 // A Config says how to read a table. The zero value reads a table with a header, and all columns
@@ -57,7 +57,7 @@ const (
 type Config struct {
 	Comma    rune     // separator of fields; 0 means ','
 	NoHeader bool     // the first line holds values; columns are named "0", "1", …
-	Columns  []string // inputs, in this order; nil means all columns but the target
+	Columns  []string // names of the inputs, in their order; nil means all columns but the target
 	Target   string   // name of the target's column; "" means no target
 	Number   bool     // the target is a number; otherwise its values are class names
 	// all classes, in order; nil: those in the file, sorted (as numbers if all are whole numbers)
@@ -78,13 +78,14 @@ type Config struct {
 
 // A Table is the contents of a file as tensors.
 type Table struct {
-	X        *tensor.Tensor // [rows, features] float32
-	Y        *tensor.Tensor // [rows]: int64 classes or float32 numbers; nil without a target
-	Columns  []string       // names of the inputs
-	Features []string       // names of X's features: a column of numbers, or column=word
-	Target   string         // name of the target's column
-	Classes  []string       // names of the classes in Y; nil if the target is a number
-	Dropped  int            // number of rows that [Drop] left out
+	X *tensor.Tensor // inputs, [rows, features] float32
+	// targets [rows]: int64 classes or float32 numbers; nil without a target
+	Y        *tensor.Tensor
+	Columns  []string // names of the inputs
+	Features []string // names of X's features: a column of numbers, or column=word
+	Target   string   // name of the target's column
+	Classes  []string // names of the classes in Y; nil if the target is a number
+	Dropped  int      // number of rows that [Drop] left out
 	// index in the file, from 0, of each row of X; nil if X has all rows
 	Rows    []int
 	Means   map[string]float64 // means of the columns of numbers
@@ -167,7 +168,8 @@ type reader struct {
 	dropped int
 	kept    []int // indexes of the rows that are kept; used only after a row was dropped
 	unknown []Unknown
-	seen    map[Unknown]bool // its keys lack the line, so that a word counts once per column
+	// the keys lack the line of a word, so that each word counts once per column
+	seen map[Unknown]bool
 }
 
 // A hole is a missing value: its index in x and its input.
@@ -420,7 +422,7 @@ func (r *reader) row(row []string) error {
 	}
 	switch {
 	case r.target < 0:
-		r.ids = append(r.ids, 0) // without a target, the length of ids counts the rows
+		r.ids = append(r.ids, 0) // the length of ids counts the rows if there is no target
 	case r.Number:
 		v, err := r.number(row, r.target)
 		if err != nil {

@@ -86,7 +86,7 @@ type Description struct {
 // A Column describes one column of a table, in a [Description].
 type Column struct {
 	Name     string
-	Missing  int  // rows without a value
+	Missing  int  // number of rows without a value
 	Numbers  bool // every value is a number
 	Whole    bool // every value is a whole number
 	Distinct int  // number of different values as text, at most 65536

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/text"
 )
 
-// Encoding of text in which words repeat, as in natural text.
+// BenchmarkEncode encodes a text in which words repeat, as in natural text.
 func BenchmarkEncode(b *testing.B) {
 	r := load(b)
 	all := strings.Repeat(strings.Join(r.Corpus, "\n"), 50)
@@ -25,7 +25,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// One word of a hundred thousand bytes, for which the cache is useless.
+// The text is one word of a hundred thousand bytes, for which the cache is useless.
 func BenchmarkLongWord(b *testing.B) {
 	k, word := bpe(b, load(b)), strings.Repeat("thelamp", 15_000)
 	b.SetBytes(int64(len(word)))

@@ -33,8 +33,8 @@ type pair struct{ a, b int32 }
 type merge struct{ rank, id int32 }
 
 const (
-	cacheWords = 1 << 16 // words in the cache, at most
-	cacheBytes = 48      // bytes of the longest word in the cache
+	cacheWords = 1 << 16 // largest number of words in the cache
+	cacheBytes = 48      // length of the longest word in the cache, in bytes
 	// symbols of the longest word in which join searches linearly for the best pair
 	scanLimit = 24
 )

@@ -16,9 +16,10 @@ type WordPieceOptions struct {
 	KeepAccents bool // keep accents when text is made lower case
 	StripCased  bool // strip accents even if Cased is set
 	NoChinese   bool // do not treat each Chinese character as a word of its own
-	MaxChars    int  // characters of the longest word that is cut into pieces; 0 means 100
-	// tokens that are recognised in text as they are; nil: those of [PAD], [UNK], [CLS], [SEP] and
-	// [MASK] that are in the vocabulary
+	// number of characters of the longest word that is cut into pieces; 0 means 100
+	MaxChars int
+	// tokens that are recognised in text without splitting; nil: those of [PAD], [UNK], [CLS],
+	// [SEP] and [MASK] that are in the vocabulary
 	Special []string
 }
 
@@ -34,7 +35,7 @@ type WordPiece struct {
 	id      map[string]int
 	special specials
 	unknown int
-	longest int // bytes of the longest token
+	longest int // length of the longest token in bytes
 }
 
 // NewWordPiece returns the tokenizer of a vocabulary, whose tokens are numbered in order. The

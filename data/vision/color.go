@@ -195,7 +195,7 @@ func (m *Image) hue(turn float64) {
 	}
 	for i := range n {
 		r, g, b := turned(unit[m.U8[i]], unit[m.U8[n+i]], unit[m.U8[2*n+i]], t)
-		const full = 255 + 1 - 1e-3 // torchvision's convert_image_dtype
+		const full = 255 + 1 - 1e-3 // torchvision's convert_image_dtype uses the same constant
 		m.U8[i], m.U8[n+i], m.U8[2*n+i] = uint8(r*full), uint8(g*full), uint8(b*full)
 	}
 }

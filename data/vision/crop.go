@@ -46,10 +46,10 @@ type PadMode int
 
 // The modes of torchvision's Pad.
 const (
-	Constant  PadMode = iota // the fill value
-	Edge                     // the nearest pixel
-	Reflect                  // mirrored without repeating the border pixel: dcb|abcd|cba
-	Symmetric                // mirrored with the border pixel repeated: cba|abcd|dcb
+	Constant  PadMode = iota // added pixels have the fill value
+	Edge                     // added pixels equal the nearest pixel
+	Reflect                  // the image is mirrored without its border pixel: dcb|abcd|cba
+	Symmetric                // the image is mirrored with its border pixel: cba|abcd|dcb
 )
 
 // pad adds pixels on each side. fill is on the scale of the image, bytes or numbers.
@@ -116,7 +116,7 @@ func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 // A Crop configures [RandomCrop].
 type Crop struct {
 	H, W     int     // size of the result; W 0 means W equals H
-	Padding  int     // pixels added on each side before cropping
+	Padding  int     // number of pixels added on each side before cropping
 	IfNeeded bool    // pad both sides of an image that is too small, instead of an error
 	Mode     PadMode // how added pixels are filled
 	Fill     float32
@@ -180,7 +180,7 @@ func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 type Area struct {
 	Scale [2]float64    // bounds of the part's area, as a fraction of the image; default 0.08 and 1
 	Ratio [2]float64    // bounds of width divided by height; default 3/4 and 4/3
-	How   Interpolation // default Bilinear
+	How   Interpolation // interpolation of the resized part; default Bilinear
 }
 
 func (a *Area) defaults(scale, ratio [2]float64) bool {

@@ -222,7 +222,8 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
 		}
-	case image.RGBA64Image: // avoids the allocation that At makes per pixel, with the same result
+	// this case avoids the allocation that At makes per pixel, with the same result
+	case image.RGBA64Image:
 		for i := range n {
 			c := s.RGBA64At(b.Min.X+i%w, b.Min.Y+i/w)
 			if a := uint32(c.A); a != 0xffff && a != 0 {

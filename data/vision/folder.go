@@ -54,7 +54,7 @@ func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	if err != nil {
 		return nil, &Error{dir, err}
 	}
-	for _, e := range list { // sorted by name
+	for _, e := range list { // the list is sorted by name
 		class := filepath.Join(dir, e.Name())
 		if info, err := os.Stat(class); err != nil || !info.IsDir() || hidden(e.Name()) {
 			continue

@@ -17,8 +17,9 @@ import (
 
 // A Grid configures [MakeGrid]. The zero value means torchvision's defaults.
 type Grid struct {
-	Columns  int     // pictures per row; 0 means 8
-	Padding  int     // pixels between and around pictures; 0 means 2, a negative number none
+	Columns int // number of pictures in a row; 0 means 8
+	// number of pixels between and around pictures; 0 means 2, a negative number none
+	Padding  int
 	PadValue float64 // value of the padding pixels
 
 	// Normalize scales values to 0 … 1. The bounds are those of Range. If Range is zero, they are

@@ -114,10 +114,10 @@ func TestBadPicture(t *testing.T) {
 func TestOrientationElsewhere(t *testing.T) {
 	tiff := exif(6, true)[10:]
 	m := encodePNG(t, picture(4, 3, false))
-	at := 33 // after the header
+	at := 33 // the chunk lies after the header
 	file := slices.Concat(m[:at], []byte{0, 0, 0, byte(len(tiff))}, []byte("eXIf"), tiff, crc(append([]byte("eXIf"), tiff...)), m[at:])
 	got, err := vision.Decode{Upright: true}.Read(bytes.NewReader(file))
-	// after turning, the pixel that was at the bottom left is the first
+	// turning moves the pixel at the bottom left to the first place
 	if err != nil || got.W != 3 || got.H != 4 || got.U8[0] != 80 {
 		t.Fatal(got, err)
 	}

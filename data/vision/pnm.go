@@ -38,7 +38,8 @@ func (p *pnm) channels() int {
 var errShort = errors.New("the file ends before its last pixel")
 
 func configPNM(r io.Reader) (image.Config, error) {
-	head := make([]byte, 1<<16) // large enough for a header with the longest comments in practice
+	// the buffer is large enough for a header with the longest comments in practice
+	head := make([]byte, 1<<16)
 	n, err := io.ReadFull(r, head)
 	if err != nil && err != io.ErrUnexpectedEOF {
 		return image.Config{}, err

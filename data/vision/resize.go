@@ -14,7 +14,7 @@ type Interpolation int
 const (
 	Bilinear Interpolation = iota
 	Bicubic                // cubic kernel with a = -0.5
-	Nearest                // torch's "nearest"
+	Nearest                // the same as torch's "nearest"
 	BilinearPlain
 	BicubicPlain // cubic kernel with a = -0.75
 )
@@ -227,7 +227,7 @@ func cubic(x, a float64) float64 {
 func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
 	w := len(cols)
 	sum, out := make([]float32, r.w), make([]float32, 4*w)
-	quad := make([][4]float32, r.w) // four rows, interleaved
+	quad := make([][4]float32, r.w) // four rows with interleaved pixels
 	for c := range m.C {
 		plane := src[(c*m.H+r.top)*m.W+r.left:]
 		for y := 0; y < len(rows); y += 4 {

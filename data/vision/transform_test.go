@@ -50,7 +50,7 @@ func TestRandomCrop(t *testing.T) {
 	if len(seen) != 9 {
 		t.Fatal(seen)
 	}
-	for p, k := range seen { // within five standard deviations of n/9
+	for p, k := range seen { // each count is within five standard deviations of n/9
 		if math.Abs(float64(k)-n/9.0) > 5*math.Sqrt(n/9.0) {
 			t.Errorf("place %d: %d of %d", p, k, n)
 		}
@@ -291,7 +291,7 @@ func TestTransformErrors(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}
-	// Images of a single row or column.
+	// The transforms accept images of a single row or column.
 	for _, h := range []int{1, 3000} {
 		if _, err := Resize(4)(counting(1, h, 3001-h), random(1)); err != nil {
 			t.Error(err)

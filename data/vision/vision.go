@@ -32,7 +32,7 @@ import (
 
 // An Error says what is wrong with a file, a directory or a setting.
 type Error struct {
-	Path string // "" if there is none, as for a stream
+	Path string // path of the file or directory; "" if there is none, as for a stream
 	Err  error
 }
 

@@ -127,7 +127,7 @@ func testAttention(r *rig) {
 	}
 	edges := []attentionSize{
 		{1, 1, 1, 300, 260, 8, 5}, {2, 2, 1, 1, 700, 8, 8}, {1, 0, 0, 3, 3, 3, 3}, {2, 2, 2, 0, 3, 3, 3}, {1, 4, 2, 6, 3, 0, 5}, {2, 2, 2, 3, 4, 5, 0}, {2, 2, 1, 3, 0, 4, 5}, {1, 2, 1, 70, 130, 64, 64},
-		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16}, // sizes as in decoding
+		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16}, // sizes as they occur in decoding
 	}
 	if r.large {
 		edges = append(edges, attentionSize{1, 2, 1, 130, 1050, 16, 8})
@@ -205,7 +205,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 	lse = r.exactly(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
 	grads := c.gradients(g.floats(), out.floats(), lse.floats())
 	dense := func(a *array) shape.Dims { return a.v.Shape }
-	// no gradient, one gradient, or all but one are absent
+	// the absent gradients: none, one, or all but one
 	for _, absent := range []int{-1, n % 3, 3 + n%3} {
 		d := [3]*array{result(c.t, dense(c.q)), result(c.t, dense(c.k)), result(c.t, dense(c.v))}
 		o := &device.AttentionGrad{G: g.v, Q: c.q.v, K: c.k.v, V: c.v.v, Out: out.v, LSE: lse.v, Weighing: c.w}

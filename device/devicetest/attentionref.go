@@ -21,7 +21,7 @@ func (j *judged) put(v, by float64) { j.v, j.by = append(j.v, v), append(j.by, b
 func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
 
 // rounding bounds the error of a weight, or of its gradient, if a device rounds it to the operands'
-// type before it multiplies. part is relative, least is absolute.
+// type before it multiplies. The bound part is relative, the bound least is absolute.
 func rounding(t dtype.Type) (part, least float64) {
 	switch t {
 	case dtype.BF16:

@@ -235,7 +235,7 @@ func testMultiMap(r *rig) {
 	if !r.has("multi-map") {
 		return
 	}
-	// A step of an optimizer with momentum over tensors of many sizes, in place.
+	// The test runs a step of an optimizer with momentum over tensors of many sizes, in place.
 	p, m, g := expr.X(0), expr.X(1), expr.X(2)
 	next := m.Mul(expr.Param(1)).Add(g)
 	step := expr.MustLower([]*expr.Expr{p.Sub(next.Mul(expr.Param(0))), next}, []dtype.Type{dtype.F32, dtype.F32}, []dtype.Type{dtype.F32, dtype.F32, dtype.BF16}, -1)

@@ -25,7 +25,7 @@ func (r *rig) sizes() []int {
 	return []int{1, 33}
 }
 
-// Every operation of expressions in every type for which it is defined.
+// The test runs every operation of expressions in every type for which it is defined.
 func testMapPrimitives(r *rig) {
 	x, y, z := expr.X(0), expr.X(1), expr.X(2)
 	type prim struct {
@@ -73,7 +73,7 @@ func testMapPrimitives(r *rig) {
 			run(t, bits, nil, "")
 		}
 	}
-	// Types that exist only inside expressions.
+	// The test runs operations in the types that exist only inside expressions.
 	for _, u := range []dtype.Type{dtype.U32, dtype.U64} {
 		as := func(e *expr.Expr) *expr.Expr {
 			return expr.Substitute(e, func(i int) *expr.Expr { return expr.X(i).Cvt(u) }, nil)
@@ -91,7 +91,7 @@ func testMapPrimitives(r *rig) {
 	}
 }
 
-// The identity between all pairs of types, also inside expressions.
+// The test runs the identity between all pairs of types, also inside expressions.
 func testMapCasts(r *rig) {
 	s := shape.Of(67)
 	for _, from := range dtype.Types() {
@@ -120,7 +120,7 @@ func (r *rig) shapes() []shape.Dims {
 	return s
 }
 
-// Every layout of results with every layout of operands.
+// The test combines every layout of results with every layout of operands.
 func testMapLayouts(r *rig) {
 	types := []dtype.Type{dtype.F32, dtype.BF16, dtype.Bool, dtype.I64}
 	for _, s := range r.shapes() {
@@ -151,7 +151,7 @@ func testMapLayouts(r *rig) {
 	}
 }
 
-// Several results, parameters, operation in place, long programs.
+// The test runs maps with several results, with parameters, in place, and with long programs.
 func testMapForms(r *rig) {
 	x, y := expr.X(0), expr.X(1)
 	for _, n := range r.sizes() {
@@ -190,7 +190,7 @@ func testMapForms(r *rig) {
 		h := r.random(dtype.F16, s, contiguous)
 		r.checkMap("map in place of float16", lower(x.Mul(x), dtype.F16, dtype.F16), []*array{h}, []*array{h}, nil)
 
-		// Many values of both widths that are needed at the same time, and functions.
+		// The test needs many values of both widths at the same time, and functions.
 		var sum *expr.Expr
 		var terms []*expr.Expr
 		for k := range 24 {

@@ -173,7 +173,7 @@ func (r *rig) testMatMulSums() {
 			o := &device.MatMul{Out: plain.v, A: a.v, B: b.v}
 			with := *o
 			with.Out = y.v
-			which := i/3 + 1 // 1: sums of rows, 2: of columns, 3: both
+			which := i/3 + 1 // which sums are computed: 1 of rows, 2 of columns, 3 of both
 			if which&1 != 0 {
 				with.Sums = sums[0].v
 			}

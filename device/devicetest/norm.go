@@ -30,7 +30,8 @@ func testNorm(r *rig) {
 		for _, s := range r.normSizes() {
 			for _, rms := range []bool{false, true} {
 				k++
-				affine := k % 3 // 0: neither, 1: weight, 2: weight and bias
+				// which of the two are present: 0 neither, 1 weight, 2 weight and bias
+				affine := k % 3
 				at := t
 				if k%2 == 0 {
 					at = t.Compute()

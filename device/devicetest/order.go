@@ -79,7 +79,7 @@ func testScan(r *rig) {
 					// values that float64 cannot hold are tested in package optest
 					x = r.random(t, s, inForms[n%len(inForms)])
 				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear):
-					// near 1, so that products neither vanish nor overflow
+					// the factors are near 1, so that products neither vanish nor overflow
 					x = r.array(t, s, inForms[n%len(inForms)], func(int) uint64 { return expr.Encode(t, 0.999+r.rnd.Float64()*0.002) })
 				}
 				ins, fx := []*array{x}, x.floats()

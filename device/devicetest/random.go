@@ -108,7 +108,7 @@ func RandomPrograms(t *testing.T, dev device.Device, seed uint64, n int) {
 	r.randomPrograms(n)
 }
 
-// Random programs of several operands and results, in random layouts.
+// The test runs random programs of several operands and results, in random layouts.
 func testRandomPrograms(r *rig) {
 	if r.large {
 		r.randomPrograms(250)

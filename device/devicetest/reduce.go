@@ -245,7 +245,7 @@ func testReduce(r *rig) {
 	}
 	r.checkReduce(device.Sum, dtype.F32, r.small(dtype.F32, shape.Of(0, 3), contiguous), r.empty(dtype.F32, shape.Of(0, 1), contiguous))
 	if r.large {
-		// Long sums over all axes and in two layouts.
+		// The test computes long sums over all axes and in two layouts.
 		for _, s := range []shape.Dims{shape.Of(80_000), shape.Of(1500, 50), shape.Of(50, 1500), shape.Of(2, 40_000), shape.Of(40_000, 2)} {
 			for _, o := range axesOf(s) {
 				if o == s {
@@ -266,7 +266,8 @@ func testReduce(r *rig) {
 	}
 }
 
-// Maps of several operands, Finish programs, parameters, positions, conversions.
+// The test reduces maps of several operands, with Finish programs, parameters, positions and
+// conversions.
 func testReduceForms(r *rig) {
 	s, o := shape.Of(6, 37), shape.Of(6, 1)
 	x, y := expr.X(0), expr.X(1)
@@ -299,7 +300,7 @@ func testReduceForms(r *rig) {
 	}
 	pos.near("max of positions", wantPos, func(int) float64 { return 0 })
 
-	// Truth values: any and all of a comparison, and its count.
+	// The test reduces truth values: any and all of a comparison, and its count.
 	for _, c := range []struct {
 		name string
 		k    device.ReduceKind

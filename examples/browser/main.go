@@ -14,7 +14,8 @@ import (
 func main() {
 	requests := make(chan js.Value, 1)
 	js.Global().Set("onmessage", js.FuncOf(func(_ js.Value, args []js.Value) any {
-		requests <- args[0].Get("data") // never blocks: the next message arrives only when Go waits
+		// the send never blocks, because the next message arrives only when Go waits
+		requests <- args[0].Get("data")
 		return nil
 	}))
 	p := &program{}

@@ -65,14 +65,14 @@ func main() {
 	warm := rod.MulScalar(math.Pi).Sin()
 
 	for round := range *rounds {
-		loss := opt.Step(func() (value float64) { // called several times in a step
+		loss := opt.Step(func() (value float64) { // Step calls this function several times
 			tensor.Do(func(s *tensor.Scope) {
 				opt.ZeroGrad()
 				equation := residual(model, time.In(s), place.In(s)).Square().Mean()
 				start := nn.MSE(at(model, begin.In(s), rod.In(s)), warm)
 				cold := at(model, later.In(s), ends.In(s)).Square().Mean()
 				loss := equation.Add(start).Add(cold)
-				loss.Backward(tensor.Into(params...)) // no gradients for times and places
+				loss.Backward(tensor.Into(params...)) // times and places get no gradients
 				value = loss.Item()
 			}, tensor.On(dev))
 			return value

@@ -13,7 +13,7 @@ import (
 // promises.
 func TestRecipes(t *testing.T) {
 	shows := map[string][]string{
-		"loop":          {"epoch 2: 9"}, // 90 to 99 %
+		"loop":          {"epoch 2: 9"}, // the accuracy is 90 to 99 %
 		"loader":        {"15 batches, ink 35107.4"},
 		"guards":        {"inside: true", "differ: true", "moved: 8", "outside: true true"},
 		"accumulate":    {"[32, 64] true", "[10, 32] true", "[10] true"},

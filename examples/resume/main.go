@@ -34,7 +34,7 @@ func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Seque
 		Model: model, Optimizer: opt, Device: dev,
 		Train:      must(data.NewLoader(set, data.Config{Batch: 32, Shuffle: true, Seed: 1, Device: dev})),
 		Epochs:     epochs,
-		Accumulate: 2,         // 64 samples per step
+		Accumulate: 2,         // a step has 64 samples
 		Autocast:   dtype.F16, // matrix products in 16 bits
 		// scales the loss, since float16 gradients may be too small
 		Scaler:      amp.NewGradScaler(),

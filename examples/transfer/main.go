@@ -44,7 +44,7 @@ func main() {
 		log.Fatal(err)
 	}
 	nn.Freeze(model)
-	model.Fc = nn.NewLinear(512, len(folder.Classes())) // only this layer is trained
+	model.Fc = nn.NewLinear(512, len(folder.Classes())) // only the new layer is trained
 	nn.To(model, dev)
 	nn.Eval(model) // batch normalisation keeps its statistics too
 	opt := optim.NewSGD(nn.Parameters(model.Fc), optim.SGDConfig{LR: 1e-2, Momentum: 0.9})

@@ -27,8 +27,8 @@ const Module = "github.com/flambeau-go/flambeau"
 
 // A Violation is one broken rule.
 type Violation struct {
-	Where string // file, or file:line
-	What  string // the rule, and how it is broken
+	Where string // place of the violation: file, or file:line
+	What  string // the rule, and how the file breaks it
 }
 
 func (v Violation) String() string { return v.Where + ": " + v.What }
@@ -58,10 +58,11 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 // pkg is what the checker knows about one folder of Go files.
 type pkg struct {
 	name       string
-	first      string // one of its files, for the place of a violation
+	first      string // the first of the package's files, for the place of a violation
 	documented bool
 
-	panics map[string]token.Pos // error types that its functions panic with, such as "optim.Error"
+	// error types with which the package's functions panic, such as "optim.Error"
+	panics map[string]token.Pos
 	// types of the package that tensor.Try returns as errors, such as "Error"
 	raised map[string]bool
 	makes  map[string]string    // the error type that each function returns by pointer

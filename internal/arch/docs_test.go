@@ -58,8 +58,8 @@ var receivers = map[string]string{
 
 // exports holds the exported names of the public packages.
 type exports struct {
-	names   map[string]bool            // package.Name
-	funcs   map[string]bool            // package.Name, functions only
+	names   map[string]bool            // all names, in the form package.Name
+	funcs   map[string]bool            // functions only, in the form package.Name
 	members map[string]map[string]bool // methods and fields by package.Type
 	all     map[string]bool            // the name alone of every name, method and field
 
@@ -89,7 +89,7 @@ func (e *exports) method(owner, name string) {
 	e.methods[owner][name] = true
 }
 
-// made records that a function or field yields values of the type t. by is its name.
+// made records that a function or field yields values of the type t. The parameter by is its name.
 func (e *exports) made(pkg string, t ast.Expr, by string) {
 	switch x := t.(type) {
 	case *ast.StarExpr:
@@ -302,7 +302,7 @@ var generatedTable = regexp.MustCompile(`(?s)<!-- (rest \w+|absent) -->\n.*?<!--
 // byHand returns a page on PyTorch without its generated parts.
 func byHand(page string) string {
 	var b strings.Builder
-	signed := false // within a table whose last column holds signatures
+	signed := false // the line is within a table whose last column holds signatures
 	for line := range strings.Lines(generatedTable.ReplaceAllString(page, "")) {
 		signed = strings.HasPrefix(line, "|") && (signed || strings.HasSuffix(line, " Signatures |\n"))
 		if signed {

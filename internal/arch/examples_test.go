@@ -32,7 +32,7 @@ var notRunnable = map[string]string{}
 
 // uses are the names used by Examples with an output.
 type uses struct {
-	names map[string]bool // package.Name
+	names map[string]bool // the names in the form package.Name
 	sets  []use           // one entry per Example
 	bare  map[string]bool // names of methods, fields and keys without their package
 }

@@ -87,8 +87,8 @@ var restricted = []struct {
 	// import path, relative to the module for a package of this module; "/..." at its end includes
 	// all packages below
 	path    string
-	only    []string // packages that may import it
-	tests   bool     // whether tests of any package may import it too
+	only    []string // packages that may import path
+	tests   bool     // whether tests of any package may import path too
 	tag     string   // build tag that must exclude the importing file from the build, or ""
 	because string
 }{
@@ -132,8 +132,8 @@ var bannedNames = []string{"utils", "util", "common", "core", "pkg", "helpers", 
 var bigFiles = map[string]string{}
 
 const (
-	maxFileSize = 1 << 20 // bytes of one tracked file
-	maxLines    = 600     // lines of one hand-written source file
+	maxFileSize = 1 << 20 // limit of one tracked file in bytes
+	maxLines    = 600     // limit of lines of one hand-written source file
 )
 
 // matches reports whether pattern matches the package path. pattern is a path, or a folder followed

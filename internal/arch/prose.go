@@ -14,8 +14,8 @@ import (
 
 // The limits of comments and pages.
 const (
-	maxColumns = 100 // columns of a line; a tab counts as 4
-	maxWords   = 40  // words of a sentence
+	maxColumns = 100 // largest number of columns of a line; a tab counts as 4
+	maxWords   = 40  // largest number of words of a sentence
 )
 
 // An Overlong is a line or a sentence that is longer than the rules of prose allow.

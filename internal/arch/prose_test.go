@@ -35,7 +35,7 @@ func beginning(text string) string {
 
 // proseTree is a tree with the mistakes that TestProsePlanted expects to be found.
 func proseTree() fstest.MapFS {
-	wide := strings.Repeat("wide ", 20) + "." // 101 columns
+	wide := strings.Repeat("wide ", 20) + "." // the line has 101 columns
 	// short enough as a line, but one word too long as a sentence
 	long := strings.Repeat("w ", maxWords) + "w."
 	tree := fstest.MapFS{}

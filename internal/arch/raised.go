@@ -50,7 +50,7 @@ func (p *pkg) panicsIn(f *ast.File) {
 			p.panics[typeText(x.Type)] = call.Pos()
 		case *ast.CallExpr:
 			if name := typeText(x.Fun); strings.HasSuffix(name, "Error") && !strings.HasPrefix(name, "New") && ast.IsExported(name) {
-				p.panics[name] = call.Pos() // a conversion
+				p.panics[name] = call.Pos() // the argument is a conversion
 			} else {
 				p.calls[name] = call.Pos()
 			}

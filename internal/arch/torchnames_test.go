@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// theirs returns the names of PyTorch in the tables under the given headings of a page. words are
-// the words in backquotes before the last column. patterns are those with a star, which match
-// several names.
+// theirs returns the names of PyTorch in the tables under the given headings of a page. The result
+// words has the words in backquotes before the last column. patterns are those with a star, which
+// match several names.
 func theirs(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
 	words = map[string]bool{}
 	for _, title := range titles {

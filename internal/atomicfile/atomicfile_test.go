@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Fprintln(f, "half")
 		fmt.Println("begun")
-		_, _ = io.ReadAll(os.Stdin) // until the test kills this process
+		_, _ = io.ReadAll(os.Stdin) // wait until the test kills this process
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -184,7 +184,7 @@ func TestClean(t *testing.T) {
 // A name may have the maximum length of the file system. The temporary name is not longer.
 func TestLongNames(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // 255 bytes
+	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // the name has 255 bytes
 	f, err := Create(path)
 	if err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func (j *job) from(ctx context.Context, addr string) error {
 			return fmt.Errorf("%w (%d tries)", err, fails)
 		}
 		wait := min(j.Wait<<(fails-1), maxWait)
-		// random, so that many machines do not retry at the same moment
+		// the pause is random, so that many machines do not retry at the same moment
 		wait += time.Duration(rand.Int64N(int64(wait)/2 + 1))
 		var status *StatusError
 		if errors.As(err, &status) && status.After > 0 {
@@ -126,7 +126,8 @@ func (j *job) resumable(addr string) (have int64, r record) {
 	return have, r
 }
 
-// request sends one request and stores the answer. again says whether another request may help.
+// request sends one request and stores the answer. The result again says whether another request
+// may help.
 func (j *job) request(ctx context.Context, addr string) (again bool, err error) {
 	have, r := j.resumable(addr)
 	resumed := have > 0
@@ -159,8 +160,9 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 	return false, nil
 }
 
-// transfer sends a request and appends the answer to the partial download. have is the number of
-// bytes that were downloaded before. transfer updates r with what the answer says about the file.
+// transfer sends a request and appends the answer to the partial download. The parameter have is
+// the number of bytes that were downloaded before. transfer updates r with what the answer says
+// about the file.
 func (j *job) transfer(parent context.Context, addr string, have int64, r *record) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)

@@ -19,7 +19,7 @@ var (
 type Error struct {
 	URL  string // address of the published file
 	Path string // path of the file on this machine
-	Kind error  // one of this package's Err values, or nil
+	Kind error  // one of the package's Err values, or nil
 	Err  error  // the cause
 }
 

@@ -236,7 +236,7 @@ func (j *job) present() (bool, error) {
 	r, ok := readRecord(j.path + ".fetched")
 	want := j.Digest
 	if want.kind == hub {
-		if !ok { // copied here by hand: its digest is unknown
+		if !ok { // the file was copied here by hand, so its digest is unknown
 			return true, nil
 		}
 		if want, err = parseDigest(r.Digest); err != nil {

@@ -34,7 +34,7 @@ type site struct {
 	etag     string
 	cut      []int // the number of bytes after which the answer to each request is cut off
 	status   []int // the status to answer to each request instead; 0: the file
-	noRange  bool  // always answer with the whole file
+	noRange  bool  // the server always answers with the whole file
 	chunked  bool  // do not send the length
 	header   map[string]string
 	requests []http.Header
@@ -245,7 +245,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Servers that do not support ranges, or do not send a length or a version.
+// Downloads work from servers that do not support ranges, or do not send a length or a version.
 func TestPlainServers(t *testing.T) {
 	content := noise(200_000)
 	src := func(s *site) Source {

@@ -51,7 +51,8 @@ func TestProcesses(t *testing.T) {
 	var asked atomic.Int32
 	half := make(chan bool)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) == 1 { // half of the file, then nothing until the process is gone
+		// the first answer is half of the file, then nothing until the process is gone
+		if asked.Add(1) == 1 {
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 			w.Write(content[:150_000])

@@ -17,7 +17,8 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr)) // safe: the memory is outside of Go's heap
+	// the conversion is safe, because the memory is outside of Go's heap
+	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	return unsafe.Slice((*byte)(p), size), nil
 }
 

@@ -61,14 +61,14 @@ type Case struct {
 // Operand is a tensor argument of a case.
 type Operand struct {
 	Base    Tensor
-	Views   []View  // applied to Base in order; nil: the operand is Base itself
+	Views   []View  // the views that are applied to Base in order; nil: the operand is Base itself
 	GradF32 *Tensor // gradient in the float32 run, with the operand's shape; nil if the op has none
 	GradF64 *Tensor // gradient in the float64 run
 }
 
 // View is one step from a contiguous tensor to a strided operand.
 type View struct {
-	Name string // "transpose", "narrow" or "expand"
+	Name string // name of the method: "transpose", "narrow" or "expand"
 	Args []int  // arguments of PyTorch's method with that name
 }
 
@@ -84,7 +84,7 @@ type Result struct {
 // FormatError says what is wrong with a golden file, and where.
 type FormatError struct {
 	Path   string // the file, if known
-	Where  string // "header", a tensor or a case
+	Where  string // the wrong part: "header", a tensor or a case
 	Reason string
 }
 

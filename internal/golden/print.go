@@ -11,7 +11,7 @@ type Print struct {
 	Name         string
 	DType        string // PyTorch's name without "torch.": "float32", "bool"
 	Shape        []int
-	Device       string // "cpu", "cuda:0"
+	Device       string // name of the device: "cpu", "cuda:0"
 	RequiresGrad bool
 	Floats       []float64 // the elements of a floating-point tensor, row-major
 	Ints         []int64   // the elements of an integer or boolean (0, 1) tensor

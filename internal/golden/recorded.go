@@ -32,8 +32,8 @@ func Optimizers() (*File, error) { return openRecorded("optim.safetensors.gz") }
 // torch.optim.AdamW.
 type MLP struct {
 	Params []MLPParam // fc1.weight, fc1.bias, fc2.weight, …
-	Steps  int        // 50
-	Batch  int        // 64
+	Steps  int        // number of steps: 50
+	Batch  int        // number of samples in a batch: 64
 
 	LearningRate, Beta1, Beta2, Eps, WeightDecay float64
 
@@ -49,7 +49,7 @@ type MLP struct {
 type MLPParam struct {
 	Name  string
 	Shape []int     // (out, in) for a weight
-	Init  []float32 // row-major
+	Init  []float32 // initial elements in row-major order
 
 	// The parameter after the last step, in each precision: the elements with the flat index
 	// i·n/len for i = 0, 1, …, and the sum and the sum of squares over all n.

@@ -23,9 +23,9 @@ type Rule struct {
 
 // A Precision describes a floating-point type.
 type Precision struct {
-	bits int // bits of the significand after the point
+	bits int // number of bits of the significand after the point
 	low  int // exponent of the smallest normal number
-	top  int // the largest number is below 2 to this power
+	top  int // the largest number is below 2 to the power of top
 }
 
 // The precisions of the types in which results are compared.
@@ -53,8 +53,8 @@ func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	return r.WrongIn(Single, got, t32, t64)
 }
 
-// WrongIn is Wrong for a type of precision p. own is PyTorch's result in that type, ref its result
-// in float64. For 16-bit types the rule is that of float32.
+// WrongIn is Wrong for a type of precision p. The parameter own is PyTorch's result in that type,
+// and ref its result in float64. For 16-bit types the rule is that of float32.
 func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 	double := p == Double
 	w32, w64 := own.Float64s(), ref.Float64s()
@@ -101,8 +101,8 @@ func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 
 // exactly decides about an element g if g or PyTorch's result is special: NaN, infinity or zero.
-// settled says whether it decided, and ok whether g is right. own is PyTorch's result in the type
-// of g, ref its result in float64.
+// settled says whether it decided, and ok whether g is right. The parameter own is PyTorch's result
+// in the type of g, and ref its result in float64.
 //
 // If g is NaN or infinite, PyTorch's result must be the same, and the other way round. The
 // exception is an intermediate overflow in PyTorch's float32 code, where ref is a finite number of

@@ -11,8 +11,8 @@ import (
 // Tensor is one stored tensor. It is contiguous and row-major.
 type Tensor struct {
 	Name  string
-	DType string // the name in safetensors, one of those in sizes: "F32", "I64", "BOOL"
-	Shape []int  // empty for a scalar
+	DType string // name of the type in safetensors, one of those in sizes: "F32", "I64", "BOOL"
+	Shape []int  // sizes of the dimensions; empty for a scalar
 	Data  []byte // little-endian; must not be changed
 }
 

@@ -10,11 +10,11 @@ import (
 
 // request is one allocation in progress.
 type request struct {
-	size    uint64 // bytes, as the caller asked
+	size    uint64 // size in bytes, as the caller asked
 	rounded uint64
 	stream  StreamID
 	origin  *Origin
-	block   *Block // the result
+	block   *Block // the block that serves the request
 }
 
 // Alloc returns a block of at least size bytes for work on the stream. For size 0 it returns a
@@ -235,7 +235,8 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.history != nil {
 		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
 	}
-	b.origin.Where, b.origin.stack = nil, nil // the pool must not keep these objects alive
+	// the pool must not keep the objects behind an origin alive
+	b.origin.Where, b.origin.stack = nil, nil
 	if b.seg == nil {
 		p.recycleLocked(b)
 		return

@@ -17,7 +17,7 @@ type Origin struct {
 	// nil if not recorded. The pool refers to it until the block is free. So it must not refer to
 	// the block's owner, which the garbage collector could then never collect.
 	Where fmt.Stringer
-	Op    string // the op that made it: "matmul"
+	Op    string // the op that made the tensor: "matmul"
 	Scope string // the scope's name
 	DType string
 	Shape [8]int
@@ -125,15 +125,15 @@ func (s state) String() string {
 type Block struct {
 	pool      *Pool
 	addr      uintptr
-	size      uint64 // rounded
+	size      uint64 // size in bytes with rounding
 	requested uint64
-	gen       uint64 // incremented by each free
+	gen       uint64 // generation, which each free increments
 	stream    atomic.Uint64
 
-	seg        *segment // nil for an empty block
+	seg        *segment // segment of the block; nil for an empty block
 	prev, next *Block   // neighbours by address in seg; next also links structs that wait for reuse
 	state      state
-	split      bool // while free: counted in the statistics as inactive split
+	split      bool // whether a free block counts as inactive split in the statistics
 
 	// The arena's index. Free blocks of equal size form a list. For large blocks the first of each
 	// list is a node of a tree.
@@ -141,8 +141,8 @@ type Block struct {
 	left, right        *Block
 
 	uses     []StreamID // other streams that used the block; the slice is reused with the struct
-	events   int        // while pending: number of events that are not done yet
-	deferred bool       // while pending: the block is in Pool.deferred
+	events   int        // number of events that a pending block still waits for
+	deferred bool       // whether a pending block is in Pool.deferred
 
 	queueNext *Block
 	// the generation that Queue was asked to free; 0 if the block is not in the queue
@@ -187,7 +187,7 @@ type segment struct {
 	first *Block
 	tail  *Block // the last block of an expandable segment
 	index int    // index in Pool.segments
-	space *space // nil if not expandable
+	space *space // the space of an expandable segment, else nil
 }
 
 // newBlockLocked returns a Block with a generation that no earlier owner of the struct had.

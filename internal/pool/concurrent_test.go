@@ -18,7 +18,7 @@ func TestContention(t *testing.T) {
 	d := newFake(3 * 1280)
 	o := tiny()
 	o.GC = func() {}
-	o.CollectWait = 2 * time.Second // long, because the machine may be busy
+	o.CollectWait = 2 * time.Second // the wait is long, because the machine may be busy
 	p := New(d, o)
 	var inUse, most atomic.Int32
 	var wg sync.WaitGroup
@@ -141,7 +141,7 @@ func TestStress(t *testing.T) {
 					p.Free(b, gen)
 				}
 				if r.IntN(20) == 0 {
-					p.Free(b, gen) // a stale generation
+					p.Free(b, gen) // gen is a stale generation
 					p.Queue(b, gen)
 				}
 			}
@@ -289,7 +289,7 @@ func TestPromptFreesNeedNoCollector(t *testing.T) {
 func TestEarlyCollection(t *testing.T) {
 	run := func(ratio float64) Stats {
 		p := New(newFake(4<<30), Options{GCRatio: ratio, GCMinBytes: 32 << 20, GCInterval: time.Millisecond})
-		live := make([]*handleObject, 32) // 64 MiB in total
+		live := make([]*handleObject, 32) // all objects have 64 MiB in total
 		for i := range 500 {
 			h, err := collected(p, 2<<20, 0)
 			if err != nil {
@@ -348,7 +348,7 @@ func TestRoomIsKeptForTheLadder(t *testing.T) {
 			_, err := p.Alloc(1280, 5, Origin{})
 			other <- err
 		}()
-		// long enough for the other request to ask the device, if it did
+		// the pause is long enough for the other request to ask the device, if it does
 		time.Sleep(20 * time.Millisecond)
 	}
 	p = New(d, o)

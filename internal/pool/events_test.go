@@ -51,7 +51,7 @@ func TestPauseEvents(t *testing.T) {
 	waits.Use(1)
 	p.Free(waits, waits.Generation())
 	d.finish(1, 1)
-	b := must(t, p, 1280, 0) // reuses the memory of the first block
+	b := must(t, p, 1280, 0) // the new block reuses the memory of the first one
 	b.Use(1)
 	d.work(1)
 	d.logging = true
@@ -138,7 +138,7 @@ func TestRetire(t *testing.T) {
 	live.Use(0)
 	live.Use(2)
 	p.PauseEvents()
-	p.Free(waits, waits.Generation()) // deferred: it waits for stream 1 only
+	p.Free(waits, waits.Generation()) // the deferred block waits for stream 1 only
 	p.ResumeEvents()
 	p.Free(free, free.Generation())
 	d.recordErr = errors.New("stream 1 is destroyed")
@@ -300,7 +300,7 @@ func TestQueue(t *testing.T) {
 	g1 := b.Generation()
 	p.Queue(b, g1)
 	p.Queue(b, g1) // the second time: stale
-	p.Queue(b, 0)  // no generation is ever 0
+	p.Queue(b, 0)  // a generation of 0 never exists
 	if b.state != stateLive {
 		t.Fatal("Queue released at once")
 	}
@@ -418,7 +418,7 @@ func TestBestFit(t *testing.T) {
 	for _, size := range []uint64{2048, 1280, 1536, 1280} {
 		free = append(free, must(t, p, size, 0))
 	}
-	for range 4 { // small blocks that cannot merge, because their neighbours stay allocated
+	for range 4 { // the small blocks cannot merge, because their neighbours stay allocated
 		free = append(free, must(t, p, 48, 0))
 		keep = append(keep, must(t, p, 8, 0))
 	}

@@ -36,7 +36,7 @@ type space struct {
 	page  uint64
 	home  *arena
 	small bool
-	runs  []*segment // sorted by address, never adjacent
+	runs  []*segment // segments of the space, sorted by address, never adjacent
 	busy  []span     // ranges that are being unmapped, outside of the lock
 }
 
@@ -83,7 +83,8 @@ type gap struct {
 	size  uint64
 }
 
-// fitLocked finds the place in the space where a block of that size needs the fewest new pages.
+// fitLocked finds the place in the space where a block of the given size needs the fewest new
+// pages.
 func (s *space) fitLocked(size uint64, best *gap) {
 	// Collect the ranges between the runs, without the ranges that are being unmapped.
 	spans := make([]span, 0, len(s.runs)+len(s.busy)+1)

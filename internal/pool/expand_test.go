@@ -124,8 +124,8 @@ func TestExpand(t *testing.T) {
 		recount(t, p, s)
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
-	a := must(t, p, 1000, 0) // 4 pages
-	b := must(t, p, 1000, 0) // uses the 24 bytes that block a left of its pages
+	a := must(t, p, 1000, 0) // block a takes 4 pages
+	b := must(t, p, 1000, 0) // block b uses the 24 bytes that block a left of its pages
 	c := must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != a.Addr()+1000 || c.Addr() != b.Addr()+1000 {
@@ -137,7 +137,8 @@ func TestExpand(t *testing.T) {
 		t.Errorf("Empty gave %d bytes back", n)
 	}
 	check(2, 9*fakePage)
-	b = must(t, p, 1000, 0) // fills the hole instead of growing at the end
+	// the new block fills the hole instead of growing the segment at its end
+	b = must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != hole {
 		t.Errorf("the block went to %#x, not into the hole at %#x", b.Addr(), hole)

@@ -25,7 +25,8 @@ type fakeDevice struct {
 	log        []string
 	logging    bool
 	segmentOps int
-	gone       func(addr uintptr, size uint64) // called with memory that returns to the device
+	// function that is called with memory that returns to the device
+	gone func(addr uintptr, size uint64)
 
 	reserved map[uintptr]uint64 // reserved ranges of addresses
 	pages    map[uintptr]bool   // mapped pages, of fakePage bytes each
@@ -108,7 +109,7 @@ func (d *fakeDevice) Free(addr uintptr, size uint64) {
 	d.used -= size
 	i, _ := slices.BinarySearchFunc(d.holes, addr, func(h hole, a uintptr) int { return cmp.Compare(h.addr, a) })
 	d.holes = slices.Insert(d.holes, i, hole{addr, size})
-	for i = max(i-1, 0); i+1 < len(d.holes); { // merge adjacent ranges around it
+	for i = max(i-1, 0); i+1 < len(d.holes); { // merge the adjacent ranges around range i
 		if h, n := &d.holes[i], d.holes[i+1]; h.addr+uintptr(h.size) == n.addr {
 			h.size += n.size
 			d.holes = slices.Delete(d.holes, i+1, i+2)

@@ -23,7 +23,7 @@ type stack struct {
 	next *stack // next stack with the same hash
 
 	resolved sync.Once
-	at       string // set by the method where
+	at       string // place of the call, which the method where sets
 }
 
 // owner is what a history keeps of an Origin, with the stack of the allocation. It does not keep
@@ -55,7 +55,7 @@ type event struct {
 type history struct {
 	since  time.Time
 	max    int
-	ring   []event // grows to max entries, then wraps around
+	ring   []event // events, which grow to max entries and then wrap around
 	count  uint64  // number of events since recording began
 	owners map[owner]*owner
 	now    func() time.Time
@@ -88,7 +88,7 @@ func (p *Pool) StopHistory() {
 func (h *history) callers(skip int) *stack {
 	var pcs [maxFrames]uintptr
 	n := runtime.Callers(skip+2, pcs[:])
-	hash := uint64(14695981039346656037) // FNV-1a, over words
+	hash := uint64(14695981039346656037) // the hash is FNV-1a over words
 	for _, pc := range pcs[:n] {
 		hash = (hash ^ uint64(pc)) * 1099511628211
 	}

@@ -169,7 +169,7 @@ func TestHistoryRing(t *testing.T) {
 		b := must(t, p, 8, 0)
 		p.Free(b, b.Generation())
 	}
-	s := p.MemorySnapshot() // 1 segment + 30 blocks + 1 snapshot
+	s := p.MemorySnapshot() // events so far: one segment, 30 blocks, one snapshot
 	if len(s.Events) != 7 || s.Dropped != 25 || s.Events[0].Sequence != 26 || s.Events[6].Action != device.ActionSnapshot || s.Events[6].Sequence != 32 {
 		t.Errorf("%d events, %d dropped, first %+v, last %+v", len(s.Events), s.Dropped, s.Events[0], s.Events[len(s.Events)-1])
 	}
@@ -337,7 +337,7 @@ func TestCategories(t *testing.T) {
 	const m = "github.com/flambeau-go/flambeau/"
 	for _, c := range []struct {
 		want   string
-		frames string // innermost first
+		frames string // expected frames, innermost first
 	}{
 		{device.CategoryOther, "main.main"},
 		{device.CategoryOther, ""},

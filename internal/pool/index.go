@@ -116,7 +116,8 @@ func (t *tree) insert(b *Block) {
 	link := t.place(b.size)
 	n := *link
 	b.listPrev, b.left, b.right = nil, nil, nil
-	if n != nil && n.size == b.size { // b becomes the first block of the list, and so the node
+	// b becomes the first block of the list, and so it becomes the tree's node
+	if n != nil && n.size == b.size {
 		b.listNext, n.listPrev = n, b
 		b.left, b.right = n.left, n.right
 		n.left, n.right = nil, nil

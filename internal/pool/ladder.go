@@ -208,7 +208,9 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	}
 	type waited struct {
 		stream StreamID
-		event  Event // nil: recording failed, and the stream's segments stay
+		// event at the end of the stream's work; nil: recording failed, and the stream's segments
+		// stay
+		event Event
 	}
 	var events []waited
 	idle := func(stream StreamID) bool {

@@ -132,7 +132,7 @@ func TestLadderOrder(t *testing.T) {
 		var other, own *Block
 		o.GC = func() {
 			switch rounds++; rounds {
-			case 1: // freed on stream 5, where it is allocated again at once
+			case 1: // the block is freed on stream 5, where it is allocated again at once
 				p.Queue(other, other.Generation())
 				if b := must(t, p, 1280, 5); b.Addr() == 0 {
 					t.Error("not from the cache")

@@ -62,7 +62,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	}
 	p.mu.Unlock()
 
-	// Resolving stacks is slow, so it happens without the lock.
+	// Resolving stacks is slow, so the pool's lock is not held here.
 	for _, l := range blocks {
 		l.block.Owner = r.origin(&l.origin)
 		l.block.Category = r.category(l.block.Owner)

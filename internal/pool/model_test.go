@@ -37,7 +37,7 @@ type owned struct {
 }
 
 // use is an access to [addr, addr+size) by work of a stream. The access has ended when the stream
-// has finished as many units of work as at says.
+// has finished at units of work.
 type use struct {
 	addr   uintptr
 	size   uint64
@@ -453,7 +453,7 @@ func TestModel(t *testing.T) {
 		name  string
 		total uint64
 		limit uint64
-		pages bool // expandable segments
+		pages bool // whether the pool has expandable segments
 	}{{"room", 0, 0, false}, {"tight device", 9000, 0, false}, {"limit", 0, 12000, false}, {"very tight", 4096, 0, false},
 		{"pages, room", 0, 0, true}, {"pages, tight device", 9000, 0, true}, {"pages, limit", 0, 12000, true}, {"pages, very tight", 4096, 0, true}} {
 		t.Run(c.name, func(t *testing.T) {

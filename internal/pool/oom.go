@@ -14,8 +14,8 @@ import (
 type Owner struct {
 	Origin
 	Blocks int
-	Bytes  uint64 // rounded sizes
-	Each   uint64 // rounded size of the largest of these blocks
+	Bytes  uint64 // sum of the rounded sizes
+	Each   uint64 // rounded size of the largest of the blocks
 }
 
 // String returns a line such as "1.50 GiB in 3 blocks: [64 784] float32, matmul at train.go:31".
@@ -91,11 +91,11 @@ type OOMError struct {
 	For         Origin
 	Total, Free uint64 // memory of the device; 0 if unknown
 	Limit       uint64 // limit of the pool; 0 if none
-	Reserved    uint64 // bytes of segments
-	Allocated   uint64 // bytes of live blocks
-	Pending     uint64 // bytes of freed blocks that wait for other streams
+	Reserved    uint64 // number of bytes in segments
+	Allocated   uint64 // number of bytes in live blocks
+	Pending     uint64 // number of bytes in freed blocks that wait for other streams
 	LargestFree uint64 // the largest free block that the request's stream can use
-	FreeCached  uint64 // bytes of all free blocks of all streams
+	FreeCached  uint64 // number of bytes in all free blocks of all streams
 	Owners      []Owner
 	on          string // describes Stream: "on the default stream"
 	sentinel    error

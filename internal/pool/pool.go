@@ -97,11 +97,11 @@ type Options struct {
 	// blocks up to this size are small, and cut from small segments only; default 1 MiB
 	SmallMax     uint64
 	SmallSegment uint64 // size of a small segment; default 2 MiB
-	// larger blocks below this size are cut from a segment of MediumSegment bytes; default 10 MiB
+	// limit of the blocks that are cut from a segment of MediumSegment bytes; default 10 MiB
 	MediumMax     uint64
-	MediumSegment uint64 // default 20 MiB
-	// still larger blocks get a segment of their own size, rounded up to a multiple of LargeRound;
-	// default 2 MiB
+	MediumSegment uint64 // size of a medium segment; default 20 MiB
+	// still larger blocks get a segment of their own, whose size is rounded up to a multiple of
+	// LargeRound; default 2 MiB
 	LargeRound uint64
 	SplitMin   uint64 // a large block is split if more bytes than this remain; default SmallMax
 
@@ -193,11 +193,11 @@ func (o Options) check() error {
 // Pool allocates blocks of one device's memory. Create one with New.
 type Pool struct {
 	backing Backing
-	marker  Marker // nil if the backing is not a Marker
+	marker  Marker // the backing as a Marker; nil if it is none
 	o       Options
 
 	mu        sync.Mutex
-	limit     uint64 // 0 means none
+	limit     uint64 // largest number of bytes in segments; 0 means no limit
 	arenas    []*arena
 	last      *arena // the arena of the last allocation
 	segments  []*segment
@@ -214,9 +214,10 @@ type Pool struct {
 	queue       atomic.Pointer[Block] // blocks that Queue added, linked by Block.queueNext
 	staleQueued atomic.Uint64
 
-	ladderMu sync.Mutex // held during the ladder and during Empty; taken before mu
+	ladderMu sync.Mutex // lock that is held during the ladder and during Empty; taken before mu
 	waiter   *request   // the request on the ladder, guarded by mu
-	// capacity 1: wakes the ladder when a block is freed or queued while hungry is set
+	// a channel of capacity 1, which wakes the ladder when a block is freed or queued while hungry
+	// is set
 	wake   chan struct{}
 	hungry atomic.Bool
 
@@ -226,11 +227,11 @@ type Pool struct {
 	gcLast          time.Time
 	gcRunning       bool
 
-	history   *history // nil while nothing is recorded
+	history   *history // the recording of events; nil while nothing is recorded
 	freeStack *stack   // stack of the Free in progress
 	recording atomic.Pointer[history]
 
-	expander   Expander // nil if the backing has no virtual memory
+	expander   Expander // the backing as an Expander; nil if it has no virtual memory
 	expandable bool
 	spaces     []*space
 }

@@ -56,7 +56,7 @@ func (p *Pool) drainLocked() bool {
 	for b != nil {
 		next := b.queueNext
 		b.queueNext = nil
-		// after this b can be queued again, which is why next was read before
+		// b can be queued again from here on, which is why next was read before
 		gen := b.queued.Swap(0)
 		if p.freeLocked(b, gen) {
 			p.stats.QueuedFrees++

@@ -30,7 +30,7 @@ type Stats struct {
 	RequestedBytes     Stat // requested sizes of live blocks
 	ActiveBytes        Stat
 	InactiveSplitBytes Stat
-	ReservedBytes      Stat // bytes of segments
+	ReservedBytes      Stat // number of bytes in segments
 	ExpandableBytes    Stat // part of ReservedBytes in pages of expandable segments
 	Allocated          Stat // number of live blocks, empty ones included
 	Active             Stat
@@ -39,20 +39,20 @@ type Stats struct {
 	Small, Large       Class
 
 	Allocations, Frees uint64
-	Retries            uint64 // requests that reached the ladder
-	OOMs               uint64 // requests that the ladder could not serve
+	Retries            uint64 // number of requests that reached the ladder
+	OOMs               uint64 // number of requests that the ladder could not serve
 	// releases that were ignored: an older generation, repeated, or replaced in the queue
 	StaleFrees       uint64
-	QueuedFrees      uint64 // releases through Queue that were performed
+	QueuedFrees      uint64 // number of releases through Queue that were performed
 	Collections      uint64 // garbage collections by the ladder
 	EarlyCollections uint64 // garbage collections in the background, for GCRatio
-	Syncs            uint64 // times that the pool waited for pending blocks
-	Returned         uint64 // bytes of segments returned to the backing
+	Syncs            uint64 // how often the pool waited for pending blocks
+	Returned         uint64 // number of bytes in segments that were returned to the backing
 	Pending          uint64 // number of blocks that wait for foreign streams now
 	// part of Pending whose events could not be recorded yet (PauseEvents, or an error of Record)
 	Deferred         uint64
 	CollectableBytes uint64 // bytes of live blocks whose Origin is Collected
-	Limit            uint64 // 0 means none
+	Limit            uint64 // limit of the pool; 0 means none
 }
 
 // Stats drains the queue, releases blocks whose events are done, and returns the statistics.
@@ -114,9 +114,9 @@ type Segment struct {
 // BlockInfo describes a block in a Snapshot.
 type BlockInfo struct {
 	Addr       uintptr
-	Size       uint64 // rounded size
-	Requested  uint64 // 0 unless live or pending
-	State      string // "live", "pending" or "free"
+	Size       uint64 // size in bytes with rounding
+	Requested  uint64 // requested size; 0 unless the block is live or pending
+	State      string // state of the block: "live", "pending" or "free"
 	Generation uint64
 	Origin     Origin // origin of the last owner; zero if the block is free
 }

@@ -14,11 +14,11 @@ import (
 // or "×4", an error of at most four times what the rule allows; or "≤1e-6", an error of at most
 // that.
 type exception struct {
-	op     string   // an entry
+	op     string   // name of an entry
 	kinds  []string // types, or "error", "float64", "strided", "permuted"
 	what   string   // one of the words for outcomes, or "entry" for an entry without an adapter
 	msg    string
-	class  string // one of classes
+	class  string // class of the reason: one of classes
 	reason string
 
 	line, used int

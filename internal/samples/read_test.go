@@ -83,10 +83,11 @@ var stored = map[string]dtype.Type{
 
 // A maker converts recorded values to ours.
 type maker struct {
-	file    *golden.File
-	scope   *tensor.Scope
-	double  bool                                  // convert floats and float types to float64
-	form    func(x *tensor.Tensor) *tensor.Tensor // changes the layout of each tensor; may be nil
+	file   *golden.File
+	scope  *tensor.Scope
+	double bool // convert floats and float types to float64
+	// function that changes the layout of each tensor; may be nil
+	form    func(x *tensor.Tensor) *tensor.Tensor
 	tensors []*tensor.Tensor
 	leaves  []*tensor.Tensor
 	isLeaf  map[int]bool

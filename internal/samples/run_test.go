@@ -16,7 +16,7 @@ import (
 
 // An outcome is the result of running a sample.
 type outcome struct {
-	what string // "" for success, else what failed: one of the words in the package comment
+	what string // what failed: one of the words in the package comment, or "" for success
 	msg  string
 
 	results, grads, seconds int // number of tensors that were compared

@@ -288,8 +288,8 @@ var splits call = func(a *args) any {
 	panic(wrong("no sizes"))
 }
 
-// tensorSplit is numpy's array_split with slices. by is a list of indices, or a number of parts
-// whose sizes differ by at most 1.
+// tensorSplit is numpy's array_split with slices. The parameter by is a list of indices, or a
+// number of parts whose sizes differ by at most 1.
 func tensorSplit(x T, by any, dim int) any {
 	n := x.Dim((dim + x.Rank()) % max(x.Rank(), 1))
 	var at []int

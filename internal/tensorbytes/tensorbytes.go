@@ -36,7 +36,7 @@ func write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	}
 	const piece = 1 << 20
 	x = x.Detach()
-	defer x.Free() // the tensor would keep its memory otherwise
+	defer x.Free() // without this, the tensor would keep its memory
 	for at, n := 0, x.Size(); at < n; at += piece {
 		var err error
 		tensor.Do(func(s *tensor.Scope) {

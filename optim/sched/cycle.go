@@ -212,7 +212,7 @@ func between(anneal string, from, to, part float64) float64 {
 // CyclicConfig configures a cycle between two rates. Zero values of the momenta mean torch's
 // defaults, 0.8 and 0.9.
 type CyclicConfig struct {
-	BaseLR, MaxLR []float64 // one for all groups, or one for each
+	BaseLR, MaxLR []float64 // bounds of the rate: one for all groups, or one for each
 	Up, Down      int       // steps of the rise and of the fall; a Down of 0 means Up
 	// "triangular" (also ""); "triangular2", where each cycle is half as high as the one before; or
 	// "exp_range", where the height is Gamma to the power of the step

@@ -22,7 +22,7 @@ func one(lr float64) optim.Optimizer {
 	return optim.NewSGD([]*tensor.Tensor{tensor.Zeros(1).RequiresGrad()}, optim.SGDConfig{LR: lr, Momentum: 0.9})
 }
 
-// A linear warm-up, followed by half a cosine down to 0.
+// The schedule is a linear warm-up, followed by half a cosine down to 0.
 func Example() {
 	opt := one(1)
 	rates(opt, sched.NewWarmUp(opt, sched.WarmUpConfig{Steps: 4}, sched.NewCosineAnnealing(opt, 4, 0)), 9)

@@ -7,12 +7,12 @@ import (
 // PlateauConfig configures a schedule that waits for a plateau. Zero values of Factor, Patience,
 // Threshold and Eps mean torch's defaults, 0.1, 10, 1e-4 and 1e-8.
 type PlateauConfig struct {
-	Max       bool    // larger is better
+	Max       bool    // whether a larger value is better
 	Factor    float64 // factor of the rate, below 1
 	Patience  int     // number of values in a row that may fail to be better; -1 means 0
 	Threshold float64 // a better value differs from the best one by more than this fraction of it
 	Absolute  bool    // Threshold is an absolute difference
-	Cooldown  int     // after a change of the rate, this number of values do not count as bad
+	Cooldown  int     // number of values that do not count as bad after a change of the rate
 	// lower bound of the rate: none means 0, one for all groups, or one for each
 	MinLR []float64
 	Eps   float64 // changes of the rate up to Eps are not made

@@ -56,10 +56,10 @@ type MetricScheduler interface {
 type member interface {
 	Scheduler
 	optimizer() Optimizer
-	begin()          // torch's _initial_step
+	begin()          // corresponds to torch's _initial_step
 	undo()           // undoes the count of one step
-	restart()        // torch's _update_lr(0)
-	plan() []setting // the entries of its state
+	restart()        // corresponds to torch's _update_lr(0)
+	plan() []setting // returns the entries of the schedule's state
 	title() string
 }
 

@@ -80,7 +80,7 @@ type deviceData struct {
 	Groups        [][]string `json:"groups"`
 	// number of events so far, time, allocated, waiting, reserved
 	Points       [][5]float64  `json:"points"`
-	Sums         [][][]uint64  `json:"sums"` // bytes by grouping, group and point
+	Sums         [][][]uint64  `json:"sums"` // sums of bytes by grouping, group and point
 	Peak         tableData     `json:"peak"`
 	Now          tableData     `json:"now"`
 	Segments     []segmentData `json:"segments"`
@@ -107,7 +107,7 @@ type tableData struct {
 type rowData struct {
 	Bytes    uint64 `json:"bytes"`
 	Blocks   int    `json:"blocks"`
-	Wasted   uint64 `json:"wasted"` // bytes lost by rounding up sizes
+	Wasted   uint64 `json:"wasted"` // number of bytes lost by rounding up sizes
 	Op       string `json:"op"`
 	Tensor   string `json:"tensor"`
 	Where    string `json:"where"`

@@ -36,7 +36,7 @@ import (
 
 // Error says which file could not be written, and why.
 type Error struct {
-	Path string // "" if the destination is an io.Writer
+	Path string // path of the file; "" if the destination is an io.Writer
 	Err  error
 }
 

@@ -111,7 +111,7 @@ func (p *pickler) uint(v uint64) {
 		p.op(binary.LittleEndian.AppendUint32([]byte{'J'}, uint32(v))...)
 	case v < 1<<63:
 		p.op(binary.LittleEndian.AppendUint64([]byte{0x8a, 8}, v)...)
-	default: // one more byte for the sign
+	default: // the sign takes one more byte
 		p.op(append(binary.LittleEndian.AppendUint64([]byte{0x8a, 9}, v), 0)...)
 	}
 }

@@ -17,7 +17,7 @@ type alive struct {
 
 // state is the contents of an allocator at one moment of a history.
 type state struct {
-	live, waiting map[uint64]alive // blocks by the number of their allocation
+	live, waiting map[uint64]alive // blocks, by the number of their allocation
 	// bytes of the blocks in live, of those in waiting, and of segments
 	allocated, late, mapped uint64
 }
@@ -174,8 +174,8 @@ type history struct {
 	oom       int
 }
 
-// timeline replays the events and reduces them. The history has at most as many points as most
-// says.
+// timeline replays the events and reduces them. The history has at most as many points as the
+// parameter most says.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
 	// The first pass finds the groups that are ever largest, and the peak.
@@ -327,7 +327,8 @@ func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	// sorted, so that of several owners with one description the same stack is always shown
+	// the numbers are sorted, so that of several owners with one description the same stack is
+	// always shown
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}

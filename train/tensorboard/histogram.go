@@ -32,7 +32,7 @@ func histogramOf(values []float64) histogram {
 	}
 	h.limits, h.counts = make([]float64, buckets), make([]float64, buckets)
 	for i := range h.limits {
-		// scaled before the subtraction, since most - least may overflow
+		// the values are scaled before the subtraction, since most - least may overflow
 		part := float64(i+1) / buckets
 		h.limits[i] = h.least*(1-part) + h.most*part
 	}

@@ -50,7 +50,7 @@ type value struct {
 type translator struct {
 	*ctx
 	code []expr.Instr
-	// for each value, the value whose register it shares: itself, or the operand of a conversion
+	// the value with which each value shares a register: itself, or the operand of a conversion
 	// that keeps the bits
 	root []int32
 	last []int // for each value, the last instruction that uses it under any name

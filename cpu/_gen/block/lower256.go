@@ -15,7 +15,7 @@ func greatest256(maxi inst, cmp func(c *bc, p, b, a, o operand.Op)) lowering {
 		maxi(c.Context, v[1], v[0], x)
 		maxi(c.Context, v[0], v[1], y)
 		cmp(c.Context, operand.U8(unord), v[1], v[0], nan)
-		return c.bitwise('|', c.bitwise('&', x, y), nan) // all bits set is a NaN
+		return c.bitwise('|', c.bitwise('&', x, y), nan) // a lane with all bits set is a NaN
 	}}
 }
 

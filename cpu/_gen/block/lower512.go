@@ -138,7 +138,7 @@ func lower512() map[string]lowering {
 			return o
 		}},
 	}
-	// sorted by the numbers of the rounding modes
+	// the modes are sorted by their numbers
 	for i, n := range []string{"RoundEven", "Floor", "Ceil", "Trunc"} {
 		m[n+"F32"] = round512(uint64(i), (*bc).VRNDSCALEPS)
 		m[n+"F64"] = round512(uint64(i), (*bc).VRNDSCALEPD)

@@ -70,7 +70,8 @@ func fma32(a, b, c float32) float32 {
 	z := float64(c)
 	s := p + z
 	t := s - p
-	lost := (p - (s - t)) + (z - t) // exact, by Knuth's two-sum; NaN if s is not finite
+	// the lost part is exact, by Knuth's two-sum; it is NaN if s is not finite
+	lost := (p - (s - t)) + (z - t)
 	if u := math.Float64bits(s); u&1 == 0 && (lost > 0 || lost < 0) {
 		if (lost > 0) == (s > 0) {
 			u++

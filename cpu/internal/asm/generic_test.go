@@ -30,7 +30,7 @@ func TestFMA32(t *testing.T) {
 		case 1:
 			c = -a * b // everything but the lost bits cancels
 		case 2:
-			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // denormal results
+			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // the results are denormal
 		case 3:
 			c = math.Float32frombits(r.Uint32()&0x807fffff | uint32(r.IntN(3))<<23)
 			a, b = a*0x1p-50, b*0x1p-50

@@ -76,7 +76,7 @@ func same(field string, x, y reflect.Value) bool {
 	case reflect.Uint16:
 		a, b := uint16(x.Uint()), uint16(y.Uint())
 		nan := func(h uint16) bool {
-			// quiet NaNs
+			// these bits are quiet NaNs
 			return strings.HasSuffix(field, "ToF16") && h&0x7e00 == 0x7e00 || strings.HasSuffix(field, "ToBF16") && h&0x7fc0 == 0x7fc0
 		}
 		return a == b || nan(a) && nan(b)
@@ -134,9 +134,9 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 		full = append(full, s)
 		in = append(in, s.Slice3(guard, guard+n, guard+n))
 	}
-	if ft.NumOut() == 1 { // a reduction
+	if ft.NumOut() == 1 { // the kernel is a reduction
 		if strings.HasPrefix(name, "reduce") {
-			clearNaN(r, in[0]) // without this, most blocks would contain a NaN
+			clearNaN(r, in[0]) // without clearNaN, most blocks would contain a NaN
 		}
 		if strings.HasPrefix(name, "sum") || strings.HasPrefix(name, "dot") {
 			for _, s := range in {
@@ -213,7 +213,8 @@ func tame(r *rand.Rand, s reflect.Value) {
 	case 1:
 		exp := map[int]int{32: -80, 64: -540}[s.Type().Elem().Bits()]
 		for i := range s.Len() {
-			s.Index(i).SetFloat(math.Ldexp(r.NormFloat64(), exp)) // products underflow
+			// products of such numbers underflow
+			s.Index(i).SetFloat(math.Ldexp(r.NormFloat64(), exp))
 		}
 	default:
 		for i := range s.Len() {

@@ -25,15 +25,15 @@ func convCases() (list []Conv) {
 	}
 	plane(9, 1, 3, 5, 7, 3, 1, 1)
 	plane(2, 1, 17, 33, 14, 3, 1, 1)
-	plane(1, 1, 2, 3, 40, 3, 1, 1) // units that are parts of an image
+	plane(1, 1, 2, 3, 40, 3, 1, 1) // each unit is a part of an image
 	plane(3, 1, 50, 20, 9, 3, 2, 1)
 	plane(2, 1, 5, 40, 8, 1, 1, 0)
 	plane(2, 1, 5, 6, 9, 1, 2, 0)
 	plane(2, 2, 6, 4, 11, 3, 1, 1)
-	plane(2, 6, 6, 6, 19, 3, 1, 1) // depthwise
+	plane(2, 6, 6, 6, 19, 3, 1, 1) // each channel is a group: depthwise
 	plane(2, 6, 6, 6, 18, 5, 2, 2)
 	plane(2, 4, 4, 8, 10, 3, 3, 0)
-	plane(1, 1, 4, 4, 3, 3, 1, 0) // one place
+	plane(1, 1, 4, 4, 3, 3, 1, 0) // the result has one place
 	plane(2, 1, 1, 32, 20, 7, 2, 3)
 	plane(3, 1, 4, 3, 6, 2, 3, 0) // a stride larger than the kernel
 	plane(1, 1, 120, 30, 5, 2, 1, 1)

@@ -7,7 +7,7 @@ type sight struct {
 	src      []float32
 	n        int
 	groups   int
-	channels int // channels of a group
+	channels int // number of channels of a group
 	in       [3]int
 	places   [3]int
 	step     [3]int   // distance between neighbouring places
@@ -43,9 +43,9 @@ func (u *unit) sizes() [3]int {
 
 // division says how the places are divided into units.
 type division struct {
-	images int // images in a unit
+	images int // number of images in a unit
 	axis   int
-	parts  int // parts of an image
+	parts  int // number of parts of an image
 	units  int
 }
 

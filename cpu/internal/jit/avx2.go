@@ -173,7 +173,7 @@ func (c *compiler) truthVector(i int32) uint8 {
 			c.vector(moveVector[0], len256, r, 0, zero, options{})
 		case v.from == constant:
 			c.vector(moveVector[0], len256, r, 0, c.bits(0xffffffff, 4), options{})
-		default: // 0 or 1 in each lane
+		default: // set each lane to 0 or 1
 			if v.from == loaded {
 				c.loadVector(v.load, r)
 			} else {
@@ -212,7 +212,8 @@ func (c *compiler) storeAVX2(i int) {
 	r := c.temp()
 	switch t {
 	case dtype.F16:
-		c.vector(floatToHalf, len256, x, 0, register(r), imm(0)) // rounds to nearest even
+		// the immediate 0 rounds to nearest even
+		c.vector(floatToHalf, len256, x, 0, register(r), imm(0))
 	case dtype.BF16:
 		c.toBF16AVX2(r, x)
 		c.pack(r, r)

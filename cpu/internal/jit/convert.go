@@ -92,7 +92,7 @@ func (c *compiler) masked(zero bool) options {
 // that is not 0.
 func (c *compiler) loadVector(i int, r uint8) {
 	l := c.Loads[i]
-	once := l.Once || c.tail && !c.wide // one element for all lanes
+	once := l.Once || c.tail && !c.wide // one element fills all lanes
 	if l.Type == dtype.Bool && l.Wide {
 		l.Type = dtype.U32
 	}
@@ -163,7 +163,7 @@ func (c *compiler) store(i int) {
 	case dtype.U8, dtype.I8:
 		c.vector(narrowToByte, length, x, 0, to, opt)
 	case dtype.F16:
-		opt.hasImm = true // rounds to nearest even
+		opt.hasImm = true // the immediate 0 rounds to nearest even
 		c.vector(floatToHalf, length, x, 0, to, opt)
 	default:
 		c.vector(storeVector.of(size), c.length(size), x, 0, to, opt)

@@ -6,7 +6,7 @@ import "encoding/binary"
 // them relative to their own end. The encodings are those of the Intel 64 and IA-32 Architectures
 // Software Developer's Manual, volume 2, sections 2.1 (prefixes), 2.3 (VEX) and 2.7 (EVEX).
 type assembler struct {
-	wide   bool // AVX-512; otherwise AVX2
+	wide   bool // the code is for AVX-512; otherwise for AVX2
 	code   []byte
 	pool   []uint64       // constants, each repeated to fill an entry; see entry
 	index  map[uint64]int // index of each constant in pool
@@ -39,7 +39,7 @@ const (
 	none gpr = 0xff
 )
 
-// Lengths of vectors, as EVEX encodes them.
+// The lengths of vectors, as EVEX encodes them.
 const (
 	len128 = iota
 	len256
@@ -146,7 +146,8 @@ func (a *assembler) vex(o opcode, long byte, reg, vvvv uint8, src operand, opt o
 	}
 }
 
-// modrm writes the bytes that address src; after is the number of bytes that follow them.
+// modrm writes the bytes that address src. The parameter after is the number of bytes that follow
+// them.
 func (a *assembler) modrm(reg byte, src operand, after int) {
 	switch {
 	case !src.memory:
@@ -205,7 +206,7 @@ func (a *assembler) andImmediate(r gpr, v int8) {
 // store64 sets the word at base + disp to r.
 func (a *assembler) store64(r, base gpr, disp int32) { a.integer(0x89, r, memory(base, disp)) }
 
-// compareMemory sets the flags by r - the word at base + disp.
+// compareMemory sets the flags by the difference of r and the word at base + disp.
 func (a *assembler) compareMemory(r, base gpr, disp int32) { a.integer(0x3b, r, memory(base, disp)) }
 
 // subtract sets r to r - s.
@@ -220,7 +221,7 @@ func (a *assembler) move(r, s gpr) { a.integer(0x8b, r, register(uint8(s))) }
 // zero sets r to 0.
 func (a *assembler) zero(r gpr) { a.integer(0x33, r, register(uint8(r))) }
 
-// Conditions of jumps, as their second opcode byte.
+// The conditions of jumps, as the second byte of the opcode.
 const (
 	below      = 0x82
 	aboveEqual = 0x83

@@ -54,7 +54,8 @@ const (
 )
 
 var (
-	shiftSignedBy             = lanes(1, 1, 0x72) // its extension is 4
+	// shift signed lanes by an immediate, with extension 4
+	shiftSignedBy             = lanes(1, 1, 0x72)
 	spreadByte, spreadWord    = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
 	widenByte, widenInt8      = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
 	widenWord, widenInt16     = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
@@ -73,7 +74,7 @@ var (
 	shuffle                 = opcode{1, 1, 0, 0x70} // shuffles 32-bit lanes by an immediate
 	storeLow                = lanes(1, 1, 0x7e)     // stores the first lane
 
-	// AVX2 only
+	// instructions of AVX2 only
 	equalInt, greaterInt = opcode{1, 1, 0, 0x76}, opcode{1, 1, 0, 0x66}
 	andNot, choose       = opcode{1, 1, 0, 0xdf}, opcode{3, 1, 0, 0x4a}
 	packWords, packBytes = opcode{2, 1, 0, 0x2b}, opcode{1, 1, 0, 0x67}

@@ -120,7 +120,7 @@ type compiler struct {
 	mask         [8]int32
 	registers    int    // number of vector registers
 	pinned       uint32 // vector registers that the current instruction uses
-	pins         uint8  // mask registers
+	pins         uint8  // mask registers that the current instruction uses
 	step         int    // position of the current instruction
 	spilled      int    // number of spill slots
 	accumulators []uint8
@@ -178,7 +178,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.word(uint32(int32(row - len(c.code) - 4)))
 		end()
 	}
-	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // VZEROUPPER, RET
+	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // the instructions VZEROUPPER and RET
 	return c.finish(), 64 * c.spilled
 }
 
@@ -188,10 +188,10 @@ func (c *compiler) prologue() {
 	c.load(arena, regs, int32(8*c.Arena))
 	if c.wide {
 		c.zero(at)
-		c.bytes(0x49, 0xff, 0xc9) // DEC R9: all bits are 1
+		c.bytes(0x49, 0xff, 0xc9) // the instruction DEC R9, which sets all bits to 1
 		c.move(rax, whole)
 		c.andImmediate(rax, int8(c.lanes-1))
-		c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // BZHI RAX, R9, RAX
+		c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // the instruction BZHI RAX, R9, RAX
 		c.masks(maskFromInt, 0, rest, 0, register(uint8(rax)))
 	} else {
 		c.store64(whole, arena, c.spillMemory(countSlot).disp)

@@ -32,7 +32,7 @@ type program struct {
 	loop   *Loop
 	rows   int
 	n      int
-	in     [][]byte // stored operands
+	in     [][]byte // operands as they are stored
 	out    [][]byte
 	params []uint64
 }
@@ -298,7 +298,7 @@ func TestEveryInstruction(t *testing.T) {
 	t.Logf("%d kinds of instructions", len(seen))
 }
 
-// More pointers, masks and values than there are registers.
+// The program has more pointers, masks and values than there are registers.
 func TestFewRegisters(t *testing.T) {
 	if !can(t) {
 		return

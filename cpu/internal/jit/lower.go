@@ -197,7 +197,7 @@ func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 		c.vector(or.of(size), length, r, r, register(t), options{})
 		return
 	}
-	if !c.wide { // all bits set is a NaN
+	if !c.wide { // a lane with all bits set is a NaN
 		nan := c.temp()
 		c.vector(compareFloat[0], length, nan, x, register(y), imm(floatUnordered))
 		c.vector(o, length, t, y, register(x), options{})

@@ -19,7 +19,7 @@ type value struct {
 	from    source
 	load    int   // number of the load
 	offset  int32 // offset in the arena of a value of Same
-	made    int   // position of the instruction that computes it
+	made    int   // position of the instruction that computes the value
 	uses    []int32
 	next    int  // number of uses that lie before the current instruction
 	hoisted bool // the value stays in reg
@@ -30,7 +30,7 @@ type value struct {
 // What a register holds beside values.
 const (
 	free        = -1
-	taken       = -2 // a temporary
+	taken       = -2 // a temporary holds the register
 	accumulator = -3
 )
 

@@ -43,7 +43,7 @@ type segment struct {
 // HugePage if size is at least HugePage, else to a page. If the system has no memory left, the
 // error wraps pool.ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uintptr, error) {
-	if size == 0 || size > 1<<47 { // larger than the address space of a process
+	if size == 0 || size > 1<<47 { // the size exceeds the address space of a process
 		return 0, fmt.Errorf("hostmem: segment of %d bytes: %w", size, pool.ErrNoMemory)
 	}
 	mp, addr, huge, err := acquire(size)

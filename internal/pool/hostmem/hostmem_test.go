@@ -73,7 +73,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if System == "mmap" || runtime.GOARCH == "wasm" {
-		// larger than the free part of any address space
+		// the size exceeds the free part of any address space
 		if _, err := m.Alloc(1 << 47); !errors.Is(err, pool.ErrNoMemory) {
 			t.Errorf("Alloc(1<<47): %v", err)
 		}

@@ -142,7 +142,7 @@ func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint6
 			vals[v] = x
 		case expr.OpConst:
 			vals[v] = c.Imm
-		default: // one instruction as a program of its own
+		default: // the program has this instruction only
 			q := &expr.Program{Out: []dtype.Type{c.Type}, Outs: []int32{0}}
 			operand := [3]int32{-1, -1, -1}
 			for k, o := range [3]int32{c.A, c.B, c.C} {
