@@ -139,7 +139,7 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 			values[k] = x.Floats()
 		}
 	}
-	// eval calls f at the current values, and then use with the leaves and the result.
+	// eval calls f at the current values. Then it calls use with the leaves and the result.
 	eval := func(use func(wanted []*tensor.Tensor, y *tensor.Tensor)) {
 		at("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 			var wanted []*tensor.Tensor
