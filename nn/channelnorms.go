@@ -89,7 +89,7 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
 		momentum := n.Momentum
 		if momentum == CumulativeAverage {
-			momentum = 0 // torch leaves the statistics unchanged too if it does not count batches
+			momentum = 0 // without a count of batches, torch leaves the statistics unchanged too
 		}
 		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
 	}

@@ -149,7 +149,8 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// A copy, or a chain made for one call, is already known: it is not walked in every call.
+	// Walk only if neither the chain nor one of its layers has a mark. So neither a copy of a chain,
+	// nor a chain of marked layers that is made for one call, is walked.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
@@ -196,7 +197,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// all of its layers: its first or last may return its own input, as Identity does
+	// every layer of a chain must pass this check: the first or the last may return its own input,
+	// as Identity does
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

@@ -89,8 +89,8 @@ func some(names []string) string {
 // A copier copies the structure of a model. It follows the walk through a model. It also enters
 // fields that the walk skips if they hold a layer, so that no copy uses a layer of the original.
 type copier struct {
-	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's
-	// makes the copy's tensor for one that is not in tensors; nil: the copy shares it
+	tensors map[*tensor.Tensor]*tensor.Tensor // maps a tensor of the model to the copy's tensor
+	// copies a tensor that is not in tensors; if other is nil, the copy shares that tensor
 	other func(t *tensor.Tensor) *tensor.Tensor
 	made  map[place]reflect.Value // copies, by pointer to the original
 	own   map[*tensor.Tensor]bool // the model's tensors

@@ -27,8 +27,8 @@ type lazyLayer interface {
 	waiting() **lazy
 	fill(in int, z *lazy) // makes the parameters; in is the number of inputs
 	empty()               // removes the parameters
-	// names of parameters that tell the number of inputs: it is by × the size of their dimension
-	// dim
+	// names of parameters whose shapes contain the number of inputs. This number is by times the
+	// size of their dimension dim.
 	inputsOf(z *lazy) (names []string, dim, by int)
 }
 

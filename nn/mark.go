@@ -17,12 +17,12 @@ type mark struct {
 	// the Base of this mark; a copy of the layer's struct has the mark but is another Base
 	base  *Base
 	name  atomic.Pointer[layerName]
-	leave func() // what a call of Forward defers
+	leave func() // the function that a call of Forward defers
 }
 
 type layerName struct {
-	path string // in the model; "" for the model itself
-	told string // for messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
+	path string // the layer's path in the model; "" for the model itself
+	told string // the name in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
 // marked returns the mark of the layer, nil if there is none.

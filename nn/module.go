@@ -120,7 +120,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		// the embedded struct names the parameters, when the walk reaches it
+		// an embedded namer names its parameters itself, when the walk reaches it
 		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
@@ -279,13 +279,13 @@ type visitor struct {
 	slot   func(v reflect.Value) // called with an interface that holds a layer
 	// called with a layer that has no parameters yet; nil: such a layer is an error if param is set
 	lazy  func(path string, l lazyLayer)
-	all   bool // visit a layer in several places several times
+	all   bool // visit a layer once for each place where the model has it
 	quick bool // do not check names
 	// look for tensors that would not be trained although they require a gradient
 	strict bool
 
 	model string         // the model's type
-	seen  map[place]bool // by pointer: true while the struct is being walked
+	seen  map[place]bool // the structs seen, by pointer; true while a struct is being walked
 	names map[string]*tensor.Tensor
 
 	strays   []stray

@@ -23,7 +23,7 @@ import (
 // and the states are saved for the gradient.
 type recurrence struct {
 	cell    cell
-	sizes   []int // rows of each step
+	sizes   []int // the number of rows of each step
 	reverse bool
 	hidden  int
 	bias    bool

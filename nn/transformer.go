@@ -14,7 +14,7 @@ type TransformerOptions struct {
 	Dropout float64
 	// the function between the linear layers, such as (*tensor.Tensor).Gelu; nil means relu
 	Activation func(x *tensor.Tensor) *tensor.Tensor
-	Eps        float64 // of the norms; 0 means 1e-5
+	Eps        float64 // Eps of the norms; 0 means 1e-5
 	// sequences are [n, length, features] instead of [length, n, features]
 	BatchFirst bool
 	// the norms precede attention and linear layers instead of following the sums
@@ -204,7 +204,7 @@ func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross 
 type TransformerEncoder struct {
 	Base
 	Layers []*TransformerEncoderLayer
-	Norm   Module // Identity for none
+	Norm   Module // Identity means no norm
 }
 
 // NewTransformerEncoder returns an encoder with the given number of layers and without a last norm.
@@ -241,7 +241,7 @@ func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 type TransformerDecoder struct {
 	Base
 	Layers []*TransformerDecoderLayer
-	Norm   Module // Identity for none
+	Norm   Module // Identity means no norm
 }
 
 // NewTransformerDecoder returns a decoder with the given number of layers and without a last norm.

@@ -1,7 +1,8 @@
 // Package initial sets parameters to their first values, as torch.nn.init does.
 //
 // Each function overwrites its tensor in place and without a graph: [KaimingNormal] before a ReLU,
-// [XavierUniform] before a tanh, [Constant] for a bias. [Gain] tells the factor for an activation.
+// [XavierUniform] before a tanh, [Constant] for a bias. [Gain] returns the factor for an
+// activation.
 //
 // Random numbers come from the generator of the tensor's scope. A tensor on a device without
 // memory, such as a parameter that nn.SkipInit made, has no values. The functions check such a
