@@ -113,8 +113,8 @@ func TestAutocastTogether(t *testing.T) {
 			{true, []int{0, 1, 2}, []int{1, 2, 3}},
 			{true, []int{0, 1, 2}, []int{3, 3, 3}},
 			{false, []int{2, 1, 0}, []int{3, 3, 3}},
-			{true, []int{1, 2}, []int{3, 3}},       // an earlier scope used 0 too
-			{true, []int{2, 1, 0}, []int{2, 2, 3}}, // the previous scope did not use 0
+			{true, []int{1, 2}, []int{3, 3}},       // an earlier scope used leaf 0 too
+			{true, []int{2, 1, 0}, []int{2, 2, 3}}, // the previous scope did not use leaf 0
 			{true, []int{3}, []int{1}},
 			{true, []int{0, 1, 2, 3}, []int{3, 3, 3, 4}},
 			{true, []int{3, 2, 1, 0}, []int{4, 4, 4, 4}},

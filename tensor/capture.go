@@ -216,7 +216,7 @@ func (g *Graph) stop() {
 func (g *Graph) abandon() {
 	g.stop()
 	for _, f := range g.ended {
-		_ = f(false) // Capture returns an earlier error already
+		_ = f(false) // Capture returns the earlier error, not this one
 	}
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
@@ -292,7 +292,7 @@ func (g *Graph) Replay() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range g.then { // call all of them, even after an error: the work is queued
+	for _, f := range g.then { // even after an error, call the other functions: the work is queued
 		if e := Try(f); err == nil {
 			err = e
 		}

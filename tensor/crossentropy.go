@@ -223,7 +223,7 @@ func (x *Tensor) wideLoss(target *Tensor, o CrossEntropyOptions) bool {
 	if s.modes.autocast == dtype.Invalid {
 		return false
 	}
-	s.missNoCast() // counts as a use of autocast: without it the loss would have 16 bits
+	s.missNoCast() // this counts as a use of autocast: without autocast the loss would have 16 bits
 	return true
 }
 

@@ -134,7 +134,7 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 		return d.floatScalar.Apply([]*Tensor{x}, v)
 	case v != math.Trunc(v) || math.Abs(v) >= 1<<53:
 		return d.floatScalar.Apply([]*Tensor{x.Float()}, v)
-	case v == 0: // torch panics too; that the number is 0 is known without asking the device
+	case v == 0: // torch fails too; the host knows the number, so the check needs no wait
 		fail(d.float.Name, ErrValue, []*Tensor{x}, "integers are divided by 0")
 	case x.dtype == boolType:
 		x = x.Long()

@@ -110,7 +110,7 @@ type saved struct {
 	needs   bool
 	result  bool   // the saved tensor is the node's own result
 	packed  packed // the value that a packer keeps instead of st, which is then nil
-	given   bool   // the VJP has released it, before the node drops
+	given   bool   // the VJP has released the value already; the node must not do so again
 }
 
 // A node records how a tensor was computed.

@@ -89,7 +89,7 @@ func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 		return m.Full(p.x.takes(p.op, v))
 	}
 	long := func(v int64) *Tensor {
-		if v < 1<<53 && v > -1<<53 { // a float64 can hold it exactly
+		if v < 1<<53 && v > -1<<53 { // a float64 can hold v exactly
 			return number(float64(v))
 		}
 		if p.x.dtype != dtype.I64 {

@@ -213,7 +213,7 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 		return x.indexSelect(a.op, a.axis, at.Float().Floor().ClampMax(float64(a.n-1)).Long())
 	case InterpolateLinear:
 		at, next := a.coordinates(x, a.step(), !a.align).ClampMin(0), 1.0
-		if a.n == a.m { // torch uses each element itself then
+		if a.n == a.m { // if the size stays, torch returns each element itself
 			at, next = a.coordinates(x, 1, false), 0
 		}
 		first, t := a.split(at)

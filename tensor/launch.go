@@ -44,7 +44,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := taken(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			in = []*Tensor{tensors[0], tensors[2]} // the bound is one of the target, as in lateTag
+			// the index refers to the target, so the error names the target, as in lateTag
+			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, atOnce(o, err), in))
 	}

@@ -100,7 +100,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 		operands = append(operands, b)
 	}
 	y := f.activated(passing(Apply(f, operands...), flat, x))
-	f.low = nil // the graph keeps its own handle of it
+	f.low = nil // the graph keeps its own handle of the cast
 	if x.Rank() == 2 {
 		return y
 	}

@@ -33,7 +33,8 @@ type normalizeFunc struct {
 	running      bool // there are running statistics: to update, or with normFixed to use
 	eps          float64
 	momentum     float64
-	to           dtype.Type // type of the result: a 16-bit type for float32 x; Invalid means x's
+	// type of the result: a 16-bit type for float32 x; Invalid means x's type
+	to dtype.Type
 	// shape to which x must still be reshaped; rank 0 if x already has that shape
 	as shape.Dims
 }

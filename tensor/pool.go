@@ -34,7 +34,7 @@ type AvgPoolOptions struct {
 	// ExcludePadding averages only over elements of the input, as torch's count_include_pad=False
 	// does.
 	ExcludePadding bool
-	// divides each sum, whatever its window contains; 0 means the number of elements
+	// the divisor of each sum, whatever its window contains; 0 means the number of elements
 	Divisor int
 }
 
@@ -207,7 +207,7 @@ func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices
 		return maxima(op, x, g)
 	}
 	values, indices = maxima(op, x.Unsqueeze(0), g)
-	defer values.Free() // the views keep their memory
+	defer values.Free() // the returned views keep the memory
 	defer indices.Free()
 	return values.Squeeze(0), indices.Squeeze(0)
 }

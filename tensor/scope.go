@@ -457,7 +457,7 @@ func (s *Scope) ownNode(n *node) {
 	n.scope = s
 	n.noted(s)
 	if s == root {
-		return // Backward frees the values; or the garbage collector, when nothing reaches the node
+		return // Backward frees the values, or the garbage collector frees them with the node
 	}
 	s.mu.Lock()
 	if s.closed {

@@ -22,9 +22,9 @@ type vigil struct {
 	opened   *scopeSite
 	noGrad   bool       // the scope was opened with NoGrad
 	cast     bool       // the scope was opened with Autocast or NoAutocast
-	autocast dtype.Type // if cast: the type; Invalid means off
+	autocast dtype.Type // if cast is true: the type of autocast; Invalid means off
 
-	// The lock of vigils.each guards these.
+	// The lock of vigils.each guards the fields below.
 	hushed int // if not 0, the library runs ops of its own
 	// if not 0, the ops that run are parts of an op that has an autocast class as a whole
 	composed int
@@ -35,7 +35,7 @@ type vigil struct {
 type missed struct {
 	op, how string
 	at      *site
-	in      *scopeSite // the scope in which it ran; nil means the root scope
+	in      *scopeSite // the scope of the op; nil means the root scope
 }
 
 // watchModes begins a vigil over s if s sets one of the modes. s was opened in p.
