@@ -149,8 +149,8 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// Walk only if neither the chain nor one of its layers has a mark. So neither a copy of a chain,
-	// nor a chain of marked layers that is made for one call, is walked.
+	// Walk only if the chain has no mark and one of its layers has none. So a copy of a chain is
+	// not walked, nor is a chain of marked layers that is made for one call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
