@@ -39,7 +39,7 @@ type attentionFunc struct {
 	causal          bool
 	groups          int // heads of queries that share one head of keys
 	masked, lengths bool
-	weights         shape.Dims // [..., queries, keys]
+	weights         shape.Dims // shape of the weights: [..., queries, keys]
 	drop            *dropoutFunc
 }
 

@@ -30,8 +30,8 @@ func (p part) of(l shape.Layout) shape.Layout {
 	return l.Narrow(p.axis, p.start, p.n, 1)
 }
 
-// part returns a view of a part of x. Its gradient is sent by [engine.sendPart], unless a second
-// gradient needs the recorded one.
+// part returns a view of a part of x. Backward passes the view's gradient to [engine.sendPart],
+// unless a second gradient needs the recorded op.
 func (x *Tensor) part(op string, p part) *Tensor { return x.regionOf(op, p.of, &p) }
 
 // A partial is a gradient that arrives in parts along one axis. It holds the first pieces without a

@@ -28,7 +28,7 @@ type Graph struct {
 	number uint64
 	live   atomic.Bool // true while the work is recorded
 
-	kept   kept[*Graph] // says that the goroutine of Capture records into this graph
+	kept   kept[*Graph] // an entry for the goroutine of Capture, which records into this graph
 	joined []*joint     // the other goroutines that record: see Join
 
 	// the recording's stream that stands in for each stream that a scope chose
@@ -43,7 +43,7 @@ type Graph struct {
 	checks []func() error
 	then   []func()
 	ended  []func(ok bool) error
-	turns  []*Exclusive              // sorted by their number
+	turns  []*Exclusive              // the graph's Exclusives, sorted by number
 	gens   map[*Generator]*Generator // the stand-in of each generator
 	tokens map[uint64]*standIn
 	// storages that the work uses and that the graph does not own; true if it writes them
@@ -497,7 +497,7 @@ func (s *Scope) uncapturable(op, why string) {
 	s.unrecordable(op, why, "do it before the capture or after a replay")
 }
 
-// unrecordable is uncapturable with a hint of its own.
+// unrecordable does what uncapturable does, with a hint of its own.
 func (s *Scope) unrecordable(op, why, hint string) {
 	if g := s.Capture(); g != nil {
 		e := newError(op, ErrCapture, nil, why)

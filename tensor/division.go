@@ -142,7 +142,7 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 	return d.integerScalar.Apply([]*Tensor{x}, v)
 }
 
-// numberInPlace is number in place: it writes the result into x.
+// numberInPlace does what number does, but writes the result into x.
 func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	x.holds(d.float.Name, v)
 	if x.dtype.IsFloat() {

@@ -77,8 +77,8 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// behind is op with g as the first operand. It is nil unless op has exactly one operand besides
-	// g, and accepts any types.
+	// behind computes the same as op, with g as the first operand. It is nil unless op has exactly
+	// one operand besides g, and accepts any types.
 	behind *Elementwise
 }
 

@@ -123,7 +123,7 @@ func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 // have the shape [n, 1, points].
 type gridTap struct {
 	at, outside *Tensor // the element's index; whether it lies outside of the image
-	// its weight, 0 outside, and the derivative of the weight with respect to the position
+	// the element's weight, 0 outside, and the weight's derivative with respect to the position
 	w, d *Tensor
 }
 

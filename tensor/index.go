@@ -76,7 +76,7 @@ type indexPlan struct {
 	shape shape.Dims // shape of the view
 	flips []int      // dimensions of the view that must be reversed
 	parts []indexPart
-	// combine sets these:
+	// The method combine sets the fields below.
 	order   []int      // the view's dimensions, with the indexed ones next to each other
 	axis, n int        // the indexed dimensions in order: position of the first, and their number
 	place   int        // position of the common shape in the result

@@ -181,7 +181,7 @@ func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 		in := []*Tensor{x, v}
 		for _, i := range ix {
 			if t, ok := i.(*Tensor); ok {
-				in = append(in, t) // only to find the youngest scope
+				in = append(in, t) // t is listed only to find the youngest scope
 			}
 		}
 		if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].IndexPut(in[1], accumulate, ix...) }, in...); y != nil {

@@ -75,7 +75,7 @@ func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, la
 	if t == dtype.Invalid || y.dtype == t {
 		return y
 	}
-	defer y.Free() // only the cast uses y
+	defer y.Free() // only the cast below uses y
 	return y.Cast(t)
 }
 

@@ -173,7 +173,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open is New. loose says that another goroutine may close the scope.
+// open does what New does. loose says that another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
@@ -434,7 +434,7 @@ func (s *Scope) hand(keep []*Tensor) {
 		stack = stack[:len(stack)-1]
 		p.ownNode(n)
 		for i := range n.saved {
-			// also of saved tensors that are no operands, such as autocast's cast of a weight
+			// visit also saved tensors that are no operands, such as autocast's cast of a weight
 			push(n.saved[i].from.node)
 			if v := n.saved[i].packed; v != nil {
 				push(v.holds())

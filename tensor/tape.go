@@ -13,7 +13,7 @@ import (
 // their scope, and so bypasses the tape. The tape recognises such an op because it runs on the
 // segment's goroutine.
 type tape struct {
-	kept kept[*tape] // kept for the goroutine that computes the segment
+	kept kept[*tape] // an entry for the goroutine that computes the segment
 
 	mu    sync.Mutex
 	of    *Generator // the generator that the numbers come from
