@@ -83,7 +83,7 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
 	if counts && n.NumBatchesTracked != nil && !x.Scope().Recomputing() {
-		// in x's scope, so that each replay of a captured step counts too
+		// count in x's scope, so that each replay of a captured step counts too
 		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1)
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {

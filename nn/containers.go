@@ -133,7 +133,7 @@ type Sequential struct {
 	Checkpointing
 	Layers []Module `nn:",inline"`
 
-	segments []segment // set while recomputation is on
+	segments []segment // the segments, set while recomputation is on
 }
 
 // NewSequential returns a chain of layers.
@@ -163,7 +163,7 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 
 // through applies layers one after another.
 func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
-	ours := false // only this chain refers to x
+	ours := false // true if only this chain refers to x
 	for i := 0; i < len(layers); i++ {
 		l, y := layers[i], (*tensor.Tensor)(nil)
 		passes := passesOn(l)

@@ -19,7 +19,7 @@ import (
 // Layers keep the training flags and the hooks that they have now. The copy shares functions, with
 // the variables that they capture, and values behind pointers that are not layers. Clone panics
 // with an *[Error] if an unexported field holds a layer or a parameter of the model, because the
-// copy would go on using the original there.
+// copy would still use the original there.
 //
 // For an average of the weights use optim.NewEMA, which needs no second model.
 func Clone[M any](m M) M {

@@ -15,7 +15,7 @@ import (
 // absent has only one summand, or summands of one sign, so nothing cancels. A factor that is itself
 // a rounded sum counts once more, as in a product of sums.
 type sums struct {
-	loss *tt // for each loss before the reduction
+	loss *tt // the sum for each loss, before the reduction
 	// for each operand, the terms of the losses' derivatives with respect to its elements. These
 	// terms have the shape of the losses, or one more dimension.
 	grads map[int]*tt

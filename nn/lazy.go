@@ -23,7 +23,8 @@ type lazy struct {
 
 // A lazyLayer may not have its parameters yet.
 type lazyLayer interface {
-	// where the layer keeps its description; a nil description: the parameters exist
+	// waiting returns the place where the layer keeps its description. A nil description means that
+	// the parameters exist.
 	waiting() **lazy
 	fill(in int, z *lazy) // makes the parameters; in is the number of inputs
 	empty()               // removes the parameters

@@ -96,7 +96,7 @@ type field struct {
 	embedded bool
 
 	transient, optional, inline bool
-	hidden                      bool // not exported
+	hidden                      bool // the field is not exported
 }
 
 type fieldPlan struct {
@@ -276,8 +276,9 @@ type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	slot   func(v reflect.Value) // called with an interface that holds a layer
-	// called with a layer that has no parameters yet; nil: such a layer is an error if param is set
+	slot   func(v reflect.Value) // the walk calls slot with an interface that holds a layer
+	// The walk calls lazy with a layer that has no parameters yet. If lazy is nil and param is set,
+	// such a layer is an error.
 	lazy  func(path string, l lazyLayer)
 	all   bool // visit a layer once for each place where the model has it
 	quick bool // do not check names
@@ -291,7 +292,7 @@ type visitor struct {
 	strays   []stray
 	waiting  **lazy // result of waiting() for the latest lazy layer visited
 	searched map[place]struct{}
-	steps    []step // from the layer to the value being searched
+	steps    []step // the steps from the layer to the value being searched
 }
 
 // A place identifies a struct. The type distinguishes it from its first field, which has the same

@@ -113,7 +113,7 @@ func TestRecurrentMemory(t *testing.T) {
 	dev := gpus[0]
 	const steps, n, hidden = 64, 4, 32
 	for name, c := range map[string]struct {
-		keeps, peak float64 // for each row, in units of hidden floats
+		keeps, peak float64 // limits of memory for each row, in units of hidden floats
 		run         func(s *tensor.Scope) func(x *tt) *tt
 	}{
 		// torch on a CPU keeps i, f, g, o, c, tanh(c) and h

@@ -207,7 +207,7 @@ func weightField(layer any) (f reflect.Value, ok bool) {
 	return f, find(v.Elem())
 }
 
-// weightOf is weightField, but panics if the layer has no weight.
+// weightOf does what weightField does, but panics if the layer has no weight.
 func weightOf(layer any) reflect.Value {
 	f, ok := weightField(layer)
 	if !ok || f.IsNil() {

@@ -35,11 +35,11 @@ type Nonlinearity uint8
 // The functions that have a gain of their own. For all other functions use Linear, whose gain is 1,
 // as in torch.
 const (
-	Linear    Nonlinearity = iota // for convolutions and sigmoid too
-	Tanh                          // 5/3
-	ReLU                          // √2
-	LeakyReLU                     // of slope 0.01; see [LeakyGain] for other slopes
-	SELU                          // 3/4
+	Linear    Nonlinearity = iota // gain 1; for convolutions and sigmoid too
+	Tanh                          // gain 5/3
+	ReLU                          // gain √2
+	LeakyReLU                     // with slope 0.01; see [LeakyGain] for other slopes
+	SELU                          // gain 3/4
 )
 
 // Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this
