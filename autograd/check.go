@@ -30,8 +30,8 @@ type CheckError struct {
 	// Input is the number of inputs for a derivative with respect to that gradient.
 	Input   int
 	At      []int
-	Got     float64 // the derivative by the VJPs
-	Want    float64 // the derivative by central differences
+	Got     float64 // the derivative as the VJPs compute it
+	Want    float64 // the derivative as central differences compute it
 	Allowed float64 // the allowed difference between the two
 }
 
