@@ -28,7 +28,7 @@ type exprParam struct {
 type exprOperand struct {
 	tensor bool
 	t      dtype.Type // for a tensor: its type
-	zero   bool       // for a tensor: it has rank 0
+	zero   bool       // for a tensor: whether its rank is 0
 	kind   numberKind // for a number: its kind
 }
 

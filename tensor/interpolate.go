@@ -170,7 +170,7 @@ type coordinateKey struct {
 var coordinatePrograms cache[coordinateKey, *expr.Program]
 
 // coordinates returns step·i for elements i = 0 … m-1, or step·(i + ½) - ½ if offset is true. It
-// rounds once: torch's image kernels fuse the operations, too.
+// rounds once: torch's image kernels fuse the operations too.
 func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
 	p := coordinatePrograms.get(coordinateKey{a.t, offset}, func() *expr.Program {
 		e := expr.Index(dtype.I64).Cvt(a.t)

@@ -91,8 +91,8 @@ func rowsOf(x *Tensor, last int) int {
 // RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square:
 // x/√(mean(x²) + eps)·weight (B. Zhang, R. Sennrich, arXiv:1910.07467). weight is as for
 // [Tensor.LayerNorm]; torch also accepts other types and promotes them. A negative eps means
-// torch's default: the distance from 1 to the next number of the type that is computed in, 2⁻⁵² for
-// float64 and 2⁻²³ for the others.
+// torch's default: the distance from 1 to the next number of the type in which x is computed. That
+// is 2⁻⁵² for float64 and 2⁻²³ for the others.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
 	return x.rmsNorm(dtype.Invalid, normalized, weight, eps)
 }
