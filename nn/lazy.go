@@ -26,8 +26,8 @@ type lazyLayer interface {
 	// waiting returns the place where the layer keeps its description. A nil description means that
 	// the parameters exist.
 	waiting() **lazy
-	fill(in int, z *lazy) // makes the parameters; in is the number of inputs
-	empty()               // removes the parameters
+	fill(in int, z *lazy) // fill makes the parameters; in is the number of inputs
+	empty()               // empty removes the parameters
 	// names of parameters whose shapes contain the number of inputs. This number is by times the
 	// size of their dimension dim.
 	inputsOf(z *lazy) (names []string, dim, by int)
