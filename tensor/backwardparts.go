@@ -86,7 +86,7 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	q, x := t.partial, piece{p.start, p.n, g}
 	q.last = n
 	if q.whole == nil && (len(q.held) == 0 || q.beside(x)) {
-		// copied if g's memory is larger than the whole gradient: a view would keep all of it alive
+		// copy g if its memory is larger than the whole gradient: a view would keep all of it alive
 		if len(q.held) == 0 && g.st.buf.Size() > q.to.shape.Size()*q.to.dtype.Size() {
 			x.g = e.bring(g.In(s).Clone())
 			g.Free()

@@ -34,7 +34,7 @@ type Graph struct {
 	// the recording's stream that stands in for each stream that a scope chose
 	lanes map[device.Stream]device.Stream
 
-	replay device.Replayer // replays the finished graph
+	replay device.Replayer // the driver's graph, once it is finished
 	shares *sharer
 
 	mu     sync.Mutex

@@ -124,7 +124,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 		}
 		return nil
 	}, nil)
-	if !body.IsX(0) { // a program that only copies or casts is named after that, not after the op
+	if !body.IsX(0) { // a program that only copies or casts keeps its own name instead of the op's
 		body = body.Named(e.Name)
 	}
 	p, err := expr.Lower([]*expr.Expr{body}, []dtype.Type{result}, types, -1)

@@ -58,7 +58,7 @@ type exprBuilder struct {
 	float dtype.Type // the scope's floating point type
 	given map[string]exprOperand
 	plan  *exprPlan
-	leafs []*exprValue // one for each tensor
+	leafs []*exprValue // a value for each tensor
 	steps []exprStep
 
 	problem *exprProblem // the first problem

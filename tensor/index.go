@@ -67,8 +67,8 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 	})
 }
 
-// An indexPlan holds the arguments of Index, resolved for a tensor's shape. They are a view of the
-// tensor, and the dimensions of that view from which index tensors select.
+// An indexPlan holds the arguments of Index, resolved for a tensor's shape. It describes a view of
+// the tensor, and the dimensions of the view from which index tensors select.
 type indexPlan struct {
 	op    string
 	x     *Tensor

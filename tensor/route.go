@@ -9,7 +9,7 @@ import (
 // A route says where work is queued: on a stream, and in a graph if the work is recorded.
 type route struct {
 	stream device.Stream
-	graph  *Graph // nil if the work runs at once
+	graph  *Graph // records the work; nil if the work runs at once
 }
 
 // route returns the route for the work of op in s on dev. Allocation, launches, Raw and copies call

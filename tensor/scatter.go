@@ -48,7 +48,7 @@ func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Te
 	scatterOps.put(own)
 }
 
-// scatterIntoFunc returns its first operand with the elements of the second set or added.
+// scatterIntoFunc returns its first operand after elements of the second operand were set or added.
 type scatterIntoFunc struct {
 	kind device.ScatterKind // ScatterSet or ScatterAdd
 	axis int

@@ -38,7 +38,7 @@ type Scope struct {
 	internal bool // a scope of the library's own, which is reused and has no ledger
 	ledger   *ledger
 	span     device.SpanID // the span of the scope's name, in a trace
-	// nil after the first use of the scope, or if the scope sets no such mode
+	// the vigil; nil after the first use of the scope, or if the scope sets no such mode
 	vigil atomic.Pointer[vigil]
 }
 
@@ -62,7 +62,7 @@ type modes struct {
 	floatType dtype.Type
 	tf32      bool // products of float32 may be computed in tf32
 
-	// decides what is kept instead of saved values; nil keeps the values themselves
+	// the packer decides what is kept instead of saved values; nil keeps the values themselves
 	saver       packer
 	recomputing bool          // a checkpointed segment is being computed again
 	span        device.SpanID // the span of the innermost scope that has a name, in a trace

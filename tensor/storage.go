@@ -41,7 +41,7 @@ type storage struct {
 	mu     sync.Mutex
 	writer device.Stream   // the stream of the last write
 	users  []device.Stream // other streams that have read the memory since the last write
-	holds  []*Hold         // holds for work that is not queued yet
+	holds  []*Hold         // the holds for work that is not queued yet
 
 	cleanup runtime.Cleanup // guarded by mu; set after the root scope has owned the storage
 	watched atomic.Bool

@@ -13,7 +13,7 @@ import (
 // A Tensor is a handle on a strided view of a storage. Use it by pointer only: ops refuse a copy of
 // the struct.
 type Tensor struct {
-	self   *Tensor // detects copies of the struct
+	self   *Tensor // the struct's own address, to detect copies
 	st     *storage
 	layout shape.Layout
 	scope  *Scope
