@@ -16,8 +16,8 @@ type MultiheadOptions struct {
 	Dropout     float64 // the probability that training drops a weight
 	KDim, VDim  int     // features of keys and of values; 0: as many as queries have
 	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
-	AddBiasKV   bool    // appends one learnt key and value
-	AddZeroAttn bool    // appends one key and value of zeros
+	AddBiasKV   bool    // the layer appends one learnt key and value
+	AddZeroAttn bool    // the layer appends one key and value of zeros
 }
 
 // Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the

@@ -90,9 +90,9 @@ func some(names []string) string {
 // fields that the walk skips if they hold a layer, so that no copy uses a layer of the original.
 type copier struct {
 	tensors map[*tensor.Tensor]*tensor.Tensor // maps a tensor of the model to the copy's tensor
-	// copies a tensor that is not in tensors; if other is nil, the copy shares that tensor
+	// other copies a tensor that is not in tensors; if other is nil, the copy shares that tensor
 	other func(t *tensor.Tensor) *tensor.Tensor
-	made  map[place]reflect.Value // copies, by pointer to the original
+	made  map[place]reflect.Value // the copies, by pointer to the original
 	own   map[*tensor.Tensor]bool // the model's tensors
 	bases map[*Base]bool          // the model's layers
 }
@@ -250,7 +250,7 @@ func (c *copier) inside(path string, n reflect.Value) {
 	}
 	var l copiedLayer
 	mends := false
-	if n.CanInterface() { // false for an embedded struct whose type is not exported
+	if n.CanInterface() { // CanInterface is false for an embedded struct whose type is not exported
 		l, mends = n.Addr().Interface().(copiedLayer)
 	}
 	for i := range n.NumField() {

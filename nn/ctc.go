@@ -216,7 +216,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	logp := in[0].Cast(in[0].Type().Compute())
 	var loss *tensor.Tensor
 	if c.Scope().GradEnabled() {
-		loss = f.loss(in) // recorded in the graph, for second derivatives
+		loss = f.loss(in) // computed in the graph, for second derivatives
 	} else {
 		loss = c.Saved(4)
 	}
