@@ -67,7 +67,7 @@ type Skipper interface {
 type GradScaler struct {
 	settings
 	home           device.Device
-	scale, tracker *tensor.Tensor // on home; nil before the first use
+	scale, tracker *tensor.Tensor // both are on the device home; nil before the first use
 	slots          *tensor.Tensor // the settings on the device; nil: they have changed
 	copies         map[device.Device]*tensor.Tensor
 	optimizers     map[Optimizer]*optimizerState
@@ -129,9 +129,9 @@ func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
 // WarnAfter calls f, instead of writing to the log, when n steps in a row were skipped, or when a
-// step is skipped at the lowest scale. The default for n is 10. f is called once until a step is
-// good again, and a few steps late, since the host learns of skipped steps later. If f is called
-// within a replay, it must not use the graph.
+// step is skipped at the lowest scale. The default for n is 10. After a call, f is not called again
+// until a step was good. The call comes a few steps late, since the host learns of skipped steps
+// later. If f is called within a replay, it must not use the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n
@@ -302,7 +302,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // set now, in case the step fails
+		st.stage = unscaled // even if the step fails, the gradients stay unscaled
 	}
 	if len(st.found) == 0 {
 		delete(g.optimizers, opt) // the iteration has not begun

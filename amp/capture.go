@@ -25,7 +25,7 @@ func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 		if len(g.optimizers) == 0 {
 			return nil
 		}
-		g.optimizers = map[Optimizer]*optimizerState{} // their tensors belong to the capture
+		g.optimizers = map[Optimizer]*optimizerState{} // the states' tensors belong to the capture
 		if !ok {
 			return nil
 		}

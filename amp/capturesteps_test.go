@@ -76,8 +76,8 @@ func TestCapturedSeveralSteps(t *testing.T) {
 			t.Errorf("%s, scaler %v: replays give\n%v, eager steps\n%v", c.rule, c.amp, got, want)
 		}
 	}
-	// A replay needs its scalars when it is queued. For these combinations nobody can know the
-	// scalars then. They are refused, and leave no trace.
+	// A replay needs its scalars when it is queued. For these combinations the host does not know
+	// the scalars at that time. Such captures are refused, and leave no trace.
 	for want, f := range map[string]func(p *scaled, s *tensor.Scope){
 		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, false) },
 		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, false, true) },
@@ -229,7 +229,7 @@ func TestCapturedOldGradient(t *testing.T) {
 			}{p.v}, 0.5)
 			step := func(s *tensor.Scope) {
 				p.v.In(s).Square().Sum().Backward()
-				means.Update() // with the values before the step
+				means.Update() // the average takes the values from before the step
 				if clip {
 					optim.ClipGradNorm(p.opt.Params(), 1)
 				}

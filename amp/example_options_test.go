@@ -24,7 +24,7 @@ func ExampleGrowthInterval() {
 		fmt.Print(scaler.Value(), " ")
 	}
 	scaler.SetGrowthInterval(1000)
-	scaler.UpdateTo(64) // sets your own scale
+	scaler.UpdateTo(64) // the program sets the scale itself
 	fmt.Println(scaler.Value())
 	// Output: 8 32 8 8 64
 }
@@ -152,7 +152,7 @@ func ExampleGradScaler_Restart() {
 	scaler := amp.NewGradScaler(amp.InitScale(1024))
 	scaler.Scale(w.Sum()).Backward()
 	scaler.Unscale(opt)
-	// … out of memory
+	// … this iteration runs out of memory
 	opt.ZeroGrad()
 	scaler.Restart()
 	scaler.Scale(w.Sum()).Backward()

@@ -21,7 +21,7 @@ import (
 type task struct {
 	name  string
 	model any
-	scope *tensor.Scope // of the model
+	scope *tensor.Scope // the scope of the model
 	loss  func(s *tensor.Scope, step int) *tensor.Tensor
 	lr    float64
 }

@@ -113,7 +113,7 @@ func (g *GradScaler) Update() {
 				continue
 			}
 			found := st.all
-			if found == nil { // unscaled but not stepped
+			if found == nil { // the gradients were unscaled, but there was no step
 				found = g.combined(st)
 			}
 			if all == nil {

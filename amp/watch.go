@@ -10,7 +10,7 @@ import (
 type Warning struct {
 	Skipped int     // skipped steps in a row
 	Scale   float64 // the scale after these steps
-	Floor   bool    // Scale is the lowest one
+	Floor   bool    // Scale is the lowest scale
 }
 
 func (w Warning) String() string {

@@ -1,7 +1,7 @@
 // Package autograd computes the derivatives that loss.Backward() does not give: gradients of
 // several results, Jacobians, Hessians, and products with them.
 //
-// One does four things with it:
+// It has functions for four tasks:
 //
 //   - [Grad] returns gradients of tensors that were computed before. It walks their graph, as
 //     torch.autograd.grad does.
@@ -16,14 +16,14 @@
 // graph. What the function makes on the way is freed when it returns. Results belong to the
 // youngest scope of the inputs.
 //
-// Inputs of integer or bool type are passed on and have no derivative. The derivative by an input
-// that the result does not depend on is zero.
+// Inputs of integer or bool type are passed on and have no derivative. If the result does not
+// depend on an input, the derivative with respect to it is zero.
 //
-// Second derivatives need ops whose gradients can be differentiated. All ops of package tensor are
-// such, and each [Func] that is not OnceDifferentiable.
+// Second derivatives need ops whose gradients can be differentiated. All ops of package tensor have
+// such gradients, and so has each [Func] that is not OnceDifferentiable.
 //
 // Misuse panics with a *[tensor.Error], as tensor expressions do. A panic of the given function
-// goes on. [Check] returns an error, because its purpose is to find a wrong gradient.
+// passes through. [Check] returns an error, because its purpose is to find a wrong gradient.
 package autograd
 
 import (
@@ -62,8 +62,8 @@ func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOpti
 	return tensor.Gradients(outputs[0], inputs, all...)
 }
 
-// at calls the function use with leaves that replace the inputs, in a scope of its own. It moves
-// the results of use to the scope of the inputs.
+// at makes a leaf for each input, and passes the leaves to the function use. use runs in a scope of
+// its own. Its results are moved to the scope of the inputs.
 func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
 	if len(inputs) == 0 {
 		misuse(op, tensor.ErrValue, "there are no inputs")

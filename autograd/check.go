@@ -30,8 +30,8 @@ type CheckError struct {
 	// Input is the number of inputs for a derivative with respect to that gradient.
 	Input   int
 	At      []int
-	Got     float64 // the derivative by the VJPs
-	Want    float64 // the derivative by central differences
+	Got     float64 // the derivative as the VJPs compute it
+	Want    float64 // the derivative as central differences compute it
 	Allowed float64 // the allowed difference between the two
 }
 
@@ -139,7 +139,7 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 			values[k] = x.Floats()
 		}
 	}
-	// eval calls f at the current values, and then use with the leaves and the result.
+	// eval calls f at the current values. Then it calls use with the leaves and the result.
 	eval := func(use func(wanted []*tensor.Tensor, y *tensor.Tensor)) {
 		at("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 			var wanted []*tensor.Tensor

@@ -522,7 +522,7 @@ func TestCheckpointDrawsConcurrently(t *testing.T) {
 							}, x)
 							value := y.Detach().Clone()
 							g := tensor.Gradients(y.Sum(), []*tt{x, w})
-							// w is 1, so both are the same product
+							// w is 1, so the gradient and the value are the same product
 							if !bytes.Equal(g[1].Bytes(), value.Bytes()) {
 								t.Error("the gradient is not that of the numbers that forward drew")
 							}

@@ -14,7 +14,7 @@ func ExampleCheckpoint() {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		block := func(x *tensor.Tensor) *tensor.Tensor {
 			fmt.Println("computed again:", x.Scope().Recomputing())
-			return x.Mul(w).Exp().Dropout(0.5) // its ops save nothing
+			return x.Mul(w).Exp().Dropout(0.5) // under Checkpoint these ops save nothing
 		}
 		x := s.From([]float64{0.1, 0.2, 0.3}).RequiresGrad()
 		autograd.Checkpoint(block, x).Sum().Backward()

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of several results together: here of x² with the gradient 1, 10, and of the sum of
-// 3x.
+// The gradient of several results together. Here the results are x², whose gradient is (1, 10), and
+// the sum of 3x.
 func Example() {
 	x := tensor.From([]float64{1, 2}).RequiresGrad()
 	square, sum := x.Square(), x.MulScalar(3).Sum()

@@ -47,7 +47,8 @@ func (f function) CrossesDevices() bool { return f.f.CrossesDevices }
 func (f function) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
 	y := f.f.Forward(c, in)
 	if f.f.OnceDifferentiable {
-		// saved after Forward's tensors: a second derivative is stopped on its way to the operands
+		// VJP uses the operands to stop a second derivative; they follow the tensors that the
+		// user's Forward saved
 		c.Save(in...)
 	}
 	return y

@@ -16,8 +16,8 @@ import (
 // [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
-	Head *Linear // scores the classes below the first cutoff, and each cluster
-	// one for each cluster: reduces the features, then scores the cluster's classes
+	Head *Linear // the head scores the classes below the first cutoff, and each cluster
+	// one chain for each cluster: it reduces the features, then scores the cluster's classes
 	Tail []*Sequential
 
 	Cutoffs []int // the first class of each cluster, then the number of classes

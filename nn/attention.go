@@ -16,8 +16,8 @@ type MultiheadOptions struct {
 	Dropout     float64 // the probability that training drops a weight
 	KDim, VDim  int     // features of keys and of values; 0: as many as queries have
 	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
-	AddBiasKV   bool    // appends one learnt key and value
-	AddZeroAttn bool    // appends one key and value of zeros
+	AddBiasKV   bool    // the layer appends one learnt key and value
+	AddZeroAttn bool    // the layer appends one key and value of zeros
 }
 
 // Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the
@@ -142,7 +142,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		}
 		masks := o.Masks
 		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
-		masks.Causal = o.Causal && !a.Causal // the mask has to be causal only if the attention op is not
+		masks.Causal = o.Causal && !a.Causal // if the attention op is not causal, the mask must be
 		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
 			a.Dropout = m.Options.Dropout

@@ -156,10 +156,10 @@ type cellKey struct {
 	cell cell
 	t    dtype.Type
 	back bool // the program of the gradient
-	// forward: also returns the values that the gradient needs; backward of lstm: the gradient of
-	// the result is a separate operand dy, to be added to dh
+	// In a forward program: it also returns the values that the gradient needs. In the backward
+	// program of lstm: the gradient of the result is a separate operand dy, to be added to dh.
 	keeps bool
-	bias  bool // gru: there is a bias of the new gate's product with the state
+	bias  bool // for gru: the new gate's product with the state has a bias
 }
 
 var cellPrograms sync.Map // cellKey → *expr.Program

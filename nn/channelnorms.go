@@ -83,13 +83,13 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
 	if counts && n.NumBatchesTracked != nil && !x.Scope().Recomputing() {
-		// in x's scope, so that each replay of a captured step counts too
+		// count in x's scope, so that each replay of a captured step counts too
 		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1)
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
 		momentum := n.Momentum
 		if momentum == CumulativeAverage {
-			momentum = 0 // torch leaves the statistics unchanged too if it does not count batches
+			momentum = 0 // without a count of batches, torch leaves the statistics unchanged too
 		}
 		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
 	}

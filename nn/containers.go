@@ -133,7 +133,7 @@ type Sequential struct {
 	Checkpointing
 	Layers []Module `nn:",inline"`
 
-	segments []segment // set while recomputation is on
+	segments []segment // the segments, set while recomputation is on
 }
 
 // NewSequential returns a chain of layers.
@@ -149,7 +149,8 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// A copy, or a chain made for one call, is already known: it is not walked in every call.
+	// Walk only if the chain has no mark and one of its layers has none. So a copy of a chain is
+	// not walked, nor is a chain of marked layers that is made for one call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
@@ -162,7 +163,7 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 
 // through applies layers one after another.
 func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
-	ours := false // only this chain refers to x
+	ours := false // true if only this chain refers to x
 	for i := 0; i < len(layers); i++ {
 		l, y := layers[i], (*tensor.Tensor)(nil)
 		passes := passesOn(l)
@@ -196,7 +197,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// all of its layers: its first or last may return its own input, as Identity does
+	// every layer of a chain must pass this check: the first or the last may return its own input,
+	// as Identity does
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

@@ -19,7 +19,7 @@ import (
 // Layers keep the training flags and the hooks that they have now. The copy shares functions, with
 // the variables that they capture, and values behind pointers that are not layers. Clone panics
 // with an *[Error] if an unexported field holds a layer or a parameter of the model, because the
-// copy would go on using the original there.
+// copy would still use the original there.
 //
 // For an average of the weights use optim.NewEMA, which needs no second model.
 func Clone[M any](m M) M {
@@ -89,10 +89,10 @@ func some(names []string) string {
 // A copier copies the structure of a model. It follows the walk through a model. It also enters
 // fields that the walk skips if they hold a layer, so that no copy uses a layer of the original.
 type copier struct {
-	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's
-	// makes the copy's tensor for one that is not in tensors; nil: the copy shares it
+	tensors map[*tensor.Tensor]*tensor.Tensor // maps a tensor of the model to the copy's tensor
+	// other copies a tensor that is not in tensors; if other is nil, the copy shares that tensor
 	other func(t *tensor.Tensor) *tensor.Tensor
-	made  map[place]reflect.Value // copies, by pointer to the original
+	made  map[place]reflect.Value // the copies, by pointer to the original
 	own   map[*tensor.Tensor]bool // the model's tensors
 	bases map[*Base]bool          // the model's layers
 }
@@ -250,7 +250,7 @@ func (c *copier) inside(path string, n reflect.Value) {
 	}
 	var l copiedLayer
 	mends := false
-	if n.CanInterface() { // false for an embedded struct whose type is not exported
+	if n.CanInterface() { // CanInterface is false for an embedded struct whose type is not exported
 		l, mends = n.Addr().Interface().(copiedLayer)
 	}
 	for i := range n.NumField() {

@@ -184,7 +184,7 @@ func TestCloneAfterACall(t *testing.T) {
 	}
 	chain := nn.NewSequential(nn.NewLinear(2, 2), nn.Tanh{}, nn.NewLinear(2, 2))
 	nn.SetCheckpointing(chain, true)
-	chain.Layers = chain.Layers[:1] // without a new Clone or walk
+	chain.Layers = chain.Layers[:1] // the chain changes after SetCheckpointing
 	if n := nn.Clone(chain); len(n.Layers) != 1 || !n.Forward(tensor.Ones(1, 2)).AllClose(chain.Forward(tensor.Ones(1, 2)), 0, 0) {
 		t.Error("a chain that was changed after checkpointing was switched on")
 	}

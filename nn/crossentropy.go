@@ -36,7 +36,7 @@ func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEn
 		return classMean(op, loss, target.In(loss.Scope()), o.Weight, o.Ignored(), r)
 	}
 	if len(r) == 1 && r[0] == Sum {
-		return loss.Neg().Sum().Neg() // torch's sign: the sum of no losses is -0
+		return loss.Neg().Sum().Neg() // two negations give torch's sign: the sum of no losses is -0
 	}
 	return reduce(op, loss, r)
 }

@@ -173,7 +173,8 @@ func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)
 	none := p.emission.Select(0, 0).FullLike(nothing)
-	skip := p.skip.Pad(nothing, -2, 2) // where a path may skip from this place to two places after
+	// 0 where a path may skip from this place to two places after, else -Inf
+	skip := p.skip.Pad(nothing, -2, 2)
 	for t := p.times - 1; t >= 0; t-- {
 		e := p.emission.Select(0, t)
 		next := none
@@ -215,7 +216,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	logp := in[0].Cast(in[0].Type().Compute())
 	var loss *tensor.Tensor
 	if c.Scope().GradEnabled() {
-		loss = f.loss(in) // recorded in the graph, for second derivatives
+		loss = f.loss(in) // computed in the graph, for second derivatives
 	} else {
 		loss = c.Saved(4)
 	}

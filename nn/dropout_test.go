@@ -40,7 +40,8 @@ func TestDropoutLayers(t *testing.T) {
 	}
 }
 
-// d.Add(r, x) equals r + d.Forward(x), also in evaluation and with hooks, which both call.
+// d.Add(r, x) equals r + d.Forward(x), also in evaluation and with hooks. Both expressions call the
+// hooks.
 func TestDropoutAdd(t *testing.T) {
 	seen := 0
 	hooked := nn.NewDropout(0.4)

@@ -264,7 +264,7 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {
-		// depends on rows, so it is in the graph as other results are
+		// this result depends on rows, so it is in the graph as other results are
 		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0))
 	}
 	to := bag.Unsqueeze(1).Expand(n, width)

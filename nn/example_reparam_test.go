@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The discriminator of a GAN whose layers stretch no vector.
+// A layer for the discriminator of a GAN: it stretches no vector.
 func ExampleNewSpectralNorm() {
 	l := nn.NewLinear(2, 2, nn.NoBias())
 	initial.Eye(l.Weight)

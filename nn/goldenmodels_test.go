@@ -83,7 +83,7 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 			}
 			y := tensor.Cat(0, parts...)
 			hold("result", y.Floats(), c.Out[0].F64)
-			// without gradients other work is skipped, with the same results
+			// Without gradients the layers skip some work. The results are the same.
 			s.Do(func(s *tensor.Scope) {
 				lent := make([]*tt, len(x))
 				for i := range x {

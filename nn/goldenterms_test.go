@@ -15,9 +15,9 @@ import (
 // absent has only one summand, or summands of one sign, so nothing cancels. A factor that is itself
 // a rounded sum counts once more, as in a product of sums.
 type sums struct {
-	loss *tt // for each loss before the reduction
-	// for each operand, the terms of the losses' derivatives by its elements. They have the shape
-	// of the losses, or one more dimension.
+	loss *tt // the sum for each loss, before the reduction
+	// for each operand, the terms of the losses' derivatives with respect to its elements. These
+	// terms have the shape of the losses, or one more dimension.
 	grads map[int]*tt
 	dim   int // the additional dimension
 	by    *tt // the divisor of the mean; nil: the number of losses
@@ -25,7 +25,7 @@ type sums struct {
 
 // lossSums compute the sums of each loss, from the operands in float64.
 var lossSums = map[string]func(a golden.Args, x []*tt) sums{
-	// x - y is rounded once, and the functions of it have no sums. Only the gradients of broadcast
+	// x - y is rounded once, and a function of x - y has no sums. Only the gradients of broadcast
 	// operands are sums.
 	"l1_loss": func(a golden.Args, x []*tt) sums {
 		d := x[0].Sub(x[1])
@@ -75,7 +75,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// n is a rounded sum; so are cos, the n in cos, and the length
+			// The first term has one rounded sum, n. The second term has three: cos, its n, and the
+			// length.
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}

@@ -222,7 +222,7 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	out := k.grads[run]
 	delete(k.grads, run)
 	k.mu.Unlock()
-	if out == nil { // the gradient did not come through the result: a second derivative
+	if out == nil { // in a second derivative g may bypass the result
 		return g
 	}
 	for _, h := range k.hooks {

@@ -75,8 +75,8 @@ func TestBackwardHooks(t *testing.T) {
 		if calls != 1 || !slices.Equal(l.Weight.Grad().Floats(), []float64{3, 3}) {
 			t.Errorf("%d calls, gradient %v", calls, l.Weight.Grad())
 		}
-		// A result that is used twice, a layer that is called twice, one graph walked twice, and
-		// the second derivative.
+		// The hook runs for a result that is used twice, for a layer that is called twice, for a
+		// graph that is walked twice, and for the second derivative.
 		m, seen := &squares{}, ""
 		remove := m.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			seen += fmt.Sprint(in.Floats(), out.Floats())

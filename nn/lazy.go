@@ -23,12 +23,13 @@ type lazy struct {
 
 // A lazyLayer may not have its parameters yet.
 type lazyLayer interface {
-	// where the layer keeps its description; a nil description: the parameters exist
+	// waiting returns the place where the layer keeps its description. A nil description means that
+	// the parameters exist.
 	waiting() **lazy
-	fill(in int, z *lazy) // makes the parameters; in is the number of inputs
-	empty()               // removes the parameters
-	// names of parameters that tell the number of inputs: it is by × the size of their dimension
-	// dim
+	fill(in int, z *lazy) // fill makes the parameters; in is the number of inputs
+	empty()               // empty removes the parameters
+	// names of parameters whose shapes contain the number of inputs. This number is by times the
+	// size of their dimension dim.
 	inputsOf(z *lazy) (names []string, dim, by int)
 }
 

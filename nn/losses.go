@@ -11,7 +11,7 @@ import (
 
 // paired checks and returns the operands of an elementwise loss. It refuses a prediction and a
 // target that are both broadcast, as [n, 1] and [n] would be to [n, n]. The result would be the
-// losses of every prediction with every target, which nobody means. torch warns and goes on.
+// losses of every prediction with every target, which nobody means. torch only warns.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {
@@ -20,7 +20,7 @@ func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{x, y}
 }
 
-// alike is paired for losses whose prediction and target must have the same shape.
+// alike does what paired does, for losses whose prediction and target must have the same shape.
 func alike(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if x.Shape() != y.Shape() {

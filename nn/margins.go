@@ -326,9 +326,9 @@ type TripletMarginLoss struct {
 	Margin float64
 	// arguments of the distance d, [tensor.Tensor.PairwiseDistance]
 	P, Eps float64
-	// replaces d, if not nil: torch's triplet_margin_with_distance_loss
+	// Distance replaces d, if it is not nil: torch's triplet_margin_with_distance_loss
 	Distance func(x, y *tensor.Tensor) *tensor.Tensor `nn:"-"`
-	// Swap replaces d(a, n) by d(p, n) where that is less.
+	// Swap replaces d(a, n) by d(p, n) where d(p, n) is less.
 	Swap      bool
 	Reduction Reduction
 }
@@ -344,7 +344,7 @@ func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
 	}
-	// this distance would count differing elements and have no gradient
+	// for P = 0 the distance would count differing elements, and have no gradient
 	if l.P == 0 && l.Distance == nil {
 		misuse(op, tensor.ErrValue, "P is 0; NewTripletMarginLoss sets P to 2 and Eps to 1e-6", anchor, positive, negative)
 	}

@@ -17,12 +17,12 @@ type mark struct {
 	// the Base of this mark; a copy of the layer's struct has the mark but is another Base
 	base  *Base
 	name  atomic.Pointer[layerName]
-	leave func() // what a call of Forward defers
+	leave func() // the function that a call of Forward defers
 }
 
 type layerName struct {
-	path string // in the model; "" for the model itself
-	told string // for messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
+	path string // the layer's path in the model; "" for the model itself
+	told string // the name in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
 // marked returns the mark of the layer, nil if there is none.
@@ -54,7 +54,7 @@ func markAt(path string, v reflect.Value, several bool) {
 	}
 	n := &layerName{path: path, told: v.Type().String()}
 	if v.Type().Name() != "" {
-		n.told, _, _ = strings.Cut(n.told, "[") // without type arguments
+		n.told, _, _ = strings.Cut(n.told, "[") // the type's name without type arguments
 	}
 	if path != "" {
 		n.told = path + " (" + n.told + ")"
@@ -84,7 +84,8 @@ func newMark(b *Base, n *layerName) *mark {
 	return m
 }
 
-// promoted is baseOf, but returns nil where baseOf panics because an embedded pointer is nil.
+// promoted does what baseOf does, but returns nil where baseOf panics because an embedded pointer
+// is nil.
 func promoted(v reflect.Value) (b *Base) {
 	defer func() {
 		if recover() != nil {

@@ -150,7 +150,7 @@ func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		on := s.On(gpus[0])
 		m.Embed.Forward(on.Typed(dtype.I64).Full(7, 2))
-		for range 1000 { // until the device reports the error
+		for range 1000 { // repeat until the device reports the error
 			if err := tensor.Try(func() { m.Heads[1].Fc1.Forward(on.Ones(2, 8)).Sum().Item() }); errors.Is(err, tensor.ErrIndex) {
 				if e := err.(*tensor.Error); e.Layer != "" {
 					t.Errorf("%v", err)

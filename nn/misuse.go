@@ -104,7 +104,7 @@ func features(op string, x, weight *tensor.Tensor) {
 	}
 }
 
-// hinted is misuse with a hint that says how to fix the mistake.
+// hinted does what misuse does, and adds a hint that says how to fix the mistake.
 func hinted(op string, kind error, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, kind, msg, operands...)
 	e.Hint = hint

@@ -96,7 +96,7 @@ type field struct {
 	embedded bool
 
 	transient, optional, inline bool
-	hidden                      bool // not exported
+	hidden                      bool // the field is not exported
 }
 
 type fieldPlan struct {
@@ -120,7 +120,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		// the embedded struct names the parameters, when the walk reaches it
+		// an embedded namer names its parameters itself, when the walk reaches it
 		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
@@ -276,22 +276,23 @@ type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	slot   func(v reflect.Value) // called with an interface that holds a layer
-	// called with a layer that has no parameters yet; nil: such a layer is an error if param is set
+	slot   func(v reflect.Value) // the walk calls slot with an interface that holds a layer
+	// The walk calls lazy with a layer that has no parameters yet. If lazy is nil and param is set,
+	// such a layer is an error.
 	lazy  func(path string, l lazyLayer)
-	all   bool // visit a layer in several places several times
+	all   bool // visit a layer once for each place where the model has it
 	quick bool // do not check names
 	// look for tensors that would not be trained although they require a gradient
 	strict bool
 
 	model string         // the model's type
-	seen  map[place]bool // by pointer: true while the struct is being walked
+	seen  map[place]bool // the structs seen, by pointer; true while a struct is being walked
 	names map[string]*tensor.Tensor
 
 	strays   []stray
 	waiting  **lazy // result of waiting() for the latest lazy layer visited
 	searched map[place]struct{}
-	steps    []step // from the layer to the value being searched
+	steps    []step // the steps from the layer to the value being searched
 }
 
 // A place identifies a struct. The type distinguishes it from its first field, which has the same

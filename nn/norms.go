@@ -10,9 +10,9 @@ import (
 // squared deviations.
 type LayerNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
-	Bias   *tensor.Tensor `nn:"bias"`   // of shape Shape, nil for none
-	Shape  []int          // of the last dimensions of the input
+	Weight *tensor.Tensor `nn:"weight"` // has the shape Shape; nil for none
+	Bias   *tensor.Tensor `nn:"bias"`   // has the shape Shape; nil for none
+	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 1e-5 by default
 }
 
@@ -53,8 +53,8 @@ func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 // Eps)·Weight (B. Zhang, R. Sennrich, arXiv:1910.07467).
 type RMSNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
-	Shape  []int          // of the last dimensions of the input
+	Weight *tensor.Tensor `nn:"weight"` // has the shape Shape; nil for none
+	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 0 means torch's default: see [tensor.Tensor.RMSNorm]
 }
 

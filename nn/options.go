@@ -36,12 +36,12 @@ func sizes[S Sizes](s S) []int {
 type layerOptions struct {
 	layer    string // the layer's type, for errors
 	scope    *tensor.Scope
-	dev      device.Device // nil: the scope's
+	dev      device.Device // nil: the scope's device
 	t        dtype.Type
 	noBias   bool
 	noAffine bool
 	stats    bool
-	row      *int // of the padding; nil: none
+	row      *int // the row of the padding; nil: no padding
 
 	stride, padding, dilation, outputPadding []int
 

@@ -157,9 +157,9 @@ func sizesOf(lengths []int) []int {
 // PadOptions are the options of [PadPackedSequence] and [PadSequence].
 type PadOptions struct {
 	BatchFirst bool    // sequences are [n, length, …] instead of [length, n, …]
-	Value      float64 // of the padding
-	// number of steps of the result, at least that of the longest sequence; 0: as many as the
-	// longest has. torch's total_length
+	Value      float64 // the value of the padding
+	// number of steps of the result, at least as many as the longest sequence has. 0 means just as
+	// many. It is torch's total_length.
 	Length int
 	Left   bool // only for [PadSequence]: pad before the sequences instead of after them
 }

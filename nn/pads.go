@@ -12,7 +12,7 @@ import (
 type Pad struct {
 	Base
 	Pads  []int
-	Value float64 // of the padding, if the kind is padConstant
+	Value float64 // the value of the padding, if the kind is padConstant
 	kind  padKind
 }
 

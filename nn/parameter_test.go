@@ -25,7 +25,7 @@ func TestParameter(t *testing.T) {
 				t.Errorf("%s: %v", name, p)
 			}
 			p.Square().Sum().Backward()
-			// the step sets p to 0, and v, which shares its memory
+			// the step sets p to 0, and so v, which shares p's memory
 			optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 0.5}).Step()
 			if v.Abs().Sum().Item() != 0 {
 				t.Errorf("%s: the memory is not shared: %v", name, v.Floats())

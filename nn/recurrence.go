@@ -23,7 +23,7 @@ import (
 // and the states are saved for the gradient.
 type recurrence struct {
 	cell    cell
-	sizes   []int // rows of each step
+	sizes   []int // the number of rows of each step
 	reverse bool
 	hidden  int
 	bias    bool
@@ -66,8 +66,8 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns where the last states are. For each stretch, the n rows that begin at row at are the
-// rows of the result that begin at row lo.
+// ends returns where the last states of the sequences are. A stretch says that the n states from
+// row at on are the last states from row lo on.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -210,8 +210,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
 	back := o.whh.T()
 	if len(f.sizes) > 4 && 16*n > min(out, 256) {
-		// Transposed once, instead of in the product of every step. Products of few rows read the
-		// transposed view directly.
+		// Transpose the weight once, instead of in the product of every step. Products of few rows
+		// read the transposed view directly.
 		back = back.Contiguous()
 	}
 	ins := []*tensor.Tensor{o.h0, back}

@@ -69,14 +69,14 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	var inner, dc, dr, part *tensor.Tensor
 	switch f.cell {
 	case lstmCell:
-		ins = append(ins, next(), next(), o.c0) // gates, states
+		ins = append(ins, next(), next(), o.c0) // the saved gates and states
 		dc = lastC.Clone()
 		if outs = append(outs, dc); f.proj {
 			inner, dr, part = next(), m.Empty(rows, out), m.Empty(n, hidden)
 			ins, outs = append(ins, o.whr), append(outs, dr, part)
 		}
 	case gruCell:
-		ins = append(ins, next(), next()) // gates, q
+		ins = append(ins, next(), next()) // the saved gates and q
 		dt, part = m.Empty(rows, width), m.Empty(n, out)
 		outs = append(outs, dt, part)
 	}

@@ -41,9 +41,9 @@ type RecurrentWeights struct {
 type Recurrent struct {
 	Base
 	Weights  []*RecurrentWeights `nn:"-"` // layer 0, its second direction, layer 1, …
-	Features int                 // of the input
-	Hidden   int                 // of a state, before projection
-	Options  RecurrentOptions    // with Layers filled in
+	Features int                 // features of the input
+	Hidden   int                 // features of a state, before projection
+	Options  RecurrentOptions    // the options, with Layers filled in
 	cell     cell
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives by inputs, states and all weights equal central differences. This
-// tests both the VJP through the steps and the differentiable composition.
+// First and second derivatives with respect to inputs, states and all weights equal central
+// differences. This tests both the VJP through the steps and the differentiable composition.
 func TestRecurrentDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		opts := []nn.Option{nn.In(s), nn.Typed(dtype.F64)}
@@ -102,8 +102,9 @@ func TestRecurrentCarriesState(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// For the gradient a call keeps, for each row, the gates, the states and the result; more steps do
-// not add to that. Without gradients it keeps only results.
+// A call keeps the gates, the states and the result of each row, since the gradient needs them. The
+// memory for a row does not grow with the number of steps. Without gradients a call keeps only
+// results.
 func TestRecurrentMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -112,7 +113,7 @@ func TestRecurrentMemory(t *testing.T) {
 	dev := gpus[0]
 	const steps, n, hidden = 64, 4, 32
 	for name, c := range map[string]struct {
-		keeps, peak float64 // for each row, in units of hidden floats
+		keeps, peak float64 // limits of memory for each row, in units of hidden floats
 		run         func(s *tensor.Scope) func(x *tt) *tt
 	}{
 		// torch on a CPU keeps i, f, g, o, c, tanh(c) and h

@@ -12,10 +12,11 @@ type Reduction uint8
 
 // The reductions. As in torch, the default of a loss is Mean.
 const (
-	Mean Reduction = iota // their mean
-	Sum                   // their sum
+	Mean Reduction = iota // the mean of the losses
+	Sum                   // the sum of the losses
 	None                  // no reduction: the result has the elements' shape
-	// their sum divided by the size of the first dimension, torch's "batchmean"; a scalar is itself
+	// the sum of the losses divided by the size of the first dimension, torch's "batchmean"; a
+	// scalar loss stays as it is
 	BatchMean
 )
 

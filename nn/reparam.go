@@ -15,10 +15,12 @@ import (
 // weight anew in each call.
 type WeightNorm[L Module] struct {
 	Base
-	Layer L `nn:",inline"` // without its weight
-	// norms, with the weight's rank and size 1 in all dimensions but Dim; for Dim -1 one number
-	G   *tensor.Tensor `nn:"parametrizations.weight.original0"`
-	V   *tensor.Tensor `nn:"parametrizations.weight.original1"` // with the weight's shape
+	Layer L `nn:",inline"` // the layer without its weight
+	// the norms. They have the weight's rank, and size 1 in all dimensions but Dim. For Dim -1 this
+	// is one number.
+	G *tensor.Tensor `nn:"parametrizations.weight.original0"`
+	// the direction, with the weight's shape
+	V   *tensor.Tensor `nn:"parametrizations.weight.original1"`
 	Dim int
 }
 
@@ -93,8 +95,9 @@ func (m *WeightNorm[L]) Remove() L {
 // A weight with one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
-	Layer      L              `nn:",inline"`                             // without its weight
-	Original   *tensor.Tensor `nn:"parametrizations.weight.original"`    // with the weight's shape
+	Layer L `nn:",inline"` // the layer without its weight
+	// the weight before the division
+	Original   *tensor.Tensor `nn:"parametrizations.weight.original"`
 	U          *tensor.Tensor `nn:"parametrizations.weight.0._u,buffer"` // [rows of W]
 	V          *tensor.Tensor `nn:"parametrizations.weight.0._v,buffer"` // [columns of W]
 	Dim        int            // dimension of the outputs: 0, or 1 for a transposed convolution
@@ -204,7 +207,7 @@ func weightField(layer any) (f reflect.Value, ok bool) {
 	return f, find(v.Elem())
 }
 
-// weightOf is weightField, but panics if the layer has no weight.
+// weightOf does what weightField does, but panics if the layer has no weight.
 func weightOf(layer any) reflect.Value {
 	f, ok := weightField(layer)
 	if !ok || f.IsNil() {
@@ -221,15 +224,15 @@ func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor,
 	l.Elem().Set(given)
 	f, _ := weightField(l.Interface())
 	w := weight(x.Scope())
-	if !x.Scope().GradEnabled() { // otherwise the graph may need it
+	if !x.Scope().GradEnabled() { // with gradients the graph may need the weight
 		defer w.Free()
 	}
 	f.Set(reflect.ValueOf(w))
 	return l.Interface().(Module).Forward(x)
 }
 
-// restoreWeight stores a copy of the weight in the layer. The copy requires a gradient if the
-// stored parameter, was, requires one.
+// restoreWeight stores a copy of the weight in the layer. The copy requires a gradient if was, the
+// stored parameter, requires one.
 func restoreWeight(layer any, weight func(s *tensor.Scope) *tensor.Tensor, was *tensor.Tensor) {
 	f, _ := weightField(layer)
 	f.Set(reflect.ValueOf(weight(was.Scope()).Detach().Clone().SetRequiresGrad(was.NeedsGrad())))

@@ -22,7 +22,7 @@ func Shares(m any) (field string) {
 	return field
 }
 
-// sharedField is Shares for one struct of a layer from package pkg.
+// sharedField does what Shares does, for one struct of a layer from package pkg.
 func sharedField(path string, v reflect.Value, pkg string) string {
 	for i := range v.NumField() {
 		f, d := v.Field(i), v.Type().Field(i)

@@ -70,7 +70,7 @@ func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 // As in PyTorch, BatchMean of a scalar loss is that loss.
 func TestBatchMeanOfScalars(t *testing.T) {
 	for got, want := range map[*tensor.Tensor]float64{
-		// PyTorch's
+		// the numbers are PyTorch's
 		nn.KLDiv(tensor.From(0.3), tensor.From(0.4), nn.BatchMean):    -0.48651629274966206,
 		nn.KLDivLog(tensor.From(0.3), tensor.From(0.4), nn.BatchMean): 0.14918246976412708,
 	} {

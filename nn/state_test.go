@@ -86,7 +86,7 @@ func TestLoadStateDict(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		from, to := newTied(s), newTied(s)
 		opt := optim.NewSGD(nn.Parameters(to), optim.SGDConfig{LR: 0.5})
-		from.Forward(s.Rand(4, 3)) // changes the running statistics
+		from.Forward(s.Rand(4, 3)) // this call changes the running statistics
 		weight := to.Table.Weight
 		if err := nn.LoadStateDict(to, nn.StateDict(from)); err != nil {
 			t.Fatal(err)

@@ -13,36 +13,36 @@ import (
 // An Overview is the result of [Summary]. Counts are numbers of elements, sizes are bytes. A tensor
 // in several places counts once.
 type Overview struct {
-	Layers []LayerInfo // in the order of the model's fields, the model itself first
+	Layers []LayerInfo // the layers in the order of the model's fields, the model itself first
 
 	Trainable, Frozen, Buffers int
 
 	ParameterBytes, BufferBytes, InputBytes int
-	// of all calls of the layers that contain no other layers
+	// bytes of the results of all calls, of layers that contain no other layers
 	OutputBytes int
 }
 
 // A LayerInfo is a layer in an [Overview].
 type LayerInfo struct {
-	Name  string // such as "layer1.0.conv1", "" for the model
-	Type  string // such as "Conv2d"
-	Depth int    // the number of layers around it
-	Leaf  bool   // it contains no other layers
-	// number of calls of Forward. 0 if it is not known: the type does not embed [Base], or Forward
-	// has several inputs
+	Name  string // a name such as "layer1.0.conv1", "" for the model
+	Type  string // a name such as "Conv2d"
+	Depth int    // the number of layers around this layer
+	Leaf  bool   // the layer contains no other layers
+	// number of calls of Forward. It is 0 if it is not known, because the type does not embed
+	// [Base] or Forward has several inputs.
 	Calls  int
 	Output []shape.Dims
 
-	Parameters, Buffers int  // its own, without those of inner layers
-	Tied                bool // some of its parameters belong to an earlier layer too
-	OutputBytes         int  // of the latest call
+	Parameters, Buffers int  // the layer's own, without those of inner layers
+	Tied                bool // some of the layer's parameters belong to an earlier layer too
+	OutputBytes         int  // bytes of the result of the latest call
 }
 
 // Summary looks at a model and, if inputs are given, runs its Forward with them. It does so in
 // evaluation mode, without gradients, in a scope of its own and with random numbers of its own.
-// Training flags, hooks and buffers are as before when it returns, also when Forward panics, which
-// it passes on. But a model with lazy layers is first called once more, which makes their
-// parameters. No other goroutine may use the model meanwhile. Print what it returns for a table:
+// Afterwards training flags, hooks and buffers are as before. This also holds if Forward panics;
+// Summary passes the panic on. A model with lazy layers is called once before, to make their
+// parameters. No other goroutine may use the model meanwhile. The result prints as a table:
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))
 //

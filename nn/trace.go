@@ -16,7 +16,7 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
 	pointer := false
 	if s.Name, pointer = layerType(3); pointer {
-		s.Owner = b // otherwise b is in a copy of the layer, a new one in each call
+		s.Owner = b // for a value receiver, b is in a copy of the layer, a new one in each call
 	}
 	if in := *x; in != nil {
 		s.Scope = in.Scope().Span()

@@ -14,7 +14,7 @@ type TransformerOptions struct {
 	Dropout float64
 	// the function between the linear layers, such as (*tensor.Tensor).Gelu; nil means relu
 	Activation func(x *tensor.Tensor) *tensor.Tensor
-	Eps        float64 // of the norms; 0 means 1e-5
+	Eps        float64 // Eps of the norms; 0 means 1e-5
 	// sequences are [n, length, features] instead of [length, n, features]
 	BatchFirst bool
 	// the norms precede attention and linear layers instead of following the sums
@@ -174,8 +174,8 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 
 // Forward returns the result for x of shape [length, n, features], with the shape of x. memory,
 // [keys, n, features], is the result of an encoder. With BatchFirst n is the first dimension; all
-// tensors may omit n. self masks the attention of x to itself, cross the attention of x to memory.
-// Hooks see x and the result.
+// tensors may omit n. The masks self are for the attention of x to itself, and cross for the
+// attention of x to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)
@@ -204,7 +204,7 @@ func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross 
 type TransformerEncoder struct {
 	Base
 	Layers []*TransformerEncoderLayer
-	Norm   Module // Identity for none
+	Norm   Module // Identity means no norm
 }
 
 // NewTransformerEncoder returns an encoder with the given number of layers and without a last norm.
@@ -241,7 +241,7 @@ func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 type TransformerDecoder struct {
 	Base
 	Layers []*TransformerDecoderLayer
-	Norm   Module // Identity for none
+	Norm   Module // Identity means no norm
 }
 
 // NewTransformerDecoder returns a decoder with the given number of layers and without a last norm.
@@ -289,8 +289,8 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 
 // Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with the encoded x
 // as memory. The result is [steps, n, features]. With BatchFirst n is the first dimension; all
-// tensors may omit n. encoder masks the attention of x to itself, self that of y to itself, and
-// cross that of y to the encoded x. Hooks see x and the result.
+// tensors may omit n. The masks encoder are for the attention of x to itself, self for that of y to
+// itself, and cross for that of y to the encoded x. Hooks see x and the result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
 	given("transformer", x, y)

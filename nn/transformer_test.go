@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives of attention and of a transformer layer, by inputs, parameters and a
-// mask.
+// First and second derivatives of attention and of a transformer layer, with respect to inputs,
+// parameters and a mask.
 func TestAttentionDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		opts := []nn.Option{nn.In(s), nn.Typed(dtype.F64)}
@@ -79,7 +79,7 @@ func TestCausalWithPadding(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
 		x := s.Rand(3, 2, 4).RequiresGrad()
-		// including the first key of a sample
+		// the padding includes the first key of a sample
 		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3)
 		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
 		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}

@@ -49,7 +49,7 @@ func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *te
 
 // MaxUnpool1d writes the maxima of a pool back to their positions; see [tensor.Tensor.MaxUnpool1d].
 type MaxUnpool1d struct {
-	Options tensor.MaxPoolOptions // those of the pool
+	Options tensor.MaxPoolOptions // the options of the pool
 }
 
 // NewMaxUnpool1d returns a layer that undoes a pool with these windows. It accepts the options of
@@ -66,7 +66,7 @@ func (l MaxUnpool1d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Ten
 
 // MaxUnpool2d writes the maxima of a pool back to their positions; see [tensor.Tensor.MaxUnpool2d].
 type MaxUnpool2d struct {
-	Options tensor.MaxPoolOptions // those of the pool
+	Options tensor.MaxPoolOptions // the options of the pool
 }
 
 // NewMaxUnpool2d returns a layer that undoes a pool with these windows. It accepts the options of
@@ -83,7 +83,7 @@ func (l MaxUnpool2d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Ten
 
 // MaxUnpool3d writes the maxima of a pool back to their positions; see [tensor.Tensor.MaxUnpool3d].
 type MaxUnpool3d struct {
-	Options tensor.MaxPoolOptions // those of the pool
+	Options tensor.MaxPoolOptions // the options of the pool
 }
 
 // NewMaxUnpool3d returns a layer that undoes a pool with these windows. It accepts the options of

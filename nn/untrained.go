@@ -103,9 +103,9 @@ func ofTheLibrary(t reflect.Type) bool {
 
 // A step leads from a value to a field, an element or a map value of it.
 type step struct {
-	name  string        // of a field, or empty
-	index int           // of an element
-	key   reflect.Value // of a map value, if valid
+	name  string        // the name of a field, or empty
+	index int           // the index of an element
+	key   reflect.Value // the key of a map value, if valid
 }
 
 // way returns the path of a layer followed by the steps of the search.
@@ -139,7 +139,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 			return
 		}
 		if v.Type() == tensorType {
-			t := (*tensor.Tensor)(v.UnsafePointer()) // works for unexported fields too
+			t := (*tensor.Tensor)(v.UnsafePointer()) // unlike Interface, this works for unexported fields
 			if t.IsLeaf() && t.NeedsGrad() {
 				w.strays = append(w.strays, stray{w.way(path), "is not found here, so it would not be trained; a parameter is an exported field with a tag of its name " +
 					"(Gain *tensor.Tensor `nn:\"gain\"`), or tag the field nn:\"-\"", t})

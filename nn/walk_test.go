@@ -81,7 +81,7 @@ func TestHooksKeepWhatDies(t *testing.T) {
 	})
 }
 
-// A missing operand or layer raises a clear error, not a nil dereference.
+// A missing operand or layer causes a clear error, not a nil dereference.
 func TestForwardOfNothing(t *testing.T) {
 	if err := tensor.Try(func() { nn.NewLinear(2, 2).Forward(nil) }); !errors.Is(err, tensor.ErrValue) {
 		t.Errorf("got %v", err)

@@ -32,8 +32,9 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// belowZero is a gradient with a kink at 0: left below 0, and right above. At 0 the operand at has
-// the value of left, but does not contain x0. So the second derivative at 0 is 0, as in torch.
+// belowZero is a gradient with a kink at 0: left below 0, right above 0, and the operand at for 0
+// itself. There at has the value of left, but does not contain x0. So the second derivative at 0 is
+// 0, as in torch.
 func belowZero(left, at, right *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
 }

@@ -54,7 +54,7 @@ func crossing(dev device.Device, first, second, copies device.Stream) (seen []fl
 					temporary := y.Detach().Exp()
 					read := on(a, copies, func(c *tensor.Scope) *tensor.Tensor { return temporary.In(c).CumSum(0).Sum(1) })
 					temporary.Free()
-					a.Full(777, n, n) // gets the memory just freed
+					a.Full(777, n, n) // this tensor gets the memory that was just freed
 					loss := y.Square().Sum()
 					loss.Backward()
 					on(a, second, func(c *tensor.Scope) *tensor.Tensor {

@@ -40,13 +40,13 @@ func DetectAnomaly(also ...AnomalyCheck) Option {
 // An Anomaly says where a NaN, or an infinity, was first seen.
 type Anomaly struct {
 	Op      string // the op whose result or gradient has the NaN or infinity
-	Operand int    // the operand whose gradient it is; -1 for the result of the op
+	Operand int    // the operand whose gradient has the NaN or infinity; -1: the result has it
 	// file:line of the call of the op. It is "" if the op was called in a scope without
 	// DetectAnomaly or RecordSites.
 	Site  string
-	Index []int   // position of the first such element
-	Value float64 // its value
-	Count int     // number of such elements
+	Index []int   // position of the first NaN or infinity
+	Value float64 // that element: NaN or ±Inf
+	Count int     // the number of such elements
 }
 
 func (a *Anomaly) Error() string {

@@ -23,7 +23,7 @@ type FunctionAll interface {
 func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	p := &resultsOf{f: f}
 	y := Apply(p, in...)
-	defer y.Free() // the results keep its memory
+	defer y.Free() // the returned views keep the memory of y
 	out := make([]*Tensor, len(p.shapes))
 	for i := range out {
 		out[i] = p.part(y, i)

@@ -39,7 +39,7 @@ type attentionFunc struct {
 	causal          bool
 	groups          int // heads of queries that share one head of keys
 	masked, lengths bool
-	weights         shape.Dims // [..., queries, keys]
+	weights         shape.Dims // shape of the weights: [..., queries, keys]
 	drop            *dropoutFunc
 }
 
@@ -161,7 +161,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return grads
 	}
 	s, t := c.Scope(), q.dtype.Compute()
-	p := f.chances(s, in) // recorded in the graph if s records one
+	p := f.chances(s, in) // if s records a graph, it records the computation of p
 	g = f.fold(g.Cast(t))
 	if c.Needs(2) {
 		grads[2] = within(s, func(c *Scope) *Tensor {
@@ -236,7 +236,7 @@ func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	if o.Scale == 0 {
 		f.scale = 1 / math.Sqrt(float64(q.Dim(-1)))
 		if q.Dim(-1) == 0 {
-			f.scale = 1 // every product is 0 then
+			f.scale = 1 // without features every product is 0
 		}
 	}
 	if o.Dropout > 0 {

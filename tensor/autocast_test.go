@@ -113,8 +113,8 @@ func TestAutocastTogether(t *testing.T) {
 			{true, []int{0, 1, 2}, []int{1, 2, 3}},
 			{true, []int{0, 1, 2}, []int{3, 3, 3}},
 			{false, []int{2, 1, 0}, []int{3, 3, 3}},
-			{true, []int{1, 2}, []int{3, 3}},       // an earlier scope used 0 too
-			{true, []int{2, 1, 0}, []int{2, 2, 3}}, // the previous scope did not use 0
+			{true, []int{1, 2}, []int{3, 3}},       // an earlier scope used leaf 0 too
+			{true, []int{2, 1, 0}, []int{2, 2, 3}}, // the previous scope did not use leaf 0
 			{true, []int{3}, []int{1}},
 			{true, []int{0, 1, 2, 3}, []int{3, 3, 3, 4}},
 			{true, []int{3, 2, 1, 0}, []int{4, 4, 4, 4}},
@@ -307,7 +307,7 @@ func TestAutocastShared(t *testing.T) {
 func TestAutocastClasses(t *testing.T) {
 	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
 	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)
-	// these are never passed to Apply
+	// the functions below are never passed to Apply
 	never := map[string]bool{"elementwiseFunc": true, "reductionFunc": true, "viewFunc": true, "spliceFunc": true, "overwriteFunc": true}
 	n := 0
 	for _, dir := range []string{".", "../nn"} {

@@ -93,8 +93,8 @@ func (e *Elementwise) behind(n *node) *expr.Program {
 	return p.program(in, common, result)
 }
 
-// past sends on d, which a VJP returned as the gradient of the operand of c.past. It drops the
-// nodes that d skipped, from t's node to that of c.past.
+// past handles d, a gradient that a VJP returned for the operand of the task c.past. It sends d to
+// that operand. It drops the nodes that d skipped, from t's node to the node of c.past.
 func (e *engine) past(c *Context, t *task, d *Tensor) {
 	last := c.past
 	d = e.checked(last.at.node, 0, d)

@@ -30,8 +30,8 @@ func (p part) of(l shape.Layout) shape.Layout {
 	return l.Narrow(p.axis, p.start, p.n, 1)
 }
 
-// part returns a view of a part of x. Its gradient is sent by [engine.sendPart], unless a second
-// gradient needs the recorded one.
+// part returns a view of a part of x. Backward passes the view's gradient to [engine.sendPart],
+// unless a second gradient needs the recorded op.
 func (x *Tensor) part(op string, p part) *Tensor { return x.regionOf(op, p.of, &p) }
 
 // A partial is a gradient that arrives in parts along one axis. It holds the first pieces without a
@@ -86,7 +86,7 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	q, x := t.partial, piece{p.start, p.n, g}
 	q.last = n
 	if q.whole == nil && (len(q.held) == 0 || q.beside(x)) {
-		// copied if g's memory is larger than the whole gradient: a view would keep all of it alive
+		// copy g if its memory is larger than the whole gradient: a view would keep all of it alive
 		if len(q.held) == 0 && g.st.buf.Size() > q.to.shape.Size()*q.to.dtype.Size() {
 			x.g = e.bring(g.In(s).Clone())
 			g.Free()
@@ -123,8 +123,8 @@ func (q *partial) base(x piece) (offset int, ok bool) {
 	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next reports in come whether the index at has arrived. The same holds for every index i with
-// at ≤ i < to. to is at most end.
+// next reports in come whether the index at has arrived. All indices from at up to to-1 are alike:
+// all have arrived, or none has. to is at most end.
 func (q *partial) next(at, end int) (come bool, to int) {
 	for _, r := range q.runs {
 		switch {

@@ -13,10 +13,10 @@ type task struct {
 	partial *partial // the parts that have arrived, while g is nil
 	to      []*task  // for a node: the task of each operand, nil for an operand without one
 	senders int      // how many gradients may arrive: from operands of nodes, and from starts
-	needed  bool     // for a node: its VJP must be called
+	needed  bool     // for a node: the run must call the node's VJP
 	input   int      // 1 + the number of the input whose gradient this is; 0 if it is no input's
 
-	watched *watchedLeaf // for a leaf: its watchers; nil if there are none
+	watched *watchedLeaf // for a leaf: the leaf's watchers; nil if there are none
 }
 
 // queue is a heap of tasks, the highest order first.

@@ -117,7 +117,7 @@ type watchedRun struct {
 type watchedLeaf struct {
 	t    *task
 	as   []watchedAs
-	to   []BackwardRun // one for each entry of as; nil if that watcher wants to hear nothing
+	to   []BackwardRun // a run for each entry of as; nil if that watcher wants no calls
 	sent bool          // a gradient has arrived
 }
 

@@ -28,13 +28,13 @@ type Graph struct {
 	number uint64
 	live   atomic.Bool // true while the work is recorded
 
-	kept   kept[*Graph] // says that the goroutine of Capture records into this graph
+	kept   kept[*Graph] // an entry for the goroutine of Capture, which records into this graph
 	joined []*joint     // the other goroutines that record: see Join
 
 	// the recording's stream that stands in for each stream that a scope chose
 	lanes map[device.Stream]device.Stream
 
-	replay device.Replayer // replays the finished graph
+	replay device.Replayer // the driver's graph, once it is finished
 	shares *sharer
 
 	mu     sync.Mutex
@@ -43,7 +43,7 @@ type Graph struct {
 	checks []func() error
 	then   []func()
 	ended  []func(ok bool) error
-	turns  []*Exclusive              // sorted by their number
+	turns  []*Exclusive              // the graph's Exclusives, sorted by number
 	gens   map[*Generator]*Generator // the stand-in of each generator
 	tokens map[uint64]*standIn
 	// storages that the work uses and that the graph does not own; true if it writes them
@@ -216,7 +216,7 @@ func (g *Graph) stop() {
 func (g *Graph) abandon() {
 	g.stop()
 	for _, f := range g.ended {
-		_ = f(false) // Capture returns an earlier error already
+		_ = f(false) // Capture returns the earlier error, not this one
 	}
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
@@ -292,7 +292,7 @@ func (g *Graph) Replay() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range g.then { // call all of them, even after an error: the work is queued
+	for _, f := range g.then { // even after an error, call the other functions: the work is queued
 		if e := Try(f); err == nil {
 			err = e
 		}
@@ -497,7 +497,7 @@ func (s *Scope) uncapturable(op, why string) {
 	s.unrecordable(op, why, "do it before the capture or after a replay")
 }
 
-// unrecordable is uncapturable with a hint of its own.
+// unrecordable does what uncapturable does, with a hint of its own.
 func (s *Scope) unrecordable(op, why, hint string) {
 	if g := s.Capture(); g != nil {
 		e := newError(op, ErrCapture, nil, why)

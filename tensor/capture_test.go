@@ -73,7 +73,7 @@ func TestCapturedForward(t *testing.T) {
 			if n := dev.Counters().Launches - before.Launches; n != 1 {
 				t.Errorf("%d launches by a replay", n)
 			}
-			// must run after the replay
+			// this write must run after the replay
 			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(99) }, tensor.NoGrad(), tensor.Stream(side))
 			for i := range want {
 				want[i] += 1 + math.Tanh(2*float64(k))
@@ -207,7 +207,8 @@ func TestNotCapturable(t *testing.T) {
 		"second GPU":   {"add_scalar", func(s *tensor.Scope) { far.In(s).AddScalar(1) }},
 		"between":      {"to", func(s *tensor.Scope) { far.In(s).To(dev) }},
 		"linalg":       {"inverse", func(s *tensor.Scope) { x.In(s).Inverse() }},
-		// on older tensors only: y would be computed once, now, and not by replays
+		// y is computed from older tensors only, so it would be computed once, now, and not by
+		// replays
 		"outside": {"", func(s *tensor.Scope) {
 			y := x.AddScalar(1)
 			defer y.Free()

@@ -27,7 +27,7 @@ type passage struct {
 // the graph, so that the garbage collector can find a dropped graph.
 type sharer struct {
 	mu       sync.Mutex // locked while a replay is being queued
-	passages []passage  // sorted by number, the locking order of all graphs
+	passages []passage  // in the locking order of all graphs: sorted by number
 	uses     []*storage
 }
 
@@ -41,7 +41,7 @@ var sharing struct {
 // common lists the graphs that use one storage. The bool is true for graphs that write it.
 type common struct {
 	by map[*sharer]bool
-	at *crossing // nil if no graph writes, or if there is only one graph
+	at *crossing // the lock; nil if no graph writes, or if there is only one graph
 }
 
 // share makes g take turns with other graphs that use its memory. It waits for a replay of these

@@ -141,14 +141,14 @@ func TestChangedOnce(t *testing.T) {
 		}
 	}
 	g := capture(t, dev, func(s *tensor.Scope) {
-		// made once, like the state of a library's optimizer
+		// state is made once, like the state of a library's optimizer
 		state := m.Full(2, 4).MulScalarInPlace(2)
 		s.Capture().Adopt(state)
-		host.AddScalarInPlace(1) // host memory: changed once
+		host.AddScalarInPlace(1) // host memory changes once, and not in replays
 		done := make(chan bool)
 		go func() {
 			defer close(done)
-			x.Fill(5) // another goroutine may change it
+			x.Fill(5) // another goroutine may change x
 		}()
 		<-done
 		y.In(s).AddInPlace(state)

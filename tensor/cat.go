@@ -47,7 +47,7 @@ func (f catFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// Cat concatenates tensors along dimension dim. Only in this dimension their shapes may differ. The
+// Cat concatenates tensors along dimension dim. Their shapes may differ in this dimension only. The
 // result has their promoted type. As in torch, empty vectors (shape [0]) are ignored.
 func Cat(dim int, x ...*Tensor) *Tensor {
 	if len(x) == 0 {

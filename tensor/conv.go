@@ -233,6 +233,6 @@ func batchedConv(x *Tensor, rank int, f func(x *Tensor) *Tensor) *Tensor {
 		return f(x)
 	}
 	y := f(x.Unsqueeze(0))
-	defer y.Free() // the view keeps its memory
+	defer y.Free() // the view keeps y's memory
 	return y.Squeeze(0)
 }

@@ -99,7 +99,7 @@ func TestConvIntegers(t *testing.T) {
 			w := s.From([]int64{2, 1, 5, -1}).Cast(ty).Reshape(1, 2, 2)
 			b := s.From([]int64{4}).Cast(ty)
 			want := s.From([]int64{200 + 3 - 35 - 50 + 4}).Cast(ty).Floats()
-			// the bias and the first channel only
+			// the transposed convolution of the first channel, without the bias
 			up := s.From([]int64{200, 6 + 100, 3}).Cast(ty).Floats()
 			for _, on := range []func(*tensor.Tensor) *tensor.Tensor{func(x *tensor.Tensor) *tensor.Tensor { return x }, func(x *tensor.Tensor) *tensor.Tensor { return x.To(gpu) }} {
 				y := on(x).Conv1d(on(w), on(b), tensor.ConvOptions{})

@@ -50,9 +50,9 @@ func (m Maker) space(op string, start, end float64, n int, log bool, base float6
 }
 
 // Linspace returns n evenly spaced numbers from start to end, both included. If n is 1 the number
-// is start. For an integer type start and end lose their fractions first, then the numbers between
-// do: Linspace(0.5, 5.7, 4) is 0, 1, 3, 5. The type must be able to hold start and end, as for
-// [Tensor.Fill].
+// is start. For an integer type, start and end lose their fractions first. The numbers between them
+// lose theirs afterwards: Linspace(0.5, 5.7, 4) is 0, 1, 3, 5. The type must be able to hold start
+// and end, as for [Tensor.Fill].
 func (m Maker) Linspace(start, end float64, n int) *Tensor {
 	return m.space("linspace", start, end, n, false, 0)
 }

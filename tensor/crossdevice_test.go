@@ -320,7 +320,7 @@ func TestFuncCrossesDevices(t *testing.T) {
 		if err := tensor.Try(func() { tensor.Gradients(g[0].Sum(), []*tt{b}) }); !errors.Is(err, tensor.ErrGrad) {
 			t.Errorf("a second derivative of what has one only: %v", err)
 		}
-		// hooks see each value on its device, and must return one on it
+		// hooks see each value on its device, and must return a value on the same device
 		s.Do(func(s *tensor.Scope) {
 			y := dot.Apply(a.In(s), b.In(s))
 			if err := tensor.Try(func() { y.Backward() }); !errors.Is(err, tensor.ErrDevice) || !strings.Contains(err.Error(), "which is on cuda:0") {

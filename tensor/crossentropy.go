@@ -174,7 +174,8 @@ func (f crossEntropyFunc) grad(c *Context, x, target, g *Tensor) []*Tensor {
 // defaults.
 type CrossEntropyOptions struct {
 	Weight *Tensor // a factor for each class, [classes], of the logits' type; nil means 1
-	// this target has loss 0 and does not count in the mean; nil means -100, new(0) means 0
+	// a target with this index has loss 0 and does not count in the mean; nil means -100, new(0)
+	// means 0
 	IgnoreIndex    *int
 	LabelSmoothing float64 // 0 … 1: the part of each target that is spread evenly over all classes
 	// Mean returns the mean instead of the losses, torch's reduction="mean". For class indices it
@@ -223,7 +224,7 @@ func (x *Tensor) wideLoss(target *Tensor, o CrossEntropyOptions) bool {
 	if s.modes.autocast == dtype.Invalid {
 		return false
 	}
-	s.missNoCast() // counts as a use of autocast: without it the loss would have 16 bits
+	s.missNoCast() // this counts as a use of autocast: without autocast the loss would have 16 bits
 	return true
 }
 
@@ -335,7 +336,7 @@ func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOpt
 	return loss.reshape(target.layout.Shape)
 }
 
-// crossEntropyWeighted is crossEntropyOfClasses with weights.
+// crossEntropyWeighted does what crossEntropyOfClasses does, with weights.
 func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, mean bool) *Tensor {
 	var loss *Tensor
 	w := weight.targetWeights(target, f.ignore)

@@ -75,8 +75,8 @@ func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	})
 }
 
-// cdistFunc computes distances of order p between rows. Its operands have the type that is computed
-// in.
+// cdistFunc computes distances of order p between rows. Its operands have the type in which
+// distances are computed.
 type cdistFunc struct{ p float64 }
 
 func (cdistFunc) Name() string { return "cdist" }

@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Division with a whole number as the quotient. There are separate ops for floats and integers:
-// floats use an exact fmod, integers 64-bit integers. Division by an integer 0 in a tensor cannot
-// raise an error without waiting for the device. So on every device the quotient is 0 and the
-// remainder is the dividend.
+// Division with a whole number as the quotient. There are separate ops for floats and integers.
+// Those for floats use an exact fmod, those for integers compute in int64. Division by an integer 0
+// in a tensor cannot raise an error without waiting for the device. So on every device the quotient
+// is 0 and the remainder is the dividend.
 
 // quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, exactly, in int64. A quotient of two int64
 // that is computed in float64 is off by less than 2¹². The remainder, computed in wrapping
@@ -134,7 +134,7 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 		return d.floatScalar.Apply([]*Tensor{x}, v)
 	case v != math.Trunc(v) || math.Abs(v) >= 1<<53:
 		return d.floatScalar.Apply([]*Tensor{x.Float()}, v)
-	case v == 0: // torch panics too; that the number is 0 is known without asking the device
+	case v == 0: // torch fails too; the host knows the number, so the check needs no wait
 		fail(d.float.Name, ErrValue, []*Tensor{x}, "integers are divided by 0")
 	case x.dtype == boolType:
 		x = x.Long()
@@ -142,7 +142,7 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 	return d.integerScalar.Apply([]*Tensor{x}, v)
 }
 
-// numberInPlace is number in place: it writes the result into x.
+// numberInPlace does what number does, but writes the result into x.
 func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	x.holds(d.float.Name, v)
 	if x.dtype.IsFloat() {

@@ -59,8 +59,8 @@ func TestFilesAreListed(t *testing.T) {
 	}
 }
 
-// Every function of the package and every method of Tensor stands once in the sections of the
-// package's comment, and nothing else stands there. A form stands there by what it is a form of.
+// The sections of the package's comment list every function of the package and every method of
+// Tensor once, and nothing else. They do not list a form, but the method that it is a form of.
 func TestMethodsAreGrouped(t *testing.T) {
 	paths, err := filepath.Glob("*.go")
 	if err != nil {

@@ -77,8 +77,8 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// behind is op with g as the first operand. It is nil unless op has exactly one operand besides
-	// g, and accepts any types.
+	// behind computes the same as op, with g as the first operand. It is nil unless op has exactly
+	// one operand besides g, and accepts any types.
 	behind *Elementwise
 }
 
@@ -124,7 +124,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 		}
 		return nil
 	}, nil)
-	if !body.IsX(0) { // a program that only copies or casts is named after that, not after the op
+	if !body.IsX(0) { // a program that only copies or casts keeps its own name instead of the op's
 		body = body.Named(e.Name)
 	}
 	p, err := expr.Lower([]*expr.Expr{body}, []dtype.Type{result}, types, -1)

@@ -144,7 +144,7 @@ type sketch struct {
 	dev    device.Device
 	op     string
 	made   *site
-	opened *scopeSite // its scope
+	opened *scopeSite // where the tensor's scope was opened
 }
 
 func (x *Tensor) sketch() sketch {

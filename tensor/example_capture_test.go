@@ -69,8 +69,8 @@ func ExampleCapture_streams() {
 			cube = x.In(c).Square().Mul(x)
 			c.Close(cube)
 		}, tensor.Stream(side))
-		double := x.In(s).MulScalar(2) // runs beside the work on stream side
-		sum = double.Add(cube)         // waits for both
+		double := x.In(s).MulScalar(2) // this op runs beside the work on stream side
+		sum = double.Add(cube)         // the sum waits for both
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -128,7 +128,7 @@ func ExampleCapturing() {
 		tensor.Capturing(by).Scope().Do(func(s *tensor.Scope) { w.In(s).MulInPlace(by) })
 	}
 	w := tensor.Root().On(gpus[0]).Ones(2)
-	decay(w, w.FullLike(0.5)) // runs at once
+	decay(w, w.FullLike(0.5)) // this call runs at once
 	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) { decay(w, w.In(s).Mul(w)) })
 	if err != nil {
 		log.Fatal(err)
@@ -211,7 +211,7 @@ func ExampleGraph_Adopt() {
 	var sum *tensor.Tensor
 	add := func(s *tensor.Scope) {
 		if sum == nil {
-			sum = tensor.Root().On(gpu).Zeros(2) // outside of the graph's scope
+			sum = tensor.Root().On(gpu).Zeros(2) // sum is outside of the graph's scope
 			s.Capture().Adopt(sum)
 		}
 		sum.In(s).AddInPlace(x)

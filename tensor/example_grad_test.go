@@ -113,7 +113,7 @@ func ExampleTensor_Detach() {
 // computed.
 func ExampleTensor_Version() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
-	y := x.Exp() // its gradient needs its own value
+	y := x.Exp() // the gradient of exp needs its result
 	before := y.Version()
 	y.MulScalarInPlace(2)
 	fmt.Println(y.Version() - before)

@@ -14,12 +14,12 @@ import (
 // A scope owns the results that are computed from its tensors, frees them when the function
 // returns, and carries the modes. Item and Data copy values out.
 func ExampleDo() {
-	w := tensor.From([][]float32{{1, 2}, {3, 4}}) // made outside of s, so it lives on
+	w := tensor.From([][]float32{{1, 2}, {3, 4}}) // w is made outside of s, so it lives on
 	var y *tensor.Tensor
 	total := 0.0
 	for _, batch := range [][]float32{{1, 0}, {0, 1}} {
 		tensor.Do(func(s *tensor.Scope) {
-			y = w.MatMul(s.From(batch)) // belongs to s, because an operand does
+			y = w.MatMul(s.From(batch)) // y belongs to s, because an operand does
 			total += y.Sum().Item()
 		})
 	}
@@ -50,7 +50,7 @@ func ExampleScope_New() {
 	outer := tensor.NewScope(tensor.NoGrad(), tensor.Named("epoch"))
 	inner := outer.New(tensor.Named("step"))
 	x := outer.Ones(2)
-	y := x.Add(inner.Ones(2)) // belongs to inner, the youngest scope
+	y := x.Add(inner.Ones(2)) // y belongs to inner, the youngest scope
 	fmt.Println(y.Scope() == inner, inner.GradEnabled())
 	err := tensor.Try(func() { outer.Close() })
 	fmt.Println(errors.Is(err, tensor.ErrScope))

@@ -32,7 +32,7 @@ type exprNode struct {
 	name  string  // name of an operand, or of a function as the text writes it; "" for a number
 	value float64 // value of a number
 	kind  numberKind
-	fn    *exprFunc // nil for a number and an operand
+	fn    *exprFunc // the function; nil for a number and an operand
 	args  []*exprNode
 }
 

@@ -27,9 +27,9 @@ type exprParam struct {
 // An exprOperand holds the properties of an operand on which a plan depends.
 type exprOperand struct {
 	tensor bool
-	t      dtype.Type // type of a tensor
-	zero   bool       // the tensor has rank 0
-	kind   numberKind // kind of a number
+	t      dtype.Type // for a tensor: its type
+	zero   bool       // for a tensor: whether its rank is 0
+	kind   numberKind // for a number: its kind
 }
 
 // An exprValue is the value of a node: an element of a tensor, or a number.
@@ -58,7 +58,7 @@ type exprBuilder struct {
 	float dtype.Type // the scope's floating point type
 	given map[string]exprOperand
 	plan  *exprPlan
-	leafs []*exprValue // one for each tensor
+	leafs []*exprValue // a value for each tensor
 	steps []exprStep
 
 	problem *exprProblem // the first problem
@@ -215,7 +215,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	return s.out
 }
 
-// typeClassOf is typeClass, and the lowest kind for Invalid.
+// typeClassOf returns what typeClass returns, and the lowest kind for Invalid.
 func typeClassOf(t dtype.Type) numberKind {
 	if t == dtype.Invalid {
 		return kindBool

@@ -8,7 +8,7 @@ import "github.com/flambeau-go/flambeau/device"
 // the mistake.
 var withoutWaits, withoutUses bool
 
-// foreign notes that a stream other than the storage's own uses the memory. The caller holds st.mu.
+// foreign notes that another stream than the storage's own uses the memory. The caller holds st.mu.
 func (st *storage) foreign(s device.Stream) {
 	if !withoutUses {
 		st.buf.Use(s)

@@ -78,7 +78,7 @@ func (p *forked) run(s *tensor.Scope) {
 	drop := func(kind, i int) {
 		x := live[kind][i]
 		live[kind] = slices.Delete(live[kind], i, i+1)
-		on(s, func(c *tensor.Scope) { // its value must count in the result of the program
+		on(s, func(c *tensor.Scope) { // the value of x must count in the result of the program
 			p.held[kind].In(c).MulScalarInPlace(0.75).AddInPlace(x.In(c).MulScalar(0.25))
 		}, tensor.NoGrad())
 		x.Free()
@@ -95,13 +95,13 @@ func (p *forked) run(s *tensor.Scope) {
 				var q *tensor.Tensor
 				on(c, func(d *tensor.Scope) { q = h.In(d).Square().MulScalar(0.5); d.Close(q) })
 				if r.IntN(2) == 0 {
-					h.Free() // the other stream may still read it
+					h.Free() // the other stream may still read h
 				}
 				z := q.Sub(x.In(c).Square()).Clamp(-2, 1)
 				live[kind] = append(live[kind], z)
 				c.Close(z)
 			}, tensor.NoGrad())
-		case 3: // change one in place
+		case 3: // change one tensor in place
 			on(s, func(c *tensor.Scope) {
 				any(kind).In(c).MulScalarInPlace(0.5).SubInPlace(any(kind).In(c).AddScalar(-0.5).MulScalar(0.5))
 			}, tensor.NoGrad())
@@ -111,7 +111,7 @@ func (p *forked) run(s *tensor.Scope) {
 			if n := len(live[kind]); n > 0 {
 				drop(kind, r.IntN(n))
 			}
-		case 6: // train
+		case 6: // run a training step
 			on(s, func(c *tensor.Scope) {
 				x := p.held[0].In(c)
 				var h *tensor.Tensor
@@ -130,7 +130,7 @@ func (p *forked) run(s *tensor.Scope) {
 		}
 	}
 	for kind := range live {
-		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the remaining ones live until the scope ends
+		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the other tensors live until the scope ends
 			drop(kind, len(live[kind])-1)
 		}
 	}

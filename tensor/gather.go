@@ -49,7 +49,8 @@ type namedFunc struct {
 
 func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, f.given) }
 
-// takenFunc is gatherFunc for an index that selects no element twice, such as a sorting order.
+// takenFunc does what gatherFunc does, for an index that selects no element twice, such as a
+// sorting order.
 type takenFunc struct{ gatherFunc }
 
 func (f takenFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -135,12 +136,12 @@ func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index.lifted(), index)
 }
 
-// indexSelect is IndexSelect by a vector. op is the name in errors.
+// indexSelect does what IndexSelect does, for an index that is a vector. op is the name in errors.
 func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index, index)
 }
 
-// indexSelectBy is indexSelect by a view of the index that the caller has given.
+// indexSelectBy does what indexSelect does, by a view of the index that the caller has given.
 func (x *Tensor) indexSelectBy(op string, dim int, index, given *Tensor) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {

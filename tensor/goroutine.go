@@ -52,7 +52,8 @@ func (l *goroutines[T]) none() bool { return l.n.Load() == 0 }
 func (l *goroutines[T]) keep(k *kept[T], of T, loose bool) {
 	*k = kept[T]{of: of, in: l, g: callsite.G()}
 	if loose {
-		k.number = callsite.Goroutine() // another goroutine may have the address by then
+		// when end is called, another goroutine may have the address
+		k.number = callsite.Goroutine()
 	}
 	b := l.bucket(k.g)
 	b.Lock()

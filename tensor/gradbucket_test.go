@@ -139,7 +139,7 @@ func TestGradientViewsShareAVersion(t *testing.T) {
 
 // The memory of a bucket is freed with its last handle: its own or a gradient's, in any order.
 func TestGradientViewsFreeTheBucket(t *testing.T) {
-	const n = 1 << 16 // large enough to be pooled on the CPU too
+	const n = 1 << 16 // a bucket of n numbers is pooled on the CPU too
 	onEach(t, func(t *testing.T, dev device.Device) {
 		runtime.GC()
 		time.Sleep(time.Millisecond)

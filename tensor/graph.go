@@ -30,9 +30,9 @@ type Context struct {
 	needs []bool
 	keep  []*Tensor // in Forward: tensors to save
 	more  []packed  // in Forward: other values that the node keeps
-	n     *node     // in VJP: the node
-	to    []*task   // in VJP: the tasks of the operands
-	run   *engine   // in VJP: the run
+	n     *node     // in VJP: the node whose VJP runs
+	to    []*task   // in VJP: the tasks of the operands' gradients
+	run   *engine   // in VJP: the run of Backward or Gradients
 	took  int       // in VJP: 1 + the operand whose returned gradient includes the pending one
 	// in VJP: the activation before operand 0, if VJP has computed the activation's gradient too
 	past *task
@@ -110,7 +110,7 @@ type saved struct {
 	needs   bool
 	result  bool   // the saved tensor is the node's own result
 	packed  packed // the value that a packer keeps instead of st, which is then nil
-	given   bool   // the VJP has released it, before the node drops
+	given   bool   // the VJP has released the value already; the node must not do so again
 }
 
 // A node records how a tensor was computed.

@@ -11,9 +11,9 @@ import (
 // that called the VJP.
 
 // SaveBranch keeps the places that the results y have in their own graph, on any devices, for
-// [Context.Branch]. That graph must have been recorded in a child of the operands' scope and closed
-// into it. That graph lives as long as the function's own graph, and moves to another scope with
-// it. Values are not kept. Each of y must require a gradient.
+// [Context.Branch]. That graph must have been recorded in a child of the operands' scope, and moved
+// to that scope when the child was closed. The graph lives as long as the function's own graph, and
+// moves to another scope with it. Values are not kept. Each of y must require a gradient.
 func (c *Context) SaveBranch(y ...*Tensor) {
 	const op = "save_branch"
 	for _, x := range y {

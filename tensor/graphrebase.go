@@ -21,7 +21,7 @@ func (x *Tensor) synced() bool {
 	case r == n:
 		return true
 	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached):
-		// in other cases the base has become part of a graph since x was detached
+		// if x is detached and the condition above is false, the base has joined a graph since then
 		return true
 	}
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
@@ -208,8 +208,8 @@ func (x *Tensor) asStrided(l shape.Layout) *Tensor {
 	return x.view("as_strided", l, stridedVJP(x.layout, l))
 }
 
-// stridedVJP returns the VJP of a view. It computes the gradient of a tensor with layout from out
-// of the gradient of its view with layout l.
+// stridedVJP returns the VJP of a view. The tensor has the layout from, and its view the layout l.
+// The VJP computes the tensor's gradient from the gradient of the view.
 func stridedVJP(from, l shape.Layout) func(c *Context, g *Tensor) *Tensor {
 	return func(c *Context, g *Tensor) *Tensor {
 		lo, n := storageOf(from, l)

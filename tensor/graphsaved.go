@@ -114,8 +114,8 @@ type userHooks struct {
 // userValue is the value that a user's pack returned for a saved tensor.
 type userValue struct {
 	hooks   *userHooks
-	value   any      // set if pack returned no tensor
-	st      *storage // set if pack returned a tensor
+	value   any      // the value, if pack returned no tensor
+	st      *storage // the memory of the value, if pack returned a tensor
 	layout  shape.Layout
 	dtype   dtype.Type
 	version uint32

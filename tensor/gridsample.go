@@ -123,7 +123,7 @@ func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 // have the shape [n, 1, points].
 type gridTap struct {
 	at, outside *Tensor // the element's index; whether it lies outside of the image
-	// its weight, 0 outside, and the derivative of the weight with respect to the position
+	// the element's weight, 0 outside, and the weight's derivative with respect to the position
 	w, d *Tensor
 }
 
@@ -164,7 +164,7 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 			to = ops.pad.Apply([]*Tensor{to}, float64(n))
 		}
 		t := &taps[i]
-		// true for NaN too
+		// outside is true for NaN too
 		t.outside = to.GeScalar(0).LogicalAnd(to.LeScalar(float64(n - 1))).LogicalNot()
 		t.at = to.MaskedFill(t.outside, 0).Long()
 		t.w, t.d = t.w.MaskedFill(t.outside, 0), t.d.MaskedFill(t.outside, 0)

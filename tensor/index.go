@@ -67,8 +67,8 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 	})
 }
 
-// An indexPlan holds the arguments of Index, resolved for a tensor's shape. They are a view of the
-// tensor, and the dimensions of that view from which index tensors select.
+// An indexPlan holds the arguments of Index, resolved for a tensor's shape. It describes a view of
+// the tensor, and the dimensions of the view from which index tensors select.
 type indexPlan struct {
 	op    string
 	x     *Tensor
@@ -76,7 +76,7 @@ type indexPlan struct {
 	shape shape.Dims // shape of the view
 	flips []int      // dimensions of the view that must be reversed
 	parts []indexPart
-	// combine sets these:
+	// The method combine sets the fields below.
 	order   []int      // the view's dimensions, with the indexed ones next to each other
 	axis, n int        // the indexed dimensions in order: position of the first, and their number
 	place   int        // position of the common shape in the result

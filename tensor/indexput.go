@@ -89,7 +89,7 @@ func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 		return m.Full(p.x.takes(p.op, v))
 	}
 	long := func(v int64) *Tensor {
-		if v < 1<<53 && v > -1<<53 { // a float64 can hold it exactly
+		if v < 1<<53 && v > -1<<53 { // a float64 can hold v exactly
 			return number(float64(v))
 		}
 		if p.x.dtype != dtype.I64 {
@@ -181,7 +181,7 @@ func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 		in := []*Tensor{x, v}
 		for _, i := range ix {
 			if t, ok := i.(*Tensor); ok {
-				in = append(in, t) // only to find the youngest scope
+				in = append(in, t) // t is listed only to find the youngest scope
 			}
 		}
 		if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].IndexPut(in[1], accumulate, ix...) }, in...); y != nil {

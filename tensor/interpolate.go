@@ -57,17 +57,19 @@ type InterpolateOptions struct {
 // Keys' kernel with a = -¾ (Keys, "Cubic Convolution Interpolation for Digital Image Processing",
 // 1981), in two dimensions only.
 //
-// Coordinates and weights are computed in x's own type, for 16-bit floats in float32, and for Cubic
-// in float64. Elements with a weight of 0 are multiplied too, so an infinite element makes the
-// result NaN. The gradient is the exact derivative. torch's differs for Nearest with a Scale that
-// does not change the size: it sends each gradient to the element with the same index.
+// Coordinates and weights are computed in x's own type. For 16-bit floats they are computed in
+// float32, and for Cubic in float64. Elements with a weight of 0 are multiplied too, so an infinite
+// element makes the result NaN. The gradient is the exact derivative. torch's differs for Nearest
+// with a Scale that does not change the size: it sends each gradient to the element with the same
+// index.
 //
 // With Antialias, element i is computed with the weights of a filter around s·(i + ½), divided by
 // their sum. If s is more than 1 the filter is stretched by s. For Linear it is a triangle. For
 // Cubic it is Keys' kernel with a = -½, not -¾, as in Pillow and torch.
 //
-// x is floating point. Nearest and NearestExact accept any type. torch's Linear and Cubic for uint8
-// images are not supported. There is no recompute_scale_factor: use Size instead.
+// x must be floating point, except for Nearest and NearestExact, which accept any type. torch's
+// Linear and Cubic for uint8 images are not supported. There is no recompute_scale_factor: use Size
+// instead.
 func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 	const op = "interpolate"
 	x.use(op)
@@ -168,7 +170,7 @@ type coordinateKey struct {
 var coordinatePrograms cache[coordinateKey, *expr.Program]
 
 // coordinates returns step·i for elements i = 0 … m-1, or step·(i + ½) - ½ if offset is true. It
-// rounds once: torch's image kernels fuse the operations, too.
+// rounds once: torch's image kernels fuse the operations too.
 func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
 	p := coordinatePrograms.get(coordinateKey{a.t, offset}, func() *expr.Program {
 		e := expr.Index(dtype.I64).Cvt(a.t)
@@ -213,7 +215,7 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 		return x.indexSelect(a.op, a.axis, at.Float().Floor().ClampMax(float64(a.n-1)).Long())
 	case InterpolateLinear:
 		at, next := a.coordinates(x, a.step(), !a.align).ClampMin(0), 1.0
-		if a.n == a.m { // torch uses each element itself then
+		if a.n == a.m { // if the size stays, torch returns each element itself
 			at, next = a.coordinates(x, 1, false), 0
 		}
 		first, t := a.split(at)

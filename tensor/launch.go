@@ -27,7 +27,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, taken(o, tensors)))
 	}
 	to := s.route(op, dev)
-	// in reverse order, so that the results, which come first, are written after the reads
+	// Results come first in the list. Go in reverse order, so that the reads are noted before the
+	// writes.
 	for i := len(tensors) - 1; i >= 0; i-- {
 		t := tensors[i]
 		if t == nil {
@@ -44,7 +45,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := taken(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			in = []*Tensor{tensors[0], tensors[2]} // the bound is one of the target, as in lateTag
+			// the index refers to the target, so the error names the target, as in lateTag
+			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, atOnce(o, err), in))
 	}
@@ -114,7 +116,7 @@ func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params [
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
 
-// runMap is run with several results, which have one shape, and with scalars that are encoded as
+// runMap does what run does, for several results of one shape, and with scalars that are encoded as
 // bits.
 func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
 	m := mapOps.get()

@@ -87,7 +87,7 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	x := g.Ones(big).RequiresGrad()
 	func() { x.SetGrad(NewScope().Ones(big)) }()
 	whole("a gradient from a dropped scope", x.Grad())
-	g.abandon() // its child was never closed
+	g.abandon() // a child of g was never closed
 	func() {
 		s := NewScope()
 		s.From(NewScope().Ones(big))
@@ -204,7 +204,7 @@ func TestGradientsAreNotShared(t *testing.T) {
 		}
 		w := s.Ones(big).RequiresGrad()
 		loss := w.Mul(x.Grad()).Sum()
-		x.Sum().Backward() // adds to the saved gradient in place
+		x.Sum().Backward() // this run adds to the saved gradient in place
 		if err := Try(func() { loss.Backward() }); !errors.Is(err, ErrInPlace) {
 			t.Errorf("the saved gradient changed: %v", err)
 		}

@@ -25,7 +25,7 @@ func TestResultsBeyondMemory(t *testing.T) {
 			{"qr", tensor.ErrShape, func(m tensor.Maker) { m.Zeros(1<<32, 0).QR(true) }},
 			{"bincount", tensor.ErrShape, func(m tensor.Maker) { m.Typed(dtype.I64).Ones(1).Bincount(nil, 1<<62) }},
 			{"masked_select", tensor.ErrShape, func(m tensor.Maker) {
-				// 2⁸⁰ elements, 0 in an int
+				// 2⁸⁰ elements, a number that wraps to 0 in an int
 				m.Ones(1, 1).Expand(1<<40, 1).MaskedSelect(m.Typed(dtype.Bool).Ones(1, 1).Expand(1, 1<<40))
 			}},
 			{"repeat_interleave", tensor.ErrValue, func(m tensor.Maker) {

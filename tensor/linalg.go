@@ -278,7 +278,7 @@ func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 					sign = -sign
 				case v == 0:
 					sign *= 0
-				case math.IsNaN(v): // as in torch
+				case math.IsNaN(v): // for NaN the sign is 0, as in torch
 					sign = 0
 				}
 			}

@@ -373,12 +373,12 @@ func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 }
 
 // SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two
-// dimensions, float32 or float64. S is in descending order. U has min(m, n) columns and vh = Vᵀ as
-// many rows, or both are square if full is true. The signs of the vectors are not determined, nor
-// is their basis where singular values are equal. So the gradient is right only for a function that
-// does not depend on them. The gradient of vectors is not finite where singular values are equal or
-// 0. NaN in x is an error that wraps [ErrLinAlg]; an infinity leads to NaN. SVD works on the host
-// ([HostOps]).
+// dimensions, float32 or float64. S is in descending order. U has min(m, n) columns, and vh = Vᵀ
+// has as many rows. If full is true, both are square. The signs of the vectors are not determined,
+// nor is their basis where singular values are equal. So the gradient is right only for a function
+// that does not depend on them. The gradient of vectors is not finite where singular values are
+// equal or 0. NaN in x is an error that wraps [ErrLinAlg]; an infinity leads to NaN. SVD works on
+// the host ([HostOps]).
 func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	x.mustMatrix("svd")
 	d := svdReduced

@@ -100,7 +100,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 		operands = append(operands, b)
 	}
 	y := f.activated(passing(Apply(f, operands...), flat, x))
-	f.low = nil // the graph keeps its own handle of it
+	f.low = nil // the graph keeps its own handle of the cast
 	if x.Rank() == 2 {
 		return y
 	}
@@ -207,7 +207,7 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // parameters computes the gradients of weight and bias by one op. The bias's gradient is the row
-// sums of gᵀ, the first factor of the weight's gradient. For a weight by inputs it is the column
+// sums of gᵀ, the first factor of the weight's gradient. For a weight [in, out] it is the column
 // sums of g, the second factor. parameters returns nil twice if only one of the gradients is wanted
 // or the device has no such op. It also does so for second derivatives, which need ops that record
 // a graph.

@@ -212,5 +212,5 @@ func passing(y, view, x *Tensor) *Tensor {
 	return y
 }
 
-// reshaped is x.reshape, and frees x, which nothing else uses.
+// reshaped does what x.reshape does, and frees x, which nothing else uses.
 func (x *Tensor) reshaped(s shape.Dims) *Tensor { return passing(x.reshape(s), x, nil) }

@@ -14,9 +14,9 @@ import (
 type normKind uint8
 
 const (
-	normRows  normKind = iota // over channels and inner: each of the n·groups rows separately
-	normBatch                 // over n, channels and inner
-	normFixed                 // not computed: running statistics are used
+	normRows  normKind = iota // mean over channels and inner: each of the n·groups rows separately
+	normBatch                 // mean over n, channels and inner
+	normFixed                 // no mean is computed: running statistics are used
 )
 
 // normalizeFunc is (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner] and
@@ -27,13 +27,14 @@ type normalizeFunc struct {
 	op   string
 	kind normKind
 	rms  bool // RMS norm: the mean is taken as 0, and the variance is the mean square
-	// without a bias add 0, which turns -0 into 0, as PyTorch does for some normalisations
+	// Without a bias, 0 is added. That turns -0 into 0, as PyTorch does for some normalisations.
 	zero         bool
 	weight, bias bool
 	running      bool // there are running statistics: to update, or with normFixed to use
 	eps          float64
 	momentum     float64
-	to           dtype.Type // type of the result: a 16-bit type for float32 x; Invalid means x's
+	// type of the result: a 16-bit type for float32 x; Invalid means x's type
+	to dtype.Type
 	// shape to which x must still be reshaped; rank 0 if x already has that shape
 	as shape.Dims
 }
@@ -181,8 +182,8 @@ func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []in
 	return y
 }
 
-// foldInto is fold into the contiguous y, which has x's shape with the reduced dimensions of size
-// 1.
+// foldInto does what fold does, but writes the contiguous y, which has x's shape with the reduced
+// dimensions of size 1.
 func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in []*Tensor, params ...float64) {
 	var bits []uint64
 	if r.Finish != nil {
@@ -485,7 +486,7 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy is normalize that applies the function by, which contains f.
+// normalizeBy does what normalize does, but applies the function by, which contains f.
 func (f *normalizeFunc) normalizeBy(by Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0

@@ -75,7 +75,7 @@ func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, la
 	if t == dtype.Invalid || y.dtype == t {
 		return y
 	}
-	defer y.Free() // only the cast uses y
+	defer y.Free() // only the cast below uses y
 	return y.Cast(t)
 }
 
@@ -91,8 +91,8 @@ func rowsOf(x *Tensor, last int) int {
 // RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square:
 // x/√(mean(x²) + eps)·weight (B. Zhang, R. Sennrich, arXiv:1910.07467). weight is as for
 // [Tensor.LayerNorm]; torch also accepts other types and promotes them. A negative eps means
-// torch's default: the distance from 1 to the next number of the type that is computed in, 2⁻⁵² for
-// float64 and 2⁻²³ for the others.
+// torch's default: the distance from 1 to the next number of the type in which x is computed. That
+// is 2⁻⁵² for float64 and 2⁻²³ for the others.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
 	return x.rmsNorm(dtype.Invalid, normalized, weight, eps)
 }
@@ -161,9 +161,9 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 }
 
 // BatchNorm normalises each channel of x, of shape [n, channels, …], to mean 0 and variance 1. It
-// then scales and shifts it: (x - mean)/√(variance + eps)·weight + bias (S. Ioffe, C. Szegedy,
-// arXiv:1502.03167). weight, bias and statistics have shape [channels], or are nil. 16-bit floats
-// are computed in float32, and the other operands may be float32 for them.
+// then scales and shifts the channel: (x - mean)/√(variance + eps)·weight + bias (S. Ioffe, C.
+// Szegedy, arXiv:1502.03167). weight, bias and statistics have shape [channels], or are nil. 16-bit
+// floats are computed in float32, and the other operands may be float32 for them.
 //
 // In training, mean and variance are those of the batch, over all dimensions except the channels.
 // The variance is the mean square distance. The running statistics, if given, are changed in place
@@ -204,10 +204,10 @@ func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, traini
 }
 
 // InstanceNorm normalises each channel of each instance of x, of shape [n, channels, …], to mean 0
-// and variance 1. It then scales and shifts it, as [Tensor.BatchNorm] does for the channels of a
-// whole batch (D. Ulyanov, A. Vedaldi, V. Lempitsky, arXiv:1607.08022). With useInputStats the
-// running statistics, if given, are updated with the average over the instances. Without it, they
-// are used for normalisation.
+// and variance 1. It then scales and shifts the channel, as [Tensor.BatchNorm] does for the
+// channels of a whole batch (D. Ulyanov, A. Vedaldi, V. Lempitsky, arXiv:1607.08022). With
+// useInputStats the running statistics, if given, are updated with the average over the instances.
+// Without it, they are used for normalisation.
 func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, useInputStats bool, momentum, eps float64) *Tensor {
 	const op = "instance_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)

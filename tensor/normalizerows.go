@@ -21,7 +21,8 @@ func (f *normalizeFunc) rows(x *Tensor) device.RowNorm {
 
 // The kernels for rows assign each row to one worker. If there are fewer than fewRows rows, and
 // they are longer than longRow, reductions are faster, because they divide a row among workers. The
-// bounds are the same on all devices, so that they make no device add in another order.
+// bounds are the same on all devices, so they do not cause another order of additions on one of
+// them.
 const (
 	fewRows = 64
 	longRow = 1 << 14

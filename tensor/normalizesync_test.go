@@ -54,7 +54,7 @@ func TestSyncBatchNorm(t *testing.T) {
 			for i, v := range got {
 				for k := range v {
 					w := want[i][k]
-					if i == 2 || i == 3 { // this rank's part of the gradient
+					if i == 2 || i == 3 { // the gradients of weight and bias are this rank's part
 						w /= float64(ranks)
 					}
 					if d := v[k] - w; !(d < 1e-12 && d > -1e-12) {

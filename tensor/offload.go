@@ -39,7 +39,7 @@ type offloadKey struct {
 type offloaded struct {
 	of     *offloader
 	key    offloadKey
-	st     *storage // its memory on the CPU
+	st     *storage // the value's memory on the CPU
 	dtype  dtype.Type
 	dev    device.Device
 	before *offloaded // the previous packed value, which Backward needs after this one
@@ -47,7 +47,7 @@ type offloaded struct {
 	// The lock of.mu guards the fields below.
 	refs int
 	seen int      // how many of the nodes that saved the value have run in this backward pass
-	back *storage // its memory on the device, nil if there is none
+	back *storage // the value's memory on the device, nil if there is none
 	gone bool
 }
 

@@ -32,16 +32,16 @@ func TestNonBlockingCopies(t *testing.T) {
 			var sums []*tensor.Tensor
 			for i := range 5 {
 				s.Do(func(c *tensor.Scope) {
-					y := x.In(c).To(dev, tensor.NonBlocking()) // on a separate stream
+					y := x.In(c).To(dev, tensor.NonBlocking()) // copied on a separate stream
 					c.Do(func(d *tensor.Scope) {
-						sum := y.In(d).Sum() // on the default stream
+						sum := y.In(d).Sum() // this sum runs on the default stream
 						sums = append(sums, sum)
 						d.Close(sum)
 					}, tensor.Stream(dev.DefaultStream()))
 					c.Close(sums[len(sums)-1])
 				}, tensor.Stream(side))
 				if i%2 == 0 {
-					x.AddScalarInPlace(1) // waits until the copy has read x
+					x.AddScalarInPlace(1) // this write waits until the copy has read x
 				}
 			}
 			want := 0.0
@@ -53,7 +53,7 @@ func TestNonBlockingCopies(t *testing.T) {
 			}
 			g := s.On(dev).ArangeStep(0, n, 1).Float().MulScalar(2)
 			h := g.To(x.Device(), tensor.NonBlocking())
-			g.Fill(7)                               // waits for the copy too
+			g.Fill(7)                               // this write waits for the copy too
 			if v := h.Floats(); v[n-1] != 2*(n-1) { // reading the result waits as well
 				t.Errorf("seed %d: %v came back", seed, v[n-1])
 			}

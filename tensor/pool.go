@@ -34,7 +34,7 @@ type AvgPoolOptions struct {
 	// ExcludePadding averages only over elements of the input, as torch's count_include_pad=False
 	// does.
 	ExcludePadding bool
-	// divides each sum, whatever its window contains; 0 means the number of elements
+	// the divisor of each sum, whatever its window contains; 0 means the number of elements
 	Divisor int
 }
 
@@ -207,7 +207,7 @@ func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices
 		return maxima(op, x, g)
 	}
 	values, indices = maxima(op, x.Unsqueeze(0), g)
-	defer values.Free() // the views keep their memory
+	defer values.Free() // the returned views keep the memory
 	defer indices.Free()
 	return values.Squeeze(0), indices.Squeeze(0)
 }
@@ -308,7 +308,7 @@ func (f *avgFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.divide(s, sumOf(f.op, s, seen, over)).Cast(x.dtype).reshape(f.shaped(n, x.Dim(1), f.out))
 }
 
-// sumOf returns the sums of x over dimensions, in the type that x is computed in.
+// sumOf returns the sums of x over dimensions, in the type in which x is computed.
 func sumOf(op string, s *Scope, x *Tensor, over []int) *Tensor {
 	mask, _ := x.axes(op, over)
 	kept, out, _ := reducedShapes(x.layout.Shape, mask, false)

@@ -129,7 +129,7 @@ func (x *Tensor) adaptiveMax(op string, rank int, size []int) (values, indices *
 	}
 	if x.Rank() == rank+1 {
 		values, indices = x.Unsqueeze(0).adaptiveMaxima(op, g, even)
-		defer values.Free() // the views keep their memory
+		defer values.Free() // the returned views keep the memory
 		defer indices.Free()
 		return values.Squeeze(0), indices.Squeeze(0)
 	}

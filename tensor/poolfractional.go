@@ -37,7 +37,7 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 	x.needsFloat(op)
 	if x.Rank() == rank+1 {
 		values, indices = x.Unsqueeze(0).fractionalMax(op, rank, o)
-		defer values.Free() // the views keep their memory
+		defer values.Free() // the returned views keep the memory
 		defer indices.Free()
 		return values.Squeeze(0), indices.Squeeze(0)
 	}

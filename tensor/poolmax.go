@@ -257,7 +257,7 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // byTaps reports whether the gradient is computed by one pass for each element of a window. That
-// needs no indices, and need not sort them.
+// needs neither indices nor sorting.
 func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
 // maxTapOp adds a gradient, operand 2, where the maximum of a window is its element number p0.

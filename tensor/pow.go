@@ -49,7 +49,7 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	if y := underAutocast("pow_scalar", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].PowScalar(p) }, x); y != nil {
 		return y
 	}
-	switch p { // like torch: these formulas are exact or within 1 ulp, and faster
+	switch p { // torch uses these formulas too; they are faster, and exact or within 1 ulp
 	case 2:
 		return x.floating().Square()
 	case 3:

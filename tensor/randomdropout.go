@@ -32,8 +32,8 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc is dropoutFunc with two more numbers: shift is added to kept elements, and
-// instead is the value of dropped elements.
+// alphaDropoutFunc does what dropoutFunc does, with two more numbers. shift is added to kept
+// elements, and instead is the value of dropped elements.
 type alphaDropoutFunc struct {
 	dropoutFunc
 	shift, instead float64

@@ -113,7 +113,7 @@ func TestRawStreams(t *testing.T) {
 			})
 			c.Close(y)
 		}, tensor.Stream(other))
-		x.Fill(0) // waits for the kernel
+		x.Fill(0) // this write waits for the kernel
 		if v := y.MulScalar(2).Amin().Item(); v != 84 {
 			t.Errorf("the result is %v, want 84", v)
 		}

@@ -109,7 +109,7 @@ func (x *Tensor) Split(size, dim int) []*Tensor {
 	return parts
 }
 
-// axisOf is axis for a tensor that must have dimensions.
+// axisOf does what axis does, for a tensor that must have dimensions.
 func (x *Tensor) axisOf(op string, dim int) int {
 	if x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x}, "needs a tensor with a dimension, this has rank 0")

@@ -114,7 +114,7 @@ func TestMisuse(t *testing.T) {
 	for _, c := range []struct {
 		kind error
 		want string
-		f    func(x *tt) // applied to a tensor of shape [3, 4]
+		f    func(x *tt) // the call; x has the shape [3, 4]
 	}{
 		{tensor.ErrValue, "slice: the step is 0", func(x *tt) { x.Slice(0, 0, 1, 0) }},
 		{tensor.ErrShape, "slice: dimension 2 is out of range", func(x *tt) { x.Slice(2, 0, 1, 1) }},

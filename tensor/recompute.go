@@ -199,7 +199,7 @@ type recomputation struct {
 
 // collected is a value, with the version of its memory when it was saved.
 type collected struct {
-	x       *Tensor // belongs to the run's scope; nil after it was used
+	x       *Tensor // x belongs to the run's scope; it is nil after its use
 	version uint32
 }
 

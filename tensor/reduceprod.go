@@ -20,9 +20,9 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 // gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// fewFactors is a limit on the number of factors. Up to it, a first gradient computes the product
-// of the other factors for each element. That is right for infinite factors and extreme products
-// too. Beyond it, the gradient divides by the element.
+// fewFactors limits the number of factors for which a first gradient computes the product of the
+// other factors for each element. That is right for infinite factors and extreme products too. With
+// more factors, the gradient divides by the element.
 const fewFactors = 16
 
 // prodFunc adds a gradient to prod.

@@ -14,8 +14,8 @@ type region func(l shape.Layout) shape.Layout
 // part.
 func (x *Tensor) region(op string, of region) *Tensor { return x.regionOf(op, of, nil) }
 
-// regionOf is region for a view that p describes as a part of x. p is nil for a view that is no
-// part.
+// regionOf does what region does, for a view that p describes as a part of x. p is nil for a view
+// that is no part.
 func (x *Tensor) regionOf(op string, of region, p *part) *Tensor {
 	to := x.layout.Shape
 	return x.viewOf(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) }, p)
@@ -118,7 +118,7 @@ func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	}
 	if start > stop {
 		n = 1
-		if step > stop-start { // not as a quotient, because -step may overflow
+		if step > stop-start { // do not compare a quotient with 1, because -step may overflow
 			n = (start-stop-1)/-step + 1
 		}
 	}

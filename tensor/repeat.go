@@ -149,7 +149,7 @@ func (x *Tensor) Flip(dims ...int) *Tensor {
 
 // rollFunc moves entries along each axis. Entries that leave at the end enter at the start.
 type rollFunc struct {
-	shifts shape.Dims // one for each dimension, from 0 to its size - 1
+	shifts shape.Dims // one shift for each dimension, from 0 to the size - 1
 }
 
 func (rollFunc) Name() string { return "roll" }
@@ -232,7 +232,7 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 			return y.Clone()
 		}
 		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
-		// counts that are so great that their sum might wrap
+		// vast is true if counts are so great that their sum might wrap
 		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/int64(n))).Any()
 		ends = ends.CumSum(0)
 		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())

@@ -65,7 +65,7 @@ func TestBackwardWritesOverItsOwn(t *testing.T) {
 				}
 				x.ZeroGrad()
 			})
-			s.Do(func(s *tensor.Scope) { // without handles of the intermediate results
+			s.Do(func(s *tensor.Scope) { // the intermediate results have no handles here
 				y := x.In(s)
 				for _, f := range []func(x *tt) *tt{(*tt).Relu, (*tt).Exp, (*tt).Tanh, func(x *tt) *tt { return x.MulScalar(3) }, (*tt).Sigmoid} {
 					z := f(y)

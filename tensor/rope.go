@@ -139,7 +139,7 @@ func ropeAngleProgram(t, positions dtype.Type) *expr.Program {
 	return ropeAnglePrograms.get([2]dtype.Type{t, positions}, func() *expr.Program {
 		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }
 		i := expr.Index(dtype.I64).Cvt(dtype.F64)
-		row := i.Div(p(2)).Floor() // exact, because index and length are exact
+		row := i.Div(p(2)).Floor() // row is exact, because index and length are
 		k := i.Sub(row.Mul(p(2)))
 		var in []dtype.Type
 		position := row.Add(p(3))

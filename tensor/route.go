@@ -9,7 +9,7 @@ import (
 // A route says where work is queued: on a stream, and in a graph if the work is recorded.
 type route struct {
 	stream device.Stream
-	graph  *Graph // nil if the work runs at once
+	graph  *Graph // records the work; nil if the work runs at once
 }
 
 // route returns the route for the work of op in s on dev. Allocation, launches, Raw and copies call
@@ -35,8 +35,8 @@ func (s *Scope) astray(op string, dev device.Device) {
 	s.unrecordable(op, why, hint)
 }
 
-// source is route for memory on dev that the host reads or that is copied from. A capture may read
-// memory of the CPU too.
+// source does what route does, for memory on dev that the host reads or that is copied from. A
+// capture may read memory of the CPU too.
 func (s *Scope) source(op string, dev device.Device) route {
 	if isHost(dev) {
 		return route{stream: s.streamOf(dev)}
@@ -99,7 +99,7 @@ func (st *storage) once(op string) {
 	if isHost(st.dev) {
 		return
 	}
-	captures.each(func(g *Graph) bool { // only the innermost capture
+	captures.each(func(g *Graph) bool { // ask only the innermost capture
 		if g.before(st) {
 			g.mu.Lock()
 			defer g.mu.Unlock()

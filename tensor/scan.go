@@ -156,7 +156,7 @@ func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
 	})
 }
 
-// follower is shifted with the entry at the edge repeated instead of a number.
+// follower does what shifted does, but repeats the entry at the edge instead of adding a number.
 func (x *Tensor) follower(axis int, back bool) *Tensor {
 	return x.shiftedIn(axis, back, func() *Tensor {
 		if back {
@@ -166,7 +166,7 @@ func (x *Tensor) follower(axis int, back bool) *Tensor {
 	})
 }
 
-// shiftedIn is shifted, where the function entry returns what enters.
+// shiftedIn does what shifted does, but calls the function entry for the entry that is added.
 func (x *Tensor) shiftedIn(axis int, back bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {

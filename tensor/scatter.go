@@ -40,7 +40,7 @@ func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int,
 	x.scatterOp(op, s, device.Scatter{Kind: kind, Axis: axis}, src, index)
 }
 
-// scatterOp is scatter with the options in o.
+// scatterOp does what scatter does, with the options in o.
 func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
 	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, x, index, index)
 	own := scatterOps.of(o)
@@ -48,7 +48,7 @@ func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Te
 	scatterOps.put(own)
 }
 
-// scatterIntoFunc returns its first operand with the elements of the second set or added.
+// scatterIntoFunc returns its first operand after elements of the second operand were set or added.
 type scatterIntoFunc struct {
 	kind device.ScatterKind // ScatterSet or ScatterAdd
 	axis int
@@ -100,7 +100,7 @@ func (x *Tensor) lifted() *Tensor {
 type placement struct {
 	op         string
 	axis       int
-	index, src *Tensor // both have the same shape
+	index, src *Tensor // index and src have the same shape
 }
 
 // place checks the operands of a scatter along dim. index must have x's rank. In dimensions other
@@ -147,8 +147,8 @@ func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
 	return p
 }
 
-// placeRows is place for an index that is a vector, or of rank 0, and selects whole entries of the
-// dimension.
+// placeRows does what place does, for an index that is a vector, or of rank 0, and selects whole
+// entries of the dimension.
 func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index, src}
 	youngest(op, in)
@@ -176,7 +176,7 @@ func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
 	return Apply(scatterIntoFunc{kind, p.axis, p.op}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
 }
 
-// scatterInPlace is scattered in place: it writes x's memory.
+// scatterInPlace does what scattered does, but writes x's memory.
 func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	return x.change(p.op, []*Tensor{p.src, p.index}, func() *Tensor { return x.scattered(kind, p) }, func(s *Scope) {
 		src, index := p.src, p.index
@@ -219,7 +219,7 @@ func (x *Tensor) ScatterInPlace(dim int, index, src *Tensor) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.place("scatter", dim, index, src))
 }
 
-// scalarPlacement is place with the number v as source.
+// scalarPlacement does what place does, with the number v as the source.
 func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	p := x.place("scatter", dim, index, nil)
 	v = x.takes("scatter", v)

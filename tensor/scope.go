@@ -38,7 +38,7 @@ type Scope struct {
 	internal bool // a scope of the library's own, which is reused and has no ledger
 	ledger   *ledger
 	span     device.SpanID // the span of the scope's name, in a trace
-	// nil after the first use of the scope, or if the scope sets no such mode
+	// the vigil; nil after the first use of the scope, or if the scope sets no such mode
 	vigil atomic.Pointer[vigil]
 }
 
@@ -62,7 +62,7 @@ type modes struct {
 	floatType dtype.Type
 	tf32      bool // products of float32 may be computed in tf32
 
-	// decides what is kept instead of saved values; nil keeps the values themselves
+	// the packer decides what is kept instead of saved values; nil keeps the values themselves
 	saver       packer
 	recomputing bool          // a checkpointed segment is being computed again
 	span        device.SpanID // the span of the innermost scope that has a name, in a trace
@@ -173,7 +173,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open is New. loose says that another goroutine may close the scope.
+// open does what New does. loose says that another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
@@ -434,7 +434,7 @@ func (s *Scope) hand(keep []*Tensor) {
 		stack = stack[:len(stack)-1]
 		p.ownNode(n)
 		for i := range n.saved {
-			// also of saved tensors that are no operands, such as autocast's cast of a weight
+			// visit also saved tensors that are no operands, such as autocast's cast of a weight
 			push(n.saved[i].from.node)
 			if v := n.saved[i].packed; v != nil {
 				push(v.holds())
@@ -457,7 +457,7 @@ func (s *Scope) ownNode(n *node) {
 	n.scope = s
 	n.noted(s)
 	if s == root {
-		return // Backward frees the values; or the garbage collector, when nothing reaches the node
+		return // Backward frees the values, or the garbage collector frees them with the node
 	}
 	s.mu.Lock()
 	if s.closed {

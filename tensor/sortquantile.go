@@ -10,7 +10,7 @@ type Interpolation uint8
 
 // The ways to compute a value between two elements.
 const (
-	Linear   Interpolation = iota // in proportion to the distance
+	Linear   Interpolation = iota // a mean of both elements, weighted by the distances of the rank
 	Lower                         // the lower element
 	Higher                        // the higher element
 	Midpoint                      // the mean of both

@@ -26,7 +26,7 @@ func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor
 	if k < 0 || k > n {
 		fail("topk", ErrValue, []*Tensor{x}, "k is %d, dimension %d has %d elements", k, dim, n)
 	}
-	_ = sorted // they are always sorted, at no extra cost
+	_ = sorted // the results are always sorted, at no extra cost
 	if x.Rank() == 0 {
 		if k == 0 {
 			e := newError("topk", ErrValue, []*Tensor{x}, "k is 0 for a tensor of rank 0, whose result has one element")

@@ -27,8 +27,8 @@ type storage struct {
 	buf device.Buffer
 	// the page-locked memory of another driver that buf uses on the CPU; nil for ordinary memory
 	pinned  device.Buffer
-	lent    bool          // others own the memory, and must learn when it is no longer used
-	home    device.Stream // the stream it was allocated on
+	lent    bool          // the program owns the memory, and must learn when it is no longer used
+	home    device.Stream // the stream on which the memory was allocated
 	refs    atomic.Int32
 	version atomic.Uint32
 	// recorded counts the in-place changes that gave their handle a new node in the graph. Other
@@ -36,19 +36,19 @@ type storage struct {
 	recorded atomic.Uint32
 	freed    atomic.Bool
 	left     atomic.Bool // a leaf used this memory and now uses other memory
-	epoch    uint64      // how many captures had begun when it was allocated
+	epoch    uint64      // how many captures had begun at the allocation
 
 	mu     sync.Mutex
 	writer device.Stream   // the stream of the last write
-	users  []device.Stream // other streams that have read it since the last write
-	holds  []*Hold         // holds for work that is not queued yet
+	users  []device.Stream // other streams that have read the memory since the last write
+	holds  []*Hold         // the holds for work that is not queued yet
 
-	cleanup runtime.Cleanup // guarded by mu; set once the root scope has owned it
+	cleanup runtime.Cleanup // guarded by mu; set after the root scope has owned the storage
 	watched atomic.Bool
 
-	// the ledger of the scope that owns it; nil for the root scope and for closed scopes
+	// the ledger of the scope that owns the storage; nil for the root scope and for closed scopes
 	ledger atomic.Pointer[ledger]
-	shared atomic.Bool // it has been in the ledgers of several open scopes
+	shared atomic.Bool // the storage was in the ledgers of several open scopes
 }
 
 func (st *storage) retain() { st.refs.Add(1) }

@@ -83,7 +83,7 @@ func TestTwoDevices(t *testing.T) {
 			}
 			y := s.On(a).Ones(n)
 			z := y.To(b)
-			y.MulScalarInPlace(5) // waits until the copy has read y
+			y.MulScalarInPlace(5) // this write waits until the copy has read y
 			if v := z.Sum().Item(); v != n {
 				t.Errorf("seed %d: a write overtook the copy: %v", seed, v)
 			}

@@ -13,7 +13,7 @@ import (
 // their scope, and so bypasses the tape. The tape recognises such an op because it runs on the
 // segment's goroutine.
 type tape struct {
-	kept kept[*tape] // kept for the goroutine that computes the segment
+	kept kept[*tape] // an entry for the goroutine that computes the segment
 
 	mu    sync.Mutex
 	of    *Generator // the generator that the numbers come from
@@ -21,7 +21,7 @@ type tape struct {
 	seed  uint64 // seed and start: the generator's state before the first draw
 	start uint64
 
-	replay bool // return the recorded draws again
+	replay bool // the tape returns its draws again
 	open   bool // more draws may follow, because forward has not reached the end of the segment yet
 	next   int
 }
@@ -100,7 +100,7 @@ func (t *tape) draw(n int) (seed, offset uint64) {
 	}
 	switch {
 	case t.next == len(t.draws) && t.open:
-		// only for values that nobody asks for, so any numbers will do
+		// the numbers are for values that nobody asks for, so any numbers will do
 		t.draws = append(t.draws, draw{n: n, seed: t.seed, offset: t.start})
 	case t.next == len(t.draws):
 		panic(differs(fmt.Sprintf("it draws %d random numbers where it drew no more in forward", n)))

@@ -13,12 +13,12 @@ import (
 // A Tensor is a handle on a strided view of a storage. Use it by pointer only: ops refuse a copy of
 // the struct.
 type Tensor struct {
-	self   *Tensor // detects copies of the struct
+	self   *Tensor // the struct's own address, to detect copies
 	st     *storage
 	layout shape.Layout
 	scope  *Scope
-	gone   string // why it was freed, if an error message should say so
-	op     string // the op that made it, for messages
+	gone   string // why x was freed, if an error message should say so
+	op     string // the op that made x, for messages
 	made   *site  // call site of that op, nil if it was not recorded
 
 	freed atomic.Bool
@@ -27,7 +27,7 @@ type Tensor struct {
 	dtype     dtype.Type
 	needsGrad bool
 	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
-	node      *node   // how it was computed; nil for a leaf
+	node      *node   // how x was computed; nil for a leaf
 	leaf      *Tensor // for a handle that In made: its leaf; nil if the tensor is itself the leaf
 	// its base: the tensor that this tensor views, directly or through other views; nil for no view
 	viewed *Tensor

@@ -16,15 +16,15 @@ import (
 // would not have changed is not reported. For example a function may return early, before it uses
 // the scope.
 type vigil struct {
-	kept[*vigil] // kept for the goroutine that opened the scope
+	kept[*vigil] // an entry for the goroutine that opened the scope
 
 	depth    int // depth of the scope
 	opened   *scopeSite
 	noGrad   bool       // the scope was opened with NoGrad
 	cast     bool       // the scope was opened with Autocast or NoAutocast
-	autocast dtype.Type // if cast: the type; Invalid means off
+	autocast dtype.Type // if cast is true: the type of autocast; Invalid means off
 
-	// The lock of vigils.each guards these.
+	// The lock of vigils.each guards the fields below.
 	hushed int // if not 0, the library runs ops of its own
 	// if not 0, the ops that run are parts of an op that has an autocast class as a whole
 	composed int
@@ -35,7 +35,7 @@ type vigil struct {
 type missed struct {
 	op, how string
 	at      *site
-	in      *scopeSite // the scope in which it ran; nil means the root scope
+	in      *scopeSite // the scope of the op; nil means the root scope
 }
 
 // watchModes begins a vigil over s if s sets one of the modes. s was opened in p.
@@ -86,8 +86,8 @@ func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
 // uses it for ops of its own, which have their own modes.
 func hush() func() { return hushed(func(v *vigil) *int { return &v.hushed }) }
 
-// hushCasts is hush for autocast only. It is for the parts of a composed op: they have no class of
-// their own, but the graph that they record is the user's.
+// hushCasts does what hush does, for autocast only. It is for the parts of a composed op. They have
+// no class of their own, but the graph that they record is the user's.
 func hushCasts() func() { return hushed(func(v *vigil) *int { return &v.composed }) }
 
 func hushed(count func(v *vigil) *int) func() {
@@ -180,7 +180,7 @@ func (v *vigil) modes() string {
 	return strings.Join(set, " and ")
 }
 
-// told is String without the places where the scope was opened and closed.
+// told returns what String returns, without the places where the scope was opened and closed.
 func (s *Scope) told() string {
 	w := "the scope"
 	if s.opened.name != "" {

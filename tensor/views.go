@@ -97,7 +97,7 @@ func (x *Tensor) reshape(s shape.Dims) *Tensor {
 	l, ok := x.layout.View(s)
 	if !ok {
 		y := x.Contiguous()
-		defer y.Free() // the view keeps its memory
+		defer y.Free() // the view keeps y's memory
 		return y.reshape(s)
 	}
 	return x.view("reshape", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })

@@ -22,7 +22,7 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
 
-// held is number for WhereScalar, which panics if x's integer type cannot hold v.
+// held does for WhereScalar what number does. It panics if x's integer type cannot hold v.
 func (x *Tensor) held(v float64) (n, same *Tensor) {
 	n, same = x.number("where", v)
 	return n.Fill(same.takes("where", v)), same

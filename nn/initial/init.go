@@ -1,7 +1,8 @@
 // Package initial sets parameters to their first values, as torch.nn.init does.
 //
 // Each function overwrites its tensor in place and without a graph: [KaimingNormal] before a ReLU,
-// [XavierUniform] before a tanh, [Constant] for a bias. [Gain] tells the factor for an activation.
+// [XavierUniform] before a tanh, [Constant] for a bias. [Gain] returns the factor for an
+// activation.
 //
 // Random numbers come from the generator of the tensor's scope. A tensor on a device without
 // memory, such as a parameter that nn.SkipInit made, has no values. The functions check such a
@@ -34,11 +35,11 @@ type Nonlinearity uint8
 // The functions that have a gain of their own. For all other functions use Linear, whose gain is 1,
 // as in torch.
 const (
-	Linear    Nonlinearity = iota // for convolutions and sigmoid too
-	Tanh                          // 5/3
-	ReLU                          // √2
-	LeakyReLU                     // of slope 0.01; see [LeakyGain] for other slopes
-	SELU                          // 3/4
+	Linear    Nonlinearity = iota // gain 1; for convolutions and sigmoid too
+	Tanh                          // gain 5/3
+	ReLU                          // gain √2
+	LeakyReLU                     // with slope 0.01; see [LeakyGain] for other slopes
+	SELU                          // gain 3/4
 )
 
 // Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this

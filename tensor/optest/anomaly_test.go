@@ -30,7 +30,7 @@ func TestDetectAnomaly(t *testing.T) {
 			index   []int
 			value   float64
 			count   int
-			also    string // another part of the message
+			also    string // a further part of the expected message
 		}{
 			{"0·∞ in the gradient of sqrt", nil, func(s *tensor.Scope, x *tt) {
 				y := x.Abs()

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An array holds numbers in row-major order. It is the tensor of the references and shares no code
-// with package tensor.
+// An array holds numbers in row-major order. The references compute with arrays, which share no
+// code with package tensor.
 type array struct {
 	dims []int
 	v    []float64

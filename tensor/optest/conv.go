@@ -7,7 +7,8 @@ import (
 )
 
 // sizes returns one number for each of rank dimensions. A single given number applies to all
-// dimensions. If no number is given, the value otherwise applies to all.
+// dimensions. If no number is given, all dimensions have the number that the parameter otherwise
+// holds.
 func sizes(rank int, given []int, otherwise int) []int {
 	v := make([]int, rank)
 	for i := range v {

@@ -48,7 +48,7 @@ func TestGoldenIsComplete(t *testing.T) {
 		names[r.Name] = golden.Kinds
 	}
 	for _, r := range table() {
-		op, _, _ := strings.Cut(r.op, " ") // such as "einsum ij->ji"
+		op, _, _ := strings.Cut(r.op, " ") // a name such as "einsum ij->ji"
 		if _, ok := goldenNames[r.op]; ok || r.op == "in place" {
 			op = r.op
 		}

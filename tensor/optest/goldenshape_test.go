@@ -154,7 +154,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 				}
 			}
 		}
-	// both depend on distances from the mean, which rounds like the greatest element
+	// Variance and deviation depend on distances from the mean. Its rounding error is that of the
+	// greatest element.
 	case "var", "std":
 		t.out = absolute(out).v
 		most, factor := 0.0, 0.0

@@ -122,7 +122,7 @@ func elementTerms(c golden.Case) (t terms) {
 		var at []int
 		for i, o := range c.In {
 			a := viewed(o)
-			if c.Op != "prelu" { // expanded, so that each element has terms of its own
+			if c.Op != "prelu" { // expand a, so that each element has terms of its own
 				a = a.expand(out)
 			}
 			x := s.On(hostDevice()).Typed(dtype.F64).From(a.v).Reshape(a.dims...)

@@ -105,7 +105,7 @@ func init() {
 			sum := gridRef(c.o, math.Abs)
 			rows = append(rows, row{op: "grid_sample", methods: []string{"GridSample"}, in: [][]int{c.in, c.grid}, kernels: true,
 				call: func(x []*tt) *tt { return x[0].GridSample(x[1], c.o) }, ref: gridRef(c.o, func(w float64) float64 { return w }),
-				terms: func(x []array) array { // the error of a place counts too
+				terms: func(x []array) array { // the rounding error of the place counts too
 					top := 0.0
 					for _, v := range x[0].v {
 						top = math.Max(top, math.Abs(v))

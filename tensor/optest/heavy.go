@@ -19,7 +19,7 @@ type row struct {
 	call    func(x []*tt) *tt
 	ref     func(x []array) array
 	terms   func(x []array) array // Σ|terms| for each element; nil: the result is exact
-	ints    bool                  // defined for integers and bool as well
+	ints    bool                  // the op is defined for integers and bool as well
 	noGrad  bool
 	kernels bool // devices may have fast kernels: the walk runs the composition too
 	result  dtype.Type
@@ -27,7 +27,7 @@ type row struct {
 	only    []dtype.Type // the floating point types that the op accepts, float64 first; nil: all
 	noBool  bool
 	reads   int    // how many numbers the op reads back from the device, to learn sizes
-	sends   int    // how many lists of the host it uploads
+	sends   int    // how many lists the op uploads from the host
 	text    string // the expression, for an op whose argument is text
 	weighs  bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
 	rounds  bool   // an intermediate result as large as terms is rounded to the operands' type
@@ -230,7 +230,7 @@ func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
 			g.v[i] += d
 			size.v[i] += math.Abs(d)
 		}
-		size.v[i] += 0.25 // for terms that cancel inside a derivative
+		size.v[i] += 0.25 // this allows for terms that cancel inside a derivative
 	}
 	return g, size
 }

@@ -17,7 +17,7 @@ func TestHooks(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
 		times := func(v float64) func(g *tt) *tt { return func(g *tt) *tt { return g.MulScalar(v) } }
-		{ // on a leaf: once a run, with the whole gradient, also if Gradients returns it
+		{ // A hook on a leaf runs once a run, with the whole gradient, also for Gradients.
 			x, seen := leaf(), []string{}
 			x.RegisterHook(func(g *tt) *tt { seen = append(seen, fmt.Sprint(g.Floats())); return g.MulScalar(10) })
 			y := x.MulScalar(2).Sum().Add(x.MulScalar(3).Sum())
@@ -28,8 +28,8 @@ func TestHooks(t *testing.T) {
 				t.Errorf("a leaf's hook saw %v", seen)
 			}
 		}
-		{ // on a result: in order, each with the gradient from the hook before it, and before the
-			// gradient is retained or continues
+		{ // Hooks on a result run in order, before the gradient is retained or goes further back. Each
+			// receives the gradient from the hook before it.
 			x, seen := leaf(), ""
 			y := x.MulScalar(2)
 			y.RetainGrad()
@@ -43,7 +43,7 @@ func TestHooks(t *testing.T) {
 				t.Errorf("the order is %s", seen)
 			}
 		}
-		{ // on an input of Gradients, whether or not its gradient continues
+		{ // a hook on an input of Gradients, whether or not the gradient goes further back
 			x := leaf()
 			y := x.MulScalar(2)
 			y.RegisterHook(times(10))
@@ -53,14 +53,14 @@ func TestHooks(t *testing.T) {
 			want(t, "gradient by a result", g[0], 10, 10, 10)
 			want(t, "gradient by a leaf", g[1], 20, 20, 20)
 		}
-		{ // on the result from which Backward starts
+		{ // a hook on the result from which Backward starts
 			x := leaf()
 			y := x.MulScalar(2)
 			y.RegisterHook(times(3))
 			y.Backward(tensor.GradOutput(s.Ones(3)))
 			want(t, "gradient", x.Grad(), 6, 6, 6)
 		}
-		{ // on a tensor that changes in place: the hook stays with the value at its registration
+		{ // If a tensor changes in place, its hook stays with the value at the registration.
 			x, seen := leaf(), ""
 			y := x.MulScalar(2)
 			y.RegisterHook(func(g *tt) *tt { seen += fmt.Sprint("a", g.Floats()); return nil })
@@ -71,7 +71,7 @@ func TestHooks(t *testing.T) {
 				t.Errorf("hooks around an in-place op saw %s", seen)
 			}
 		}
-		{ // removal
+		{ // hooks that are removed
 			x, seen := leaf(), ""
 			a := x.RegisterHook(func(*tt) *tt { seen += "a"; return nil })
 			var b func()
@@ -85,7 +85,7 @@ func TestHooks(t *testing.T) {
 				t.Errorf("hooks that were removed ran: %s", seen)
 			}
 		}
-		{ // through a handle of another scope, with a differentiable hook
+		{ // a differentiable hook, registered through a handle of another scope
 			x := s.From([]float64{2}).RequiresGrad()
 			s.Do(func(c *tensor.Scope) { x.In(c).RegisterHook(func(g *tt) *tt { return g.Mul(x) }) })
 			// the hook multiplies 2x by x
@@ -114,10 +114,10 @@ func TestHooks(t *testing.T) {
 			z.Backward(tensor.Into(y))
 			want(t, "gradient that is retained already", y.Grad(), 9, 9, 9)
 			want(t, "gradient of the leaf", x.Grad(), 12, 12, 12)
-			x.Sum().Backward(tensor.Into(y, x)) // does not depend on y
+			x.Sum().Backward(tensor.Into(y, x)) // the sum does not depend on y
 			want(t, "gradient of what is not used", y.Grad(), 9, 9, 9)
 		}
-		{ // after a leaf's gradient is complete; Gradients does not run this hook
+		{ // a hook that runs when a leaf's gradient is complete; Gradients does not run it
 			x, seen := leaf(), []string{}
 			x.RegisterPostAccumulateGradHook(func(x *tt) { seen = append(seen, fmt.Sprint(x.Grad().Floats())); x.ZeroGrad() })
 			y := x.MulScalar(2).Sum().Add(x.Sum())
@@ -128,8 +128,8 @@ func TestHooks(t *testing.T) {
 				t.Errorf("the hook after accumulation saw %v, and left %v", seen, x.Grad())
 			}
 		}
-		{ // when a leaf's gradient is complete: the leaf nearer to the result first, and before
-			// nodes further back are computed
+		{ // A hook runs when the gradient of its leaf is complete: first for the leaf nearer to the
+			// result, and before nodes further back are computed.
 			a, b, seen := leaf(), leaf(), ""
 			a.RegisterPostAccumulateGradHook(func(*tt) { seen += "a" })
 			b.RegisterPostAccumulateGradHook(func(*tt) { seen += "b" })

@@ -120,7 +120,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 		case wholes:
 			n := dims[d]
 			a := array(v).apply(func(v float64) float64 { return float64(inside(v, n)) })
-			if len(a.dims) == 0 { // treated like an int, but its value is on the device
+			if len(a.dims) == 0 { // a tensor of rank 0 is like an int on the device
 				at := int(a.v[0]) * strides[d]
 				axes = append(axes, axis{-2, func([]int) int { return at }})
 			} else {

@@ -83,7 +83,7 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 			x.Index(1, tensor.Range(1, tensor.End)).Index(tensor.NewAxis, tensor.Range(0, 3, 2)).Fill(-1)
 			x.Index(ix(0)).Fill(99)               // a copy
 			x.Index(x.EqScalar(2)).Fill(99)       // a copy
-			x.Index(tensor.All, -1).Index().Neg() // a view that nothing changes
+			x.Index(tensor.All, -1).Index().Neg() // nothing changes this view
 			want := []float64{0, 1, 2, 3, 4, -1, 6, -1, 8, 9, 10, 11}
 			check := func(what string) {
 				t.Helper()
@@ -122,7 +122,7 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 			set("a tensor of one where a mask is true", m.From([]float32{9}), []any{x.GtScalar(19)}, slices.Clone(places(x, func(v float64) bool { return v > 19 }))...)
 			set("everything", 1, nil, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 			y := x.T()
-			// into a transposed tensor, whose dimensions do not merge
+			// y is transposed, so its dimensions do not merge
 			y.SetIndex(m.From([]float32{2, 3}), ix(0, 3), ix(1, 2))
 			want[4], want[11] = 2, 3
 			check("transposed")
@@ -186,7 +186,7 @@ func TestAssignmentsInAGraph(t *testing.T) {
 		index := s.From([]int64{1, 1})
 		u := w.Index(index)
 		index.Fill(0)
-		// the assignment works on a copy
+		// the assignment works on Index returns and here here
 		if err := tensor.Try(func() { u.Sum().Backward() }); err != nil {
 			t.Errorf("an index that was changed after use: %v", err)
 		}

@@ -77,8 +77,8 @@ func TestNothingIsMissingInTheLists(t *testing.T) {
 	}
 }
 
-// awaited lists the names of the lists that the library does not have yet. The test fails if one of
-// them exists: remove it here then.
+// awaited has the names of ops that the library does not have yet. When such an op exists the test
+// fails, until its name is removed here.
 const awaited = `
 Put NanSum NanMean Aminmax VarMean StdMean DStack Rot90
 `

@@ -21,7 +21,7 @@ func TestPeaks(t *testing.T) {
 		x := c.Rand(4, 8, 16, 16).RequiresGrad()
 		w := c.Rand(8, 8, 3, 3).RequiresGrad()
 		for name, f := range map[string]struct {
-			most float64 // as a multiple of the result's size
+			most float64 // limit of the peak memory, as a multiple of the result's size
 			f    func() *tensor.Tensor
 		}{
 			"bilinear": {5, func() *tensor.Tensor {

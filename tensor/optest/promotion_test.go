@@ -138,7 +138,8 @@ func TestPromotionIsTorchs(t *testing.T) {
 				v, _ := strconv.ParseFloat(number, 64)
 				for i, a := range types {
 					expected := goTypes(op, want[i], a)
-					if a == dtype.Bool && (op == "sub" || op == "rsub") { // like add
+					if a == dtype.Bool && (op == "sub" || op == "rsub") {
+						// PyTorch refuses to subtract bools; here the type is that of add
 						expected = p.Scalar["add"][number][i]
 					}
 					hold(op+" of "+a.String()+" and "+number, outcome(t, func() *tt { return f(s.Typed(a).Ones(2), v) }), expected)
@@ -252,7 +253,7 @@ func TestCastsAndOverflowAreTorchs(t *testing.T) {
 				ty := typeNamed(t, c[1])
 				x, y, want := recorded(t, s, c[2], ty), recorded(t, s, c[3], ty), recorded(t, s, c[4], ty)
 				if op == "pow" {
-					continue // this library computes it in floating point: see goTypes
+					continue // this library computes pow in floating point: see goTypes
 				}
 				if got := binaryForms[op](x.To(dev), y.To(dev)); !equalBits(got, want) {
 					t.Errorf("%s of %v %v and %v on %s is %v, want %v", op, ty, x.Floats(), y.Floats(), dev.Name(), got.Floats(), want.Floats())

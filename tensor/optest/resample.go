@@ -71,8 +71,8 @@ func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align b
 	}
 }
 
-// smoothRef is resampleRef with antialiasing. It applies the function each to the weights of the
-// sum, but not to the weights of the divisor.
+// smoothRef does what resampleRef does, with antialiasing. It applies the function each to the
+// weights of the sum, but not to the weights of the divisor.
 func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float64) func(x array) array {
 	filter := func(t float64) float64 { return math.Max(0, 1-math.Abs(t)) }
 	if o.Mode == tensor.InterpolateCubic { // Keys' kernel with a = -½

@@ -173,7 +173,7 @@ func scatterRows() []row {
 	for _, c := range []struct {
 		name   string
 		of     func(v []float64) float64
-		scaled bool // true for a sum or product, which rounds
+		scaled bool // the function is a sum, a product or a mean, which rounds
 	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", mostOf, false}, {"amin", leastOf, false}} {
 		for _, self := range []bool{true, false} {
 			r := row{op: "scatter_reduce", methods: []string{"ScatterReduce"}, in: [][]int{{3, 4}, {3, 3}, {3, 4}}, index: map[int]int{1: 4}, ints: c.name != "mean",
@@ -209,7 +209,7 @@ func scatterRows() []row {
 	}
 	add(row{op: "gather", methods: []string{"Gather"}, in: [][]int{{}, {}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].Gather(-1, x[1]) }})
 	add(row{op: "index_select", methods: []string{"IndexSelect"}, in: [][]int{{}, {1}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].IndexSelect(0, x[1]) }})
-	// no index names the last row
+	// no index selects the last row
 	add(row{op: "embedding", methods: []string{"EmbeddingPadded"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 4}, ref: selectRef(0),
 		call: func(x []*tt) *tt { return x[0].EmbeddingPadded(x[1], -1) }})
 
@@ -229,7 +229,7 @@ func scatterRows() []row {
 	return rows
 }
 
-// renormRef shortens the rows of a table that the index names to a length of 1.5.
+// renormRef shortens rows of a table to a length of 1.5: the rows that the index selects.
 func renormRef(x []array) array {
 	y, n := x[0].clone(), x[0].dims[1]
 	for _, at := range x[1].v {

@@ -15,7 +15,7 @@ type source struct {
 	name  string // name of the method of tensor.Maker, or of *tensor.Tensor
 	types []dtype.Type
 	call  func(m tensor.Maker, t dtype.Type) *tt
-	want  []float64                          // its result; nil: random numbers
+	want  []float64                          // the expected result; nil: random numbers
 	holds func(t dtype.Type, v float64) bool // for random numbers: whether v is a possible number
 	dims  []int
 }

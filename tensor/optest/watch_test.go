@@ -315,7 +315,7 @@ func TestWatchBackwardFails(t *testing.T) {
 		ends("the goroutine ends", d, 1, func(err error) bool { return err != nil && strings.Contains(err.Error(), "Goexit") })
 		off()
 		d.runs, e.runs = nil, nil
-		run(func() { s.Ones(3).Mul(b).Backward() }) // fails before a run begins
+		run(func() { s.Ones(3).Mul(b).Backward() }) // this call fails before a run begins
 		d.wrote(t, "no run at all")
 	})
 }

@@ -93,15 +93,15 @@ func between(file, rows string) error {
 // An op is a variable of package tensor that holds the result of Declare or of a function around
 // it.
 type op struct {
-	name     string // "add"
-	promoted bool   // declared without a rule for the type of its result
+	name     string // the op's name, such as "add"
+	promoted bool   // the declaration has no rule for the type of the result
 }
 
 // A method is a method of *Tensor that ends by applying an op to its operands.
 type method struct {
 	name     string
 	doc      string   // the method's result: the comment's first sentence, up to a semicolon
-	asks     []string // the words of its line //tensor:forms
+	asks     []string // the words after //tensor:forms in the method's comment
 	params   string   // parameters, for example "end, w *Tensor"
 	operands []string // tensors, the receiver first
 	numbers  []string // the arguments after the operands
@@ -115,8 +115,8 @@ type source struct {
 	methods []method
 }
 
-// The program reads the package as text, in gofmt's form. A method that requests forms but has
-// another form is an error.
+// The program reads the package as text, as gofmt formats it. A method that requests forms must
+// match methodText. Otherwise it is an error.
 var (
 	// If two variables are declared at once, the second is the op's form with a number.
 	opText     = regexp.MustCompile(`(?m)^(?:var |\t)(\w+)(?:, (\w+))? += [^"\n]*"(\w+)"(.*)`)
@@ -305,7 +305,7 @@ func identifiers(text string, pairs ...string) string {
 	})
 }
 
-// A table holds PyTorch's names of forms in place, ours, and their signatures.
+// A table holds PyTorch's names of forms in place, Flambeau's names, and the signatures.
 type table [4]struct{ theirs, ours, signatures []string }
 
 // add adds a method that applies the op with this name.
@@ -328,7 +328,7 @@ func (t *table) add(method, op, how string, args []string, params string) {
 }
 
 func (t *table) rows() string {
-	const most = 8 // names in a row
+	const most = 8 // the greatest number of names in one row of the table
 	var b strings.Builder
 	b.WriteString("| PyTorch | Flambeau | Signatures |\n| --- | --- | --- |\n")
 	for _, r := range t {
