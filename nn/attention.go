@@ -58,7 +58,7 @@ type MultiheadAttention struct {
 	Base
 	// [3·features, features]; nil if KDim or VDim differs from features
 	InProjWeight *tensor.Tensor `nn:"in_proj_weight"`
-	// [features, features]; this and the next two replace a nil InProjWeight
+	// [features, features]; QProjWeight, KProjWeight and VProjWeight replace a nil InProjWeight
 	QProjWeight *tensor.Tensor `nn:"q_proj_weight"`
 	KProjWeight *tensor.Tensor `nn:"k_proj_weight"` // [features, KDim]
 	VProjWeight *tensor.Tensor `nn:"v_proj_weight"` // [features, VDim]

@@ -160,8 +160,8 @@ type LinearCrossEntropyOptions struct {
 }
 
 // LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias; the
-// default reduction is the mean. The logits of all rows never exist at the same time: it is torch's
-// linear_cross_entropy with options.
+// default reduction is the mean. It is torch's linear_cross_entropy with options: the logits of all
+// rows never exist at the same time.
 //
 // The rows are processed in parts: a part's logits are computed, reduced to losses, and freed.
 // Backward computes each part's logits again, and adds up the gradients. So the memory for a large

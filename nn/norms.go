@@ -10,8 +10,8 @@ import (
 // squared deviations.
 type LayerNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // has the shape Shape; nil for none
-	Bias   *tensor.Tensor `nn:"bias"`   // has the shape Shape; nil for none
+	Weight *tensor.Tensor `nn:"weight"` // its shape is the field Shape; nil for no weight
+	Bias   *tensor.Tensor `nn:"bias"`   // its shape is the field Shape; nil for no bias
 	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 1e-5 by default
 }
@@ -53,7 +53,7 @@ func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 // Eps)·Weight (B. Zhang, R. Sennrich, arXiv:1910.07467).
 type RMSNorm struct {
 	Base
-	Weight *tensor.Tensor `nn:"weight"` // has the shape Shape; nil for none
+	Weight *tensor.Tensor `nn:"weight"` // its shape is the field Shape; nil for no weight
 	Shape  []int          // the sizes of the last dimensions of the input
 	Eps    float64        // 0 means torch's default: see [tensor.Tensor.RMSNorm]
 }

@@ -251,7 +251,8 @@ func (r *exprReader) number(e *ast.BasicLit) (*exprNode, error) {
 	return n, nil
 }
 
-// call makes the node that applies the function name. written is the name or operator in the text.
+// call makes the node for a call of the function with this name. written is the name or operator in
+// the text.
 func (r *exprReader) call(at int, written, name string, depth int, args ...ast.Expr) (*exprNode, error) {
 	fn := exprFuncOf(name)
 	if fn == nil {

@@ -41,7 +41,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 	// the coordinates of the common shape.
 	type axis struct {
 		n  int               // number of coordinates; -1: the coordinates of the common shape
-		of func(c []int) int // the offset at the coordinates
+		of func(c []int) int // maps the coordinates to the offset in x
 	}
 	strides := make([]int, len(dims))
 	for s, d := 1, len(dims)-1; d >= 0; d-- {
