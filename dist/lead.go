@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// These are methods for a program in which one rank leads. That rank steps the optimizer and sends
-// its parameters to the others. If a rank runs out of memory, all ranks repeat the step.
+// The methods of this file are for programs in which one rank leads. That rank steps the optimizer
+// and sends its parameters to the others. If a rank runs out of memory, all ranks repeat the step.
 
 // FixedBuckets keeps the initial buckets, with the last parameters first. By default the buckets
 // are rearranged after the first Backward, in the order in which gradients became ready.

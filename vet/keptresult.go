@@ -179,7 +179,8 @@ func (u *unit) owned(o *opening, e ast.Expr, seen []*types.Var) bool {
 	return false
 }
 
-// makes reports whether an expression is a maker of o's scope: s.On(dev), s.Typed(t).On(dev).
+// The function makes reports whether an expression is a maker of o's scope: s.On(dev),
+// s.Typed(t).On(dev).
 func (u *unit) makes(o *opening, e ast.Expr) bool {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
 	if !ok {

@@ -68,7 +68,8 @@ func Create(path string) (*File, error) {
 	}
 }
 
-// maxBase limits the bytes of a name that its temporary name repeats, since file systems allow 255.
+// maxBase is how many bytes of a file's name its temporary file's name repeats at most, since file
+// systems allow names of 255 bytes.
 const maxBase = 200
 
 func kind(m fs.FileMode) string {

@@ -284,8 +284,8 @@ func TestPromptFreesNeedNoCollector(t *testing.T) {
 	}
 }
 
-// TestEarlyCollection: with GCRatio, garbage stays near that multiple of the live bytes, far below
-// the limit.
+// TestEarlyCollection: with GCRatio, garbage stays near GCRatio times the live bytes, far below the
+// limit.
 func TestEarlyCollection(t *testing.T) {
 	run := func(ratio float64) Stats {
 		p := New(newFake(4<<30), Options{GCRatio: ratio, GCMinBytes: 32 << 20, GCInterval: time.Millisecond})
