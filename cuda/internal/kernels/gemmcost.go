@@ -151,16 +151,29 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 }
 
 // joining returns the seconds that joining the sums of parts takes. Every block writes its sums.
-// The last block at a tile counts, waits for one read and reads all sums at 64 bytes a clock.
+// The last block at a tile counts, waits for one read and reads all sums at 64 bytes a clock. If
+// blocks share this, each also waits for one answer about the others, and adds its share of the
+// parts in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	of := float64(parts * s.partBytes()) // bytes of the sums of a tile
 	all, rate := float64(tiles)*of, g.Bandwidth
 	if all < float64(g.Cache)/2 {
 		rate = g.CacheRate * g.Clock
 	}
+	if s.share {
+		vectors := ceilDiv(s.partBytes()/16, parts) // of a block's share
+		each := float64(ceilDiv(tiles*parts, g.Cores))
+		read := max(all/rate, each*float64(vectors*parts)*16/64/g.Clock)
+		add := each * float64(ceilDiv(vectors, s.form.threads())*parts) * shareAdd
+		return all/rate + read + (add+4*latency)/g.Clock
+	}
 	read := max(all/rate, float64(ceilDiv(tiles, g.Cores))*of/64/g.Clock)
 	return all/rate + read + 3*latency/g.Clock
 }
+
+// shareAdd is the clocks in which a warp adds four sums of a part to its own, alone on its
+// scheduler. A turn of shareAhead parts is 56 instructions and one latency of shared memory.
+const shareAdd = 11
 
 // moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
 // shares it through the cache. The results move once.
@@ -188,7 +201,8 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	return a*againA + b*againB + out
 }
 
-// product is everything that the choice of a form depends on. chosenForm is the result.
+// product is everything that the choice of a form depends on. spec has no form. If it shares,
+// blocks may share the joining. chosenForm is the result.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -233,8 +247,14 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 func (g *GPU) compare(p product) chosenForm {
 	best := chosenForm{seconds: math.Inf(1)}
 	g.eachForm(p, func(c chosenForm) {
-		// Forms are sorted by the bytes they read: a later form must be 3 % faster to win.
-		if c.seconds < 0.97*best.seconds {
+		// Forms are sorted by the bytes they read: a later form must be 3 % faster to win. The
+		// divisions of a form are sorted by their parts, which need memory: a later one must be 2 %
+		// faster.
+		least := 0.97
+		if c.spec.form == best.spec.form && best.division.parts(p.k) > 1 {
+			least = 0.98
+		}
+		if c.seconds < least*best.seconds {
 			best = c
 		}
 	})
@@ -248,13 +268,19 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 		if form.bm > 16 && form.bm >= 2*m || form.bn > 64 && form.bn >= 2*n {
 			continue // at least half of the block would lie beyond the edge
 		}
-		s.form = form.of(s.typ)
+		s.form, s.share = form.of(s.typ), false
 		if !s.fits() {
 			continue
 		}
 		for _, d := range g.divisions(s, batch, m, n, k, p.split) {
 			t, _ := g.cost(s, batch, m, n, k, d)
 			f(chosenForm{s, d, t})
+			if p.spec.share && g.shares(s, batch*(s.tiles(m, n)-d.whole), d.parts(k)) {
+				s := s
+				s.share = true
+				t, _ := g.cost(s, batch, m, n, k, d)
+				f(chosenForm{s, d, t})
+			}
 		}
 		if s, d, ok := g.looped(s, batch, m, n, k); ok {
 			t, _ := g.cost(s, batch, m, n, k, d)
@@ -264,8 +290,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 }
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
-// fill all multiprocessors once, or several times. For a single matrix, the whole tiles are those
-// that all multiprocessors share evenly, or one less for each multiprocessor.
+// fill all multiprocessors once, or several times. A product that memory bounds may need only a
+// part of the multiprocessors: then there are fewer sums to join. For a single matrix, the whole
+// tiles are those that all multiprocessors share evenly, or one less for each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -283,8 +310,8 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 		if rest == 0 || rest > CounterWords {
 			continue
 		}
-		for _, each := range []int{1, 2, 3, 4, 5, 6, 8, 12, mostEach} {
-			parts := min(each*g.Cores/rest, k/128, mostParts)
+		for _, eighths := range []int{3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 64, 96, 8 * mostEach} {
+			parts := min(eighths*g.Cores/(8*rest), k/128, mostParts)
 			if parts > before {
 				before = parts
 				list = append(list, division{whole: whole, chunk: ceilDiv(ceilDiv(k, parts), 64) * 64})
@@ -307,12 +334,14 @@ type tensorPlan struct {
 }
 
 // choosePlan is choose for operands that may be copied first. It copies an operand that would
-// otherwise be loaded element by element, where the copy costs less than such loads.
-func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
+// otherwise be loaded element by element, where the copy costs less than such loads. share says
+// that blocks may share the joining of parts.
+func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
 	list, count := g.realignments(out, a, b)
 	for i, r := range list[:count] {
+		r.spec.share = share
 		if f, d, t := g.choose(r.spec, batch, m, n, k, split); i == 0 || t+r.seconds < best.seconds {
 			best = tensorPlan{f, d, t + r.seconds, r.a, r.b}
 		}

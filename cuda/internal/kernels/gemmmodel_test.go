@@ -88,35 +88,37 @@ type modelled struct {
 	network, name  string
 	orders         string // storage orders of a and b: N for rows, T for columns
 	batch, m, n, k int
+	// a bias is added to the results, or its gradient is computed beside them
+	bias bool
 }
 
 // modelledProducts lists the products of GPT-2 124M on 8×1024 tokens, and of ResNet-50 on 64 images
 // of 224×224. Convolutions count as products of patches.
 func modelledProducts() []modelled {
 	var list []modelled
-	linear := func(network, name string, rows, in, out int) {
-		list = append(list, modelled{network, name, "NT", 1, rows, out, in}, modelled{network, name + ", dX", "NN", 1, rows, in, out},
-			modelled{network, name + ", dW", "TN", 1, out, in, rows})
+	linear := func(network, name string, rows, in, out int, bias bool) {
+		list = append(list, modelled{network, name, "NT", 1, rows, out, in, bias}, modelled{network, name + ", dX", "NN", 1, rows, in, out, false},
+			modelled{network, name + ", dW", "TN", 1, out, in, rows, bias})
 	}
 	for _, l := range []struct {
 		name    string
 		in, out int
 	}{{"qkv", 768, 2304}, {"projection", 768, 768}, {"up", 768, 3072}, {"down", 3072, 768}, {"head", 768, 50257}} {
-		linear("GPT-2", l.name, 8192, l.in, l.out)
+		linear("GPT-2", l.name, 8192, l.in, l.out, l.name != "head")
 	}
-	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024},
-		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024})
+	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64, false}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024, false},
+		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024, false})
 	for _, rows := range []int{8, 32, 64} { // sequences that each grow by one token
-		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768})
+		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768, true}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768, false})
 	}
-	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192})
+	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192, false}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192, false})
 	for _, l := range []struct {
 		side, in, out, kernel int
 	}{{112, 3, 64, 7}, {56, 64, 64, 1}, {56, 64, 64, 3}, {56, 64, 256, 1}, {56, 256, 64, 1}, {56, 256, 128, 1}, {28, 128, 128, 3}, {28, 128, 512, 1}, {28, 512, 128, 1}, {28, 256, 512, 1},
 		{28, 512, 256, 1}, {14, 256, 256, 3}, {14, 256, 1024, 1}, {14, 1024, 256, 1}, {14, 512, 1024, 1}, {14, 1024, 512, 1}, {7, 512, 512, 3}, {7, 512, 2048, 1}, {7, 2048, 512, 1}, {7, 1024, 2048, 1}} {
-		linear("ResNet-50", fmt.Sprintf("%d² %d→%d, %d²", l.side, l.in, l.out, l.kernel), 64*l.side*l.side, l.in*l.kernel*l.kernel, l.out)
+		linear("ResNet-50", fmt.Sprintf("%d² %d→%d, %d²", l.side, l.in, l.out, l.kernel), 64*l.side*l.side, l.in*l.kernel*l.kernel, l.out, false)
 	}
-	linear("ResNet-50", "classes", 64, 2048, 1000)
+	linear("ResNet-50", "classes", 64, 2048, 1000, true)
 	return list
 }
 
@@ -129,7 +131,7 @@ func (p modelled) plan(g *GPU) tensorPlan {
 		}
 		return o
 	}
-	return g.choosePlan(operand('N', p.m, p.n), operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true)
+	return g.choosePlan(operand('N', p.m, p.n), operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true, !p.bias)
 }
 
 // bounds returns two lower bounds of a product's time. The roof is the device's: all
@@ -164,6 +166,9 @@ func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	case parts > 1:
 		bound += ", in parts"
 	}
+	if plan.share {
+		bound += ", shared"
+	}
 	if plan.loop {
 		bound += ", in a loop"
 	}
@@ -187,12 +192,17 @@ and the sums of parts at the cache's full rate.
 
 The brackets name what bounds the product in the model. "Ends of tiles" are the first copies and the
 stores of each tile. "Joining" adds up the parts of a product that is divided along k: all of it, or
-the tiles of the last wave. Such a product is one launch. "Waves" are multiprocessors without work.
+the tiles of the last wave. Such a product is one launch. "Shared" means that all blocks of a tile
+join it, not only the last one. "Waves" are multiprocessors without work.
 
 A kernel "in a loop" has as many blocks as the device holds. Each begins the copies of its next tile
-before it stores the last one's results. What stands between a product and its own bound is mostly
-the joining: one block joins a tile's parts. If all blocks of the tile shared that work, they would
-have to wait for each other.
+before it stores the last one's results.
+
+A last block that joins alone reads the sums of all parts at 64 bytes a clock. So joining is shared
+where the results need nothing but the sums, and the blocks of all parts run at once. Then a block
+waits some 10 µs at most for the others, and leaves its share to them if they are late. What remains
+are latencies, one behind the other: the sums arrive, are counted, the count is asked for, and the
+sums are read.
 
 ## Published kernels
 
@@ -302,7 +312,7 @@ func TestProductModelAlwaysChooses(t *testing.T) {
 			for _, n := range sizes {
 				for _, k := range append(sizes, 0, 5001) {
 					for _, orders := range []string{"NN", "NT", "TN", "TT"} {
-						p := modelled{"", "", orders, 1, m, n, k}
+						p := modelled{"", "", orders, 1, m, n, k, false}
 						plan := p.plan(g)
 						if parts := plan.division.parts(k); plan.form.bm == 0 || k > 0 && parts < 1 || parts > max(1, k/64) || !(plan.seconds > 0 && plan.seconds < 1) {
 							t.Fatalf("%s %d×%d×%d: %v in %d parts, %v s", orders, m, n, k, plan.form, parts, plan.seconds)

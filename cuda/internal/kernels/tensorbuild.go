@@ -100,9 +100,12 @@ func (g *tensorBuilder) complete(q productParams) {
 		g.finish(q)
 		g.storeSums()
 	}
-	if g.s.parts {
+	switch {
+	case g.s.parts && g.s.share:
+		g.IfElse(q.parts.part.Lt(q.parts.count), func() { g.joinTogether(q) }, finish)
+	case g.s.parts:
 		q.parts.join(g.Builder, g.ThreadID(0), g.s.form.threads(), g.partSums(), finish)
-	} else {
+	default:
 		finish()
 	}
 }

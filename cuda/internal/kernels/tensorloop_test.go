@@ -90,7 +90,7 @@ func TestTensorLoopPlanned(t *testing.T) {
 	}
 	for _, small := range []int{64, 128} { // one tile for each multiprocessor at most
 		o := ProductOperands{Out: fake(dtype.BF16, 1, small, 768), A: fake(dtype.BF16, 1, small, 768), B: fake(dtype.BF16, 1, 768, 768)}
-		if p := h100.choosePlan(o.Out, o.A, o.B, false); p.loop {
+		if p := h100.choosePlan(o.Out, o.A, o.B, false, true); p.loop {
 			t.Errorf("%d rows: %v in a loop of %d workers", small, p.form, p.workers)
 		}
 	}

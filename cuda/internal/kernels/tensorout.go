@@ -58,25 +58,39 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 			b.If(g.has(r, at), func() {
 				line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
 				for j, v := range g.acc[i] {
-					k := col.Add(num(j * 8))
-					lo, hi := v[2*h].Get(), v[2*h+1].Get()
-					if g.s.to == storePieces {
-						b.If(k.Lt(g.n), func() { line.At(k).StoreVec(lo, hi) })
-						continue
-					}
-					one := func(k, v ptx.Value) {
-						to := k
-						if g.s.to == storeElements {
-							to = k.Bitcast(ptx.S32).MulWide(c.stride2)
-						}
-						b.If(k.Lt(g.n), func() { line.At(to).Store(v) })
-					}
-					one(k, lo)
-					one(k.Add(num(1)), hi)
+					g.storePair(c, line, col.Add(num(j*8)), v[2*h].Get(), v[2*h+1].Get())
 				}
 			})
 		}
 	}
+}
+
+// storePair stores two neighbouring sums of a row as results, from column k on.
+func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Value) {
+	b, t := g.Builder, c.p.Elem()
+	half := g.s.out != dtype.F32
+	if g.s.to == storePieces {
+		b.If(k.Lt(g.n), func() {
+			if half {
+				line.At(k).As(ptx.B32).Store(b.Pack2(t, lo, hi))
+			} else {
+				line.At(k).StoreVec(lo, hi)
+			}
+		})
+		return
+	}
+	if half {
+		lo, hi = b.Pack2(t, lo, hi).Split(t)
+	}
+	one := func(k, v ptx.Value) {
+		to := k
+		if g.s.to == storeElements {
+			to = k.Bitcast(ptx.S32).MulWide(c.stride2)
+		}
+		b.If(k.Lt(g.n), func() { line.At(to).Store(v) })
+	}
+	one(k, lo)
+	one(k.Add(num(1)), hi)
 }
 
 // writeOut rounds the results and moves them through shared memory, so that it can store 16-byte
