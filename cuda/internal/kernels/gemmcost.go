@@ -28,6 +28,9 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
+	if s.lates() {
+		read += float64(s.laterBytes())
+	}
 	clocks, bound = mma, "tensor cores"
 	for _, c := range []struct {
 		clocks float64
@@ -49,6 +52,9 @@ func (s tensorSpec) slots() float64 {
 	n := float64(steps*(wm/16*wn/8+(wm+wn)/16)) + 20
 	if s.typ == dtype.F32 {
 		n += float64(s.tf32Slots())
+	}
+	if s.lates() {
+		n += 15 * laterPieces
 	}
 	for _, o := range []struct {
 		load  tensorLoad
@@ -122,12 +128,20 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
+	if s.loop && batch > 1 { // a worker keeps to its matrix
+		turns = up(batch*d.workers, k) * float64(ceilDiv(s.tiles(m, n), d.workers))
+	}
 	// While a tile's first copies arrive, and while its results are stored, only other blocks
 	// multiply. A block that loops over tiles waits for the copies of its first tile only.
 	again := max(1, float64(most)/float64(held))
 	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
 	if s.loop {
 		waits = 2 * latency
+	}
+	if s.lates() { // The results wait in shared memory for the turns of the next tile.
+		results := f.bm * f.bn * s.out.Size()
+		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
+		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
 	}
 	ends := (waits + stores) / together
 	clocks := turns*pace + ends
@@ -184,7 +198,13 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	rows := s.tune.or(s.tune.group, 8)
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
-	a, b := float64(batch*m*k*s.a.memory(s.typ).Size()), float64(batch*k*n*s.b.memory(s.typ).Size())
+	a, b := float64(m*k*s.a.memory(s.typ).Size()), float64(k*n*s.b.memory(s.typ).Size())
+	if !s.oneA {
+		a *= float64(batch)
+	}
+	if !s.oneB {
+		b *= float64(batch)
+	}
 	// Each group of rows reads b again, and each wave along n reads a again, unless the cache holds
 	// them.
 	againA, againB := float64(ceilDiv(ceilDiv(n, f.bn), wide)), float64(ceilDiv(ceilDiv(m, f.bm), high))
@@ -360,8 +380,9 @@ type realignment struct {
 // realignments lists the ways to copy operands first. The first way copies none.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
-	list[0].spec, count = s, 1
 	batch, whole := out.Shape.At(0), 16/s.typ.Size()
+	s.oneA, s.oneB = batch > 1 && a.Strides.At(0) == 0, batch > 1 && b.Strides.At(0) == 0
+	list[0].spec, count = s, 1
 	canA, canB := a.Type == b.Type && s.a.vector == 1 && a.Strides.At(alongOf(s.a, 1)) == 1, a.Type == b.Type && s.b.vector == 1 && b.Strides.At(alongOf(s.b, 2)) == 1
 	copies := func(o Operand) float64 {
 		elements := o.Shape.Size()

@@ -20,12 +20,16 @@ type tensorBuilder struct {
 	tileM, tileN ptx.Value // first row and column of the block
 	warpM, warpN ptx.Value // first row and column of the warp within the block
 	// 1 if this block, or this sum, has the rows of a that begin at odd elements
-	odd        ptx.Value
-	acc        [][][]*ptx.Var
-	act        activation
-	beside     [][]*ptx.Var // pieces of With, one for each step
-	rowSums    tensorSums
-	columnSums tensorSums
+	odd ptx.Value
+	acc [][][]*ptx.Var
+	// of the tile before, if blocks loop: its first row and column, and the first row of its
+	// results that is not stored yet
+	lastM, lastN, later *ptx.Var
+	out                 gemmOperand
+	act                 activation
+	beside              [][]*ptx.Var // pieces of With, one for each step
+	rowSums             tensorSums
+	columnSums          tensorSums
 }
 
 // build writes the kernel. The parameters are the same as in other product kernels.
@@ -227,6 +231,9 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 				from.Set(next(from.Get()))
 			}
 			read(parts[(step+1)%2], from.Get(), (step+1)%steps)
+			if step == 0 && g.later != nil {
+				g.storeLater()
+			}
 			g.multiply(parts[step%2])
 			for _, store := range stores {
 				store()
@@ -237,6 +244,9 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 		}
 		to.Set(next(to.Get()))
 	})
+	if g.later != nil {
+		g.storeRest()
+	}
 	arrived(0)
 }
 

@@ -25,6 +25,8 @@ type tensorSpec struct {
 	share bool // all blocks of a divided tile join its parts
 	loop  bool // blocks loop over tiles
 	tune  productTune
+	// one matrix serves the whole batch; known while a form is chosen, and not to the kernel
+	oneA, oneB bool
 }
 
 // tensorForm is how a block divides its work: bm×bn results, with k in steps of bk. Its
@@ -358,7 +360,7 @@ func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	}
 	// a kernel with sums does not loop, because each tile has sums of its own
 	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})
-	s.share = s.share && s.sharing()
+	s.share = s.share && s.plain()
 	return s
 }
 

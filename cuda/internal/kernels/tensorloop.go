@@ -13,19 +13,54 @@ import (
 // multiprocessor holds a single block: no other block then uses the tensor cores meanwhile.
 
 // loops reports whether the kernel of a form may loop over tiles: all copies are asynchronous, and
-// the tile is large enough for them to matter. Parts of k, and rows of results that begin anywhere,
-// leave no registers for the next tile's addresses.
+// the tile is large enough for them to matter. Parts of k leave no registers for the next tile's
+// addresses. Nor do rows of results that begin anywhere, unless they are stored as they are.
 func (s tensorSpec) loops() bool {
-	return s.form.bm*s.form.bn >= 128*128 && s.to == storePieces && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
+	simple := s.to == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
+	return s.form.bm*s.form.bn >= 128*128 && (s.to == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
-// looped returns the form with a loop, and the division with its workers. It returns false if the
-// form may not loop, or if each block would have one tile.
+// looped returns the form with a loop, and the division with its workers. The matrices of a batch
+// have equal numbers of workers. It returns false if the form may not loop, or if each block would
+// have one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)
-	d.workers = g.Cores * g.resident(s)
-	return s, d, s.loops() && batch == 1 && 0 < d.workers && d.workers < s.tiles(m, n)
+	d.workers = g.Cores * g.resident(s) / max(1, batch)
+	return s, d, s.loops() && 0 < d.workers && d.workers < s.tiles(m, n)
+}
+
+// lates reports whether results are stored while the next tile is multiplied. They wait in shared
+// memory of their own until then. Short copies leave no registers for this.
+func (s tensorSpec) lates() bool {
+	return s.loop && s.to == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
+}
+
+// laterPieces is how many pieces of 16 bytes a thread stores in a turn of the next tile.
+const laterPieces = 2
+
+// laterBytes is how many bytes of results a block stores in a turn of the next tile.
+func (s tensorSpec) laterBytes() int { return laterPieces * 16 * s.form.threads() }
+
+// storeLater stores some pieces of the last tile's results, if there are any left.
+func (g *tensorBuilder) storeLater() {
+	b := g.Builder
+	b.If(g.later.Get().Lt(num(g.s.form.bm)), func() {
+		row, piece, step := g.piece()
+		tileM, tileN := g.tileM, g.tileN
+		g.tileM, g.tileN = g.lastM.Get(), g.lastN.Get()
+		for i := range laterPieces {
+			g.storePiece(g.out, row.Add(g.later.Get()).Add(num(i*step)), piece, nil)
+		}
+		g.tileM, g.tileN = tileM, tileN
+		g.later.Set(g.later.Get().Add(num(laterPieces * step)))
+	})
+}
+
+// storeRest stores the results that the turns have left.
+func (g *tensorBuilder) storeRest() {
+	g.Comment("the results that the turns have left")
+	g.While(func() ptx.Value { return g.later.Get().Lt(num(g.s.form.bm)) }, func(ptx.Loop) { g.storeLater() })
 }
 
 // loopTiles computes tiles id, id + workers, id + 2·workers, … Each turn begins a tile's copies,
@@ -39,7 +74,11 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 	}
 	tiles := g.m.Add(num(f.bm - 1)).Div(num(f.bm)).Mul(g.n.Add(num(f.bn - 1)).Div(num(f.bn)))
 	workers := b.GridDim(0)
-	lastM, lastN := b.Var(b.U32(0)), b.Var(b.U32(0))
+	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
+	late := g.s.lates()
+	if late {
+		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // no results yet
+	}
 	b.For(q.tile, tiles.Add(workers), workers, func(id ptx.Value, _ ptx.Loop) {
 		g.k = id.Lt(tiles).Select(q.k, b.U32(0))
 		row, column := tileOf(b, id.Min(tiles.Sub(num(1))), g.m, g.n, f.bm, f.bn, g.s.tune)
@@ -48,8 +87,11 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 		g.fill(loads)
 		b.If(id.Ge(workers), func() {
 			b.Comment("the results of the tile before")
-			g.tileM, g.tileN = lastM.Get(), lastN.Get()
+			g.tileM, g.tileN = g.lastM.Get(), g.lastN.Get()
 			g.complete(q)
+			if late {
+				g.later.Set(b.U32(0))
+			}
 		})
 		g.tileM, g.tileN = row, column
 		for _, v := range slices.Concat(slices.Concat(g.acc...)...) {
@@ -57,7 +99,7 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 		}
 		readA, readB := g.readers()
 		g.multiplyAll(loads, readA, readB)
-		lastM.Set(row)
-		lastN.Set(column)
+		g.lastM.Set(row)
+		g.lastN.Set(column)
 	})
 }

@@ -13,29 +13,31 @@ import (
 func TestTensorLoop(t *testing.T) {
 	for i, c := range []struct {
 		typ, out dtype.Type
-		d        [3]int // m, n, k
+		d        [4]int // batch, m, n, k
 		orders   string
 		form     tensorForm
 		workers  int
 	}{
-		{dtype.BF16, dtype.BF16, [3]int{256, 256, 64}, "NN", tensorForms[0], 1},
-		{dtype.BF16, dtype.BF16, [3]int{130, 392, 100}, "NT", tensorForms[0], 3},
-		{dtype.F16, dtype.F32, [3]int{260, 134, 40}, "TN", tensorForms[0], 2},
-		{dtype.BF16, dtype.BF16, [3]int{140, 520, 72}, "NN", tensorForms[1], 2},
-		{dtype.F16, dtype.F16, [3]int{520, 136, 34}, "TN", tensorForm{256, 128, 32, 4, 2, 3, 1}, 1},
-		{dtype.F32, dtype.F32, [3]int{130, 260, 36}, "NN", tensorForms[0].of(dtype.F32), 2},
-		{dtype.BF16, dtype.BF16, [3]int{130, 264, 0}, "NN", tensorForms[0], 2},
+		{dtype.BF16, dtype.BF16, [4]int{1, 256, 256, 64}, "NN", tensorForms[0], 1},
+		{dtype.BF16, dtype.BF16, [4]int{1, 130, 392, 100}, "NT", tensorForms[0], 3},
+		{dtype.F16, dtype.F32, [4]int{1, 260, 134, 40}, "TN", tensorForms[0], 2},
+		{dtype.BF16, dtype.BF16, [4]int{1, 140, 520, 72}, "NN", tensorForms[1], 2},
+		{dtype.F16, dtype.F16, [4]int{1, 520, 136, 34}, "TN", tensorForm{256, 128, 32, 4, 2, 3, 1}, 1},
+		{dtype.F32, dtype.F32, [4]int{1, 130, 260, 36}, "NN", tensorForms[0].of(dtype.F32), 2},
+		{dtype.BF16, dtype.BF16, [4]int{1, 130, 264, 0}, "NN", tensorForms[0], 2},
+		{dtype.BF16, dtype.BF16, [4]int{3, 130, 264, 72}, "TN", tensorForms[0], 4},
+		{dtype.BF16, dtype.BF16, [4]int{1, 140, 519, 72}, "NT", tensorForms[1], 2},
 	} {
 		m := newMachine(t)
 		m.blocks = true
-		rows, columns, k := c.d[0], c.d[1], c.d[2]
-		o := ProductOperands{Out: m.tensor(c.out, dense(1, rows, columns), 0), TF32: c.typ == dtype.F32,
-			A: m.random(m.tensor(c.typ, matrixLayout(c.orders[:1], 1, rows, k), 0)), B: m.random(m.tensor(c.typ, matrixLayout(c.orders[1:], 1, k, columns), 0))}
+		batch, rows, columns, k := c.d[0], c.d[1], c.d[2], c.d[3]
+		o := ProductOperands{Out: m.tensor(c.out, dense(batch, rows, columns), 0), TF32: c.typ == dtype.F32,
+			A: m.random(m.tensor(c.typ, matrixLayout(c.orders[:1], batch, rows, k), 0)), B: m.random(m.tensor(c.typ, matrixLayout(c.orders[1:], batch, k, columns), 0))}
 		if i%2 == 1 {
 			o.Bias = m.random(m.tensor(c.typ, dense(columns), 0))
 		}
 		if c.typ == c.out && c.typ.IsHalf() && i%3 == 0 {
-			o.Act, o.Pre = geluOf(c.typ), m.tensor(c.typ, dense(1, rows, columns), 0)
+			o.Act, o.Pre = geluOf(c.typ), m.tensor(c.typ, dense(batch, rows, columns), 0)
 		}
 		s, _ := tensorSpecFor(o.Out, o.A, o.B)
 		if s.form = c.form; !s.loops() {

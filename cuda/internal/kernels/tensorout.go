@@ -120,6 +120,9 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 			}
 		}
 	}
+	if s.lates() { // storeLater stores them, behind the barriers of the next tile
+		return
+	}
 	b.Barrier()
 	switch s.to {
 	case storePieces:
@@ -167,15 +170,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 func (g *tensorBuilder) storePieces(c gemmOperand) {
 	b, f := g.Builder, g.s.form
 	row, piece, step := g.piece()
-	rows := func(first ptx.Value, beside []ptx.Value) {
-		r := row.Add(first)
-		from := g.results.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
-		at, k := g.tileM.Add(r), g.tileN.Add(piece)
-		b.If(g.has(r, at).And(k.Lt(g.n)), func() {
-			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
-			g.leave(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
-		})
-	}
+	rows := func(first ptx.Value, beside []ptx.Value) { g.storePiece(c, row.Add(first), piece, beside) }
 	if g.act.f == nil {
 		for i := range f.bm / step {
 			rows(b.U32(uint32(i*step)), nil)
@@ -195,6 +190,16 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		for i := range beside {
 			rows(first.Add(num(i*step)), beside[i])
 		}
+	})
+}
+
+// storePiece stores the piece of results that begins at a row and column within the block.
+func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []ptx.Value) {
+	from := g.results.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
+	at, k := g.tileM.Add(r), g.tileN.Add(piece)
+	g.If(g.has(r, at).And(k.Lt(g.n)), func() {
+		line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
+		g.leave(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
 	})
 }
 

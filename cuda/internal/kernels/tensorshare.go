@@ -27,9 +27,8 @@ const mostPolls = 24
 // shareAhead is how many parts a thread reads from shared memory before it adds the first.
 const shareAhead = 8
 
-// sharing reports whether a kernel of this form may share the joining: the results need nothing but
-// the sums.
-func (s tensorSpec) sharing() bool {
+// plain reports whether the results of a kernel need nothing but the sums.
+func (s tensorSpec) plain() bool {
 	return !s.odd && s.bias == dtype.Invalid && s.actSpec == actSpec{} && s.sums == sumsSpec{}
 }
 
@@ -42,7 +41,7 @@ func (o *ProductOperands) plain() bool {
 // then run at once.
 func (g *GPU) shares(s tensorSpec, tiles, parts int) bool {
 	s.share = true
-	return s.sharing() && parts > 1 && 2*tiles <= CounterWords && tiles*parts <= g.Cores*g.resident(s)
+	return s.plain() && parts > 1 && 2*tiles <= CounterWords && tiles*parts <= g.Cores*g.resident(s)
 }
 
 // sharedVectors returns how many vectors of 16 bytes the sums of a tile have.
