@@ -128,9 +128,6 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
-	if s.loop && batch > 1 { // a worker keeps to its matrix
-		turns = up(batch*d.workers, k) * float64(ceilDiv(s.tiles(m, n), d.workers))
-	}
 	// While a tile's first copies arrive, and while its results are stored, only other blocks
 	// multiply. A block that loops over tiles waits for the copies of its first tile only.
 	again := max(1, float64(most)/float64(held))

@@ -245,8 +245,9 @@ Convolutions are the products that package tensor composes: the columns of as ma
 makes at once. Their rows of memory lie along the places of an image, so they begin at multiples of
 16 bytes. If the weights' rows do not, the weights are copied first ("realigned").
 
-A kernel "in a loop" has as many blocks as the device holds. Each begins the copies of its next tile
-before it stores the last one's results, and stores these while it multiplies the next tile.
+A kernel "in a loop" has as many blocks as the device holds. They take the tiles of all matrices of
+a batch in turn. Each begins the copies of its next tile before it stores the last one's results,
+and stores these while it multiplies the next tile.
 
 A last block that joins alone reads the sums of all parts at 64 bytes a clock. So joining is shared
 where the results need nothing but the sums, and the blocks of all parts run at once. Then a block

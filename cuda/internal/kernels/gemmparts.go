@@ -29,7 +29,7 @@ const CounterWords = 4096
 
 // division says how a product is divided among blocks. In each matrix, the first tiles are not
 // divided; whole is their number. Each block of the other tiles sums up chunk elements of k.
-// workers is the largest number of blocks of a kernel that loops over the tiles of a matrix.
+// workers is the largest number of blocks of a kernel that loops over tiles.
 type division struct{ whole, chunk, workers int }
 
 // undivided is the division in which every tile is whole.

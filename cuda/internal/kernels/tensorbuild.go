@@ -25,7 +25,8 @@ type tensorBuilder struct {
 	// of the tile before, if blocks loop: its first row and column, and the first row of its
 	// results that is not stored yet
 	lastM, lastN, later *ptx.Var
-	out                 gemmOperand
+	out                 gemmOperand // its results, at address outAt
+	outAt               *ptx.Var
 	act                 activation
 	beside              [][]*ptx.Var // pieces of With, one for each step
 	rowSums             tensorSums
@@ -38,7 +39,7 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
 	// Without the hint the assembler aims at fewer registers, and spills.
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks()))
-	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts)
+	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts, s.loop)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
 	g.m, g.n = q.m, q.n
 	if s.loop {

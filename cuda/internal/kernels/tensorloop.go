@@ -20,14 +20,13 @@ func (s tensorSpec) loops() bool {
 	return s.form.bm*s.form.bn >= 128*128 && (s.to == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
-// looped returns the form with a loop, and the division with its workers. The matrices of a batch
-// have equal numbers of workers. It returns false if the form may not loop, or if each block would
-// have one tile.
+// looped returns the form with a loop, and the division with its workers. It returns false if the
+// form may not loop, or if each block would have one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)
-	d.workers = g.Cores * g.resident(s) / max(1, batch)
-	return s, d, s.loops() && 0 < d.workers && d.workers < s.tiles(m, n)
+	d.workers = g.Cores * g.resident(s)
+	return s, d, s.loops() && 0 < d.workers && d.workers < batch*s.tiles(m, n)
 }
 
 // lates reports whether results are stored while the next tile is multiplied. They wait in shared
@@ -49,8 +48,10 @@ func (g *tensorBuilder) storeLater() {
 		row, piece, step := g.piece()
 		tileM, tileN := g.tileM, g.tileN
 		g.tileM, g.tileN = g.lastM.Get(), g.lastN.Get()
+		out := g.out
+		out.p = out.p.MovedTo(g.outAt.Get())
 		for i := range laterPieces {
-			g.storePiece(g.out, row.Add(g.later.Get()).Add(num(i*step)), piece, nil)
+			g.storePiece(out, row.Add(g.later.Get()).Add(num(i*step)), piece, nil)
 		}
 		g.tileM, g.tileN = tileM, tileN
 		g.later.Set(g.later.Get().Add(num(laterPieces * step)))
@@ -63,34 +64,40 @@ func (g *tensorBuilder) storeRest() {
 	g.While(func() ptx.Value { return g.later.Get().Lt(num(g.s.form.bm)) }, func(ptx.Loop) { g.storeLater() })
 }
 
-// loopTiles computes tiles id, id + workers, id + 2·workers, … Each turn begins a tile's copies,
-// stores the results of the tile before, and multiplies. The last turn has no tile, only results to
-// store: its copies are of zero bytes.
+// loopTiles computes tiles id, id + workers, id + 2·workers, … of one list of the tiles of all
+// matrices of a batch. Each turn begins a tile's copies, stores the results of the tile before, and
+// multiplies. The last turn has no tile, only results to store: its copies are of zero bytes.
 func (g *tensorBuilder) loopTiles(q productParams) {
 	b, f := g.Builder, g.s.form
 	g.begin()
 	if g.s.out != dtype.F32 {
 		g.results = g.shared.At(num(g.s.stages() * g.stage))
 	}
-	tiles := g.m.Add(num(f.bm - 1)).Div(num(f.bm)).Mul(g.n.Add(num(f.bn - 1)).Div(num(f.bn)))
-	workers := b.GridDim(0)
+	each := g.m.Add(num(f.bm - 1)).Div(num(f.bm)).Mul(g.n.Add(num(f.bn - 1)).Div(num(f.bn)))
+	tiles, workers := q.matrices.Mul(each), b.GridDim(0)
+	lastMatrix := b.Var(b.U32(0))
 	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
 	late := g.s.lates()
 	if late {
 		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // no results yet
+		g.outAt = b.Var(g.out.p.Address())
 	}
 	b.For(q.tile, tiles.Add(workers), workers, func(id ptx.Value, _ ptx.Loop) {
 		g.k = id.Lt(tiles).Select(q.k, b.U32(0))
-		row, column := tileOf(b, id.Min(tiles.Sub(num(1))), g.m, g.n, f.bm, f.bn, g.s.tune)
+		number := id.Min(tiles.Sub(num(1)))
+		matrix := number.Div(each)
+		row, column := tileOf(b, number.Sub(matrix.Mul(each)), g.m, g.n, f.bm, f.bn, g.s.tune)
 		g.tileM, g.tileN = row, column
-		loads := g.copiers(q)
+		loads := g.copiers(q.ofMatrix(func() ptx.Value { return matrix }))
 		g.fill(loads)
 		b.If(id.Ge(workers), func() {
 			b.Comment("the results of the tile before")
 			g.tileM, g.tileN = g.lastM.Get(), g.lastN.Get()
-			g.complete(q)
+			before := q.leaving(lastMatrix.Get)
+			g.complete(before)
 			if late {
 				g.later.Set(b.U32(0))
+				g.outAt.Set(before.out().p.Address())
 			}
 		})
 		g.tileM, g.tileN = row, column
@@ -99,6 +106,7 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 		}
 		readA, readB := g.readers()
 		g.multiplyAll(loads, readA, readB)
+		lastMatrix.Set(matrix)
 		g.lastM.Set(row)
 		g.lastN.Set(column)
 	})

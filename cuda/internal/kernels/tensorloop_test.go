@@ -9,7 +9,8 @@ import (
 )
 
 // A kernel that loops over tiles gives the bits of the one with a block for each tile. That holds
-// for one worker and for several, at edges, and with whatever is done to the sums.
+// for one worker and for several, at edges, and with whatever is done to the sums. In a batch a
+// worker goes from the tiles of one matrix to those of another.
 func TestTensorLoop(t *testing.T) {
 	for i, c := range []struct {
 		typ, out dtype.Type
@@ -27,6 +28,9 @@ func TestTensorLoop(t *testing.T) {
 		{dtype.BF16, dtype.BF16, [4]int{1, 130, 264, 0}, "NN", tensorForms[0], 2},
 		{dtype.BF16, dtype.BF16, [4]int{3, 130, 264, 72}, "TN", tensorForms[0], 4},
 		{dtype.BF16, dtype.BF16, [4]int{1, 140, 519, 72}, "NT", tensorForms[1], 2},
+		{dtype.BF16, dtype.BF16, [4]int{3, 130, 264, 72}, "NN", tensorForms[0], 7},
+		{dtype.F16, dtype.F16, [4]int{4, 130, 136, 40}, "NN", tensorForms[0], 3},
+		{dtype.BF16, dtype.F32, [4]int{5, 130, 100, 40}, "NT", tensorForms[0], 4},
 	} {
 		m := newMachine(t)
 		m.blocks = true
@@ -38,6 +42,8 @@ func TestTensorLoop(t *testing.T) {
 		}
 		if c.typ == c.out && c.typ.IsHalf() && i%3 == 0 {
 			o.Act, o.Pre = geluOf(c.typ), m.tensor(c.typ, dense(batch, rows, columns), 0)
+		} else if c.typ == c.out && i == 10 {
+			o.Act, o.With = geluGradient(c.typ), m.random(m.tensor(c.typ, dense(batch, rows, columns), 0))
 		}
 		s, _ := tensorSpecFor(o.Out, o.A, o.B)
 		if s.form = c.form; !s.loops() {
@@ -45,13 +51,13 @@ func TestTensorLoop(t *testing.T) {
 		}
 		s = s.finishing(o)
 		d, tiles := undivided(k), s.tiles(rows, columns)
-		if d.workers = c.workers; tiles <= c.workers {
-			t.Fatalf("%s: %d tiles are no work for %d", s.name(), tiles, c.workers)
+		if d.workers = c.workers; batch*tiles <= c.workers {
+			t.Fatalf("%s: %d tiles are no work for %d", s.name(), batch*tiles, c.workers)
 		}
 		run := func(s tensorSpec) (bits [][]uint64) {
 			list, err := launchParts(s, o, d, 0, 0)
-			if err == nil && (s.loop && list[0].Grid[0] != uint32(c.workers) || !s.loop && list[0].Grid[0] != uint32(tiles)) {
-				t.Fatalf("%s: %d blocks for %d tiles", s.name(), list[0].Grid[0], tiles)
+			if err == nil && (s.loop && list[0].Grid != [3]uint32{uint32(c.workers), 1, 1} || !s.loop && list[0].Grid != [3]uint32{uint32(tiles), uint32(batch), 1}) {
+				t.Fatalf("%s: %v blocks for %d tiles", s.name(), list[0].Grid, batch*tiles)
 			}
 			m.run(list, err)
 			bits = append(bits, m.read(o.Out))

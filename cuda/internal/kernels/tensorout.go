@@ -14,7 +14,7 @@ func (g *tensorBuilder) finish(q productParams) {
 	}
 	c := g.ofBlock(q.out())
 	if g.s.with != dtype.Invalid {
-		g.act.with = g.ofBlock(g.act.with.ofBatch(g.Builder))
+		g.act.with = g.ofBlock(g.act.with.ofBatch(q.matrix()))
 	}
 	if g.s.out == dtype.F32 {
 		g.writeSums(c)
