@@ -260,21 +260,31 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 	return c.spec, c.division, c.seconds
 }
 
-// compare returns the cheapest form.
+// even is how much slower than the fastest form another may be by the model, and still be chosen.
+// Published kernels differ from the model by more, so smaller differences say little.
+const even = 1.03
+
+// compare returns the cheapest form. Among forms that are about even, it is the one that joins for
+// the shortest time. Joining needs memory, and the model knows least about it: no published kernel
+// that the model was compared with joins parts. If these are even too, the first form is chosen.
+// Forms are sorted by the bytes they read, and the divisions of a form by their parts.
 func (g *GPU) compare(p product) chosenForm {
-	best := chosenForm{seconds: math.Inf(1)}
+	var all []chosenForm
+	fastest := math.Inf(1)
 	g.eachForm(p, func(c chosenForm) {
-		// Forms are sorted by the bytes they read: a later form must be 3 % faster to win. The
-		// divisions of a form are sorted by their parts, which need memory: a later one must be 2 %
-		// faster.
-		least := 0.97
-		if c.spec.form == best.spec.form && best.division.parts(p.k) > 1 {
-			least = 0.98
-		}
-		if c.seconds < least*best.seconds {
-			best = c
-		}
+		all = append(all, c)
+		fastest = min(fastest, c.seconds)
 	})
+	best, least := chosenForm{seconds: math.Inf(1)}, math.Inf(1)
+	for _, c := range all {
+		join, parts := 0.0, c.division.parts(p.k)
+		if parts > 1 {
+			join = g.joining(c.spec, p.batch*(c.spec.tiles(p.m, p.n)-c.whole), parts)
+		}
+		if c.seconds <= even*fastest && join < least {
+			best, least = c, join
+		}
+	}
 	return best
 }
 
