@@ -129,6 +129,15 @@ func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 	return y
 }
 
+// factors returns the type of two factors whose products have type t. 16-bit floats need no copy in
+// float32, because a product of them may be float32.
+func factors(from, t dtype.Type) dtype.Type {
+	if from.IsHalf() {
+		return from
+	}
+	return t
+}
+
 // rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places]. It is a view
 // if n is 1.
 func (v *convolution) rows(y *Tensor) *Tensor {
@@ -159,8 +168,8 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	if v.hasKernel(c, device.ConvForward, x) {
 		return v.samplesByKernel(c, y, x, w, bias, device.ConvForward)
 	}
-	a := v.as(c, v.matrices(w), t)
-	step, rows := v.atOnce(x.st.dev, t, n)
+	a := v.as(c, v.matrices(w), factors(x.dtype, t))
+	step, rows := v.atOnce(x.st.dev, a.dtype, n)
 	v.chunks(c, step, n, func(c *Scope, at, n int) {
 		part, to := x.In(c).Narrow(0, at, n), y.In(c).Narrow(0, at, n)
 		out := to
@@ -188,15 +197,15 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 // product sets out to the products of a with the columns of x. a is the weight as matrices. All
 // columns of x are in memory at once.
 func (v *convolution) product(c *Scope, x, a, out *Tensor) {
-	n, t := x.Dim(0), out.dtype
+	n, t := x.Dim(0), a.dtype
 	switch {
 	case v.batchFirst():
-		multiply(v.op, c, out.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, x, t, true))
+		multiplyAdd(v.op, c, out.reshape(shape.Of(n, v.outputs, v.places())), a.expand(shape.Of(n, a.Dim(1), a.Dim(2))), v.columns(c, x, t, true), nil)
 	case n == 1:
-		multiply(v.op, c, v.rows(out), a, v.columns(c, x, t, false))
+		multiplyAdd(v.op, c, v.rows(out), a, v.columns(c, x, t, false), nil)
 	default:
-		rows := alloc(v.op, c, x.st.dev, t, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
-		multiply(v.op, c, rows, a, v.columns(c, x, t, false))
+		rows := alloc(v.op, c, x.st.dev, out.dtype, shape.Of(v.groups, v.outputs/v.groups, n*v.places()))
+		multiplyAdd(v.op, c, rows, a, v.columns(c, x, t, false), nil)
 		out.store(v.op, c, rows.reshape(v.shaped(v.outputs, n, v.out)).Transpose(0, 1))
 	}
 }
@@ -237,10 +246,10 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 		}
 		return y
 	}
-	a := v.as(c, v.matrices(w), t).T()
+	a := v.as(c, v.matrices(w), factors(g.dtype, t)).T()
 	step, rows := v.atOnce(g.st.dev, t, n)
 	v.chunks(c, step, n, func(c *Scope, at, n int) {
-		from, to := v.as(c, g.In(c).Narrow(0, at, n), t), y.In(c).Narrow(0, at, n)
+		from, to := v.as(c, g.In(c).Narrow(0, at, n), a.dtype), y.In(c).Narrow(0, at, n)
 		wide := to
 		switch {
 		case !v.bare():
@@ -281,18 +290,18 @@ func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 		b := g.reshape(shape.Of(n, v.outputs, v.places()))
 		a := a.expand(shape.Of(n, a.Dim(1), a.Dim(2)))
 		if v.single() {
-			multiply(v.op, c, wide.reshape(shape.Of(n, v.channels, v.places())), a, b)
+			multiplyAdd(v.op, c, wide.reshape(shape.Of(n, v.channels, v.places())), a, b, nil)
 			return
 		}
 		columns := alloc(v.op, c, g.st.dev, t, shape.Of(n, v.channels*v.taps(), v.places()))
-		multiply(v.op, c, columns, a, b)
+		multiplyAdd(v.op, c, columns, a, b, nil)
 		v.addWindows(v.op, c, wide, func(k int) *Tensor {
 			return columns.reshape(shape.Of(n, v.channels, v.taps(), v.places())).Select(2, k).reshape(v.shaped(n, v.channels, v.out))
 		})
 		return
 	}
 	columns := alloc(v.op, c, g.st.dev, t, shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
-	multiply(v.op, c, columns, a, v.rows(g))
+	multiplyAdd(v.op, c, columns, a, v.rows(g), nil)
 	if v.single() {
 		wide.store(v.op, c, columns.reshape(v.shaped(v.channels, n, v.in)).Transpose(0, 1))
 		return
@@ -304,7 +313,8 @@ func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 }
 
 // gradient returns the gradient of the weight from the operand x and g, the gradient of the result.
-// For 16-bit floats the gradients of the parts of a batch are added in float32 and rounded once.
+// The gradients of the parts of a batch are added in float32 and rounded once, also if the factors
+// are 16-bit floats.
 func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	shaped := shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps())
 	n, t := x.Dim(0), x.dtype
@@ -325,22 +335,24 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 		})
 	}
 	step, rows := v.atOnce(x.st.dev, t, n)
+	sum := t
 	if step < n || rows < v.out[0] {
-		t = t.Compute()
+		sum = t.Compute()
+		t = factors(t, sum)
 		step, rows = v.atOnce(x.st.dev, t, n)
 	}
-	dw := alloc(v.op, c, x.st.dev, t, shaped)
+	dw := alloc(v.op, c, x.st.dev, sum, shaped)
 	first := true
 	add := func(c *Scope, v *convolution, x, g *Tensor) {
 		part := dw.In(c)
 		if !first {
-			part = alloc(v.op, c, x.st.dev, t, shaped)
+			part = alloc(v.op, c, x.st.dev, sum, shaped)
 		}
 		columns := v.columns(c, x, t, false)
-		multiply(v.op, c, part, v.rows(v.as(c, g, t)), columns.T())
+		multiplyAdd(v.op, c, part, v.rows(v.as(c, g, t)), columns.T(), nil)
 		if !first {
 			to := dw.In(c)
-			run(v.op, c, addProgram(t, t), to, []*Tensor{to, part}, nil)
+			run(v.op, c, addProgram(sum, sum), to, []*Tensor{to, part}, nil)
 		}
 		first = false
 	}

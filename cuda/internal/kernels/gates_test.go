@@ -392,6 +392,11 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
+		// Four lanes store 16 bytes of a row at once, half a sector. The other half follows.
+		{name: "product on tensor cores, joined by all", spread: 2, wide: 0.9, plan: func(m *machine) ([]Launch, error) {
+			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}
+			return []Launch{m.shared(o, tensorForm{64, 64, 32, 2, 2, 3, 4}, division{chunk: 64})}, nil
+		}},
 		// Pairs of sums are stored from the registers. A factor that lies along columns is read
 		// word by word.
 		{name: "product of tf32", wide: 0.9, fma: 1, plan: tf32("N", "T")},

@@ -390,6 +390,12 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 		p.u32(uint32(m))
 		p.u32(uint32(n))
 		p.u32(uint32(k))
+		t, tensor := f.(tensorSpec)
+		blocks, high := d.blocks(tiles, k), count
+		if t.loop { // one list of the tiles of all matrices
+			p.u32(uint32(count))
+			blocks, high = min(count*tiles, d.workers), 1
+		}
 		if partial != 0 {
 			p.u32(uint32(d.chunk))
 			p.u32(uint32(d.whole))
@@ -423,11 +429,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 				p.u32(uint32(s.Strides.At(0)))
 			}
 		}
-		blocks, t, tensor := d.blocks(tiles, k), tensorSpec{}, false
-		if t, tensor = f.(tensorSpec); t.loop {
-			blocks = min(blocks, d.workers)
-		}
-		l, err := p.launch(kern, blocks, count)
+		l, err := p.launch(kern, blocks, high)
 		if err != nil {
 			return nil, err
 		}
@@ -513,28 +515,48 @@ func declareMatrices(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
 	return o
 }
 
-// ofBatch returns the operand moved to the matrix of this block's batch.
-func (o gemmOperand) ofBatch(b *ptx.Builder) gemmOperand {
-	o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
+// ofBatch returns the operand moved to a matrix of the batch.
+func (o gemmOperand) ofBatch(matrix ptx.Value) gemmOperand {
+	o.p = o.p.At(o.batch.Mul(matrix.Cvt(ptx.S64)))
 	return o
 }
 
-// productParams has the parameters of all product kernels, moved to this block's batch and part of
-// k.
+// productParams has the parameters of all product kernels, moved to this block's matrix and part of
+// k. In a kernel that loops over tiles each tile has a matrix: ofMatrix moves the operands there.
 type productParams struct {
 	m, n, k ptx.Value // k is the length of this block's part
-	a, b    gemmOperand
-	bias    gemmOperand // only the fields p and stride2 are used, and only if there is a bias
+	// number of matrices in the batch, if blocks loop
+	matrices ptx.Value
+	a, b     gemmOperand
+	bias     gemmOperand // only the fields p and stride2 are used, and only if there is a bias
 	// out is a function, so that the address of the results needs no registers before they are
 	// stored
-	out   func() gemmOperand
-	parts productParts // part of k, if the product is divided along k
-	tile  ptx.Value    // number of the block's tile
+	out    func() gemmOperand
+	matrix func() ptx.Value // number of the block's matrix
+	parts  productParts     // part of k, if the product is divided along k
+	tile   ptx.Value        // number of the block's tile
+}
+
+// ofMatrix returns the parameters with all operands moved to a matrix of the batch.
+func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
+	q = q.leaving(matrix)
+	q.a, q.b = q.a.ofBatch(matrix()), q.b.ofBatch(matrix())
+	return q
+}
+
+// leaving returns the parameters with the results moved to a matrix of the batch.
+func (q productParams) leaving(matrix func() ptx.Value) productParams {
+	o := q.out
+	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }
+	return q
 }
 
 // declareProduct declares the parameters in the order in which launchParts packs them.
-func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts bool) productParams {
+func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts, loop bool) productParams {
 	q := productParams{m: b.Param("m", ptx.U32), n: b.Param("n", ptx.U32), k: b.Param("k", ptx.U32)}
+	if loop {
+		q.matrices = b.Param("matrices", ptx.U32)
+	}
 	var start ptx.Value
 	if parts {
 		q.parts, q.tile, start, q.k = declareParts(b, computing(a.Compute()), q.k)
@@ -543,7 +565,10 @@ func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts bool) prod
 	if bias != dtype.Invalid {
 		q.bias = gemmOperand{p: b.Pointer("bias", storage(bias)), stride2: b.Param("biasc", ptx.S32)}
 	}
-	q.a, q.b = x.ofBatch(b), y.ofBatch(b)
+	q.a, q.b, q.out = x, y, func() gemmOperand { return o }
+	if !loop {
+		q = q.ofMatrix(func() ptx.Value { return b.BlockID(1) })
+	}
 	if parts {
 		b.Comment("the part of k")
 		q.a.p = q.a.p.At(start.Bitcast(ptx.S32).MulWide(q.a.stride2))
@@ -551,7 +576,6 @@ func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts bool) prod
 	} else {
 		q.tile = b.BlockID(0)
 	}
-	q.out = func() gemmOperand { return o.ofBatch(b) }
 	return q
 }
 

@@ -22,7 +22,7 @@ func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the activated results")
 	if g.s.with != dtype.Invalid {
-		g.act.with = g.act.with.ofBatch(g.Builder)
+		g.act.with = g.act.with.ofBatch(g.BlockID(1))
 	}
 	chunks := len(acc[0]) / g.chunk // chunks of a row
 	mine := shared.At(thread.Mul(num(g.chunk)))

@@ -34,7 +34,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
 	warps := (t.bm / warpM) * (t.bn / warpN) // warps of a slice
 	g.threads = s.threads()
-	q := declareProduct(b, s.typ, s.typ, s.out, s.bias, s.parts)
+	q := declareProduct(b, s.typ, s.typ, s.out, s.bias, s.parts, false)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	a, w := q.a, q.b

@@ -20,6 +20,7 @@ type Form struct {
 	Whole  int    `json:"whole,omitempty"`  // number of tiles whose block sums up all of k
 	// elements of k that a block of the other tiles sums up; 0: all
 	Chunk int  `json:"chunk,omitempty"`
+	Share bool `json:"share,omitempty"`  // all blocks of a divided tile join its parts
 	Loop  bool `json:"loop,omitempty"`   // blocks loop over tiles
 	CopyA bool `json:"copy_a,omitempty"` // A is copied first, to rows aligned to 16 bytes
 	CopyB bool `json:"copy_b,omitempty"`
@@ -33,6 +34,9 @@ func (f Form) String() string {
 	}
 	if f.Whole > 0 {
 		s += fmt.Sprintf(" behind %d tiles", f.Whole)
+	}
+	if f.Share {
+		s += ", shared"
 	}
 	if f.Loop {
 		s += ", in a loop"
@@ -64,7 +68,7 @@ type productPlan interface {
 }
 
 func (p tensorPlan) named(k int) Form {
-	f := Form{Tile: [3]int{p.form.bm, p.form.bn, p.form.bk}, Stages: p.stages(), Loop: p.loop, CopyA: p.realignA, CopyB: p.realignB}
+	f := Form{Tile: [3]int{p.form.bm, p.form.bn, p.form.bk}, Stages: p.stages(), Share: p.share, Loop: p.loop, CopyA: p.realignA, CopyB: p.realignB}
 	return f.divided(p.division, k)
 }
 
@@ -194,7 +198,7 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 	}
 	if p, ok := c.planned.(floatPlan); ok {
 		i := slices.IndexFunc(tilesOf(o.A.Type), func(t gemmTile) bool { return f.Tile == [3]int{t.bm, t.bn, t.bk} })
-		if i < 0 || f.Stages != 0 || f.Whole != 0 || f.Loop || f.CopyA || f.CopyB {
+		if i < 0 || f.Stages != 0 || f.Whole != 0 || f.Share || f.Loop || f.CopyA || f.CopyB {
 			return nil, false
 		}
 		p.spec.tile, p.division = tilesOf(o.A.Type)[i], d
@@ -211,6 +215,9 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			continue
 		}
 		if !s.fits() || c.g.resident(s) < 1 || !divides(s.tiles(m, n), mostEach*c.g.Cores) || d.whole > 0 && (batch > 1 || s.odd) {
+			return nil, false
+		}
+		if s.share = f.Share; s.share && !(o.plain() && c.g.shares(s, batch*(s.tiles(m, n)-d.whole), d.parts(k))) {
 			return nil, false
 		}
 		if f.Loop {
@@ -259,6 +266,7 @@ func (c *Choice) Forms() []Form {
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
 	ways, count := c.g.realignments(o.Out, o.A, o.B)
 	for _, r := range ways[:count] {
+		r.spec.share = o.plain()
 		c.g.eachForm(product{r.spec, batch, m, n, k, o.mayDivide()}, func(x chosenForm) {
 			if t := x.seconds + r.seconds; t <= likely*best {
 				all = append(all, modelled{tensorPlan{x.spec, x.division, t, r.a, r.b}.named(k), t})
@@ -351,7 +359,9 @@ var FormsVersion = sync.OnceValue(func() string {
 			if s.loop = true; s.loops() {
 				add(s)
 			}
-			s.loop, s.bias, s.sums = false, typ, sumsSpec{rows: true}
+			s.loop, s.share = false, true
+			add(s)
+			s.share, s.bias, s.sums = false, typ, sumsSpec{rows: true}
 			add(s)
 		}
 	}

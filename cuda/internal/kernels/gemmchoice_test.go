@@ -145,7 +145,7 @@ func TestChoicesTake(t *testing.T) {
 					}
 					for _, wrong := range []func(f *Form){
 						func(f *Form) { f.Tile[0]++ }, func(f *Form) { f.Stages += 9 }, func(f *Form) { f.Chunk = 100 }, func(f *Form) { f.Chunk = -64 },
-						func(f *Form) { f.Whole = -1 }, func(f *Form) { f.Whole, f.Chunk = 1<<40, 64 }, func(f *Form) { f.Chunk = 64 * k }, func(f *Form) { f.CopyA = f.CopyA != !p.canA }, func(f *Form) { f.CopyB = f.CopyB != !p.canB },
+						func(f *Form) { f.Whole = -1 }, func(f *Form) { f.Share = f.Share || f.Chunk == 0 }, func(f *Form) { f.Whole, f.Chunk = 1<<40, 64 }, func(f *Form) { f.Chunk = 64 * k }, func(f *Form) { f.CopyA = f.CopyA != !p.canA }, func(f *Form) { f.CopyB = f.CopyB != !p.canB },
 					} {
 						f := f
 						if wrong(&f); f != read && c.Takes(f) {

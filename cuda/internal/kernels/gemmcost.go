@@ -28,6 +28,9 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
+	if s.lates() {
+		read += float64(s.laterBytes())
+	}
 	clocks, bound = mma, "tensor cores"
 	for _, c := range []struct {
 		clocks float64
@@ -49,6 +52,9 @@ func (s tensorSpec) slots() float64 {
 	n := float64(steps*(wm/16*wn/8+(wm+wn)/16)) + 20
 	if s.typ == dtype.F32 {
 		n += float64(s.tf32Slots())
+	}
+	if s.lates() {
+		n += 15 * laterPieces
 	}
 	for _, o := range []struct {
 		load  tensorLoad
@@ -129,6 +135,11 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	if s.loop {
 		waits = 2 * latency
 	}
+	if s.lates() { // The results wait in shared memory for the turns of the next tile.
+		results := f.bm * f.bn * s.out.Size()
+		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
+		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
+	}
 	ends := (waits + stores) / together
 	clocks := turns*pace + ends
 	if bound == "tensor cores" && ends > 0.1*clocks {
@@ -151,16 +162,29 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 }
 
 // joining returns the seconds that joining the sums of parts takes. Every block writes its sums.
-// The last block at a tile counts, waits for one read and reads all sums at 64 bytes a clock.
+// The last block at a tile counts, waits for one read and reads all sums at 64 bytes a clock. If
+// blocks share this, each also waits for one answer about the others, and adds its share of the
+// parts in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	of := float64(parts * s.partBytes()) // bytes of the sums of a tile
 	all, rate := float64(tiles)*of, g.Bandwidth
 	if all < float64(g.Cache)/2 {
 		rate = g.CacheRate * g.Clock
 	}
+	if s.share {
+		vectors := ceilDiv(s.partBytes()/16, parts) // of a block's share
+		each := float64(ceilDiv(tiles*parts, g.Cores))
+		read := max(all/rate, each*float64(vectors*parts)*16/64/g.Clock)
+		add := each * float64(ceilDiv(vectors, s.form.threads())*parts) * shareAdd
+		return all/rate + read + (add+4*latency)/g.Clock
+	}
 	read := max(all/rate, float64(ceilDiv(tiles, g.Cores))*of/64/g.Clock)
 	return all/rate + read + 3*latency/g.Clock
 }
+
+// shareAdd is the clocks in which a warp adds four sums of a part to its own, alone on its
+// scheduler. A turn of shareAhead parts is 56 instructions and one latency of shared memory.
+const shareAdd = 11
 
 // moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
 // shares it through the cache. The results move once.
@@ -171,7 +195,13 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	rows := s.tune.or(s.tune.group, 8)
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
-	a, b := float64(batch*m*k*s.a.memory(s.typ).Size()), float64(batch*k*n*s.b.memory(s.typ).Size())
+	a, b := float64(m*k*s.a.memory(s.typ).Size()), float64(k*n*s.b.memory(s.typ).Size())
+	if !s.oneA {
+		a *= float64(batch)
+	}
+	if !s.oneB {
+		b *= float64(batch)
+	}
 	// Each group of rows reads b again, and each wave along n reads a again, unless the cache holds
 	// them.
 	againA, againB := float64(ceilDiv(ceilDiv(n, f.bn), wide)), float64(ceilDiv(ceilDiv(m, f.bm), high))
@@ -188,7 +218,8 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	return a*againA + b*againB + out
 }
 
-// product is everything that the choice of a form depends on. chosenForm is the result.
+// product is everything that the choice of a form depends on. spec has no form. If it shares,
+// blocks may share the joining. chosenForm is the result.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -229,15 +260,31 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 	return c.spec, c.division, c.seconds
 }
 
-// compare returns the cheapest form.
+// even is how much slower than the fastest form another may be by the model, and still be chosen.
+// Published kernels differ from the model by more, so smaller differences say little.
+const even = 1.03
+
+// compare returns the cheapest form. Among forms that are about even, it is the one that joins for
+// the shortest time. Joining needs memory, and the model knows least about it: no published kernel
+// that the model was compared with joins parts. If these are even too, the first form is chosen.
+// Forms are sorted by the bytes they read, and the divisions of a form by their parts.
 func (g *GPU) compare(p product) chosenForm {
-	best := chosenForm{seconds: math.Inf(1)}
+	var all []chosenForm
+	fastest := math.Inf(1)
 	g.eachForm(p, func(c chosenForm) {
-		// Forms are sorted by the bytes they read: a later form must be 3 % faster to win.
-		if c.seconds < 0.97*best.seconds {
-			best = c
-		}
+		all = append(all, c)
+		fastest = min(fastest, c.seconds)
 	})
+	best, least := chosenForm{seconds: math.Inf(1)}, math.Inf(1)
+	for _, c := range all {
+		join, parts := 0.0, c.division.parts(p.k)
+		if parts > 1 {
+			join = g.joining(c.spec, p.batch*(c.spec.tiles(p.m, p.n)-c.whole), parts)
+		}
+		if c.seconds <= even*fastest && join < least {
+			best, least = c, join
+		}
+	}
 	return best
 }
 
@@ -248,13 +295,19 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 		if form.bm > 16 && form.bm >= 2*m || form.bn > 64 && form.bn >= 2*n {
 			continue // at least half of the block would lie beyond the edge
 		}
-		s.form = form.of(s.typ)
+		s.form, s.share = form.of(s.typ), false
 		if !s.fits() {
 			continue
 		}
 		for _, d := range g.divisions(s, batch, m, n, k, p.split) {
 			t, _ := g.cost(s, batch, m, n, k, d)
 			f(chosenForm{s, d, t})
+			if p.spec.share && g.shares(s, batch*(s.tiles(m, n)-d.whole), d.parts(k)) {
+				s := s
+				s.share = true
+				t, _ := g.cost(s, batch, m, n, k, d)
+				f(chosenForm{s, d, t})
+			}
 		}
 		if s, d, ok := g.looped(s, batch, m, n, k); ok {
 			t, _ := g.cost(s, batch, m, n, k, d)
@@ -264,8 +317,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 }
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
-// fill all multiprocessors once, or several times. For a single matrix, the whole tiles are those
-// that all multiprocessors share evenly, or one less for each multiprocessor.
+// fill all multiprocessors once, or several times. A product that memory bounds may need only a
+// part of the multiprocessors: then there are fewer sums to join. For a single matrix, the whole
+// tiles are those that all multiprocessors share evenly, or one less for each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -283,8 +337,8 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 		if rest == 0 || rest > CounterWords {
 			continue
 		}
-		for _, each := range []int{1, 2, 3, 4, 5, 6, 8, 12, mostEach} {
-			parts := min(each*g.Cores/rest, k/128, mostParts)
+		for _, eighths := range []int{3, 4, 5, 6, 7, 8, 16, 24, 32, 40, 48, 64, 96, 8 * mostEach} {
+			parts := min(eighths*g.Cores/(8*rest), k/128, mostParts)
 			if parts > before {
 				before = parts
 				list = append(list, division{whole: whole, chunk: ceilDiv(ceilDiv(k, parts), 64) * 64})
@@ -307,12 +361,14 @@ type tensorPlan struct {
 }
 
 // choosePlan is choose for operands that may be copied first. It copies an operand that would
-// otherwise be loaded element by element, where the copy costs less than such loads.
-func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
+// otherwise be loaded element by element, where the copy costs less than such loads. share says
+// that blocks may share the joining of parts.
+func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
 	list, count := g.realignments(out, a, b)
 	for i, r := range list[:count] {
+		r.spec.share = share
 		if f, d, t := g.choose(r.spec, batch, m, n, k, split); i == 0 || t+r.seconds < best.seconds {
 			best = tensorPlan{f, d, t + r.seconds, r.a, r.b}
 		}
@@ -331,8 +387,9 @@ type realignment struct {
 // realignments lists the ways to copy operands first. The first way copies none.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
-	list[0].spec, count = s, 1
 	batch, whole := out.Shape.At(0), 16/s.typ.Size()
+	s.oneA, s.oneB = batch > 1 && a.Strides.At(0) == 0, batch > 1 && b.Strides.At(0) == 0
+	list[0].spec, count = s, 1
 	canA, canB := a.Type == b.Type && s.a.vector == 1 && a.Strides.At(alongOf(s.a, 1)) == 1, a.Type == b.Type && s.b.vector == 1 && b.Strides.At(alongOf(s.b, 2)) == 1
 	copies := func(o Operand) float64 {
 		elements := o.Shape.Size()

@@ -87,26 +87,7 @@ func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups
 // all parts.
 func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Value {
 	t := q.sums.Elem()
-	vector, size := 16/t.Size(), 0 // size is the number of elements of a part
-	for _, g := range groups {
-		size += len(g.list) * threads
-	}
-	// The vectors of a part lie in the order of the threads, so that neighbouring threads access
-	// neighbouring memory.
-	mine := q.sums.At(q.slot.Mul(q.count).MulWide(num(size))).At(thread.Mul(num(vector)))
-	each := func(p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
-		at := 0
-		for _, g := range groups {
-			g.where(func() {
-				for i := 0; i < len(g.list); i += vector {
-					f(p.At(num((at+i)*threads)), g.list[i:i+vector])
-				}
-			})
-			at += len(g.list)
-		}
-	}
-	b.Comment("leave the sums of this part")
-	each(mine.At(q.part.MulWide(num(size))), func(p ptx.Ptr, v []*ptx.Var) { p.StoreVec(get(v)...) })
+	mine := q.leave(b, thread, threads, groups).At(thread.Mul(num(16 / t.Size())))
 	b.Barrier()
 	b.Comment("who comes last has those of all parts, and leaves a zero for the next launch")
 	before, others := b.Var(b.U32(0)), q.count.Sub(num(1))
@@ -125,14 +106,47 @@ func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, grou
 			}
 		}
 		b.For(b.U32(0), q.count, num(1), func(part ptx.Value, _ ptx.Loop) {
-			each(mine.At(part.MulWide(num(size))), func(p ptx.Ptr, v []*ptx.Var) {
-				for i, x := range p.LoadVec(vector) {
+			eachVector(groups, threads, mine.At(part.MulWide(num(sizeOfPart(groups, threads)))), func(p ptx.Ptr, v []*ptx.Var) {
+				for i, x := range p.LoadVec(len(v)) {
 					v[i].Set(v[i].Get().Add(x))
 				}
 			})
 		})
 	})
 	return last
+}
+
+// sizeOfPart returns the number of elements of a part.
+func sizeOfPart(groups []partSums, threads int) (size int) {
+	for _, g := range groups {
+		size += len(g.list) * threads
+	}
+	return size
+}
+
+// eachVector calls f with each vector of 16 bytes of a thread's sums, and with its place in the
+// memory of a part. There, vectors lie in the order of the threads, so that neighbouring threads
+// access neighbouring memory. p is the place of the thread's first one.
+func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
+	at, vector := 0, 16/p.Elem().Size()
+	for _, g := range groups {
+		g.where(func() {
+			for i := 0; i < len(g.list); i += vector {
+				f(p.At(num((at+i)*threads)), g.list[i:i+vector])
+			}
+		})
+		at += len(g.list)
+	}
+}
+
+// leave stores the sums of this part. It returns the place of the tile's first part.
+func (q productParts) leave(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
+	b.Comment("leave the sums of this part")
+	size := num(sizeOfPart(groups, threads))
+	first := q.sums.At(q.slot.Mul(q.count).MulWide(size))
+	mine := first.At(thread.Mul(num(16 / q.sums.Elem().Size()))).At(q.part.MulWide(size))
+	eachVector(groups, threads, mine, func(p ptx.Ptr, v []*ptx.Var) { p.StoreVec(get(v)...) })
+	return first
 }
 
 // splitMatMul plans a product that is divided along k.

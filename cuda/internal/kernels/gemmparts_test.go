@@ -206,6 +206,8 @@ func TestProductPartsAssemble(t *testing.T) {
 				s.act, s.pre = gelu.Key(), true
 			}
 			add(s)
+			s.bias, s.sums, s.actSpec, s.share = dtype.Invalid, sumsSpec{}, actSpec{}, true
+			add(s)
 		}
 	}
 	for _, g := range []gemmTile{largeTile, mediumTile, smallTile} {

@@ -83,7 +83,9 @@ func TestTensorAssemble(t *testing.T) {
 				// A block that loops over tiles, with the activation and plain.
 				plain := s
 				plain.out, plain.actSpec = dtype.F32, actSpec{}
-				for _, s := range []tensorSpec{s, plain} {
+				half := plain
+				half.out = dtype.BF16
+				for _, s := range []tensorSpec{s, plain, half} {
 					if s.loop = true; !s.loops() {
 						continue
 					}

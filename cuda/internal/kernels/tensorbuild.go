@@ -20,12 +20,17 @@ type tensorBuilder struct {
 	tileM, tileN ptx.Value // first row and column of the block
 	warpM, warpN ptx.Value // first row and column of the warp within the block
 	// 1 if this block, or this sum, has the rows of a that begin at odd elements
-	odd        ptx.Value
-	acc        [][][]*ptx.Var
-	act        activation
-	beside     [][]*ptx.Var // pieces of the operand With, one for each step
-	rowSums    tensorSums
-	columnSums tensorSums
+	odd ptx.Value
+	acc [][][]*ptx.Var
+	// of the tile before, if blocks loop: its first row and column, and the first row of its
+	// results that is not stored yet
+	lastM, lastN, later *ptx.Var
+	out                 gemmOperand // its results, at address outAt
+	outAt               *ptx.Var
+	act                 activation
+	beside              [][]*ptx.Var // pieces of the operand With, one for each step
+	rowSums             tensorSums
+	columnSums          tensorSums
 }
 
 // build writes the kernel. The parameters are the same as in other product kernels.
@@ -34,7 +39,7 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
 	// Without the hint the assembler aims at fewer registers, and spills.
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks()))
-	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts)
+	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts, s.loop)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
 	g.m, g.n = q.m, q.n
 	if s.loop {
@@ -100,9 +105,12 @@ func (g *tensorBuilder) complete(q productParams) {
 		g.finish(q)
 		g.storeSums()
 	}
-	if g.s.parts {
+	switch {
+	case g.s.parts && g.s.share:
+		g.IfElse(q.parts.part.Lt(q.parts.count), func() { g.joinTogether(q) }, finish)
+	case g.s.parts:
 		q.parts.join(g.Builder, g.ThreadID(0), g.s.form.threads(), g.partSums(), finish)
-	} else {
+	default:
 		finish()
 	}
 }
@@ -224,6 +232,9 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 				from.Set(next(from.Get()))
 			}
 			read(parts[(step+1)%2], from.Get(), (step+1)%steps)
+			if step == 0 && g.later != nil {
+				g.storeLater()
+			}
 			g.multiply(parts[step%2])
 			for _, store := range stores {
 				store()
@@ -234,6 +245,9 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 		}
 		to.Set(next(to.Get()))
 	})
+	if g.later != nil {
+		g.storeRest()
+	}
 	arrived(0)
 }
 

@@ -22,8 +22,11 @@ type tensorSpec struct {
 	actSpec
 	sums  sumsSpec
 	parts bool // the product is divided along k
+	share bool // all blocks of a divided tile join its parts
 	loop  bool // blocks loop over tiles
 	tune  productTune
+	// one matrix serves the whole batch; known while a form is chosen, and not to the kernel
+	oneA, oneB bool
 }
 
 // tensorForm is how a block divides its work: bm×bn results, with k in steps of bk. Its
@@ -166,6 +169,9 @@ func (s tensorSpec) name() string {
 	if s.parts {
 		out += "_parts"
 	}
+	if s.share {
+		out += "_share"
+	}
 	if s.loop {
 		out += "_loop"
 	}
@@ -262,10 +268,12 @@ func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
 // shared returns the bytes of shared memory. Results of 16 bits pass through it after the last
 // step, where the stages were. In a loop they need memory of their own, because the stages fill
-// again.
+// again. A share of a tile's parts passes through it too, at once if all blocks have one.
 func (s tensorSpec) shared() int {
 	stages, results := s.stages()*s.staged(), s.form.bm*s.pitch()*2
 	switch {
+	case s.share:
+		return max(stages, results, s.partBytes()+16*mostParts)
 	case !s.loop:
 		return max(stages, results)
 	case s.out == dtype.F32:
@@ -301,7 +309,7 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 		s, d, _ := g.choose(s, batch, m, n, k, false)
 		return launchParts(s.finishing(o), o, d, 0, 0)
 	}
-	p := g.choosePlan(out, a, b, o.Counters != nil)
+	p := g.choosePlan(out, a, b, o.Counters != nil, o.plain())
 	if o.Choose != nil {
 		return o.chosen(g, p).launches(o, scratch)
 	}
@@ -335,7 +343,7 @@ func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, erro
 	}
 	o.A, o.B = a, b
 	s, _ := tensorSpecFor(out, a, b)
-	s.form, s.loop = p.form, p.loop
+	s.form, s.loop, s.share = p.form, p.loop, p.share
 	if s = s.finishing(o); p.chunk >= k {
 		l, err = launchParts(s, o, p.division, 0, 0)
 	} else {
@@ -352,6 +360,7 @@ func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	}
 	// a kernel with sums does not loop, because each tile has sums of its own
 	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})
+	s.share = s.share && s.plain()
 	return s
 }
 

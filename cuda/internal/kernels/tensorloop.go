@@ -13,10 +13,11 @@ import (
 // multiprocessor holds a single block: no other block then uses the tensor cores meanwhile.
 
 // loops reports whether the kernel of a form may loop over tiles: all copies are asynchronous, and
-// the tile is large enough for them to matter. Parts of k, and rows of results that begin anywhere,
-// leave no registers for the next tile's addresses.
+// the tile is large enough for them to matter. Parts of k leave no registers for the next tile's
+// addresses. Nor do rows of results that begin anywhere, unless they are stored as they are.
 func (s tensorSpec) loops() bool {
-	return s.form.bm*s.form.bn >= 128*128 && s.to == storePieces && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
+	simple := s.to == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
+	return s.form.bm*s.form.bn >= 128*128 && (s.to == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
 // looped returns the form with a loop, and the division with its workers. It returns false if the
@@ -25,31 +26,79 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 	s.loop = true
 	d := undivided(k)
 	d.workers = g.Cores * g.resident(s)
-	return s, d, s.loops() && batch == 1 && 0 < d.workers && d.workers < s.tiles(m, n)
+	return s, d, s.loops() && 0 < d.workers && d.workers < batch*s.tiles(m, n)
 }
 
-// loopTiles computes tiles id, id + workers, id + 2·workers, … Each turn begins a tile's copies,
-// stores the results of the tile before, and multiplies. The last turn has no tile, only results to
-// store: its copies are of zero bytes.
+// lates reports whether results are stored while the next tile is multiplied. They wait in shared
+// memory of their own until then. Short copies leave no registers for this.
+func (s tensorSpec) lates() bool {
+	return s.loop && s.to == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
+}
+
+// laterPieces is how many pieces of 16 bytes a thread stores in a turn of the next tile.
+const laterPieces = 2
+
+// laterBytes is how many bytes of results a block stores in a turn of the next tile.
+func (s tensorSpec) laterBytes() int { return laterPieces * 16 * s.form.threads() }
+
+// storeLater stores some pieces of the last tile's results, if there are any left.
+func (g *tensorBuilder) storeLater() {
+	b := g.Builder
+	b.If(g.later.Get().Lt(num(g.s.form.bm)), func() {
+		row, piece, step := g.piece()
+		tileM, tileN := g.tileM, g.tileN
+		g.tileM, g.tileN = g.lastM.Get(), g.lastN.Get()
+		out := g.out
+		out.p = out.p.MovedTo(g.outAt.Get())
+		for i := range laterPieces {
+			g.storePiece(out, row.Add(g.later.Get()).Add(num(i*step)), piece, nil)
+		}
+		g.tileM, g.tileN = tileM, tileN
+		g.later.Set(g.later.Get().Add(num(laterPieces * step)))
+	})
+}
+
+// storeRest stores the results that the turns have left.
+func (g *tensorBuilder) storeRest() {
+	g.Comment("the results that the turns have left")
+	g.While(func() ptx.Value { return g.later.Get().Lt(num(g.s.form.bm)) }, func(ptx.Loop) { g.storeLater() })
+}
+
+// loopTiles computes tiles id, id + workers, id + 2·workers, … of one list of the tiles of all
+// matrices of a batch. Each turn begins a tile's copies, stores the results of the tile before, and
+// multiplies. The last turn has no tile, only results to store: its copies are of zero bytes.
 func (g *tensorBuilder) loopTiles(q productParams) {
 	b, f := g.Builder, g.s.form
 	g.begin()
 	if g.s.out != dtype.F32 {
 		g.results = g.shared.At(num(g.s.stages() * g.stage))
 	}
-	tiles := g.m.Add(num(f.bm - 1)).Div(num(f.bm)).Mul(g.n.Add(num(f.bn - 1)).Div(num(f.bn)))
-	workers := b.GridDim(0)
-	lastM, lastN := b.Var(b.U32(0)), b.Var(b.U32(0))
+	each := g.m.Add(num(f.bm - 1)).Div(num(f.bm)).Mul(g.n.Add(num(f.bn - 1)).Div(num(f.bn)))
+	tiles, workers := q.matrices.Mul(each), b.GridDim(0)
+	lastMatrix := b.Var(b.U32(0))
+	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
+	late := g.s.lates()
+	if late {
+		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // no results yet
+		g.outAt = b.Var(g.out.p.Address())
+	}
 	b.For(q.tile, tiles.Add(workers), workers, func(id ptx.Value, _ ptx.Loop) {
 		g.k = id.Lt(tiles).Select(q.k, b.U32(0))
-		row, column := tileOf(b, id.Min(tiles.Sub(num(1))), g.m, g.n, f.bm, f.bn, g.s.tune)
+		number := id.Min(tiles.Sub(num(1)))
+		matrix := number.Div(each)
+		row, column := tileOf(b, number.Sub(matrix.Mul(each)), g.m, g.n, f.bm, f.bn, g.s.tune)
 		g.tileM, g.tileN = row, column
-		loads := g.copiers(q)
+		loads := g.copiers(q.ofMatrix(func() ptx.Value { return matrix }))
 		g.fill(loads)
 		b.If(id.Ge(workers), func() {
 			b.Comment("the results of the tile before")
-			g.tileM, g.tileN = lastM.Get(), lastN.Get()
-			g.complete(q)
+			g.tileM, g.tileN = g.lastM.Get(), g.lastN.Get()
+			before := q.leaving(lastMatrix.Get)
+			g.complete(before)
+			if late {
+				g.later.Set(b.U32(0))
+				g.outAt.Set(before.out().p.Address())
+			}
 		})
 		g.tileM, g.tileN = row, column
 		for _, v := range slices.Concat(slices.Concat(g.acc...)...) {
@@ -57,7 +106,8 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 		}
 		readA, readB := g.readers()
 		g.multiplyAll(loads, readA, readB)
-		lastM.Set(row)
-		lastN.Set(column)
+		lastMatrix.Set(matrix)
+		g.lastM.Set(row)
+		g.lastN.Set(column)
 	})
 }

@@ -9,33 +9,41 @@ import (
 )
 
 // A kernel that loops over tiles gives the bits of the one with a block for each tile. That holds
-// for one worker and for several, at edges, and with whatever is done to the sums.
+// for one worker and for several, at edges, and with whatever is done to the sums. In a batch a
+// worker goes from the tiles of one matrix to those of another.
 func TestTensorLoop(t *testing.T) {
 	for i, c := range []struct {
 		typ, out dtype.Type
-		d        [3]int // m, n, k
+		d        [4]int // batch, m, n, k
 		orders   string
 		form     tensorForm
 		workers  int
 	}{
-		{dtype.BF16, dtype.BF16, [3]int{256, 256, 64}, "NN", tensorForms[0], 1},
-		{dtype.BF16, dtype.BF16, [3]int{130, 392, 100}, "NT", tensorForms[0], 3},
-		{dtype.F16, dtype.F32, [3]int{260, 134, 40}, "TN", tensorForms[0], 2},
-		{dtype.BF16, dtype.BF16, [3]int{140, 520, 72}, "NN", tensorForms[1], 2},
-		{dtype.F16, dtype.F16, [3]int{520, 136, 34}, "TN", tensorForm{256, 128, 32, 4, 2, 3, 1}, 1},
-		{dtype.F32, dtype.F32, [3]int{130, 260, 36}, "NN", tensorForms[0].of(dtype.F32), 2},
-		{dtype.BF16, dtype.BF16, [3]int{130, 264, 0}, "NN", tensorForms[0], 2},
+		{dtype.BF16, dtype.BF16, [4]int{1, 256, 256, 64}, "NN", tensorForms[0], 1},
+		{dtype.BF16, dtype.BF16, [4]int{1, 130, 392, 100}, "NT", tensorForms[0], 3},
+		{dtype.F16, dtype.F32, [4]int{1, 260, 134, 40}, "TN", tensorForms[0], 2},
+		{dtype.BF16, dtype.BF16, [4]int{1, 140, 520, 72}, "NN", tensorForms[1], 2},
+		{dtype.F16, dtype.F16, [4]int{1, 520, 136, 34}, "TN", tensorForm{256, 128, 32, 4, 2, 3, 1}, 1},
+		{dtype.F32, dtype.F32, [4]int{1, 130, 260, 36}, "NN", tensorForms[0].of(dtype.F32), 2},
+		{dtype.BF16, dtype.BF16, [4]int{1, 130, 264, 0}, "NN", tensorForms[0], 2},
+		{dtype.BF16, dtype.BF16, [4]int{3, 130, 264, 72}, "TN", tensorForms[0], 4},
+		{dtype.BF16, dtype.BF16, [4]int{1, 140, 519, 72}, "NT", tensorForms[1], 2},
+		{dtype.BF16, dtype.BF16, [4]int{3, 130, 264, 72}, "NN", tensorForms[0], 7},
+		{dtype.F16, dtype.F16, [4]int{4, 130, 136, 40}, "NN", tensorForms[0], 3},
+		{dtype.BF16, dtype.F32, [4]int{5, 130, 100, 40}, "NT", tensorForms[0], 4},
 	} {
 		m := newMachine(t)
 		m.blocks = true
-		rows, columns, k := c.d[0], c.d[1], c.d[2]
-		o := ProductOperands{Out: m.tensor(c.out, dense(1, rows, columns), 0), TF32: c.typ == dtype.F32,
-			A: m.random(m.tensor(c.typ, matrixLayout(c.orders[:1], 1, rows, k), 0)), B: m.random(m.tensor(c.typ, matrixLayout(c.orders[1:], 1, k, columns), 0))}
+		batch, rows, columns, k := c.d[0], c.d[1], c.d[2], c.d[3]
+		o := ProductOperands{Out: m.tensor(c.out, dense(batch, rows, columns), 0), TF32: c.typ == dtype.F32,
+			A: m.random(m.tensor(c.typ, matrixLayout(c.orders[:1], batch, rows, k), 0)), B: m.random(m.tensor(c.typ, matrixLayout(c.orders[1:], batch, k, columns), 0))}
 		if i%2 == 1 {
 			o.Bias = m.random(m.tensor(c.typ, dense(columns), 0))
 		}
 		if c.typ == c.out && c.typ.IsHalf() && i%3 == 0 {
-			o.Act, o.Pre = geluOf(c.typ), m.tensor(c.typ, dense(1, rows, columns), 0)
+			o.Act, o.Pre = geluOf(c.typ), m.tensor(c.typ, dense(batch, rows, columns), 0)
+		} else if c.typ == c.out && i == 10 {
+			o.Act, o.With = geluGradient(c.typ), m.random(m.tensor(c.typ, dense(batch, rows, columns), 0))
 		}
 		s, _ := tensorSpecFor(o.Out, o.A, o.B)
 		if s.form = c.form; !s.loops() {
@@ -43,13 +51,13 @@ func TestTensorLoop(t *testing.T) {
 		}
 		s = s.finishing(o)
 		d, tiles := undivided(k), s.tiles(rows, columns)
-		if d.workers = c.workers; tiles <= c.workers {
-			t.Fatalf("%s: %d tiles are no work for %d", s.name(), tiles, c.workers)
+		if d.workers = c.workers; batch*tiles <= c.workers {
+			t.Fatalf("%s: %d tiles are no work for %d", s.name(), batch*tiles, c.workers)
 		}
 		run := func(s tensorSpec) (bits [][]uint64) {
 			list, err := launchParts(s, o, d, 0, 0)
-			if err == nil && (s.loop && list[0].Grid[0] != uint32(c.workers) || !s.loop && list[0].Grid[0] != uint32(tiles)) {
-				t.Fatalf("%s: %d blocks for %d tiles", s.name(), list[0].Grid[0], tiles)
+			if err == nil && (s.loop && list[0].Grid != [3]uint32{uint32(c.workers), 1, 1} || !s.loop && list[0].Grid != [3]uint32{uint32(tiles), uint32(batch), 1}) {
+				t.Fatalf("%s: %v blocks for %d tiles", s.name(), list[0].Grid, batch*tiles)
 			}
 			m.run(list, err)
 			bits = append(bits, m.read(o.Out))
@@ -90,7 +98,7 @@ func TestTensorLoopPlanned(t *testing.T) {
 	}
 	for _, small := range []int{64, 128} { // one tile for each multiprocessor at most
 		o := ProductOperands{Out: fake(dtype.BF16, 1, small, 768), A: fake(dtype.BF16, 1, small, 768), B: fake(dtype.BF16, 1, 768, 768)}
-		if p := h100.choosePlan(o.Out, o.A, o.B, false); p.loop {
+		if p := h100.choosePlan(o.Out, o.A, o.B, false, true); p.loop {
 			t.Errorf("%d rows: %v in a loop of %d workers", small, p.form, p.workers)
 		}
 	}

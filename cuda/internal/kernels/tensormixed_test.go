@@ -76,7 +76,7 @@ func TestMixedPlans(t *testing.T) {
 		for _, d := range [][3]int{{1, 1, 1}, {64, 50257, 768}, {8192, 3072, 768}, {3, 1000, 7}} {
 			for _, types := range [][2]dtype.Type{{dtype.BF16, dtype.F32}, {dtype.F32, dtype.F16}} {
 				a, b := fake(types[0], 1, d[0], d[2]), fake(types[1], 1, d[2], d[1])
-				if p := g.choosePlan(fake(dtype.F32, 1, d[0], d[1]), a, b, true); p.form.bm == 0 || p.realignA || p.realignB || !(p.seconds > 0 && p.seconds < 1) {
+				if p := g.choosePlan(fake(dtype.F32, 1, d[0], d[1]), a, b, true, true); p.form.bm == 0 || p.realignA || p.realignB || !(p.seconds > 0 && p.seconds < 1) {
 					t.Errorf("%v %v: %v, %v s", d, types, p.form, p.seconds)
 				}
 			}

@@ -14,7 +14,7 @@ func (g *tensorBuilder) finish(q productParams) {
 	}
 	c := g.ofBlock(q.out())
 	if g.s.with != dtype.Invalid {
-		g.act.with = g.ofBlock(g.act.with.ofBatch(g.Builder))
+		g.act.with = g.ofBlock(g.act.with.ofBatch(q.matrix()))
 	}
 	if g.s.out == dtype.F32 {
 		g.writeSums(c)
@@ -58,25 +58,39 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 			b.If(g.has(r, at), func() {
 				line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
 				for j, v := range g.acc[i] {
-					k := col.Add(num(j * 8))
-					lo, hi := v[2*h].Get(), v[2*h+1].Get()
-					if g.s.to == storePieces {
-						b.If(k.Lt(g.n), func() { line.At(k).StoreVec(lo, hi) })
-						continue
-					}
-					one := func(k, v ptx.Value) {
-						to := k
-						if g.s.to == storeElements {
-							to = k.Bitcast(ptx.S32).MulWide(c.stride2)
-						}
-						b.If(k.Lt(g.n), func() { line.At(to).Store(v) })
-					}
-					one(k, lo)
-					one(k.Add(num(1)), hi)
+					g.storePair(c, line, col.Add(num(j*8)), v[2*h].Get(), v[2*h+1].Get())
 				}
 			})
 		}
 	}
+}
+
+// storePair stores two neighbouring sums of a row as results, from column k on.
+func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Value) {
+	b, t := g.Builder, c.p.Elem()
+	half := g.s.out != dtype.F32
+	if g.s.to == storePieces {
+		b.If(k.Lt(g.n), func() {
+			if half {
+				line.At(k).As(ptx.B32).Store(b.Pack2(t, lo, hi))
+			} else {
+				line.At(k).StoreVec(lo, hi)
+			}
+		})
+		return
+	}
+	if half {
+		lo, hi = b.Pack2(t, lo, hi).Split(t)
+	}
+	one := func(k, v ptx.Value) {
+		to := k
+		if g.s.to == storeElements {
+			to = k.Bitcast(ptx.S32).MulWide(c.stride2)
+		}
+		b.If(k.Lt(g.n), func() { line.At(to).Store(v) })
+	}
+	one(k, lo)
+	one(k.Add(num(1)), hi)
 }
 
 // writeOut rounds the results and moves them through shared memory, so that it can store 16-byte
@@ -105,6 +119,9 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 				to.At(num(j * 8)).As(ptx.B32).Store(w)
 			}
 		}
+	}
+	if s.lates() { // storeLater stores them, behind the barriers of the next tile
+		return
 	}
 	b.Barrier()
 	switch s.to {
@@ -153,15 +170,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 func (g *tensorBuilder) storePieces(c gemmOperand) {
 	b, f := g.Builder, g.s.form
 	row, piece, step := g.piece()
-	rows := func(first ptx.Value, beside []ptx.Value) {
-		r := row.Add(first)
-		from := g.results.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
-		at, k := g.tileM.Add(r), g.tileN.Add(piece)
-		b.If(g.has(r, at).And(k.Lt(g.n)), func() {
-			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
-			g.leave(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
-		})
-	}
+	rows := func(first ptx.Value, beside []ptx.Value) { g.storePiece(c, row.Add(first), piece, beside) }
 	if g.act.f == nil {
 		for i := range f.bm / step {
 			rows(b.U32(uint32(i*step)), nil)
@@ -181,6 +190,16 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		for i := range beside {
 			rows(first.Add(num(i*step)), beside[i])
 		}
+	})
+}
+
+// storePiece stores the piece of results that begins at a row and column within the block.
+func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []ptx.Value) {
+	from := g.results.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
+	at, k := g.tileM.Add(r), g.tileN.Add(piece)
+	g.If(g.has(r, at).And(k.Lt(g.n)), func() {
+		line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
+		g.leave(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
 	})
 }
 

@@ -154,7 +154,7 @@ func TestTF32Plans(t *testing.T) {
 					x.Layout = matrixLayout(string(order), 1, rows, columns)
 					return x
 				}
-				p := g.choosePlan(o('N', d[0], d[1]), o(orders[0], d[0], d[2]), o(orders[1], d[2], d[1]), true)
+				p := g.choosePlan(o('N', d[0], d[1]), o(orders[0], d[0], d[2]), o(orders[1], d[2], d[1]), true, true)
 				if p.form.bm == 0 || !(p.seconds > 0 && p.seconds < 1) {
 					t.Errorf("%s %v: %v, %v s", orders, d, p.form, p.seconds)
 				}
