@@ -38,7 +38,10 @@ func (d *Device) copied(o *device.Map) bool {
 		return false
 	}
 	t := copyTasks.Get().(*copyTask)
-	defer copyTasks.Put(t)
+	defer func() {
+		t.to, t.from = nil, nil // the pool keeps no memory of tensors
+		copyTasks.Put(t)
+	}()
 	if !t.arrange(&o.Outs[0], &o.Ins[0]) {
 		return false
 	}
@@ -47,7 +50,6 @@ func (d *Device) copied(o *device.Map) bool {
 		units *= n
 	}
 	d.crew.parallel(units, max(1, copyPiece/min(t.n, t.piece), units/(4*d.crew.size())), t)
-	t.to, t.from = nil, nil
 	return true
 }
 

@@ -49,6 +49,19 @@ func TestCopiesBetweenAnyViews(t *testing.T) {
 	}
 }
 
+// The pool of tasks keeps no memory of tensors, also if a copy is left to tiles.
+func TestCopyTasksForgetMemory(t *testing.T) {
+	d := newDevice(1)
+	defer d.crew.dismiss()
+	out, in := newView(t, d, dtype.F32, 64, 64), newView(t, d, dtype.F32, 64, 64)
+	for _, x := range []device.View{in, {Buf: in.Buf, Type: in.Type, Layout: in.Transpose(0, 1)}} {
+		do(t, d, mapOf(castProgram(dtype.F32, dtype.F32), out, x))
+		if task := copyTasks.Get().(*copyTask); task.to != nil || task.from != nil {
+			t.Errorf("strides %v: the task points to the result or the operand", x.Strides)
+		}
+	}
+}
+
 // anyView returns a view of shape s on zeros, with dimensions in any order and distance. Those of
 // an operand may be reversed or repeated.
 func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dims, operand bool) device.View {

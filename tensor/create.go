@@ -124,7 +124,7 @@ func (m Maker) Eye(n int, columns ...int) *Tensor {
 	}
 	x := m.make("eye", m.floatType(), []int{n, wide}).fill(0)
 	if k := min(n, wide); k > 0 {
-		x.handle("eye", m.s, shape.Layout{Shape: shape.Of(k), Strides: shape.Of(wide + 1), Offset: x.layout.Offset}).fill(1)
+		x.handle("eye", m.s, shape.Layout{Shape: shape.Of(k), Strides: shape.Of(wide + 1), Offset: x.layout.Offset}).fill(1).Free()
 	}
 	return x
 }

@@ -28,6 +28,19 @@ func settles(t *testing.T, base int) {
 	t.Fatalf("%d bytes are left", live(t)-base)
 }
 
+// Eye writes the diagonal through a second handle. If that handle stayed, Free would not give the
+// memory back.
+func TestEyeLeavesNoHandle(t *testing.T) {
+	base := live(t)
+	x := Eye(1000)
+	if n := x.st.refs.Load(); n != 1 {
+		t.Errorf("%d handles of the memory", n)
+	}
+	if x.Free(); live(t) > base {
+		t.Errorf("%d bytes are left", live(t)-base)
+	}
+}
+
 // A leaf that moves to the parent scope, by itself or because a graph needs it, keeps its gradient.
 func TestKeptLeafKeepsGradient(t *testing.T) {
 	Do(func(p *Scope) {
