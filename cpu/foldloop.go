@@ -28,8 +28,12 @@ type foldKey struct {
 // foldSpill is the spill memory of a loop that reduces, which keeps accumulators in registers.
 const foldSpill = 64 * 64
 
-// foldLoop lets a loop reduce rows, in place of the stores that it has.
+// foldLoop lets a loop reduce rows, in place of the stores that it has. A loop with too many
+// operands cannot go from row to row.
 func (pl *plan) foldLoop(l *jit.Loop) {
+	if len(l.Loads)+1 > jit.MostPointers {
+		return
+	}
 	switch pl.p.Out[0] {
 	case dtype.U8, dtype.I8, dtype.I16: // narrow integers wrap between the map and the reduction
 		return

@@ -1,0 +1,91 @@
+package cpu
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Reductions of programs with many operands give the same bits in each way.
+func TestReductionsOfManyOperands(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I16, dtype.U8, dtype.I64, dtype.Bool} {
+		for _, n := range []int{1, 2, 7, 8, 9, 12, 70} {
+			e := expr.X(0)
+			for i := 1; i < n; i++ {
+				if typ == dtype.Bool {
+					e = e.Xor(expr.X(i))
+				} else {
+					e = e.Mul(expr.X(i)).Add(expr.X(i))
+				}
+			}
+			var types []dtype.Type
+			for range n {
+				types = append(types, typ)
+			}
+			p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, types, -1)
+			for _, s := range [][]int{{5, 3}, {4, 33}, {3, 1500}, {1, 3000}, {6, 1}, {70, 15}, {2, 40000}} {
+				if n > 9 && s[1] > 4000 {
+					continue
+				}
+				for layout := range 4 {
+					var ins []device.View
+					for i := range n {
+						v := newView(t, d, typ, s...)
+						h := v.Buf.Host()
+						for k := range v.Size() {
+							b := uint64(rnd.IntN(256))
+							if typ == dtype.Bool {
+								b &= 1
+							} else if typ.IsFloat() || typ.IsHalf() {
+								b = expr.Store(typ, expr.Encode(typ.Compute(), rnd.Float64()*2-1))
+							}
+							for j := range typ.Size() {
+								h[k*typ.Size()+j] = byte(b >> (8 * j))
+							}
+						}
+						switch {
+						case layout == 1 && i%2 == 1: // a row for all rows
+							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(0, 1)}
+						case layout == 2 && i%2 == 1: // a value for each row
+							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, 0)}
+						case layout == 3: // transposed
+							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, s[0])}
+						}
+						ins = append(ins, v)
+					}
+					for kind := device.Sum; kind <= device.Min; kind++ {
+						for axis := range 3 {
+							to := append([]int(nil), s...)
+							if axis != 1 {
+								to[1] = 1
+							}
+							if axis != 0 {
+								to[0] = 1
+							}
+							var want []byte
+							way := 0
+							inEachWay(func() {
+								out := newView(t, d, typ, to...)
+								do(t, d, &device.Reduce{Reduction: &device.Reduction{Kind: kind, Map: p}, Out: out, Ins: ins})
+								if want == nil {
+									want = bytes.Clone(out.Buf.Host())
+								} else if !bytes.Equal(want, out.Buf.Host()) {
+									t.Errorf("%s", fmt.Sprintf("%v, %d operands, shape %v, layout %d, kind %d, axis %d: way %d differs", typ, n, s, layout, kind, axis, way))
+								}
+								way++
+							})
+						}
+					}
+				}
+			}
+		}
+	}
+}
