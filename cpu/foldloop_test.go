@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -84,6 +85,41 @@ func TestReductionsOfManyOperands(t *testing.T) {
 							})
 						}
 					}
+				}
+			}
+		}
+	}
+}
+
+// The order of sums does not depend on how many values a plan keeps in memory.
+func TestSumsOfLongPrograms(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
+		e := expr.C(0.5)
+		for i := range 60 {
+			e = e.Mul(expr.X(0)).Add(expr.C(float64(i)/64 - 0.4))
+		}
+		for name, e := range map[string]*expr.Expr{"polynomial": e, "pow": expr.Call("pow", expr.X(0).Abs(), expr.C(0.3)), "tan": expr.X(0).Tan(), "gelu": expr.Call("gelu", expr.X(0))} {
+			p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{typ}, -1)
+			for _, s := range [][]int{{1, 3000}, {4, 700}, {3000, 4}, {3, 70000}} {
+				in := newView(t, d, typ, s...)
+				for i := range in.Size() {
+					writeBits(unsafe.Add(pointer(&in), i*typ.Size()), typ.Size(), expr.Encode(typ, rnd.Float64()*2-1))
+				}
+				for axis := range 2 {
+					to := append([]int(nil), s...)
+					to[axis] = 1
+					var want []byte
+					inEachWay(func() {
+						out := newView(t, d, typ, to...)
+						do(t, d, &device.Reduce{Reduction: &device.Reduction{Map: p}, Out: out, Ins: views(in)})
+						if want == nil {
+							want = bytes.Clone(out.Buf.Host())
+						} else if !bytes.Equal(want, out.Buf.Host()) {
+							t.Errorf("%v: the sums of %s over dimension %d of %v differ", typ, name, axis, s)
+						}
+					})
 				}
 			}
 		}
