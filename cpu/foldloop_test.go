@@ -125,3 +125,27 @@ func TestSumsOfLongPrograms(t *testing.T) {
 		}
 	}
 }
+
+// A runner in its pool has no address of operands or results, whose memory it would keep alive.
+func TestRunnersForgetMemory(t *testing.T) {
+	d := newDevice(1)
+	defer d.crew.dismiss()
+	e := expr.X(0).Mul(expr.X(1))
+	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1)
+	x, y := newView(t, d, dtype.F32, 5, 300), newView(t, d, dtype.F32, 5, 300)
+	out, all := newView(t, d, dtype.F32, 5, 1), newView(t, d, dtype.F32, 5, 300)
+	inEachWay(func() {
+		do(t, d, &device.Reduce{Reduction: &device.Reduction{Map: p}, Out: out, Ins: views(x, y)})
+		do(t, d, mapOf(p, all, x, y))
+		for _, f := range []form{stored, rawResults} {
+			r := planFor(p, 0, f).pool.Get().(*runner)
+			for i, q := range r.reg {
+				for _, v := range views(x, y, out, all) {
+					if lo := uintptr(pointer(&v)); uintptr(q)-lo < uintptr(v.Size()*4) {
+						t.Errorf("form %d: register %d of %d has an address of the call's memory", f, i, len(r.reg))
+					}
+				}
+			}
+		}
+	})
+}

@@ -342,6 +342,7 @@ func (r *reduction) run(lo, hi int) {
 			}
 		}
 	}
+	w.reg[len(w.reg)-1] = nil // the address of a fold's results
 	r.end(w)
 	accumulators.Put(acc)
 }
