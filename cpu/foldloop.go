@@ -96,6 +96,10 @@ func (r *reduction) chooseFold() {
 	}
 }
 
+// foldUnit returns how many elements one call of a loop may reduce: fewer if the program is long,
+// because the goroutine cannot be preempted meanwhile.
+func (pl *plan) foldUnit() int { return unitOfAProgram / max(1, len(pl.folded.loop.Steps)) }
+
 // foldRows reduces rows of n values each. The first begins at element p, and the results go to to.
 // If the operands are not read in place, all rows together have at most a block.
 func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
@@ -141,7 +145,7 @@ func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 		m, blocks := r.reach(p+i, min(blk, n-i)), 1
 		if r.inPlace {
 			m = min(blk, n-i)
-			blocks = min(len(acc.folded), (n-i)/m)
+			blocks = min(len(acc.folded), (n-i)/m, max(1, r.pl.foldUnit()/m))
 		}
 		r.foldRows(w, p+i, m, blocks, unsafe.Pointer(&acc.folded))
 		for k := range blocks {

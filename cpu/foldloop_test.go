@@ -149,3 +149,21 @@ func TestRunnersForgetMemory(t *testing.T) {
 		}
 	})
 }
+
+// One call of a loop that reduces does little work, also if its program is long.
+func TestUnitsOfFolds(t *testing.T) {
+	if !fusing() {
+		t.Logf("loops are not made here")
+		return
+	}
+	e := expr.X(0)
+	for _, n := range []int{1, 40, 4000} {
+		for range n {
+			e = e.FMA(e, expr.C(0.25))
+		}
+		pl := planFor(unaryProgram(e), 0, rawResults)
+		if u := pl.foldUnit(); u*len(pl.folded.loop.Steps) > unitOfAProgram || u < 1 {
+			t.Errorf("a program of %d steps reduces %d elements in a call", len(pl.folded.loop.Steps), u)
+		}
+	}
+}
