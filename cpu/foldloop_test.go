@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -165,5 +166,34 @@ func TestUnitsOfFolds(t *testing.T) {
 		if u := pl.foldUnit(); u*len(pl.folded.loop.Steps) > unitOfAProgram || u < 1 {
 			t.Errorf("a program of %d steps reduces %d elements in a call", len(pl.folded.loop.Steps), u)
 		}
+	}
+}
+
+// Where the system refuses memory for a loop, row operations give the same bits without it.
+func TestFormulasWithoutLoop(t *testing.T) {
+	if !fusing() {
+		t.Logf("loops are not made here")
+		return
+	}
+	d := newDevice(1)
+	defer d.crew.dismiss()
+	x, y := newView(t, d, dtype.F32, 3, 1030), newView(t, d, dtype.F32, 3, 1030)
+	softmax := &device.Softmax{Out: y, X: x, Log: true}
+	do(t, d, softmax)
+	want := bytes.Clone(y.Buf.Host())
+	f32 := rowOperand{t: dtype.F32}
+	for _, pl := range []*plan{
+		planFor(same.program(dtype.F32, []rowOperand{f32}), 0, rawResults),
+		planFor(expLess.program(dtype.F32, []rowOperand{f32, f32}), 0, rawResults),
+	} {
+		pl.folded.codes.Range(func(k, code any) bool {
+			pl.folded.codes.Store(k, (*jit.Code)(nil))
+			t.Cleanup(func() { pl.folded.codes.Store(k, code) })
+			return true
+		})
+	}
+	do(t, d, softmax)
+	if !bytes.Equal(want, y.Buf.Host()) {
+		t.Error("the bits differ")
 	}
 }
