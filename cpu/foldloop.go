@@ -28,8 +28,12 @@ type foldKey struct {
 // foldSpill is the spill memory of a loop that reduces, which keeps accumulators in registers.
 const foldSpill = 64 * 64
 
-// foldLoop lets a loop reduce rows, in place of the stores that it has.
+// foldLoop lets a loop reduce rows, in place of the stores that it has. A loop with too many
+// operands cannot go from row to row.
 func (pl *plan) foldLoop(l *jit.Loop) {
+	if len(l.Loads)+1 > jit.MostPointers {
+		return
+	}
 	switch pl.p.Out[0] {
 	case dtype.U8, dtype.I8, dtype.I16: // narrow integers wrap between the map and the reduction
 		return
@@ -92,6 +96,10 @@ func (r *reduction) chooseFold() {
 	}
 }
 
+// foldUnit returns how many elements one call of a loop may reduce: fewer if the program is long,
+// because the goroutine cannot be preempted meanwhile.
+func (pl *plan) foldUnit() int { return unitOfAProgram / max(1, len(pl.folded.loop.Steps)) }
+
 // foldRows reduces rows of n values each. The first begins at element p, and the results go to to.
 // If the operands are not read in place, all rows together have at most a block.
 func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
@@ -137,7 +145,7 @@ func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 		m, blocks := r.reach(p+i, min(blk, n-i)), 1
 		if r.inPlace {
 			m = min(blk, n-i)
-			blocks = min(len(acc.folded), (n-i)/m)
+			blocks = min(len(acc.folded), (n-i)/m, max(1, r.pl.foldUnit()/m))
 		}
 		r.foldRows(w, p+i, m, blocks, unsafe.Pointer(&acc.folded))
 		for k := range blocks {

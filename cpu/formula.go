@@ -120,7 +120,16 @@ func (b *binding) take(a *access, o *rowOperand) {
 // space is memory for the values, used if they are not combined as they are computed.
 func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
 	pl := planFor(f.program(w.t, ins), 0, rawResults)
-	if pl.folded == nil {
+	once := uint64(0)
+	if pl.folded != nil {
+		for i, x := range pl.folded.loop.Loads {
+			if ins[pl.folded.loop.Code[x.Value].Imm].col == 0 {
+				once |= 1 << i
+			}
+		}
+	}
+	code := pl.foldFor(k, w.t, min(maxBlock, w.cols), once)
+	if code == nil {
 		if m := w.matrix(ins[0].p); f != same || ins[0] != m {
 			w.compute(f, n, w.matrix(space), ins...)
 		} else {
@@ -130,15 +139,10 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 		return
 	}
 	l := pl.folded.loop
-	once := uint64(0)
 	r := pl.pool.Get().(*runner)
 	r.strides = r.strides[:0]
 	for i := range l.Loads {
-		o := &ins[l.Code[l.Loads[i].Value].Imm]
-		if o.col == 0 {
-			once |= 1 << i
-		}
-		r.strides = append(r.strides, o.row)
+		r.strides = append(r.strides, ins[l.Code[l.Loads[i].Value].Imm].row)
 	}
 	r.strides = append(r.strides, w.size)
 	combine := combiner(k, w.t)
@@ -154,7 +158,12 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 			to = unsafe.Pointer(&w.stage)
 		}
 		r.reg[len(r.reg)-1] = to
-		pl.foldFor(k, w.t, m, once).Run(r.reg, r.strides, m, n)
+		if m < maxBlock { // a form for a short rest is only faster
+			if rest := pl.foldFor(k, w.t, m, once); rest != nil {
+				code = rest
+			}
+		}
+		code.Run(r.reg, r.strides, m, n)
 		if c > 0 {
 			combine(dst, dst, to, to, n)
 		}

@@ -343,9 +343,10 @@ func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2
 	// Most of the scratch arena should stay in the first-level cache, and the rest, mainly
-	// constants, in the second-level cache.
+	// constants, in the second-level cache. The order of sums depends on the block, so that of a
+	// reduction must not depend on the number of slots, which loops and kernels do not share.
 	pl.block = maxBlock
-	for pl.block > 256 && slots*w*pl.block > 96<<10 {
+	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
 	// If slots were a power of two apart, loads would wait for stores whose addresses have the same

@@ -342,6 +342,7 @@ func (r *reduction) run(lo, hi int) {
 			}
 		}
 	}
+	w.reg[len(w.reg)-1] = nil // the address of a fold's results
 	r.end(w)
 	accumulators.Put(acc)
 }
@@ -365,7 +366,7 @@ func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 func (r *reduction) shortRows(w *runner, lo, hi int) {
 	per := r.pl.block / r.reduc
 	if r.inPlace {
-		per = max(per, longestUnit/r.reduc)
+		per = max(per, min(longestUnit, r.pl.foldUnit())/r.reduc)
 	}
 	for u := lo; u < hi; u += per {
 		m := min(per, hi-u)

@@ -1,0 +1,199 @@
+package cpu
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// Reductions of programs with many operands give the same bits in each way.
+func TestReductionsOfManyOperands(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I16, dtype.U8, dtype.I64, dtype.Bool} {
+		for _, n := range []int{1, 2, 7, 8, 9, 12, 70} {
+			e := expr.X(0)
+			for i := 1; i < n; i++ {
+				if typ == dtype.Bool {
+					e = e.Xor(expr.X(i))
+				} else {
+					e = e.Mul(expr.X(i)).Add(expr.X(i))
+				}
+			}
+			var types []dtype.Type
+			for range n {
+				types = append(types, typ)
+			}
+			p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, types, -1)
+			for _, s := range [][]int{{5, 3}, {4, 33}, {3, 1500}, {1, 3000}, {6, 1}, {70, 15}, {2, 40000}} {
+				if n > 9 && s[1] > 4000 {
+					continue
+				}
+				for layout := range 4 {
+					var ins []device.View
+					for i := range n {
+						v := newView(t, d, typ, s...)
+						h := v.Buf.Host()
+						for k := range v.Size() {
+							b := uint64(rnd.IntN(256))
+							if typ == dtype.Bool {
+								b &= 1
+							} else if typ.IsFloat() || typ.IsHalf() {
+								b = expr.Store(typ, expr.Encode(typ.Compute(), rnd.Float64()*2-1))
+							}
+							for j := range typ.Size() {
+								h[k*typ.Size()+j] = byte(b >> (8 * j))
+							}
+						}
+						switch {
+						case layout == 1 && i%2 == 1: // a row for all rows
+							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(0, 1)}
+						case layout == 2 && i%2 == 1: // a value for each row
+							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, 0)}
+						case layout == 3: // transposed
+							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, s[0])}
+						}
+						ins = append(ins, v)
+					}
+					for kind := device.Sum; kind <= device.Min; kind++ {
+						for axis := range 3 {
+							to := append([]int(nil), s...)
+							if axis != 1 {
+								to[1] = 1
+							}
+							if axis != 0 {
+								to[0] = 1
+							}
+							var want []byte
+							way := 0
+							inEachWay(func() {
+								out := newView(t, d, typ, to...)
+								do(t, d, &device.Reduce{Reduction: &device.Reduction{Kind: kind, Map: p}, Out: out, Ins: ins})
+								if want == nil {
+									want = bytes.Clone(out.Buf.Host())
+								} else if !bytes.Equal(want, out.Buf.Host()) {
+									t.Errorf("%s", fmt.Sprintf("%v, %d operands, shape %v, layout %d, kind %d, axis %d: way %d differs", typ, n, s, layout, kind, axis, way))
+								}
+								way++
+							})
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// The order of sums does not depend on how many values a plan keeps in memory.
+func TestSumsOfLongPrograms(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
+		e := expr.C(0.5)
+		for i := range 60 {
+			e = e.Mul(expr.X(0)).Add(expr.C(float64(i)/64 - 0.4))
+		}
+		for name, e := range map[string]*expr.Expr{"polynomial": e, "pow": expr.Call("pow", expr.X(0).Abs(), expr.C(0.3)), "tan": expr.X(0).Tan(), "gelu": expr.Call("gelu", expr.X(0))} {
+			p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{typ}, -1)
+			for _, s := range [][]int{{1, 3000}, {4, 700}, {3000, 4}, {3, 70000}} {
+				in := newView(t, d, typ, s...)
+				for i := range in.Size() {
+					writeBits(unsafe.Add(pointer(&in), i*typ.Size()), typ.Size(), expr.Encode(typ, rnd.Float64()*2-1))
+				}
+				for axis := range 2 {
+					to := append([]int(nil), s...)
+					to[axis] = 1
+					var want []byte
+					inEachWay(func() {
+						out := newView(t, d, typ, to...)
+						do(t, d, &device.Reduce{Reduction: &device.Reduction{Map: p}, Out: out, Ins: views(in)})
+						if want == nil {
+							want = bytes.Clone(out.Buf.Host())
+						} else if !bytes.Equal(want, out.Buf.Host()) {
+							t.Errorf("%v: the sums of %s over dimension %d of %v differ", typ, name, axis, s)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// A runner in its pool has no address of operands or results, whose memory it would keep alive.
+func TestRunnersForgetMemory(t *testing.T) {
+	d := newDevice(1)
+	defer d.crew.dismiss()
+	e := expr.X(0).Mul(expr.X(1))
+	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1)
+	x, y := newView(t, d, dtype.F32, 5, 300), newView(t, d, dtype.F32, 5, 300)
+	out, all := newView(t, d, dtype.F32, 5, 1), newView(t, d, dtype.F32, 5, 300)
+	inEachWay(func() {
+		do(t, d, &device.Reduce{Reduction: &device.Reduction{Map: p}, Out: out, Ins: views(x, y)})
+		do(t, d, mapOf(p, all, x, y))
+		for _, f := range []form{stored, rawResults} {
+			r := planFor(p, 0, f).pool.Get().(*runner)
+			for i, q := range r.reg {
+				for _, v := range views(x, y, out, all) {
+					if lo := uintptr(pointer(&v)); uintptr(q)-lo < uintptr(v.Size()*4) {
+						t.Errorf("form %d: register %d of %d has an address of the call's memory", f, i, len(r.reg))
+					}
+				}
+			}
+		}
+	})
+}
+
+// One call of a loop that reduces does little work, also if its program is long.
+func TestUnitsOfFolds(t *testing.T) {
+	if !fusing() {
+		t.Logf("loops are not made here")
+		return
+	}
+	e := expr.X(0)
+	for _, n := range []int{1, 40, 4000} {
+		for range n {
+			e = e.FMA(e, expr.C(0.25))
+		}
+		pl := planFor(unaryProgram(e), 0, rawResults)
+		if u := pl.foldUnit(); u*len(pl.folded.loop.Steps) > unitOfAProgram || u < 1 {
+			t.Errorf("a program of %d steps reduces %d elements in a call", len(pl.folded.loop.Steps), u)
+		}
+	}
+}
+
+// Where the system refuses memory for a loop, row operations give the same bits without it.
+func TestFormulasWithoutLoop(t *testing.T) {
+	if !fusing() {
+		t.Logf("loops are not made here")
+		return
+	}
+	d := newDevice(1)
+	defer d.crew.dismiss()
+	x, y := newView(t, d, dtype.F32, 3, 1030), newView(t, d, dtype.F32, 3, 1030)
+	softmax := &device.Softmax{Out: y, X: x, Log: true}
+	do(t, d, softmax)
+	want := bytes.Clone(y.Buf.Host())
+	f32 := rowOperand{t: dtype.F32}
+	for _, pl := range []*plan{
+		planFor(same.program(dtype.F32, []rowOperand{f32}), 0, rawResults),
+		planFor(expLess.program(dtype.F32, []rowOperand{f32, f32}), 0, rawResults),
+	} {
+		pl.folded.codes.Range(func(k, code any) bool {
+			pl.folded.codes.Store(k, (*jit.Code)(nil))
+			t.Cleanup(func() { pl.folded.codes.Store(k, code) })
+			return true
+		})
+	}
+	do(t, d, softmax)
+	if !bytes.Equal(want, y.Buf.Host()) {
+		t.Error("the bits differ")
+	}
+}
