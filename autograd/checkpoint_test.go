@@ -543,8 +543,8 @@ func TestCheckpointDrawsConcurrently(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Functions of one, two and three tensors can be checkpointed without a slice. Their bits are those
-// of the variadic form.
+// Functions of one, two and three tensors can be checkpointed without a slice. The gradients have
+// the same bits as with the variadic form.
 func TestCheckpointOfOneTensor(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		values := func() (x, y, z *tt) {

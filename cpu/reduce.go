@@ -122,8 +122,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 
 var plusZeros [4096]byte
 
-// fromZero turns sums of -0 into +0. A sum begins with +0, but the sums of rows begin with the
-// first row instead.
+// fromZero turns results of -0 into +0. A sum is defined to begin with +0, so it is never -0. The
+// loop that adds up rows begins with the first row instead, and so may return -0.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {

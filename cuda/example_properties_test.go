@@ -92,8 +92,8 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
-// A program that needs the second GPU says why there is none. Get is Open for calls with a device
-// as an argument; tensor.Try returns its error.
+// The error of Open says why a GPU cannot be used. Get panics with the same error, so that it can
+// stand where a call takes a device. tensor.Try returns the error.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
 	var u *device.UnavailableError

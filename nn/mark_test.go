@@ -177,7 +177,7 @@ func TestMarkWhileItRuns(t *testing.T) {
 	wait.Wait()
 }
 
-// The name of a layer costs a call no allocation.
+// A call of a layer with a name allocates no more than a call of one without.
 func TestMarksAllocateNothing(t *testing.T) {
 	marked, plain := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
 	nn.Parameters(marked)

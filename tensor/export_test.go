@@ -25,7 +25,7 @@ func ExprPlans() int {
 	return len(exprPlans.m)
 }
 
-// ExprWholes maps names that an expression refuses as not elementwise to their methods.
+// ExprWholes maps ops over many elements, which an expression cannot call, to their methods.
 var ExprWholes = exprWholes
 
 // Vigils returns how many scopes with modes are watched.

@@ -30,7 +30,7 @@ type Reduction struct {
 	// products of integers and bool are int64, as in torch.
 	Floating bool
 	// With Same the result has the operand's type, as in amax. With Wide the result for floats has
-	// the type in which they are computed.
+	// the type in which the op computes.
 	Same, Wide bool
 	// With Count, Map receives the operand in its own type and returns int64, which is also the
 	// type of the result. With Truth too, the result is bool.

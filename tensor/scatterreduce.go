@@ -10,7 +10,7 @@ import (
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // elements of the first operand count too at the places where elements are combined
+	self bool // where elements are combined, the first operand's own element is one of them
 	op   string
 }
 

@@ -82,8 +82,8 @@ func (p *plan) failed(n, size int) (k int) {
 	return k
 }
 
-// halve records that size samples did not fit, although that size had fitted before, and returns
-// the number of parts with half as many samples.
+// halve records that size samples did not fit, although that size had fitted before. It returns the
+// number of parts of n samples when a part has at most half of size.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
 	return ceil(n, p.most)

@@ -19,8 +19,9 @@ func (f *following) Follow(stream, before StreamID) error {
 	return f.err
 }
 
-// A held stream keeps its segments through Empty. It takes over unused segments of other streams
-// and follows their work. Its heir receives all of them.
+// A held stream keeps its segments through Empty. It takes over unused segments of other streams,
+// and its later work waits for the work of these streams. Retire gives its segments to another
+// stream.
 func TestHold(t *testing.T) {
 	f := &following{fakeDevice: newFake(1 << 30)}
 	p := New(f, Options{})

@@ -13,10 +13,10 @@ import (
 // Options.CollectWait.
 const quiet = 2 * time.Millisecond
 
-// collections is the largest number of garbage collections for one request. A collection may free
-// only blocks of other streams, which other goroutines allocate at once and may drop again. Only
-// then does the ladder collect again. These goroutines soon wait for the ladder too, so a few
-// collections suffice.
+// collections is the largest number of garbage collections for one request. It can happen that a
+// collection frees nothing but blocks of other streams. Other goroutines then allocate these at
+// once, and may drop them again. Only in this case does the ladder collect again. These goroutines
+// soon wait for the ladder too, so a few collections suffice.
 const collections = 8
 
 // climb runs the out-of-memory ladder for a request that neither the cache nor the backing could

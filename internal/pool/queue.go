@@ -39,7 +39,7 @@ func (p *Pool) Queue(b *Block, gen uint64) {
 	p.signal()
 }
 
-// signal wakes the goroutine on the ladder if it waits.
+// signal wakes the goroutine that runs the out-of-memory ladder, if that goroutine waits.
 func (p *Pool) signal() {
 	if p.hungry.Load() {
 		select {

@@ -138,7 +138,7 @@ func caseTerms(c golden.Case) terms {
 		for i, v := range p.v { // the gradient is exp(x - lse), so the rounding of lse counts
 			g[i] = scale * v * (1 + below.v[i])
 		}
-		// The number that is subtracted from p is a sum as well.
+		// With label smoothing, the target that is subtracted from p is a sum too.
 		if s := c.Args.Float("label_smoothing"); s > 0 {
 			each(x[0].dims, func(i int, idx []int) {
 				g[i] += scale * s / float64(x[0].dims[dim])

@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// tool finds ptxas or nvdisasm: in the environment variable, in the PATH, and ptxas also in the
-// user's cache. nvdisasm is not looked up there: reading all machine code takes longer than the
-// other tests together, and so has to be asked for. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in
-// continuous integration) a missing tool fails the test.
+// tool finds ptxas or nvdisasm. It takes the program that the environment variable names, or one in
+// the PATH. It also looks for ptxas in the user's cache, but not for nvdisasm. The tests with
+// nvdisasm read all machine code and take longer than the other tests together, so they run only on
+// request. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) a missing tool fails
+// the test.
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {

@@ -39,9 +39,10 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 // block of random numbers of the row. key is the first of the four keys, a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
-// keptBits returns which weights of the groups dropout keeps, 16 bits for each group. Four lanes
-// share the work. Their lane numbers differ in the bits near and 2·near. part is this lane's number
-// among the four. The lane draws bits 4·part to 4·part+3 of each group.
+// keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight; the
+// function that keptBits returns tests bit+more of a group. Four lanes share the work. Their lane
+// numbers differ in the bits near and 2·near. part is this lane's number among the four. The lane
+// draws bits 4·part to 4·part+3 of each group.
 func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))

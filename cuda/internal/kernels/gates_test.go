@@ -312,8 +312,8 @@ func gates(t *testing.T) []gate {
 		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), wide: 0.97, spread: 3},
 		{name: "log softmax gradient, rows of an odd length", plan: softmax(2, 2049, true, true), wide: 0.98, spread: 3},
 		{name: "cross-entropy, rows of an odd length", plan: entropy(1027, false), wide: 0.9, spread: 3},
-		// A thread also reads a few values of the whole row, which all threads read at one address.
-		// In so short a row these are as many bytes as the thread's elements.
+		// All threads of a row also read a few values that belong to the row, such as its target.
+		// In so short a row these values have as many bytes as the elements that a thread reads.
 		{name: "cross-entropy gradient, rows of an odd length", plan: entropy(1027, true), wide: 0.4, spread: 3},
 		{name: "cross-entropy", wide: 0.95, plan: entropy(512, false)},
 		{name: "rows gathered", wide: 0.8, plan: func(m *machine) ([]Launch, error) {

@@ -116,8 +116,8 @@ func TestChosenForms(t *testing.T) {
 	}
 }
 
-// For every shape and storage order the model's form can be written to a file and read back. A
-// wrong form from a file is refused.
+// For every shape and storage order, each form that is worth measuring can be written to a file and
+// read back. A wrong form from a file is refused.
 func TestChoicesTake(t *testing.T) {
 	sizes, seen := []int{2, 16, 33, 200, 1000}, map[string]Product{}
 	for _, g := range []*GPU{a100, GPUOf(89, "", 16)} {

@@ -164,7 +164,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		}
 		s, err := v.Run()
 		did := int(s.MMA) * mmaFLOPs
-		if strings.Contains(k.Name, "_tf32_") { // an instruction for tf32 multiplies half as many k
+		if strings.Contains(k.Name, "_tf32_") { // an mma of tf32 is 16×8×8, half of the work
 			did /= 2
 		}
 		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {

@@ -167,9 +167,9 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	}
 }
 
-// widest returns the size of the widest of some types. A thread reads as many columns together as
-// fill 16 bytes of that type. With more columns, two accesses of a warp would touch the same
-// sectors, and each would use half of a sector.
+// widest returns the size of the widest of some types. A thread reads several columns together. In
+// the widest type they fill 16 bytes, which is one access. More columns would need two accesses.
+// Both would touch the same sectors, and each would use half of a sector.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {

@@ -17,7 +17,7 @@ type sortSource struct {
 	typ        dtype.Type
 	descending bool
 	index      bool // indices outside of the bound have the bound as their key, and so come last
-	picked     bool // arrays of keys, which have the size of typ, and of positions
+	picked     bool // an array of keys, with the size of typ, and one of positions
 }
 
 func (s sortSource) name() string {

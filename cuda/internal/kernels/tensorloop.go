@@ -35,10 +35,12 @@ func (s tensorSpec) lates() bool {
 	return s.loop && s.to == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
-// laterPieces is how many pieces of 16 bytes a thread stores in a turn of the next tile.
+// laterPieces is how many pieces of 16 bytes a thread stores in each round of the next tile's
+// loop over k.
 const laterPieces = 2
 
-// laterBytes is how many bytes of results a block stores in a turn of the next tile.
+// laterBytes is how many bytes of results a block stores in each round of the next tile's loop
+// over k.
 func (s tensorSpec) laterBytes() int { return laterPieces * 16 * s.form.threads() }
 
 // storeLater stores some pieces of the last tile's results, if there are any left.

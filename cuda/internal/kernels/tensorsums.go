@@ -5,8 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The tensor cores sum up rows of a and columns of b, as products with ones. The warps of the first
-// column, or row, do that with the fragments that they have anyway.
+// The tensor cores sum up rows of a and columns of b, as products with ones. The warps that compute
+// the first columns of the result sum up rows of a, because they load fragments of these rows
+// anyway. In the same way the warps that compute its first rows sum up columns of b.
 
 // tensorSums is the state of a kernel that sums up rows of a, or columns of b.
 type tensorSums struct {
