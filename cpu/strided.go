@@ -54,6 +54,8 @@ func (w *walk) next() {
 // gather copies n elements of the given size, which are stride bytes apart, to contiguous dst.
 func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	switch {
+	case n == 1: // below, two words are read as one
+		writeBits(dst, size, readBits(src, size))
 	case stride == size:
 		if n*size <= 64 && size == 4 { // for short runs, calling memmove takes longer
 			d, s := at[uint64](dst, n/2), at[uint64](src, n/2)
