@@ -179,21 +179,42 @@ func (d *Device) NewStream(int) (device.Stream, error) {
 	return &stream{dev: d, id: d.next.Add(1)}, nil
 }
 
-// stream is a queue that is always empty.
+// stream is a queue that is always empty, or one whose work is recorded.
 type stream struct {
 	dev *Device
 	id  uint64
+	rec atomic.Pointer[recording] // nil: the work runs at once
 }
 
-func (s *stream) Device() device.Device         { return s.dev }
-func (s *stream) ID() uint64                    { return s.id }
-func (s *stream) Record() (device.Event, error) { return done{}, nil }
-func (s *stream) Synchronize() error            { return nil }
+func (s *stream) Device() device.Device { return s.dev }
+func (s *stream) ID() uint64            { return s.id }
 
-// Wait blocks the caller until the event is done, because later work runs in the caller.
+// Record returns an event that is done, or a mark in a recording.
+func (s *stream) Record() (device.Event, error) {
+	if r := s.rec.Load(); r != nil {
+		return recordedEvent{r, s}, nil
+	}
+	return done{}, nil
+}
+
+// Synchronize returns at once. If s is recorded, it returns an error.
+func (s *stream) Synchronize() error { return refused(s, "synchronize", hostWaits) }
+
+// Wait blocks the caller until the event is done, because later work runs in the caller. The list
+// of a recording keeps its order without waits.
 func (s *stream) Wait(e device.Event) error {
-	if _, ok := e.(done); ok || e == nil {
+	r := s.rec.Load()
+	switch e := e.(type) {
+	case nil, done:
 		return nil
+	case recordedEvent:
+		if e.r == r {
+			return nil
+		}
+	default:
+		if r != nil && !e.Done() {
+			return refused(s, "wait for an event", "replays would not wait again")
+		}
 	}
 	return e.Wait()
 }

@@ -14,8 +14,8 @@ import (
 // pooled is the size in bytes from which a buffer comes from the pool.
 const pooled = 64 << 10
 
-// memory is the pool's backing. It has only one stream, and its events are always done, because a
-// method returns when its work is done.
+// memory is the pool's backing. Its events are always done, because a method returns when its work
+// is done. Each recording has an arena of its own in the pool; all other work shares one.
 type memory struct {
 	hostmem.Memory
 	shared atomic.Bool // the pool stays within the common limit of all devices
@@ -97,12 +97,14 @@ func (b *buffer) giveBack(queued bool) {
 	}
 }
 
-// Alloc returns a buffer with undefined contents.
-func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
+// Alloc returns a buffer with undefined contents. All memory of a recording comes from the pool, so
+// that small buffers are reused within it.
+func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, flaw(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
-	if bytes < pooled {
+	r := recordingOf(s)
+	if bytes < pooled && r == nil || bytes == 0 {
 		b := small(bytes)
 		b.dev = d
 		if t := device.Tracing(); t != nil {
@@ -110,10 +112,14 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 		}
 		return b, nil
 	}
-	blk, err := d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o))
+	var arena pool.StreamID
+	if r != nil {
+		arena = r.arena
+	}
+	blk, err := d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyBut(d) > 0 {
 		// other devices had kept free memory, which has now been given back
-		blk, err = d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o))
+		blk, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	}
 	if err != nil {
 		return nil, err
@@ -168,7 +174,7 @@ func (b *buffer) Size() int             { return len(b.mem) }
 func (b *buffer) Host() []byte          { return b.mem }
 func (b *buffer) Use(device.Stream)     {}
 
-func (b *buffer) Addr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b.mem))) }
+func (b *buffer) Addr() uintptr { return address(b.mem) }
 
 // Free gives the memory back. A second call is ignored.
 func (b *buffer) Free() {
@@ -204,6 +210,9 @@ func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte,
 
 // Upload copies src to dst, beginning at byte offset off.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
+	if err := refused(s, "upload", "replays would copy the bytes of now"); err != nil {
+		return err
+	}
 	m, err := d.bytesOf("upload", "dst", dst, off, len(src))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
@@ -216,6 +225,9 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 
 // Download copies from src, beginning at byte offset off, to dst.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
+	if err := refused(s, "download", hostWaits); err != nil {
+		return err
+	}
 	m, err := d.bytesOf("download", "src", src, off, len(dst))
 	if err == nil {
 		if t := device.Tracing(); t != nil {
@@ -244,13 +256,24 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 	if t := device.Tracing(); t != nil {
 		defer d.tracedCopy(t, s, "copy", size)()
 	}
-	if dst == src {
-		copy(to, from)
+	if r := recordingOf(s); r != nil && r.add(item{dst: to, src: from}) {
 		return nil
 	}
-	d.move(to, from)
+	d.transfer(to, from)
 	return nil
 }
+
+// transfer copies src to dst, which may overlap.
+func (d *Device) transfer(dst, src []byte) {
+	if a, b := address(dst), address(src); a < b+uintptr(len(src)) && b < a+uintptr(len(dst)) {
+		copy(dst, src)
+		return
+	}
+	d.move(dst, src)
+}
+
+// address returns the address of a slice's first byte.
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // moveGrain is how many bytes a worker copies at a time.
 const moveGrain = 256 << 10
@@ -295,7 +318,7 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes int) func() {
 	start := device.Now()
 	return func() {
-		t.Copy(device.CopyEvent{Device: d, Stream: s, Kind: device.HostToHost, Op: op, Bytes: bytes, Blocked: true, Start: start, End: device.Now()})
+		t.Copy(device.CopyEvent{Device: d, Stream: s, Kind: device.HostToHost, Op: op, Bytes: bytes, Blocked: true, Recorded: recordingOf(s) != nil, Start: start, End: device.Now()})
 	}
 }
 

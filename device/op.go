@@ -87,6 +87,11 @@ func Run(d Device, s Stream, op Op) error {
 	} else if s.Device() != d {
 		return &OperandError{d.Name(), op.Name(), "stream", fmt.Sprintf("it belongs to %s, not to %s", s.Device().Name(), d.Name())}
 	}
+	return Rerun(d, s, op)
+}
+
+// Rerun runs op again, which [Run] has checked before, on s. A recording's replay uses it.
+func Rerun(d Device, s Stream, op Op) error {
 	if t := Tracing(); t != nil {
 		return runTraced(t, d, s, op)
 	}

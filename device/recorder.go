@@ -2,7 +2,8 @@ package device
 
 import "errors"
 
-// Recorder is satisfied by devices that can record work and repeat it in one launch: CUDA graphs.
+// Recorder is satisfied by devices that can record work and repeat it: as one launch of a CUDA
+// graph, or as one call that runs a list of primitives on the CPU.
 type Recorder interface {
 	// NewRecording starts a recording of work on this device, and on other devices of its driver,
 	// if given. Any number of recordings may be open at once. Work on streams outside the recording
@@ -96,3 +97,16 @@ func (e *RecordError) Error() string {
 
 // Unwrap returns [ErrRecording].
 func (e *RecordError) Unwrap() error { return ErrRecording }
+
+// ReplayError is the error of one op of a replay on the CPU. The ops before it have run, the ops
+// after it have not.
+type ReplayError struct {
+	Callers []uintptr // the stack that recorded the op, as runtime.Callers returns it
+	Err     error
+}
+
+// Error returns the text of the op's error.
+func (e *ReplayError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the op's error.
+func (e *ReplayError) Unwrap() error { return e.Err }

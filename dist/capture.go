@@ -36,8 +36,11 @@ import (
 // which gradients become ready, and a graph keeps their order.
 //
 // The error is a *[CaptureError], the same on all ranks. Then nothing of the capture is left,
-// gradients that it put into leaves are removed, and the ranks may go on. On the CPU the error is
-// of the kind tensor.ErrCapture. If the run ends meanwhile, the error is an *[Error].
+// gradients that it put into leaves are removed, and the ranks may go on. If the run ends
+// meanwhile, the error is an *[Error].
+//
+// Ranks of the CPU are recorded as one list of work. All workers of the CPU run the list, one op
+// after the other.
 func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph, error) {
 	const op = "capture"
 	g.member(op)

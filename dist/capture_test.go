@@ -243,6 +243,11 @@ func TestCapturedStep(t *testing.T) {
 // TestCapturedStepGoesOn: eager steps between replays, a second graph, and closing.
 func TestCapturedStepGoesOn(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
+	t.Run("gpu", func(t *testing.T) { testCapturedStepGoesOn(t, l) })
+	t.Run("cpu", func(t *testing.T) { testCapturedStepGoesOn(t, Devices("cpu:0", "cpu:1")) })
+}
+
+func testCapturedStepGoesOn(t *testing.T, l DeviceList) {
 	how := waysToTrain[2]
 	want := eager(t, l, how)
 	run(t, l, func(g *Group) {
@@ -293,6 +298,11 @@ func TestCapturedStepGoesOn(t *testing.T) {
 // TestCapturedCollectives: any collective can be part of a graph, also one of some ranks only.
 func TestCapturedCollectives(t *testing.T) {
 	_, l := emulated(t, "3,mem=64MiB")
+	t.Run("gpu", func(t *testing.T) { testCapturedCollectives(t, l) })
+	t.Run("cpu", func(t *testing.T) { testCapturedCollectives(t, Devices("cpu:0", "cpu:1", "cpu:2")) })
+}
+
+func testCapturedCollectives(t *testing.T, l DeviceList) {
 	run(t, l, func(g *Group) {
 		n, w, r := 1000, g.World(), g.Rank()
 		s := tensor.Root().On(g.Device())
@@ -571,17 +581,4 @@ func TestCaptureWithoutTurns(t *testing.T) {
 	if !errors.As(err, &e) || !errors.Is(err, ErrTimeout) || !strings.Contains(e.Stacks, "capture_test.go") {
 		t.Error(err)
 	}
-}
-
-// TestCaptureOnProcessor: the CPU cannot capture.
-func TestCaptureOnProcessor(t *testing.T) {
-	run(t, Devices("cpu", "cpu"), func(g *Group) {
-		p := newTrainee(g, waysToTrain[0])
-		x, err := g.Capture(p.step)
-		var e *CaptureError
-		if x != nil || !errors.As(err, &e) || !errors.Is(err, tensor.ErrCapture) {
-			t.Errorf("%v", err)
-		}
-		g.Do(p.step)
-	})
 }

@@ -88,7 +88,7 @@ const staged = 4 << 20
 // Collect runs a collective: see [device.Communicator].
 func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) error {
 	if c.host != nil {
-		return c.inMemory(op)
+		return c.inMemory(streams, op)
 	}
 	t := &transfer{inProcess: c, streams: streams, op: op}
 	if err := t.meet(); err != nil {
@@ -150,15 +150,20 @@ func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear fun
 	return nil
 }
 
-// inMemory runs a collective on host memory, with all of the CPU's workers.
-func (c *inProcess) inMemory(op *device.Collective) error {
-	b := c.host.(device.Borrower)
+// inMemory runs a collective on host memory, with all of the CPU's workers. In a capture it runs on
+// the stream of the first rank, which is recorded.
+func (c *inProcess) inMemory(streams []device.Stream, op *device.Collective) error {
+	host, on := c.host, device.Stream(nil)
+	if s, ok := streams[0].(device.RecordingStream); ok && s.Recording() {
+		host, on = c.devices[0], s
+	}
+	b := host.(device.Borrower)
 	if !op.Kind.Reduces() {
 		return c.moves(op, func(m move) error {
-			return c.host.CopyFrom(nil, b.Borrow(m.to.Buf.Host(), nil), m.at, b.Borrow(m.from.Buf.Host(), nil), m.off, m.len)
+			return host.CopyFrom(on, b.Borrow(m.to.Buf.Host(), nil), m.at, b.Borrow(m.from.Buf.Host(), nil), m.off, m.len)
 		}, func(_ int, part device.View) error {
 			part.Buf = b.Borrow(part.Buf.Host(), nil)
-			return zero(c.host, nil, part)
+			return zero(host, on, part)
 		})
 	}
 	var ins, outs []device.View
@@ -191,7 +196,7 @@ func (c *inProcess) inMemory(op *device.Collective) error {
 			for i, v := range ins {
 				parts[i] = slice(v, r*out.Size(), out.Size())
 			}
-			if err := combine(c.host, nil, op.Combine, weights, []device.View{slice(out, 0, out.Size())}, parts); err != nil {
+			if err := combine(host, on, op.Combine, weights, []device.View{slice(out, 0, out.Size())}, parts); err != nil {
 				return err
 			}
 		}
@@ -206,7 +211,7 @@ func (c *inProcess) inMemory(op *device.Collective) error {
 	for i, v := range ins {
 		ins[i] = slice(v, 0, v.Size())
 	}
-	return combine(c.host, nil, op.Combine, weights, flat, ins)
+	return combine(host, on, op.Combine, weights, flat, ins)
 }
 
 // zero fills a view with zeros.

@@ -14,7 +14,8 @@ import (
 // ErrCapture is the kind of an [Error] about work that cannot be part of a [Graph].
 var ErrCapture = errors.New("it cannot be captured")
 
-// A Graph is work that was recorded once and that one launch repeats, like torch.cuda.CUDAGraph.
+// A Graph is work that was recorded once and that one call repeats, like torch.cuda.CUDAGraph. On a
+// GPU the call is one launch.
 // [Capture] makes it. Several goroutines may replay it; their replays run one after the other.
 // Graphs that only read the same tensors may be replayed at the same time. Graphs take turns if one
 // writes tensors that the other uses, or if they share an optimizer. Close frees the graph's
@@ -102,7 +103,10 @@ var epoch atomic.Uint64
 //
 // Work on other devices is recorded too, if opts name them: see [Across].
 //
-// The device must be able to record ([device.Recorder]); the CPU is not.
+// The device must be able to record ([device.Recorder]). On the CPU a graph is a list of primitives
+// with the memory placed, and Replay runs the list. It returns when the work is done, and stops at
+// the first error, which names the line that recorded the op. A capture on a GPU may read memory of
+// the CPU, and may change it once. A capture on the CPU treats it like a GPU's memory.
 func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
 	const op = "capture"
 	if dev == nil || f == nil {
@@ -113,7 +117,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	}
 	recorder, ok := dev.(device.Recorder)
 	if !ok {
-		return nil, newError(op, ErrCapture, nil, dev.Name()+" cannot record work").hint("graphs are of CUDA devices; run the function itself here")
+		return nil, newError(op, ErrCapture, nil, dev.Name()+" cannot record work").hint("run the function itself here")
 	}
 	others, err := across(dev, opts)
 	if err != nil {
@@ -121,7 +125,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	}
 	rec, err := recorder.NewRecording(others...)
 	if err != nil {
-		return nil, deviceError(op, err, nil)
+		return nil, captureError(deviceError(op, err, nil))
 	}
 	firsts := []device.Stream{rec.Stream()}
 	for _, o := range others {

@@ -79,7 +79,7 @@ func (g *Graph) FeedOn(dev device.Device, t dtype.Type, n int, fill func(to []by
 	buf, err := g.rec.Feed(dev, n*t.Size(), o)
 	check(op, err)
 	stream := g.streamOf(dev)
-	st := &storage{dev: dev, buf: buf, home: stream, writer: stream}
+	st := &storage{dev: dev, buf: buf, home: stream, writer: stream, placed: true}
 	x := &Tensor{st: st, layout: shape.Dense(shape.Of(n)), dtype: t, op: op}
 	x.self = x
 	st.refs.Store(1)

@@ -19,13 +19,15 @@ import (
 
 // TestGraphsTakeTurns: if goroutines replay at the same time graphs that write one tensor, no
 // replay of another graph comes between the ops of one.
-func TestGraphsTakeTurns(t *testing.T) {
+func TestGraphsTakeTurns(t *testing.T) { recorders(t, testGraphsTakeTurns) }
+
+func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 	rounds, seeds := 12, 6
 	if testing.Short() {
 		rounds, seeds = 4, 2
 	}
 	for seed := 1; seed <= seeds; seed++ {
-		dev := gpu(t, seed)
+		dev := open(seed)
 		m := tensor.Root().On(dev)
 		w, seen := m.Zeros(64), m.Zeros(64)
 		add := func(by float64) *tensor.Graph { // w += by, through other memory
@@ -71,8 +73,10 @@ func TestGraphsTakeTurns(t *testing.T) {
 
 // TestGraphsShareAndGo: after a graph is dropped or closed, the graphs that shared its memory no
 // longer know it.
-func TestGraphsShareAndGo(t *testing.T) {
-	dev := gpu(t, 0)
+func TestGraphsShareAndGo(t *testing.T) { recorders(t, testGraphsShareAndGo) }
+
+func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
+	dev := open(0)
 	m := tensor.Root().On(dev)
 	w := m.Zeros(4)
 	add := func() *tensor.Graph {
@@ -108,8 +112,10 @@ func TestGraphsShareAndGo(t *testing.T) {
 // TestChangedOnce: if the function of a capture changes memory outside of its scope, that would
 // happen once, now, and not in replays. It is refused before it is done. Changes of new memory, and
 // changes by other goroutines, are allowed.
-func TestChangedOnce(t *testing.T) {
-	dev := gpu(t, 0)
+func TestChangedOnce(t *testing.T) { recorders(t, testChangedOnce) }
+
+func testChangedOnce(t *testing.T, open func(seed int) device.Device) {
+	dev := open(0)
 	m := tensor.Root().On(dev)
 	x, y := m.Ones(4), m.Full(3, 4)
 	other := capture(t, dev, func(s *tensor.Scope) { y.In(s).AddScalarInPlace(1) })
@@ -166,13 +172,24 @@ func TestChangedOnce(t *testing.T) {
 // TestNestedCapture: a capture inside of another one, on the same streams, makes a graph of its
 // own. If the inner one fails, the outer one is not affected.
 func TestNestedCapture(t *testing.T) {
+	t.Run("gpu", func(t *testing.T) {
+		testNestedCapture(t, func(seed int) (dev, other device.Device) {
+			list, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
+			ok(t, err)
+			return list[0], list[1]
+		})
+	})
+	t.Run("cpu", func(t *testing.T) {
+		testNestedCapture(t, func(int) (dev, other device.Device) { return opened(t, "cpu:5"), opened(t, "cpu:6") })
+	})
+}
+
+func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Device)) {
 	for seed := range 4 {
-		list, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
-		ok(t, err)
-		dev := list[0]
+		dev, second := open(seed)
 		side, err := dev.NewStream(0)
 		ok(t, err)
-		far, err := list[1].NewStream(0)
+		far, err := second.NewStream(0)
 		ok(t, err)
 		m := tensor.Root().On(dev)
 		x, y := m.Ones(8), m.Ones(8)
@@ -220,8 +237,10 @@ func TestNestedCapture(t *testing.T) {
 
 // TestUnfinishedGraph: the graph that Scope.Capture returns is not usable before the capture ends,
 // nor after a failure. Its methods return errors that say so.
-func TestUnfinishedGraph(t *testing.T) {
-	dev := gpu(t, 0)
+func TestUnfinishedGraph(t *testing.T) { recorders(t, testUnfinishedGraph) }
+
+func testUnfinishedGraph(t *testing.T, open func(seed int) device.Device) {
+	dev := open(0)
 	x := tensor.Root().On(dev).Ones(4)
 	look := func(when string, g *tensor.Graph, want string) {
 		for name, err := range map[string]error{"Replay": g.Replay(), "Close": g.Close()} {

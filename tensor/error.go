@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -193,9 +194,14 @@ func check(op string, err error, operands ...*Tensor) {
 	}
 }
 
-// deviceError wraps an error of a driver. A late index error gets the name and the call site of the
-// op that caused it.
+// deviceError wraps an error of a driver. A late index error, and an error of a replay on the CPU,
+// get the call site of the op that caused them.
 func deviceError(op string, err error, operands []*Tensor) *Error {
+	if r, ok := err.(*device.ReplayError); ok {
+		e := deviceError(op, r.Err, operands)
+		e.Site = callsite.First(r.Callers)
+		return e
+	}
 	var ix *device.IndexError
 	if errors.As(err, &ix) {
 		told, site := *ix, ""

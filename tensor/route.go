@@ -36,9 +36,9 @@ func (s *Scope) astray(op string, dev device.Device) {
 }
 
 // source does what route does, for memory on dev that the host reads or that is copied from. A
-// capture may read memory of the CPU too.
+// capture on GPUs may read memory of the CPU too.
 func (s *Scope) source(op string, dev device.Device) route {
-	if isHost(dev) {
+	if isHost(dev) && s.modes.capture.first(dev) == nil {
 		return route{stream: s.streamOf(dev)}
 	}
 	return s.route(op, dev)
@@ -92,15 +92,13 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 	g.outside[st] = old || write
 }
 
-// once panics if this goroutine captures and work that is not recorded is about to change GPU
-// memory that is older than the capture. That change would happen once, and replays would not
-// repeat it. New memory may be written: an optimizer's state begins so.
+// once panics if this goroutine captures and work that is not recorded is about to change memory
+// that is older than the capture. That change would happen once, and replays would not repeat it.
+// New memory may be written: an optimizer's state begins so. A capture on GPUs does not guard the
+// CPU's memory.
 func (st *storage) once(op string) {
-	if isHost(st.dev) {
-		return
-	}
 	captures.each(func(g *Graph) bool { // ask only the innermost capture
-		if g.before(st) {
+		if g.before(st) && (!isHost(st.dev) || g.first(st.dev) != nil) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			e := newError(op, ErrCapture, nil, "what it writes to would be changed now, once, and not by replays: the work is not in the scope of the capture")

@@ -28,6 +28,7 @@ type storage struct {
 	// the page-locked memory of another driver that buf uses on the CPU; nil for ordinary memory
 	pinned  device.Buffer
 	lent    bool          // the program owns the memory, and must learn when it is no longer used
+	placed  bool          // the memory belongs to a captured graph
 	home    device.Stream // the stream on which the memory was allocated
 	refs    atomic.Int32
 	version atomic.Uint32
@@ -84,7 +85,7 @@ func (st *storage) queue() {
 
 // plain reports whether the storage is ordinary Go memory, which needs no cleanup.
 func (st *storage) plain() bool {
-	return !st.lent && st.buf.Host() != nil && st.buf.Size() < plainBytes
+	return !st.lent && !st.placed && st.buf.Host() != nil && st.buf.Size() < plainBytes
 }
 
 // watch makes the garbage collector release the memory when the storage is unreachable. It is for
@@ -218,7 +219,7 @@ func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) 
 		}
 		panic(e)
 	}
-	st := &storage{dev: dev, buf: buf, home: to.stream, writer: to.stream, epoch: epoch.Load()}
+	st := &storage{dev: dev, buf: buf, home: to.stream, writer: to.stream, epoch: epoch.Load(), placed: to.graph != nil}
 	if to.graph != nil {
 		to.graph.owns(st)
 	}

@@ -162,7 +162,14 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	if c.st.pinnedFor(d) == nil {
 		c.st.read(op, from)
 	}
+	recorded := routeOn(y.st.home).graph != nil
+	if recorded && isHost(d) && !isHost(c.st.dev) {
+		y.scope.uncapturable(op, "the values come from "+c.st.dev.Name()+", which is not recorded")
+	}
 	switch {
+	case src.Host() != nil && dst.Host() != nil && recorded:
+		c.st.read(op, routeOn(y.st.home))
+		check(op, d.CopyFrom(y.st.home, dst, to, src, off, n), x)
 	case src.Host() != nil && dst.Host() != nil:
 		copy(dst.Host()[to:], src.Host()[off:off+n])
 	case src.Host() != nil && c.st.pinnedFor(d) != nil:

@@ -1,0 +1,314 @@
+package cpu
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
+var (
+	_ device.Recorder        = (*Device)(nil)
+	_ device.Recording       = (*recording)(nil)
+	_ device.RecordingStream = (*stream)(nil)
+	_ device.Replayer        = (*replayer)(nil)
+	_ pool.Adopter           = (*memory)(nil)
+)
+
+// recording is a list of the primitives and copies that were queued on its streams. Nothing of it
+// runs until a replay, which runs the whole list in the calling goroutine. The list has the order
+// in which the program queued the work. So work on several streams needs no further order, and
+// memory that the program has freed serves the work behind it.
+//
+// The memory comes from an arena of each device's pool. No other work gets it before the replayer is
+// closed.
+type recording struct {
+	d     *Device
+	mains []*stream // the first stream of each device: first of d, then of the others
+	arena pool.StreamID
+	whom  atomic.Pointer[any] // the value of For
+
+	mu      sync.Mutex
+	live    bool
+	streams []*stream
+	items   []item
+	feeds   [][]byte // memory of the host that a replay fills, one for each feed
+}
+
+// item is one piece of recorded work: a primitive, or a copy of bytes. A feed is a copy from memory
+// that each replay fills.
+type item struct {
+	op       device.Op // nil: a copy
+	dst, src []byte
+	callers  []uintptr // the stack that queued the work, for errors of replays
+}
+
+// arenas counts the arenas of recordings, whose names in the pool begin at 1. Ordinary work is in
+// arena 0.
+var arenas atomic.Uint64
+
+// NewRecording starts a recording with a new stream on d and one on each other rank of the CPU.
+func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
+	list := []*Device{d}
+	for _, o := range others {
+		own, ok := o.(*Device)
+		switch {
+		case !ok || own == nil:
+			name := "nil"
+			if o != nil {
+				name = o.Name()
+			}
+			return nil, flaw(d.name, "record", "others", name+" is not a device of the CPU")
+		case slices.Contains(list, own):
+			return nil, flaw(d.name, "record", "others", own.name+" is given twice")
+		}
+		list = append(list, own)
+	}
+	r := &recording{d: d, live: true, arena: pool.StreamID(arenas.Add(1))}
+	for _, of := range list {
+		r.mains = append(r.mains, r.newStream(of))
+		of.pool.Hold(r.arena)
+	}
+	return r, nil
+}
+
+func (r *recording) newStream(d *Device) *stream {
+	s := &stream{dev: d, id: d.next.Add(1)}
+	s.rec.Store(r)
+	r.streams = append(r.streams, s)
+	return s
+}
+
+func (r *recording) Stream() device.Stream { return r.mains[0] }
+
+// On returns the recording's first stream of a device.
+func (r *recording) On(d device.Device) device.Stream {
+	if s, err := r.partner("", d); err == nil {
+		return s
+	}
+	return nil
+}
+
+// Fork returns another stream, whose work joins the same list.
+func (r *recording) Fork(on device.Device) (device.Stream, error) {
+	s, err := r.partner("fork", on)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.live {
+		return nil, r.refusal("fork", "the recording is over")
+	}
+	return r.newStream(s.dev), nil
+}
+
+// partner returns the first stream of a device, or an error if the device takes no part.
+func (r *recording) partner(op string, on device.Device) (*stream, error) {
+	for _, s := range r.mains {
+		if device.Device(s.dev) == on {
+			return s, nil
+		}
+	}
+	name := "nil"
+	if on != nil {
+		name = on.Name()
+	}
+	return nil, flaw(r.d.name, op, "on", name+" takes no part in the recording")
+}
+
+func (r *recording) refusal(op, why string) error {
+	return &device.RecordError{Device: r.d.name, Op: op, Why: why, Stream: r.mains[0]}
+}
+
+// For stores the value that identifies the recording's user.
+func (r *recording) For(whom any) { r.whom.Store(&whom) }
+
+// Recording reports whether the work of s is being recorded.
+func (s *stream) Recording() bool { return s.rec.Load() != nil }
+
+// RecordedFor returns the value that For stored in the recording of s, nil if there is none.
+func (s *stream) RecordedFor() any {
+	if r := s.rec.Load(); r != nil {
+		if whom := r.whom.Load(); whom != nil {
+			return *whom
+		}
+	}
+	return nil
+}
+
+// recordingOf returns the recording of a stream, nil if its work runs at once.
+func recordingOf(s device.Stream) *recording {
+	if own, ok := s.(*stream); ok && own != nil {
+		return own.rec.Load()
+	}
+	return nil
+}
+
+const hostWaits = "the host would wait for work that does not run yet"
+
+// refused returns the error for an operation that cannot be recorded, nil if s is not recorded.
+func refused(s device.Stream, op, why string) error {
+	r := recordingOf(s)
+	if r == nil {
+		return nil
+	}
+	return &device.RecordError{Device: r.d.name, Op: op, Why: why, Stream: s}
+}
+
+// Feed returns memory that each replay fills at this place of the list.
+func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
+	s, err := r.partner("feed", on)
+	if err != nil {
+		return nil, err
+	}
+	if n < 1 {
+		return nil, flaw(r.d.name, "feed", "bytes", "at least one byte is wanted")
+	}
+	b, err := s.dev.Alloc(n, s, o)
+	if err != nil {
+		return nil, err
+	}
+	host := make([]byte, n)
+	if !r.add(item{dst: b.(*buffer).mem, src: host}) {
+		b.Free()
+		return nil, r.refusal("feed", "the recording is over")
+	}
+	r.mu.Lock()
+	r.feeds = append(r.feeds, host)
+	r.mu.Unlock()
+	return b, nil
+}
+
+// add appends an item with the caller's stack. It returns false if the recording is over.
+func (r *recording) add(it item) bool {
+	var pc [64]uintptr
+	it.callers = slices.Clone(pc[:runtime.Callers(3, pc[:])])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.live {
+		return false
+	}
+	r.items = append(r.items, it)
+	return true
+}
+
+// over ends the recording and makes its streams ordinary ones. It returns false if the recording
+// was over.
+func (r *recording) over() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.live {
+		return false
+	}
+	r.live = false
+	r.whom.Store(nil)
+	for _, s := range r.streams {
+		s.rec.Store(nil)
+	}
+	return true
+}
+
+// Abort ends the recording without a result.
+func (r *recording) Abort() {
+	if r.over() {
+		r.retire()
+	}
+}
+
+// retire gives the recording's memory back to the pools.
+func (r *recording) retire() {
+	for _, s := range r.mains {
+		s.dev.pool.Retire(r.arena, 0)
+	}
+}
+
+// Finish ends the recording and returns its list.
+func (r *recording) Finish() (device.Replayer, error) {
+	if !r.over() {
+		return nil, r.refusal("finish", "the recording is over")
+	}
+	g := &replayer{r: r, d: r.d, items: r.items, feeds: r.feeds}
+	if len(r.mains) > 1 {
+		g.d = Get()
+	}
+	r.items, r.feeds = nil, nil
+	return g, nil
+}
+
+// replayer runs the list of a recording.
+type replayer struct {
+	r *recording
+	// the device whose workers run the list; for several ranks the whole CPU, because the work of
+	// one rank waits for that of another
+	d *Device
+
+	mu    sync.Mutex
+	items []item
+	feeds [][]byte
+	done  bool
+}
+
+// Operations returns the number of primitives, copies and feeds.
+func (g *replayer) Operations() int { return len(g.items) }
+
+// Replay runs the list and returns when it is done. It stops at the first error, an
+// *[device.ReplayError].
+func (g *replayer) Replay(fill func(feed int, to []byte)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.done {
+		return &device.RecordError{Device: g.d.name, Op: "replay", Why: "the graph is closed"}
+	}
+	for i, to := range g.feeds {
+		fill(i, to)
+	}
+	for i := range g.items {
+		it := &g.items[i]
+		var err error
+		if it.op == nil {
+			g.d.transfer(it.dst, it.src)
+		} else {
+			err = device.Rerun(g.d, &g.d.main, it.op)
+		}
+		if err != nil {
+			return &device.ReplayError{Callers: it.callers, Err: err}
+		}
+	}
+	return nil
+}
+
+// Close frees the memory. A second call has no effect.
+func (g *replayer) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.done {
+		g.done, g.items, g.feeds = true, nil, nil
+		g.r.retire()
+	}
+	return nil
+}
+
+// recordedEvent is a mark in a recording. It has no time yet.
+type recordedEvent struct {
+	r *recording
+	s *stream
+}
+
+// Done returns false: the marked work has not run.
+func (e recordedEvent) Done() bool { return false }
+func (e recordedEvent) Release()   {}
+
+// Wait returns an error while the recording goes on.
+func (e recordedEvent) Wait() error {
+	if !e.s.Recording() {
+		return nil
+	}
+	return &device.RecordError{Device: e.r.d.name, Op: "wait for an event", Why: "its mark was made in a recording, for the streams of that"}
+}
+
+// Follow returns at once, because all work of the CPU is done when its call returns.
+func (*memory) Follow(_, _ pool.StreamID) error { return nil }
