@@ -23,8 +23,8 @@ var (
 // in which the program queued the work. So work on several streams needs no further order, and
 // memory that the program has freed serves the work behind it.
 //
-// The memory comes from an arena of each device's pool. No other work gets it before the replayer is
-// closed.
+// The memory comes from an arena of each device's pool. No other work gets it before the replayer
+// is closed.
 type recording struct {
 	d     *Device
 	mains []*stream // the first stream of each device: first of d, then of the others

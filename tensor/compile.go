@@ -1,0 +1,267 @@
+package tensor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/shape"
+)
+
+// A Compiled is a function of tensors whose work is captured, like the result of torch.compile.
+// [Compile] makes it. Several goroutines may call it; their calls run one after the other.
+type Compiled struct {
+	f      func(s *Scope, x ...*Tensor) []*Tensor
+	report func(error)
+
+	mu     sync.Mutex
+	closed bool
+	forms  []*compiledForm // the most recently used form first
+}
+
+// compiledForm is the function for operands of certain shapes, under certain modes.
+type compiledForm struct {
+	modes   compiledModes
+	shapes  []compiledOperand
+	graph   *Graph    // nil: the function has run once, or cannot be captured
+	inputs  []*Tensor // the operands of the graph, which each call overwrites
+	results []*Tensor
+	eager   bool // the work cannot be captured, and report was told
+}
+
+type compiledOperand struct {
+	dev   device.Device
+	t     dtype.Type
+	shape shape.Dims
+}
+
+// compiledModes are the modes of a scope that decide what an op does.
+type compiledModes struct {
+	noGrad, nondet, composed, tf32 bool
+	dev                            device.Device
+	gen                            *Generator
+	anomaly                        AnomalyCheck
+	autocast, floatType            dtype.Type
+}
+
+func modesOf(m *modes) compiledModes {
+	return compiledModes{m.noGrad, m.nondet, m.composed, m.tf32, m.dev, m.gen, m.anomaly, m.autocast, m.floatType}
+}
+
+// option sets the modes of the scope of a capture.
+func (c compiledModes) option(m *modes) {
+	m.noGrad, m.withGrad, m.nondet, m.composed, m.tf32 = c.noGrad, !c.noGrad, c.nondet, c.composed, c.tf32
+	m.dev, m.gen, m.anomaly, m.autocast, m.floatType = c.dev, c.gen, c.anomaly, c.autocast, c.floatType
+}
+
+// compiledForms bounds how many graphs a Compiled keeps. The least recently used one is closed.
+const compiledForms = 16
+
+// A CompileOption changes what [Compile] does.
+type CompileOption func(*Compiled)
+
+// OrEager makes a [Compiled] run its function eagerly where the work cannot be captured. report
+// gets the error of the capture, once for each combination of shapes and modes. Without OrEager the
+// call panics with that error.
+func OrEager(report func(error)) CompileOption {
+	return func(c *Compiled) { c.report = report }
+}
+
+// Compile returns f with its work captured. The first call with operands of new shapes, types or
+// devices runs f. So does the first call under new modes, such as [Autocast]. The second such call
+// captures the work ([Capture]), and each further call replays it. The results have the bits of
+// eager calls.
+//
+//	step := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
+//		loss := nn.CrossEntropy(model.Forward(x[0]), x[1])
+//		loss.Backward()
+//		opt.Step()
+//		opt.ZeroGrad()
+//		return []*tensor.Tensor{loss}
+//	})
+//	defer step.Close()
+//	for batch := range batches {
+//		loss := step.Call(s, batch.X, batch.Y)[0]
+//	}
+//
+// The rules of a capture hold for f. In particular, host work of f happens in the first two calls
+// only. That includes the choice between training and evaluation mode. Other tensors that f uses,
+// such as parameters, belong to the root scope.
+//
+// Results have no gradient graph. A call with an operand that requires a gradient panics, unless
+// the scope is [NoGrad]. Compile the whole step instead, with Backward in f.
+func Compile(f func(s *Scope, x ...*Tensor) []*Tensor, opts ...CompileOption) *Compiled {
+	if f == nil || slices.ContainsFunc(opts, func(o CompileOption) bool { return o == nil }) {
+		fail("compile", ErrValue, nil, "the function or an option is nil")
+	}
+	c := &Compiled{f: f}
+	for _, o := range opts {
+		o(c)
+	}
+	return c
+}
+
+// Call returns f(x...) in scope s. Operands are copied to the graph's memory, and results from it.
+// Within a capture it calls f itself, whose work then belongs to that capture. Call panics with an
+// *[Error] as an op does, also if c is closed.
+func (c *Compiled) Call(s *Scope, x ...*Tensor) []*Tensor {
+	const op = "compiled"
+	m := modesOf(&s.modes)
+	shapes := make([]compiledOperand, len(x))
+	for i, t := range x {
+		if t == nil {
+			fail(op, ErrValue, nil, "operand %d is nil", i)
+		}
+		t.use(op)
+		shapes[i] = compiledOperand{t.st.dev, t.dtype, t.layout.Shape}
+		if t.NeedsGrad() && !m.noGrad {
+			panic(newError(op, ErrCapture, x, fmt.Sprintf("operand %d requires a gradient, and replays record no graph", i)).
+				hint("compile the whole step with Backward in the function, or call it in a scope with NoGrad"))
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		fail(op, ErrFreed, nil, "the compiled function is closed")
+	}
+	f, known := c.form(m, shapes)
+	if !known || f.eager || s.Capture() != nil {
+		return c.eagerly(s, x)
+	}
+	if f.graph == nil {
+		if err := c.capture(f, s.deviceFor(x)); err != nil {
+			if c.report == nil || !errors.Is(err, ErrCapture) {
+				panic(err)
+			}
+			f.eager = true
+			c.report(err)
+			return c.eagerly(s, x)
+		}
+	}
+	return f.replay(s, x)
+}
+
+// form returns the form for these modes and operands. If it is new, known is false.
+func (c *Compiled) form(m compiledModes, shapes []compiledOperand) (f *compiledForm, known bool) {
+	i := slices.IndexFunc(c.forms, func(f *compiledForm) bool { return f.modes == m && slices.Equal(f.shapes, shapes) })
+	if known = i >= 0; known {
+		f = c.forms[i]
+		c.forms = slices.Delete(c.forms, i, i+1)
+	} else {
+		f = &compiledForm{modes: m, shapes: shapes}
+	}
+	c.forms = slices.Insert(c.forms, 0, f)
+	if len(c.forms) > compiledForms {
+		last := c.forms[compiledForms]
+		c.forms = c.forms[:compiledForms]
+		_ = last.close() // its replays are done, or a later call returns their error
+	}
+	return f, known
+}
+
+// eagerly runs the function without a graph.
+func (c *Compiled) eagerly(s *Scope, x []*Tensor) (y []*Tensor) {
+	s.Do(func(in *Scope) {
+		list := make([]*Tensor, len(x))
+		for i, t := range x {
+			list[i] = t.In(in)
+		}
+		for _, t := range c.f(in, list...) {
+			y = append(y, t.In(in).Detach())
+		}
+		in.Close(y...)
+	})
+	return y
+}
+
+// deviceFor returns the device of the first operand. Without operands it is the scope's.
+func (s *Scope) deviceFor(x []*Tensor) device.Device {
+	if len(x) > 0 {
+		return x[0].st.dev
+	}
+	return s.Device()
+}
+
+// capture makes the form's graph.
+func (c *Compiled) capture(f *compiledForm, dev device.Device) error {
+	for _, o := range f.shapes {
+		f.inputs = append(f.inputs, root.On(o.dev).Typed(o.t).make("compile", o.t, o.shape.Slice()))
+	}
+	var err error
+	f.graph, err = Capture(dev, func(s *Scope) {
+		in := make([]*Tensor, len(f.inputs))
+		for i, t := range f.inputs {
+			in[i] = t.In(s)
+		}
+		f.results = nil
+		for _, t := range c.f(s, in...) {
+			f.results = append(f.results, t.In(s).Detach())
+		}
+	}, f.modes.option)
+	if err != nil {
+		f.free()
+	}
+	return err
+}
+
+// replay copies the operands in, replays the graph and copies the results out.
+func (f *compiledForm) replay(s *Scope, x []*Tensor) []*Tensor {
+	s.Do(func(in *Scope) {
+		for i, t := range f.inputs {
+			t.In(in).Copy(x[i].In(in))
+		}
+	}, NoGrad())
+	if err := f.graph.Replay(); err != nil {
+		panic(err)
+	}
+	y := make([]*Tensor, len(f.results))
+	for i, t := range f.results {
+		y[i] = t.copyTo("compiled", s, t.st.dev, false)
+	}
+	return y
+}
+
+// free frees the operands of the graph.
+func (f *compiledForm) free() {
+	for _, t := range f.inputs {
+		t.Free()
+	}
+	f.inputs = nil
+}
+
+// close closes the form's graph.
+func (f *compiledForm) close() (err error) {
+	if f.graph != nil {
+		err = f.graph.Close()
+	}
+	f.free()
+	return err
+}
+
+// Graphs returns the captured graphs, the most recently used first.
+func (c *Compiled) Graphs() (list []*Graph) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.forms {
+		if f.graph != nil {
+			list = append(list, f.graph)
+		}
+	}
+	return list
+}
+
+// Close closes the graphs and frees their memory. It returns errors of replays that no call has
+// returned. A second call has no effect.
+func (c *Compiled) Close() (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, f := range c.forms {
+		err = errors.Join(err, f.close())
+	}
+	c.forms = nil
+	return err
+}
