@@ -16,6 +16,7 @@ import (
 type Compiled struct {
 	f      func(s *Scope, x ...*Tensor) []*Tensor
 	report func(error)
+	warm   int
 
 	mu     sync.Mutex
 	closed bool
@@ -26,7 +27,8 @@ type Compiled struct {
 type compiledForm struct {
 	modes   compiledModes
 	shapes  []compiledOperand
-	graph   *Graph    // nil: the function has run once, or cannot be captured
+	graph   *Graph    // nil: the function is not captured yet, or cannot be
+	warm    int       // calls that still run eagerly
 	inputs  []*Tensor // the operands of the graph, which each call overwrites
 	results []*Tensor
 	eager   bool // the work cannot be captured, and report was told
@@ -70,6 +72,16 @@ func OrEager(report func(error)) CompileOption {
 	return func(c *Compiled) { c.report = report }
 }
 
+// Warm sets how many calls of each combination of shapes and modes run the function eagerly before
+// its work is captured; the default is 1. Eager calls create what the function makes once, such as
+// an optimizer's state.
+func Warm(calls int) CompileOption {
+	if calls < 0 {
+		fail("compile", ErrValue, nil, "%d eager calls are negative", calls)
+	}
+	return func(c *Compiled) { c.warm = calls }
+}
+
 // Compile returns f with its work captured. The first call with operands of new shapes, types or
 // devices runs f. So does the first call under new modes, such as [Autocast]. The second such call
 // captures the work ([Capture]), and each further call replays it. The results have the bits of
@@ -97,7 +109,7 @@ func Compile(f func(s *Scope, x ...*Tensor) []*Tensor, opts ...CompileOption) *C
 	if f == nil || slices.ContainsFunc(opts, func(o CompileOption) bool { return o == nil }) {
 		fail("compile", ErrValue, nil, "the function or an option is nil")
 	}
-	c := &Compiled{f: f}
+	c := &Compiled{f: f, warm: 1}
 	for _, o := range opts {
 		o(c)
 	}
@@ -127,8 +139,12 @@ func (c *Compiled) Call(s *Scope, x ...*Tensor) []*Tensor {
 	if c.closed {
 		fail(op, ErrFreed, nil, "the compiled function is closed")
 	}
-	f, known := c.form(m, shapes)
-	if !known || f.eager || s.Capture() != nil {
+	if s.Capture() != nil {
+		return c.eagerly(s, x)
+	}
+	f := c.form(m, shapes)
+	if f.eager || f.warm > 0 {
+		f.warm--
 		return c.eagerly(s, x)
 	}
 	if f.graph == nil {
@@ -144,14 +160,13 @@ func (c *Compiled) Call(s *Scope, x ...*Tensor) []*Tensor {
 	return f.replay(s, x)
 }
 
-// form returns the form for these modes and operands. If it is new, known is false.
-func (c *Compiled) form(m compiledModes, shapes []compiledOperand) (f *compiledForm, known bool) {
+// form returns the form for these modes and operands.
+func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm {
+	f := &compiledForm{modes: m, shapes: shapes, warm: c.warm}
 	i := slices.IndexFunc(c.forms, func(f *compiledForm) bool { return f.modes == m && slices.Equal(f.shapes, shapes) })
-	if known = i >= 0; known {
+	if i >= 0 {
 		f = c.forms[i]
 		c.forms = slices.Delete(c.forms, i, i+1)
-	} else {
-		f = &compiledForm{modes: m, shapes: shapes}
 	}
 	c.forms = slices.Insert(c.forms, 0, f)
 	if len(c.forms) > compiledForms {
@@ -159,7 +174,7 @@ func (c *Compiled) form(m compiledModes, shapes []compiledOperand) (f *compiledF
 		c.forms = c.forms[:compiledForms]
 		_ = last.close() // its replays are done, or a later call returns their error
 	}
-	return f, known
+	return f
 }
 
 // eagerly runs the function without a graph.

@@ -199,7 +199,7 @@ func check(op string, err error, operands ...*Tensor) {
 func deviceError(op string, err error, operands []*Tensor) *Error {
 	if r, ok := err.(*device.ReplayError); ok {
 		e := deviceError(op, r.Err, operands)
-		e.Site = callsite.First(r.Callers)
+		e.Site, e.Err = callsite.First(r.Callers), &device.ReplayError{Callers: r.Callers, Err: e.Err}
 		return e
 	}
 	var ix *device.IndexError

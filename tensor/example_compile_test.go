@@ -52,3 +52,19 @@ func ExampleOrEager() {
 	// tensor([-2., -2.])
 	// tensor([-3., -3.])
 }
+
+// With Warm(0) the first call captures the work already.
+func ExampleWarm() {
+	calls := 0
+	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
+		calls++
+		return []*tensor.Tensor{x[0].Exp()}
+	}, tensor.Warm(0))
+	defer c.Close()
+	for range 3 {
+		tensor.Do(func(s *tensor.Scope) { c.Call(s, s.Zeros(2)) })
+	}
+	fmt.Println(calls, len(c.Graphs()))
+	// Output:
+	// 1 1
+}

@@ -349,7 +349,7 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 			}
 		}()
 	}
-	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
+	opts := a.options()
 	for i := range k {
 		from, to := lo+m*i/k, lo+m*(i+1)/k
 		// Several devices average their gradients, weighted by samples, and add up their losses.
@@ -378,6 +378,11 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 		}, opts...)
 	}
 	return false
+}
+
+// options returns the options of the scope in which a part is computed.
+func (a *Adapt) options() []tensor.Option {
+	return append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 }
 
 // note adds the loss of a part to the loss of the batch.

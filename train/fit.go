@@ -105,6 +105,14 @@ type Config struct {
 	// Log says so and the training goes on.
 	Rehearse Rehearsing
 
+	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.
+	// A replay has the bits of an eager step, and takes less time where steps are short. Host work
+	// of the step does not happen again in replays. So the zero value captures only if Forward,
+	// Loss and all layers are this library's own, without hooks. Log says once why steps are not
+	// captured. They are captured anew when a callback has changed the mode of a layer or a
+	// parameter's RequiresGrad. While a profiler traces, steps run eagerly.
+	Capture Capturing
+
 	// Checkpointing recomputes activations instead of keeping them, in the parts of the model that
 	// can ([nn.SetCheckpointing]). It saves memory at the cost of time.
 	Checkpointing bool
@@ -160,6 +168,7 @@ type Config struct {
 
 	plain   bool            // Loss was not given in the settings
 	given   bool            // Forward, Loss or Compute was given
+	foreign string          // name of the setting whose function is the program's own code
 	devices []device.Device // at least two devices, or none
 	team    *team           // evaluates on several devices; nil: only Device does
 }
@@ -347,6 +356,12 @@ func (c *Config) check() error {
 	}
 	closures := c.Compute != nil || c.Forward != nil
 	c.given = closures || c.Loss != nil
+	switch {
+	case c.Forward != nil && !isOurs(c.Forward):
+		c.foreign = "Forward"
+	case c.Loss != nil && !isOurs(c.Loss):
+		c.foreign = "Loss"
+	}
 	if !closures {
 		m, ok := c.Model.(nn.Module)
 		if !ok {

@@ -57,6 +57,8 @@ type trainer struct {
 	fresh   int
 
 	rehearsed bool
+	captured  captured
+	stepped   bool // a replay has made the whole step of the batch
 
 	mu    sync.Mutex
 	lines []string // lines of the goroutine that writes checkpoints, waiting to be printed
@@ -136,6 +138,7 @@ func (t *trainer) close() error {
 	if t.log != nil {
 		t.log.Free()
 	}
+	t.uncapture()
 	t.adapt.Close()
 	t.say()
 	if t.bar != nil {
@@ -262,6 +265,9 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	t.rehearse(ctx, b, n)
 	t.batches++
 	t.samples += n
+	if done, err := t.replay(b, n); done || err != nil {
+		return err
+	}
 	// Weights are relative to the step's first batch, so that they are nearly always 1.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 		_, _, loss := t.c.computePart(s, part, b, n)
@@ -270,6 +276,11 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	if err != nil {
 		return err
 	}
+	return t.noted(loss, n)
+}
+
+// noted records the loss of a batch of n samples.
+func (t *trainer) noted(loss *tensor.Tensor, n int) error {
 	// Read now and not after collect, since this batch may be the last of its step.
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
@@ -331,6 +342,7 @@ func (t *trainer) read() error {
 			t.tb.Scalar("loss/train", loss, step)
 		}
 		if t.c.OnLoss != nil {
+			t.captured.check = true
 			t.c.OnLoss(step, loss)
 		}
 	}
@@ -342,26 +354,7 @@ func (t *trainer) read() error {
 // the last batches of an epoch, endEpoch makes it.
 func (t *trainer) step(ctx context.Context, within bool) error {
 	t.pending[len(t.pending)-1].last = true
-	opt := t.c.Optimizer
-	if scale := float64(t.first) / float64(t.samples); scale != 1 {
-		tensor.Do(func(s *tensor.Scope) {
-			for _, p := range opt.Params() {
-				if g := p.Grad(); g != nil {
-					g.In(s).MulScalarInPlace(scale)
-				}
-			}
-		}, tensor.NoGrad())
-	}
-	if err := t.unscale(); err != nil {
-		return err
-	}
-	if err := t.clip(); err != nil {
-		return err
-	}
-	if t.tb != nil {
-		t.tb.Scalar("lr", opt.LR(), t.st.Step+1)
-	}
-	if err := t.change(); err != nil {
+	if err := t.update(); err != nil {
 		return err
 	}
 	t.st.Step++
@@ -400,6 +393,7 @@ func (t *trainer) call(f func(*State) error) error {
 	if f == nil {
 		return nil
 	}
+	t.captured.check = true
 	st := t.st
 	err := f(&st)
 	if errors.Is(err, ErrStop) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // newAdapt makes the Adapt of the training. ours says that the loss is the default one.
@@ -30,6 +31,34 @@ func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 		a.anew = true
 	}
 	return a, nil
+}
+
+// update changes the parameters, unless a replay has done so.
+func (t *trainer) update() error {
+	opt := t.c.Optimizer
+	if t.tb != nil {
+		t.tb.Scalar("lr", opt.LR(), t.st.Step+1)
+	}
+	if t.stepped {
+		t.stepped = false
+		return nil
+	}
+	if scale := float64(t.first) / float64(t.samples); scale != 1 {
+		tensor.Do(func(s *tensor.Scope) {
+			for _, p := range opt.Params() {
+				if g := p.Grad(); g != nil {
+					g.In(s).MulScalarInPlace(scale)
+				}
+			}
+		}, tensor.NoGrad())
+	}
+	if err := t.unscale(); err != nil {
+		return err
+	}
+	if err := t.clip(); err != nil {
+		return err
+	}
+	return t.change()
 }
 
 // unscale divides the gradients by the scale of the loss.
@@ -75,16 +104,23 @@ func (t *trainer) profiled() {
 
 // clip limits the gradients.
 func (t *trainer) clip() error {
-	if t.c.ClipNorm > 0 {
-		err := t.adapt.Do("clipping the gradients", func() { optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free() })
-		if err != nil {
+	for _, limit := range t.limits() {
+		if err := t.adapt.Do("clipping the gradients", limit); err != nil {
 			return err
 		}
 	}
-	if t.c.ClipValue > 0 {
-		return t.adapt.Do("clipping the gradients", func() { optim.ClipGradValue(t.c.Optimizer.Params(), t.c.ClipValue) })
-	}
 	return nil
+}
+
+// limits returns the functions that limit the gradients.
+func (t *trainer) limits() (list []func()) {
+	if t.c.ClipNorm > 0 {
+		list = append(list, func() { optim.ClipGradNorm(t.c.Optimizer.Params(), t.c.ClipNorm).Free() })
+	}
+	if t.c.ClipValue > 0 {
+		list = append(list, func() { optim.ClipGradValue(t.c.Optimizer.Params(), t.c.ClipValue) })
+	}
+	return list
 }
 
 // schedule steps the schedule if it is due. A schedule that cannot go on, such as a finished cycle,
