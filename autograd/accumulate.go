@@ -7,9 +7,9 @@ import "github.com/flambeau-go/flambeau/tensor"
 // micro-batch, and total is that of the batch. If the loss ignores some targets, part and total
 // count only targets that it does not ignore. The gradients of all micro-batches together are then
 // those of the mean over the batch, whatever the sizes of the micro-batches. Many programs divide
-// each mean by the number of micro-batches; that is right only if all have one size. Losses that
-// are sums need no share: call Backward. An empty micro-batch adds nothing. The options are those
-// of Backward, without GradOutput.
+// each mean by the number of micro-batches; that is right only if all micro-batches have the same
+// size. A loss that is a sum needs no share: call Backward on it. An empty micro-batch adds nothing
+// to the gradients. The options are those of Backward, without GradOutput.
 func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOption) {
 	const op = "backward_share"
 	switch {
@@ -32,8 +32,8 @@ func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOpti
 // f returns the mean loss of the samples with indices in [from, to). It runs in a scope of its own,
 // which ends after the micro-batch's Backward, so only one micro-batch is in memory. Gradients are
 // added to those of the leaves. For losses that are means over independent samples they equal the
-// whole batch's gradients, except for rounding. Layers that mix the samples of a batch, as batch
-// normalisation does in training, see micro-batches.
+// whole batch's gradients, except for rounding. Layers that mix the samples of a batch, such as
+// batch normalisation in training, see only one micro-batch at a time.
 func Accumulate(s *tensor.Scope, n, size int, f func(s *tensor.Scope, from, to int) *tensor.Tensor) *tensor.Tensor {
 	const op = "accumulate"
 	switch {

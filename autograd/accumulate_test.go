@@ -70,7 +70,7 @@ func TestAccumulate(t *testing.T) {
 						}
 					}
 					s.Do(func(c *tensor.Scope) {
-						// NaN if all targets are ignored
+						// the mean loss is NaN if all targets are ignored
 						loss := losses(c, from, to).DivScalar(float64(k))
 						autograd.BackwardShare(loss, k, counts)
 						if k > 0 {

@@ -25,9 +25,10 @@ type CheckError struct {
 	Order  int   // 1, or 2 for the derivative of a gradient
 	Of     int   // if Order is 2, the input whose gradient is differentiated
 	Output []int // index of the element of the result, or of that gradient
-	// Input and At are the input, and the index of its element, with respect to which the
-	// derivative is taken. Gradients also depend on the gradient of the result. If Order is 2,
-	// Input is the number of inputs for a derivative with respect to that gradient.
+	// Input is the number of the input with respect to which the derivative is taken, and At is the
+	// index of the element in that input. Gradients also depend on the gradient of the result. If
+	// Order is 2, Input may therefore be the number of inputs. It then stands for the gradient of
+	// the result.
 	Input   int
 	At      []int
 	Got     float64 // the derivative as the VJPs compute it
@@ -114,8 +115,8 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	return nil
 }
 
-// random returns a tensor of dims, made by m, with numbers in ±[½, 1) that are the same in each
-// call.
+// random returns a tensor of shape dims, made by m. Its numbers lie in ±[½, 1), and are the same in
+// each call.
 func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 1

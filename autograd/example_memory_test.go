@@ -79,7 +79,7 @@ func ExampleSaveOnCPU() {
 	// much is held on the GPU: false
 }
 
-// Gradients of a batch of ten samples, four at a time.
+// Accumulate computes the gradients of a batch of ten samples, four samples at a time.
 func ExampleAccumulate() {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(1, 1).RequiresGrad()
@@ -92,8 +92,8 @@ func ExampleAccumulate() {
 	// Output: 4.5 4.5
 }
 
-// A program's own loop over micro-batches of different sizes: each has a weight proportional to its
-// samples.
+// This loop goes over micro-batches of different sizes. The weight of each is proportional to its
+// number of samples.
 func ExampleBackwardShare() {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(1, 1).RequiresGrad()
@@ -107,8 +107,8 @@ func ExampleBackwardShare() {
 	// Output: 3
 }
 
-// The functions of package tensor behind Checkpoint and SaveOnCPU, for code that cannot import
-// package autograd, such as a layer of package tensor.
+// Code that cannot import package autograd, such as a layer of package tensor, calls the functions
+// of package tensor that Checkpoint and SaveOnCPU use.
 func ExampleCheckpoint_tensor() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2}).RequiresGrad()
@@ -119,8 +119,8 @@ func ExampleCheckpoint_tensor() {
 	// Output: [2 4]
 }
 
-// A function that behaves differently in the second call, here because it counts its calls, is
-// detected: torch's CheckpointError.
+// Backward detects a function that behaves differently in the second call, as torch does with its
+// CheckpointError. This function counts its calls.
 func ExampleCheckpoint_error() {
 	calls := 0
 	err := tensor.Try(func() {

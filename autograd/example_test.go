@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of several results together. Here the results are x², whose gradient is (1, 10), and
-// the sum of 3x.
+// Grad computes the gradient of several results together. Here the results are x² and the sum of
+// 3x. The gradient of x² is (1, 10), and that of the sum is 1.
 func Example() {
 	x := tensor.From([]float64{1, 2}).RequiresGrad()
 	square, sum := x.Square(), x.MulScalar(3).Sum()
@@ -31,7 +31,7 @@ func ExampleVJP() {
 	// tensor([ 3., 40.], dtype=torch.float64) tensor([ 1., 20.], dtype=torch.float64)
 }
 
-// The derivative in the direction in which only x grows.
+// JVP computes the derivative in the direction in which only x grows.
 func ExampleJVP() {
 	x, y := tensor.From([]float64{1, 2}), tensor.From([]float64{3, 4})
 	_, d := autograd.JVP(product, []*tensor.Tensor{x, y}, []*tensor.Tensor{x.OnesLike(), y.ZerosLike()})

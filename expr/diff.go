@@ -5,9 +5,10 @@ package expr
 // become [Y]. So a gradient saves the op's result instead of computing it again.
 //
 // Diff removes only the zeros and ones that differentiation itself introduces. It never removes a
-// float operation of the formula: 0·x keeps a NaN. At kinks the derivatives are as follows. Abs: 0
-// at 0. Min and Max: half to each side on a tie. Select: the derivative of the selected branch.
-// Floor, Trunc, RoundEven, comparisons and bit operations: 0.
+// float operation of the formula: 0·x keeps a NaN. At kinks the derivatives are as follows. The
+// derivative of Abs at 0 is 0. On a tie, Min and Max give half of the gradient to each side. Select
+// has the derivative of the selected branch. Floor, Trunc, RoundEven, comparisons and bit
+// operations have the derivative 0.
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)

@@ -112,8 +112,8 @@ func ulps32(got float32, want float64) float64 {
 }
 
 // TestFloat32Accuracy compares the results for bit patterns of float32 with math's float64
-// function. By default it takes a sample. With FLAMBEAU_SOAK=1 it takes all patterns (an hour per
-// function), with FLAMBEAU_SOAK=n every nth.
+// function. By default it takes a sample of the patterns. With FLAMBEAU_SOAK=1 it takes all
+// patterns, which needs an hour per function. With FLAMBEAU_SOAK=n it takes every nth pattern.
 func TestFloat32Accuracy(t *testing.T) {
 	stride := uint64(90001)
 	if s := os.Getenv("FLAMBEAU_SOAK"); s != "" {
@@ -178,9 +178,9 @@ func TestSpecialValues(t *testing.T) {
 	})
 }
 
-// TestFloat64Accuracy compares results with values computed in arbitrary precision. The samples are
-// uniform over the function's interval, uniform in the exponent over the part of the type within
-// the interval, and near 0 and ±1.
+// TestFloat64Accuracy compares results with values computed in arbitrary precision. Some samples
+// are uniform over the function's interval. Others have a uniform exponent and lie in the interval.
+// The remaining samples are near 0 and ±1.
 func TestFloat64Accuracy(t *testing.T) {
 	n := 700
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

@@ -33,7 +33,7 @@ func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	return e, d.And(f.word(1<<52 - 1)).Add(root).Bitcast(f.t)
 }
 
-// logDomain returns y for 0 < x < ∞, and the special values of a logarithm elsewhere.
+// logDomain returns y for 0 < x < ∞. For other x it returns the special values of a logarithm.
 func logDomain(x, y *Expr) *Expr {
 	y = x.Lt(C(math.Inf(1))).Select(y, x)
 	return x.Gt(C(0)).Select(y, x.Eq(C(0)).Select(C(math.Inf(-1)), C(math.NaN())))
@@ -59,8 +59,8 @@ func (f format) natural(e, d *Expr) *Expr {
 	return e.FMA(C(f.ln2[0]), e.FMA(C(f.ln2[1]), f.logTail(d)).Add(d))
 }
 
-// logBase returns the logarithm of x to base b. unit is 1/ln(b) and two is log_b(2), each as a sum
-// of two numbers.
+// logBase returns the logarithm of x to base b. unit is 1/ln(b), and two is the logarithm of 2 to
+// base b. Each is given as a sum of two numbers.
 func (f format) logBase(x *Expr, unit, two []float64) *Expr {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))
@@ -102,8 +102,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "log1p", Arity: 1,
-		// 1+x = 2ᵉ·(1+d), with e from the rounded sum. Then d = 2⁻ᵉ·x + (2⁻ᵉ-1). If e = 0, d is x
-		// itself. Else the result is not near 0.
+		// 1+x is 2ᵉ·(1+d), where e comes from the rounded sum. Then d is 2⁻ᵉ·x + (2⁻ᵉ-1). If e = 0,
+		// d is x itself. If e ≠ 0, the result is not near 0.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			u := x[0].Add(C(1))

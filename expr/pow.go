@@ -108,8 +108,8 @@ func init() {
 			zero := C(0)
 			less := exponent.Sub(C(1))
 			back := less.Sub(exponent)
-			// the rounding error of exponent - 1 (D. E. Knuth, The Art of Computer Programming,
-			// vol. 2, 4.2.2)
+			// the rounding error of the subtraction exponent - 1 (D. E. Knuth, The Art of Computer
+			// Programming, vol. 2, 4.2.2)
 			lost := exponent.Sub(less.Sub(back)).Sub(back.Add(C(1)))
 			by := base.Eq(zero).And(exponent.Ge(zero)).Select(zero, y.Mul(base.Log()))
 			return []*Expr{exponent.Eq(zero).Select(zero, exponent.Mul(base.PowSum(less, rest.Add(lost)))), by, by}
@@ -119,8 +119,8 @@ func init() {
 }
 
 // Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN, and NaN for negative x
-// with a y that is not an integer. As in torch, the derivative by y is 0 where x = 0 and y ≥ 0, and
-// the derivative by x is 0 where y = 0.
+// with a y that is not an integer. As in torch, the derivative with respect to y is 0 where x = 0
+// and y ≥ 0, and the derivative with respect to x is 0 where y = 0.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
 
 // PowSum returns x^(y+rest). It is for an exponent that is known more precisely than its type

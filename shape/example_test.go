@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Shapes broadcast aligned at the last dimension, where sizes are equal or one of them is 1.
+// Broadcast aligns two shapes at the last dimension. Each pair of sizes must be equal, or one of
+// them must be 1.
 func ExampleBroadcast() {
 	s, _, ok := shape.Broadcast(shape.Of(8, 1, 6), shape.Of(7, 1))
 	fmt.Println(s, ok)

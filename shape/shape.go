@@ -310,7 +310,7 @@ func (l Layout) View(s Dims) (Layout, bool) {
 		return Layout{Shape: s, Strides: s.Contiguous(), Offset: l.Offset}, true
 	}
 	c := l.Collapse()
-	// Each run of new dimensions must exactly fill one collapsed dimension.
+	// Each collapsed dimension must be filled exactly by consecutive new dimensions.
 	r := Layout{Shape: s, Strides: Dims{n: s.n}, Offset: l.Offset}
 	k := c.Shape.Rank() - 1
 	left, stride := 1, 1

@@ -103,8 +103,8 @@ func (x *Tensor) Floats() []float64 {
 
 // Ints returns a copy of x's elements as int, for integers and bools: for Go code that needs
 // lengths or indices. Floating point elements are an error, because Ints would have to round them.
-// So is an element of 64 bits where an int has 32 and cannot hold it. If the host has no memory for
-// the copy, Ints panics as [Tensor.Bytes] does.
+// On a 32-bit platform, an element that an int cannot hold is an error too. If the host has no
+// memory for the copy, Ints panics as [Tensor.Bytes] does.
 func (x *Tensor) Ints() []int {
 	x.use("ints")
 	if x.dtype.IsFloat() {
@@ -117,7 +117,7 @@ func (x *Tensor) Ints() []int {
 	unused := 64 - 8*n // bits of a uint64 above an element
 	out := make([]int, x.Size())
 	for i := range out {
-		v := int64(element(x.dtype, b[i*n:])<<unused) >> unused // with the element's sign
+		v := int64(element(x.dtype, b[i*n:])<<unused) >> unused // extends the element's sign
 		if x.dtype == dtype.U8 {
 			v = int64(b[i])
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Activations with kinks, and those made of exponentials. At a kink, and for NaN, the gradient
-// equals PyTorch's.
+// This file has the activations with kinks, and the activations made of exponentials. At a kink,
+// and for NaN, the gradient equals PyTorch's.
 
 var zeroC = expr.C(0)
 
@@ -32,20 +32,20 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// belowZero is a gradient with a kink at 0: left below 0, right above 0, and the operand at for 0
-// itself. There at has the value of left, but does not contain x0. So the second derivative at 0 is
-// 0, as in torch.
+// belowZero returns a gradient with a kink at 0: left for x0 < 0, right for x0 > 0, and at for x0 =
+// 0. The operand at must have the value of left at 0, but not contain x0. So the second derivative
+// at 0 is 0, as in torch.
 func belowZero(left, at, right *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
 }
 
-// between is g for lo < x < hi and for NaN, and 0 elsewhere.
+// between returns g for lo < x < hi and for NaN, and 0 elsewhere.
 func between(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
 
-// limit is x limited to [lo, hi]. Where x equals lo or hi the result is x itself. That decides the
-// sign of zeros as torch does. NaN in any operand makes the result NaN.
+// limit returns x limited to [lo, hi]. Where x equals lo or hi, the result is x itself. So a zero
+// has the same sign as in torch. NaN in any operand makes the result NaN.
 func limit(x, lo, hi *expr.Expr) *expr.Expr { return atMost(atLeast(x, lo), hi) }
 
 func atLeast(x, lo *expr.Expr) *expr.Expr { return x.Ge(lo).Select(x, x.Max(lo)) }

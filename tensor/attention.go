@@ -101,8 +101,8 @@ func (f *attentionFunc) unfold(x *Tensor) *Tensor {
 }
 
 var (
-	// Masking adds minus infinity to a score. So a score of NaN or +infinity still shows, as in
-	// torch.
+	// Masking adds minus infinity to a score. So a masked score that is NaN or +infinity still
+	// gives NaN, as in torch.
 	maskOp      = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x1.Ne(zeroC).Select(x0, x0.Add(expr.C(math.Inf(-1)))), Fixed: 2, Grad: []*expr.Expr{x2, nil}}
 	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
 )
@@ -204,15 +204,16 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // their type before it multiplies them by the values. If a query may attend to no key, its result
 // and its gradients are 0, as in torch.
 //
-// A device with attention kernels, such as the CPU, works by blocks of queries and keys. It holds
-// the weights of one block only. The gradient does so too. It computes the weights again from
+// A device with attention kernels, such as the CPU, works by blocks of queries and keys. The op and
+// its gradient hold the weights of one block only. The gradient computes the weights again from
 // queries, keys and one number for each query (T. Dao et al., arXiv:2205.14135). The memory is then
 // linear in the length. The result's dimensions then have the same order in memory as the queries'
 // dimensions.
 //
 // On other devices the weights of all queries and keys are in memory while the op or its gradient
-// is computed, for a moment even twice. They are freed between the two passes. This also holds for
-// float64, for a mask that requires a gradient, and for second derivatives.
+// is computed. For a short time there are even two copies. The weights are freed between the
+// forward pass and the backward pass. All this also holds for float64, for a mask that requires a
+// gradient, and for second derivatives.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {

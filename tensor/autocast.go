@@ -3,9 +3,10 @@ package tensor
 import "github.com/flambeau-go/flambeau/dtype"
 
 // An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise
-// ops and reductions declare it in their field Autocast, a [Function] by implementing [Autocaster].
-// The classes of the library's ops are those of torch.autocast("cuda"), on every device. Autocast
-// never changes operands of float64, integers and bool, and it does not affect functions in place.
+// ops and reductions declare their class in the field Autocast. A [Function] declares its class by
+// implementing [Autocaster]. The classes of the library's ops are those of torch.autocast("cuda"),
+// on every device. Autocast never changes operands of float64, integers and bool, and it does not
+// affect ops in place.
 type AutocastClass uint8
 
 // The classes.
@@ -35,16 +36,17 @@ const (
 type Autocaster interface{ Autocast() AutocastClass }
 
 // Autocast makes a scope use mixed precision, as torch.autocast does. Ops that tolerate low
-// precision compute in t, which is dtype.BF16 or dtype.F16, the others in float32. Parameters,
-// their gradients and the optimizer's state keep their types. dtype.Invalid is [NoAutocast].
+// precision compute in t, which is dtype.BF16 or dtype.F16. Other ops compute in float32.
+// Parameters, their gradients and the optimizer's state keep their types. dtype.Invalid is
+// [NoAutocast].
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
 //		loss.Backward() // VJPs run without autocast, in the types of the forward pass
 //	}, tensor.Autocast(dtype.BF16))
 //
-// An expression whose tensors are all older than the scope must begin with x.In(s). That lends x to
-// the scope; From would move x to it. The same holds for [NoGrad].
+// An expression whose tensors are all older than the scope must begin with x.In(s). In lends x to
+// the scope, whereas From would move x to it. The same rule holds for [NoGrad].
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
 // after it has changed. The casts are freed when that scope ends. Leaves that one scope needed are
@@ -116,8 +118,8 @@ func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in 
 }
 
 // target returns the type to which an op of this class casts its operands, when autocast uses the
-// type low. The operands are in. dtype.Invalid means no cast. target ignores operands whose bit is
-// set in fixed.
+// type low. The parameter in holds the operands. The result dtype.Invalid means no cast. target
+// ignores operands whose bit is set in fixed.
 func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype.Type {
 	if low == dtype.Invalid {
 		return low

@@ -15,8 +15,8 @@ type BackwardWatcher interface {
 	// s is a scope of the run, which ends after End returns. It records no graph, unless the run
 	// has the option [CreateGraph], and autocast is off in it.
 	//
-	// The BackwardRun that Begin returns is told about the rest of this run. Return nil for no
-	// further calls.
+	// The BackwardRun that Begin returns is told what happens later in this run. If Begin returns
+	// nil, there are no further calls.
 	Begin(s *Scope, reached []bool) BackwardRun
 }
 
@@ -52,9 +52,9 @@ var errExited = errors.New("tensor: backward: the goroutine ended in it, by runt
 // has a [BackwardRun] of its own. If two runs reach one leaf, one may report it ready while the
 // other still adds to it.
 //
-// Leaves must be floating point tensors that require a gradient, and each may be given once. Others
-// are refused with an [ErrGrad] or [ErrValue]. remove ends the watch for runs that begin later. A
-// leaf that nobody watches costs each run one atomic load.
+// Leaves must be floating point tensors that require a gradient, and each may be given once.
+// Otherwise WatchBackward panics with an *[Error] of the kind [ErrGrad] or [ErrValue]. remove ends
+// the watch for runs that begin later. A leaf that nobody watches costs each run one atomic load.
 func WatchBackward(leaves []*Tensor, w BackwardWatcher) (remove func()) {
 	const op = "watch_backward"
 	switch {

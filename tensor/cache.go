@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A cache keeps the value of each key once it was made. The zero value is ready.
+// A cache keeps the value of each key once the value was made. The zero value is ready.
 type cache[K comparable, V any] struct {
 	mu sync.RWMutex
 	m  map[K]V

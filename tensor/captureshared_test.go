@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGraphsTakeTurns: if goroutines replay at the same time graphs that write one tensor, no
-// replay of another graph comes between the ops of one.
+// TestGraphsTakeTurns: several goroutines replay graphs that write one tensor. The ops of a replay
+// are not interleaved with those of another replay.
 func TestGraphsTakeTurns(t *testing.T) {
 	rounds, seeds := 12, 6
 	if testing.Short() {
@@ -41,7 +41,7 @@ func TestGraphsTakeTurns(t *testing.T) {
 			}, tensor.NoGrad())
 		}
 		graphs := []*tensor.Graph{add(1), add(2), add(4)}
-		// A graph that reads w twice. No write may come in between.
+		// This graph reads w twice. No write may come between the two reads.
 		graphs = append(graphs, capture(t, dev, func(s *tensor.Scope) {
 			first := w.In(s).AddScalar(0)
 			seen.In(s).AddInPlace(first.Tanh().Exp().Mul(first).Sub(w.In(s).Tanh().Exp().Mul(w)))
@@ -105,9 +105,9 @@ func TestGraphsShareAndGo(t *testing.T) {
 	}
 }
 
-// TestChangedOnce: if the function of a capture changes memory outside of its scope, that would
-// happen once, now, and not in replays. It is refused before it is done. Changes of new memory, and
-// changes by other goroutines, are allowed.
+// TestChangedOnce: a capture's function may not change memory outside of its scope. Such a change
+// would happen during the capture, but not in replays, so it is refused before it happens. Changes
+// of new memory, and changes by other goroutines, are allowed.
 func TestChangedOnce(t *testing.T) {
 	dev := gpu(t, 0)
 	m := tensor.Root().On(dev)

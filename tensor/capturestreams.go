@@ -18,8 +18,8 @@ func (g *Graph) route(m *modes) {
 	if first == nil {
 		return // the device is not recorded: the first work on it will be refused
 	}
-	// The scope chose no stream, or one of another device. Outside of a capture the device's
-	// default stream would serve.
+	// The scope chose no stream, or it chose a stream of another device. Outside of a capture such
+	// a scope uses the device's default stream.
 	if m.stream == nil || m.stream.Device() != m.dev {
 		m.stream = first
 	} else {

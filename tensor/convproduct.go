@@ -48,9 +48,9 @@ func (v *convolution) weight() shape.Dims {
 	return shape.Of(v.outputs, v.perGroup()).Append(v.kernel[:v.rank]...)
 }
 
-// atOnce returns for how many of n samples columns of type t are made at once. rows is the number
-// of windows along the first dimension for which they are made. On a GPU rows may be less than all,
-// if the columns of one sample are too large.
+// atOnce returns how many of n samples get their columns of type t in one step. It also returns
+// rows, the number of windows along the first dimension that the step covers. On a GPU a step
+// covers only some of these windows if the columns of one sample are too large.
 func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, rows int) {
 	one := max(1, v.channels*v.taps()*v.places()*t.Size())
 	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * t.Size()
@@ -108,7 +108,8 @@ func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int))
 
 // columns returns the columns of samples x, [n, channels, in…], in type t, without a gradient. With
 // batchFirst they are [n, channels·taps, places], otherwise [groups, channels of a group·taps,
-// n·places]. They are a view of x if possible.
+// n·places]. Here taps is the number of elements of a window, and places is the number of windows.
+// The columns are a view of x if possible.
 func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)
@@ -461,7 +462,7 @@ func (f *convWeightFunc) VJP(c *Context, w *Tensor) []*Tensor {
 	return grads
 }
 
-// biasOf is the third operand, nil if there are two.
+// biasOf returns the third operand, or nil if there are only two.
 func biasOf(in []*Tensor) *Tensor {
 	if len(in) == 3 {
 		return in[2]
@@ -474,7 +475,8 @@ func withBias(y, bias *Tensor) *Tensor {
 	return y.AddInPlace(bias.Cast(y.dtype).reshape(shape.Of(bias.Dim(0)).Append(onesOf(y.Rank() - 2).Slice()...)))
 }
 
-// gradsWithBias returns a list for the gradients of all operands. It fills in only the bias's.
+// gradsWithBias returns a list for the gradients of all operands. It fills in only the gradient of
+// the bias.
 func gradsWithBias(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, len(c.needs))
 	if len(grads) == 3 && c.Needs(2) {
@@ -498,7 +500,7 @@ func saveBoth(c *Context, in []*Tensor) {
 	}
 }
 
-// saved2 returns the operands that saveBoth saved, nil for one that it did not save.
+// saved2 returns the operands that saveBoth saved. An operand that it did not save is nil.
 func saved2(c *Context) (a, b *Tensor) {
 	k := 0
 	if c.Needs(1) {

@@ -191,8 +191,8 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 	if len(sum) == 0 {
 		return factor{f.ordered(names).Mul(g.ordered(names)), names}
 	}
-	// One matrix product for each entry of the dimensions that both factors have and the result
-	// keeps.
+	// There is one matrix product for each index of the dimensions that both factors have and the
+	// result keeps.
 	n := func(list []byte) int {
 		p := 1
 		for _, c := range list {

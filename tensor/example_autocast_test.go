@@ -52,9 +52,9 @@ func (product) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{da.Cast(a.Type()), a.T().MatMul(g).Cast(b.Type())}
 }
 
-// The types of the operands, and of a product in the VJP, for each class. Low is
-// torch.amp.custom_fwd with cast_inputs. Within is custom_fwd without it: its products are autocast
-// one by one, also in custom_bwd.
+// For each class the example prints the type of the operands, and the type of a product in the VJP.
+// Low is torch.amp.custom_fwd with cast_inputs. Within is custom_fwd without cast_inputs: the
+// products are autocast one by one, also in custom_bwd.
 func ExampleAutocastClass() {
 	for _, class := range []tensor.AutocastClass{tensor.AutocastLow, tensor.AutocastHigh, tensor.AutocastWithin} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -23,8 +23,8 @@ func ExampleTensor_RegisterHook() {
 	// tensor([10., 20., 30.])
 }
 
-// A gradient descent step for each parameter as soon as its gradient is complete, so that the
-// gradient can be freed while Backward continues.
+// The hook makes a gradient descent step for a parameter as soon as the parameter's gradient is
+// complete. So the gradient can be freed while Backward continues.
 func ExampleTensor_RegisterPostAccumulateGradHook() {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	w.RegisterPostAccumulateGradHook(func(w *tensor.Tensor) {

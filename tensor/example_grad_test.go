@@ -101,7 +101,7 @@ func ExampleNoGrad() {
 	// true
 }
 
-// Detach cuts a value off its graph. It is a constant from then on.
+// Detach returns a value without its graph. Backward treats it as a constant.
 func ExampleTensor_Detach() {
 	x := tensor.From(3.0).RequiresGrad()
 	x.Mul(x.Detach()).Backward() // x·3, not x²

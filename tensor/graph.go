@@ -93,7 +93,7 @@ func (c *Context) Saved(i int) *Tensor {
 func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
 
 // An edge says which node or leaf receives the gradient of an operand: the node that made the
-// operand, or the leaf. The zero edge means none.
+// operand, or the leaf. The zero edge stands for no node and no leaf.
 type edge struct {
 	node *node
 	leaf *Tensor
@@ -110,7 +110,7 @@ type saved struct {
 	needs   bool
 	result  bool   // the saved tensor is the node's own result
 	packed  packed // the value that a packer keeps instead of st, which is then nil
-	given   bool   // the VJP has released the value already; the node must not do so again
+	given   bool   // the VJP has released the value already; the node must not release it again
 }
 
 // A node records how a tensor was computed.
@@ -157,9 +157,10 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s records a graph. Its operands are in. An operand may
-// be a view whose memory an in-place op with a gradient has changed through another handle.
-// wantsGrad moves such a view to its new place in the graph. It panics if that is impossible.
+// wantsGrad reports whether an op in scope s records a graph. The parameter in holds the op's
+// operands. An operand may be a view whose memory an in-place op with a gradient has changed
+// through another handle. wantsGrad moves such a view to its new place in the graph. It panics if
+// that is impossible.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false

@@ -98,8 +98,9 @@ func (f *gridFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return d
 }
 
-// byKernel returns the gradient of the operand of, which is x or grid. It returns nil if the device
-// has no kernel for it, or if the gradient must be differentiable.
+// byKernel returns the gradient of one operand. The parameter of is this operand, x or grid.
+// byKernel returns nil if the device has no kernel for it, or if the gradient must be
+// differentiable.
 func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 	if !s.modes.noGrad {
 		return nil

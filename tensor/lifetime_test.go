@@ -15,7 +15,7 @@ func collect() {
 	}
 }
 
-// settles waits until the CPU has as much pooled memory in use as before, base.
+// settles waits until the CPU has only base bytes of pooled memory in use.
 func settles(t *testing.T, base int) {
 	t.Helper()
 	for range 40 {

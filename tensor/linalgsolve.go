@@ -35,8 +35,9 @@ func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP returns, with Z = A⁻ᵀ·G, the gradient -Z·Xᵀ of A and Z of B (M. Giles, Collected Matrix
-// Derivative Results for Forward and Reverse Mode Algorithmic Differentiation, 2008, 2.3.1).
+// VJP computes Z = A⁻ᵀ·G from the gradient G of X. It returns -Z·Xᵀ as the gradient of A, and Z as
+// the gradient of B (M. Giles, Collected Matrix Derivative Results for Forward and Reverse Mode
+// Algorithmic Differentiation, 2008, 2.3.1).
 func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	z := Apply(f, c.Saved(0).T(), g)
 	if !c.Needs(0) {
@@ -261,10 +262,10 @@ func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
-// LstSq returns the X for which x·X - b has the smallest sum of squares, and among several such X
-// the smallest. It is the solution of torch.linalg.lstsq with its driver gelsy, computed with the
-// pseudo-inverse. x is [..., m, n], float32 or float64. b may have the shapes that [Tensor.Solve]
-// accepts. LstSq works on the host ([HostOps]).
+// LstSq returns the X for which x·X - b has the smallest sum of squares. If there are several such
+// X, it returns the smallest of them. It is the solution of torch.linalg.lstsq with its driver
+// gelsy, computed with the pseudo-inverse. x is [..., m, n], float32 or float64. b may have the
+// shapes that [Tensor.Solve] accepts. LstSq works on the host ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)

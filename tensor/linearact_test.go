@@ -170,7 +170,7 @@ func TestLinearActKeeps(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The gradient of an activation's result is mostly not computed, because the layers around it fuse
+// The gradient of an activation's result is usually not computed, because the layers around it fuse
 // their gradients. If anything uses it, it is computed by itself. The numbers are the same.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor

@@ -74,8 +74,8 @@ func syncProgramsOf(acc dtype.Type) *syncPrograms {
 	})
 }
 
-// Ops that mix a running value x0 with a new one, if the number of values x2 is not 0. The new one
-// is the mean x1, or the variance that follows from the sum of squared distances x1.
+// These ops mix a running value x0 with a new value, if the number of values x2 is not 0. The new
+// value is the mean x1, or a variance. The variance follows from the sum of squared distances x1.
 var (
 	syncMeanOp = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1), NoGrad: true}
 	syncVarOp  = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1.Div(x2.Sub(unit).Max(unit))), NoGrad: true}

@@ -125,8 +125,8 @@ func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 }
 
 // PadCircular pads x with entries from its other end. For pads see [Tensor.Pad]. A negative size
-// removes entries first. Each size must be at most the rest of its dimension; for more, torch
-// returns memory that nobody has written.
+// removes entries first. Each size must be at most the number of entries that are left in its
+// dimension. For a larger size, torch returns uninitialised memory.
 func (x *Tensor) PadCircular(pads ...int) *Tensor {
 	const op = "pad_circular"
 	p := x.paddings(op, pads)

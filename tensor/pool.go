@@ -59,7 +59,7 @@ func (x *Tensor) MaxPool2d(o MaxPoolOptions) *Tensor {
 }
 
 // MaxPool3d is [Tensor.MaxPool1d] in three dimensions: x is [n, channels, depth, height, width] or
-// without n.
+// the same without n.
 func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
 	y, at := x.maxPool("max_pool3d", 3, o)
 	at.Free()
@@ -96,7 +96,7 @@ func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_poo
 func (x *Tensor) AvgPool2d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool2d", 2, o) }
 
 // AvgPool3d is [Tensor.AvgPool1d] in three dimensions: x is [n, channels, depth, height, width] or
-// without n.
+// the same without n.
 func (x *Tensor) AvgPool3d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool3d", 3, o) }
 
 // LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x. As in

@@ -27,7 +27,7 @@ func (x *Tensor) FractionalMaxPool2d(o FractionalPoolOptions) (values, indices *
 }
 
 // FractionalMaxPool3d is [Tensor.FractionalMaxPool2d] in three dimensions: x is [n, channels,
-// depth, height, width] or without n.
+// depth, height, width] or the same without n.
 func (x *Tensor) FractionalMaxPool3d(o FractionalPoolOptions) (values, indices *Tensor) {
 	return x.fractionalMax("fractional_max_pool3d", 3, o)
 }

@@ -189,7 +189,7 @@ func pick(op string, x, place *Tensor) *Tensor {
 	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
 }
 
-// maxFunc adds the gradient to maxima that were computed before. Its operands are x, the maxima and
+// maxFunc adds maxima that were computed before to the graph. Its operands are x, the maxima and
 // their positions.
 type maxFunc struct {
 	op string

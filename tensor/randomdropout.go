@@ -51,7 +51,8 @@ func (f *alphaDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(&f.dropoutFunc, g)}
 }
 
-// Ops of a tensor X(0) and a mask X(1), which is 1 for elements that stay and 0 for the others.
+// The operands of these ops are a tensor X(0) and a mask X(1). The mask is 1 for elements that are
+// kept and 0 for elements that are dropped.
 var (
 	channelDropoutOp = &Elementwise{Name: "feature_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0), zeroC), Grad: []*expr.Expr{x1.Ne(zeroC).Select(x2.Mul(p0), zeroC), nil}}
 	channelAlphaOp   = &Elementwise{Name: "feature_alpha_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0).Add(expr.Param(1)), expr.Param(2)),

@@ -20,8 +20,8 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 // gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// fewFactors limits the number of factors for which a first gradient computes the product of the
-// other factors for each element. That is right for infinite factors and extreme products too. With
+// fewFactors limits the number of factors for which a first gradient multiplies, for each element,
+// the other factors. The result is then right for infinite factors and extreme products too. With
 // more factors, the gradient divides by the element.
 const fewFactors = 16
 

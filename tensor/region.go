@@ -128,7 +128,7 @@ func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	return start + (n-1)*step, n, -step, true
 }
 
-// Select returns index i of a dimension, as a view without this dimension. Negative i count from
+// Select returns index i of a dimension, as a view without this dimension. A negative i counts from
 // the end.
 func (x *Tensor) Select(dim, i int) *Tensor {
 	x.use("select")

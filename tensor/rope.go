@@ -98,8 +98,9 @@ func (f *ropeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // scaled angles as Cos and Sin.
 //
 // x may be a view: for [batch, length, heads, features] pass Transpose(1, 2). Queries and keys that
-// are next to each other in memory can be rotated together. The op is one launch for the angles,
-// unless they are given, one for the rotated features and one for the other features.
+// are next to each other in memory can be rotated together. The op needs one launch for the angles,
+// unless they are given. It needs one launch for the rotated features, and one for the other
+// features.
 func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 	const op = "rope"
 	s, dims := x.checkRoPE(op, o)

@@ -106,9 +106,9 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 }
 
 // Bucketize returns for each element the number of its bucket. boundaries is a vector in ascending
-// order, of x's type. They are the upper bounds of the buckets, and belong to them. With right they
-// are the lower bounds, and belong to them. It is [Tensor.Searchsorted] with the operands
-// exchanged.
+// order, of x's type. Each boundary is the upper bound of a bucket, and belongs to that bucket.
+// With right it is the lower bound of a bucket, and belongs to that bucket. It is
+// [Tensor.Searchsorted] with the operands exchanged.
 func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	boundaries.use("bucketize")
 	if boundaries.Rank() != 1 {

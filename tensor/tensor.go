@@ -29,7 +29,7 @@ type Tensor struct {
 	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
 	node      *node   // how x was computed; nil for a leaf
 	leaf      *Tensor // for a handle that In made: its leaf; nil if the tensor is itself the leaf
-	// its base: the tensor that this tensor views, directly or through other views; nil for no view
+	// the base of x: the tensor that x views, directly or through other views; nil if x is no view
 	viewed *Tensor
 	hooks  atomic.Pointer[hooks]
 

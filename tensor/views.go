@@ -244,8 +244,8 @@ func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	return x.view("squeeze", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Contiguous returns x itself if its elements are dense in row-major order, and otherwise a copy
-// for which that holds.
+// Contiguous returns x itself if its elements are dense in row-major order, and otherwise a
+// contiguous copy.
 func (x *Tensor) Contiguous() *Tensor {
 	x.use("contiguous")
 	if x.layout.Contiguous() {
@@ -259,8 +259,9 @@ func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
 
 // AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in
 // elements. Without an offset it is x's offset. The view may extend beyond x, but not beyond the
-// storage. Strides must not be negative. Gradients reach the elements of x; then x must not be an
-// expanded tensor. Gradients of view elements at the same place are added.
+// storage. Strides must not be negative. Gradients flow to the elements of x. If x requires a
+// gradient, it must not be an expanded tensor. Gradients of view elements at the same place are
+// added.
 func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 	const op = "as_strided"
 	x.use(op)

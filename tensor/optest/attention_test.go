@@ -123,7 +123,7 @@ func TestAttentionMemory(t *testing.T) {
 				y := tensor.ScaledDotProductAttention(q, k, v, o)
 				peak, between := float64(d.Stats().AllocatedPeak-base), float64(d.Stats().Allocated-base)
 				most := c.peak*weights + 8*small
-				if name == "dropped" && c.peak > 0 { // the mask of the weights that stay is float32
+				if name == "dropped" && c.peak > 0 { // the mask of the kept weights is float32
 					most += weights / 2
 				}
 				if peak > most {

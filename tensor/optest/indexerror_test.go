@@ -186,7 +186,7 @@ func TestAssignmentsInAGraph(t *testing.T) {
 		index := s.From([]int64{1, 1})
 		u := w.Index(index)
 		index.Fill(0)
-		// the assignment works on Index returns and here here
+		// Backward works although the index has changed since its use
 		if err := tensor.Try(func() { u.Sum().Backward() }); err != nil {
 			t.Errorf("an index that was changed after use: %v", err)
 		}

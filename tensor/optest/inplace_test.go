@@ -258,7 +258,7 @@ func TestInputTwice(t *testing.T) {
 	})
 }
 
-// The base of a view is freed, belongs to another scope, or repeats elements.
+// The bases of these views are freed, belong to another scope, or repeat elements.
 func TestInPlaceViewsAndScopes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3}).RequiresGrad()

@@ -139,8 +139,9 @@ type layout string
 const (
 	contiguous layout = "contiguous"
 	transposed layout = "transposed" // first and last dimension swapped
-	strided    layout = "strided"    // rows apart from one another, behind an offset, between NaNs
-	expanded   layout = "expanded"   // the first dimension has stride 0
+	// rows with gaps between them, behind an offset; the gaps hold NaN
+	strided  layout = "strided"
+	expanded layout = "expanded" // the first dimension has stride 0
 )
 
 // put makes a tensor from a on the device, in the layout. For an expanded operand, put repeats the

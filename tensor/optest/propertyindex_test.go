@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawIndex draws an index for a shape, in the form of the reference. Some indices leave their
-// dimension.
+// drawIndex draws an index for a shape, in the form of the reference. Some indices are out of
+// range.
 func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	wild := 0
 	if rapid.IntRange(0, 9).Draw(t, "wild") == 0 {

@@ -229,7 +229,7 @@ func scatterRows() []row {
 	return rows
 }
 
-// renormRef shortens rows of a table to a length of 1.5: the rows that the index selects.
+// renormRef shortens the rows of a table that the index selects to a length of 1.5.
 func renormRef(x []array) array {
 	y, n := x[0].clone(), x[0].dims[1]
 	for _, at := range x[1].v {

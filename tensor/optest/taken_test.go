@@ -131,7 +131,8 @@ func TestMeansOfIntegers(t *testing.T) {
 	})
 }
 
-// Activations accept integers. Those that only limit keep the type, the others return float32.
+// Activations accept integers. Activations that only limit their operand keep the type. Other
+// activations return float32.
 func TestActivationsOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I8, dtype.I32, dtype.I64} {

@@ -201,7 +201,7 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// Begin returns nil for no further calls. A watcher may be removed.
+		// If Begin returns nil, there are no further calls. A watcher may be removed.
 		d.begin = func(*tensor.Scope, *diaryRun) tensor.BackwardRun { return nil }
 		f().Backward()
 		if len(d.runs) != 1 || len(d.runs[0].words) != 1 || d.runs[0].ended != nil {

@@ -13,11 +13,12 @@
 //	//tensor:forms InPlace RScalar
 //	func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 //
-// InPlace writes the result into x. InPlace:F says that PyTorch has this form as F.name(x,
-// inplace=True), InPlace:none that PyTorch does not have it. Scalar has a number as the last
-// operand, RScalar a number as the first, and ScalarInPlace is Scalar in place. Scalar:int64 and
-// RScalar:int64 have whole numbers. A form with a number applies the op that has Scalar in its
-// name: addScalarOp, rsubScalarOp. If there is no such op the number becomes a tensor.
+// The form InPlace writes the result into x. InPlace:F says that PyTorch has this form as F.name(x,
+// inplace=True). InPlace:none says that PyTorch does not have it. The form Scalar has a number as
+// the last operand, and RScalar has a number as the first operand. ScalarInPlace is Scalar in
+// place. Scalar:int64 and RScalar:int64 have whole numbers. A form with a number applies the op
+// that has Scalar in its name: addScalarOp, rsubScalarOp. If there is no such op the number becomes
+// a tensor.
 //
 // A form's comment is made from the first sentence of the method's comment, "Name returns …".
 //
@@ -292,8 +293,8 @@ func (m method) form(name, does, rule, params, body string) string {
 
 var word = regexp.MustCompile(`[A-Za-z]\w*`)
 
-// identifiers replaces identifiers in a sentence, all at once. pairs are pairs of an old and a new
-// identifier.
+// identifiers replaces identifiers in a sentence. It makes all replacements simultaneously. pairs
+// alternates between old and new identifiers.
 func identifiers(text string, pairs ...string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string {
 		for i := 0; i < len(pairs); i += 2 {
