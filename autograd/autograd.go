@@ -8,12 +8,12 @@
 //   - [VJP], [JVP], [HVP], [Jacobian] and [Hessian] differentiate a function at a point, as
 //     torch.autograd.functional does.
 //   - [Func] is a differentiable function that the user defines. [Check] compares its gradients
-//     with differences.
+//     with finite differences.
 //   - [Checkpoint], [SaveOnCPU] and [Accumulate] trade time for memory.
 //
 // The functions of the second group call the given function with leaves that stand for the inputs
 // and share their memory. So the inputs keep their gradients and graphs, and the results have no
-// graph. What the function makes on the way is freed when it returns. Results belong to the
+// graph. The function's intermediate tensors are freed when it returns. Results belong to the
 // youngest scope of the inputs.
 //
 // Inputs of integer or bool type are passed on and have no derivative. If the result does not

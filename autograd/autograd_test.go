@@ -97,7 +97,7 @@ func TestProducts(t *testing.T) {
 	})
 }
 
-// Special inputs: integers, unused inputs, constants, leaves and results.
+// The test covers special inputs: integers, unused inputs, constants, leaves and results.
 func TestInputs(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		x, rows := s.From([]float64{1, 2, 3}).RequiresGrad(), s.From([]int64{2, 2, 0})

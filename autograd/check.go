@@ -24,7 +24,7 @@ type CheckOptions struct {
 type CheckError struct {
 	Order  int   // 1, or 2 for the derivative of a gradient
 	Of     int   // if Order is 2, the input whose gradient is differentiated
-	Output []int // index of the element of the result, or of that gradient
+	Output []int // index of the element of the result or, if Order is 2, of the gradient
 	// Input is the number of the input with respect to which the derivative is taken, and At is the
 	// index of the element in that input. Gradients also depend on the gradient of the result. If
 	// Order is 2, Input may therefore be the number of inputs. It then stands for the gradient of
@@ -51,7 +51,7 @@ var ErrNondeterministic = errors.New("autograd: the function is not deterministi
 
 // Check compares the gradients of f at inputs with central differences: torch.autograd.gradcheck,
 // and with SecondOrder gradgradcheck. It returns nil if they agree, otherwise a *[CheckError] for
-// the first derivative that does not. If f panics with a *tensor.Error, it returns that error.
+// the first derivative that differs. If f panics with a *tensor.Error, it returns that error.
 //
 // Differences need float64. So inputs must be float64, on any device; inputs of integer type are
 // held fixed. f must compute in float64 too, and be deterministic (dropout is not). It must be

@@ -39,7 +39,8 @@ func ExampleJVP() {
 	// Output: tensor([3., 4.], dtype=torch.float64)
 }
 
-// The Jacobian of xᵢ·Σx: its derivative with respect to xⱼ is xᵢ, plus Σx if i = j.
+// Jacobian computes the Jacobian of xᵢ·Σx. The derivative with respect to xⱼ is xᵢ, plus Σx if i =
+// j.
 func ExampleJacobian() {
 	x := tensor.From([]float64{1, 2, 3})
 	j := autograd.Jacobian(func(in []*tensor.Tensor) *tensor.Tensor { return in[0].Unsqueeze(1).MatMul(in[0].Unsqueeze(0)).Sum(1) }, []*tensor.Tensor{x})

@@ -47,8 +47,8 @@ func (f function) CrossesDevices() bool { return f.f.CrossesDevices }
 func (f function) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
 	y := f.f.Forward(c, in)
 	if f.f.OnceDifferentiable {
-		// VJP uses the operands to make a second derivative an error. They are saved after the
-		// tensors that the user's Forward saved.
+		// VJP uses the operands to make a second derivative an error. The operands are saved after
+		// the tensors that the user's Forward saved.
 		c.Save(in...)
 	}
 	return y

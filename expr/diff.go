@@ -227,7 +227,8 @@ func (n *numbering) of(e *Expr) int {
 	return id
 }
 
-// Uses reports which operands X(i) occur in e, and whether Y does. A gradient e needs these saved.
+// Uses reports which operands X(i) occur in e, and whether Y does. If e is a gradient, these values
+// must be saved.
 func Uses(e *Expr) (x map[int]bool, y bool) {
 	x = map[int]bool{}
 	seen := map[*Expr]bool{}

@@ -161,7 +161,8 @@ func TestFMA32IsCorrectlyRounded(t *testing.T) {
 			check(a, b, float32(-p))
 		}
 	}
-	// products halfway between two float32, and addends so small that float64 cannot hold the sum
+	// each product lies halfway between two float32, and each addend is so small that float64
+	// cannot hold the sum
 	for k := range 4096 {
 		a := float32(1 + 0x1p-12)
 		b := a + float32(k)*0x1p-11

@@ -78,7 +78,7 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 func missing(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
 
 // inverse returns 1/(1+e). It starts from a polynomial with coefficients c and applies the given
-// number of Newton steps. A division would be slower, and it branches.
+// number of Newton steps. A division would be slower, and would contain a branch.
 func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	r := poly(e, c)
 	for range steps {
@@ -129,8 +129,8 @@ func (f format) exp(x *Expr) *Expr {
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 }
 
-// expFull returns eˣ for any x between the bounds of [expBounds]. It multiplies by 2ⁿ in two
-// factors, so that only the last product can overflow or become denormal.
+// expFull returns eˣ for any x between the bounds of [expBounds]. It multiplies by the power of two
+// in two factors, so that only the last product can overflow or become denormal.
 func (f format) expFull(x *Expr) *Expr {
 	p, n := f.power(x, 2*f.bias)
 	return f.scale(p, n)
@@ -143,7 +143,8 @@ func (f format) scale(p, n *Expr) *Expr {
 	return p.Mul(half.Bitcast(f.t)).Mul(n.Shl(m).Sub(half).Bitcast(f.t))
 }
 
-// expBelow returns eˣ for x ≤ 0. It multiplies by 2ⁿ as 2^(n+s)·2^-s.
+// expBelow returns eˣ for x ≤ 0. It multiplies by the power of two 2ᵏ in two factors, 2^(k+s) and
+// 2^-s.
 func (f format) expBelow(x *Expr) *Expr {
 	s := f.mant + 2
 	p, n := f.power(x, f.bias+s)
@@ -188,8 +189,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "tanh", Arity: 1,
-		// Below 0.55 tanh is computed by an odd polynomial. From 0.55 on it is 1 - 2e/(1+e), with
-		// e = e⁻²ˣ.
+		// Below 0.55 tanh is computed by an odd polynomial. From 0.55 on it is 1 - 2e/(1+e), where
+		// e is exp(-2x).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -206,8 +207,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "erf", Arity: 1,
-		// Below 0.9 erf is computed by an odd polynomial. From 0.9 on it is 1 - e^log(erfc x), with
-		// a polynomial for the logarithm.
+		// Below 0.9 erf is computed by an odd polynomial. From 0.9 on it is 1 - exp(p), where the
+		// polynomial p approximates log(erfc x).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()

@@ -124,9 +124,9 @@ func (e *Error) Raised() {}
 func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
 // Lower infers the types of the expressions outs and expands them into a program. The parameter in
-// holds the stored types of the operands, and out those of the results. If a type in out is
-// Invalid, the result has the type of the computation. Y reads operand number y. Pass -1 if Y does
-// not occur.
+// holds the stored types of the operands, and out holds the stored types of the results. If a type
+// in out is Invalid, the result has the type of the computation. Y reads operand number y. Pass -1
+// if Y does not occur.
 func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -9,11 +9,11 @@ import (
 // quadrant reduces a ≥ 0 to a = q·π/2 + r with |r.hi| ≤ π/4. q is an integer of the float's width.
 // Only its low two bits matter.
 //
-// For moderate arguments it subtracts k·π/2 in three steps. The first step is exact because k·π₁
-// has few enough bits below the point (W. Cody, W. Waite: Software Manual for the Elementary
-// Functions, 1980; here with fused multiply-adds). For larger arguments it multiplies the integer
-// mantissa by those bits of 2/π that affect the product modulo 4 (M. Payne, R. Hanek: Radian
-// reduction for trigonometric functions, 1983).
+// For moderate arguments it subtracts k·π/2 in three steps. The first step is exact because the
+// product of k and the first part of π/2 has few enough bits after the binary point (W. Cody, W.
+// Waite: Software Manual for the Elementary Functions, 1980; here with fused multiply-adds). For
+// larger arguments it multiplies the integer mantissa by those bits of 2/π that affect the product
+// modulo 4 (M. Payne, R. Hanek: Radian reduction for trigonometric functions, 1983).
 func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	c := pick(f, halfPix32, halfPix64)
 	magic := C(math.Ldexp(1.5, f.mant))

@@ -56,7 +56,7 @@ func ExampleLayout_Expand() {
 func ExampleCollapseTogether() {
 	s := shape.Of(2, 3, 4)
 	dense := s.Contiguous()
-	// the distance between rows of 4 elements is 8, between matrices 32
+	// the distance between rows of 4 elements is 8, and the distance between matrices is 32
 	padded := shape.Of(32, 8, 1)
 	c, strides := shape.CollapseTogether(s, []shape.Dims{dense, dense})
 	fmt.Println(c, strides)

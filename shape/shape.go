@@ -23,7 +23,8 @@ type Dims struct {
 	d [MaxRank]int
 }
 
-// A RankError is the number of dimensions of a shape that has more than [MaxRank].
+// A RankError is the error for a shape with more than [MaxRank] dimensions. Its value is the number
+// of dimensions.
 type RankError int
 
 func (e RankError) Error() string {

@@ -42,7 +42,7 @@ func (x *Tensor) readable(op string, each int) {
 	host := new(hostmem.Memory)
 	free, total := host.Capacity()
 	if total == 0 {
-		// the system does not say how much memory it has; Go addresses 48 bits at most
+		// the system does not say how much memory it has; Go addresses at most 48 bits
 		total = 1 << 46
 		free = total
 	}

@@ -21,7 +21,7 @@ var (
 	geluOp = Declare(&Elementwise{Name: "gelu", Arity: 1, Result: Floating, Domain: [][2]float64{{-6, 6}},
 		Expr: expr.Call("gelu", x0),
 		Ref:  ref1(func(x float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) })})
-	// The tanh approximation: D. Hendrycks, K. Gimpel, arXiv:1606.08415.
+	// This is the tanh approximation of D. Hendrycks, K. Gimpel, arXiv:1606.08415.
 	geluTanhOp = Declare(&Elementwise{Name: "gelu_tanh", Arity: 1, Result: Floating, Domain: [][2]float64{{-6, 6}},
 		Expr: expr.Call("gelu_tanh", x0),
 		Ref: ref1(func(x float64) float64 {

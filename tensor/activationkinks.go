@@ -128,8 +128,8 @@ func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace:F
 func (x *Tensor) LeakyRelu(slope float64) *Tensor { return leakyReluOp.Apply([]*Tensor{x}, slope) }
 
-// PRelu returns x where it is positive and w·x elsewhere. w holds either one element or one for
-// each channel of x, which is dimension 1. The gradient of x at 0 is w.
+// PRelu returns x where it is positive and w·x elsewhere. w holds either one element, or one
+// element for each channel of x. The channels are dimension 1. The gradient of x at 0 is w.
 func (x *Tensor) PRelu(w *Tensor) *Tensor {
 	in := []*Tensor{x, w}
 	youngest("prelu", in)

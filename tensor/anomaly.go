@@ -45,7 +45,7 @@ type Anomaly struct {
 	// DetectAnomaly or RecordSites.
 	Site  string
 	Index []int   // position of the first NaN or infinity
-	Value float64 // that element: NaN or ±Inf
+	Value float64 // the first such element: NaN or ±Inf
 	Count int     // the number of such elements
 }
 

@@ -51,9 +51,9 @@ type Autocaster interface{ Autocast() AutocastClass }
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
 // after it has changed. The casts are freed when that scope ends. Leaves that one scope needed are
 // remembered as a group: a later scope that needs one of them casts all of them in one launch. So
-// from the second step on, a step casts all weights at once. No goroutine may change such a leaf
-// meanwhile. A captured step casts all of them too. Its graph refuses to replay after one of these
-// leaves was moved or converted, even if the step does not use that leaf.
+// from the second step on, a step casts all weights in one launch. No goroutine may change such a
+// leaf meanwhile. A captured step casts all of them too. Its graph refuses to replay after one of
+// these leaves was moved or converted, even if the step does not use that leaf.
 //
 // With float16 small gradients become 0 unless the loss is scaled: see package amp.
 func Autocast(t dtype.Type) Option {
@@ -72,10 +72,10 @@ func (s *Scope) Autocast() dtype.Type {
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on the operands in. If the operands' scope has [Autocast] on, it casts them
-// as the class says, and ops that f calls are not autocast again, except for the classes Through
-// and Within. Thus an op that is composed of others has one class for the whole. If autocast is off
-// the result is f(in). Operands may be nil and stay nil.
+// WithAutocast runs f on the operands in. If [Autocast] is on in the operands' scope, it casts the
+// operands as the class says. Ops that f calls are not autocast again, except for the classes
+// Through and Within. Thus a composed op has one class for the whole op. If autocast is off the
+// result is f(in). Operands may be nil and stay nil.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y

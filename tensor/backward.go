@@ -139,7 +139,7 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 }
 
 // seed returns the gradient with which differentiation starts from a result, in the engine's scope.
-// nil stands for 1.
+// A nil gradient stands for 1.
 func (e *engine) seed(from start) *Tensor {
 	y, g := from.y, from.g
 	if g == nil {
@@ -248,8 +248,8 @@ func (e *engine) step(t *task) {
 	}
 }
 
-// back computes the gradients of one node's operands from g, the gradient of its result. nil stands
-// for a gradient of 1.
+// back computes the gradients of one node's operands from g, the gradient of its result. A nil g
+// stands for 1.
 func (e *engine) back(t *task, g *Tensor) {
 	n := t.at.node
 	if n.dropped.Load() && (n.saves > 0 || n.scope != root && n.scope.isClosed()) {

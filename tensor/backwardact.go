@@ -11,8 +11,8 @@ import (
 // (g·w)·act'(x). Here g is the gradient of the layer's result, w is the layer's weight, and act is
 // the activation, with operand x. The result skips the activation's node in the graph.
 
-// alone reports whether exactly one VJP of the run sends t a gradient, and t's tensor is no input
-// of the run, whose gradient the caller wants.
+// alone reports whether exactly one VJP of the run sends t a gradient, and the caller does not ask
+// for the gradient of t's tensor.
 func (t *task) alone() bool { return t.wanted() && t.senders == 1 && t.input == 0 }
 
 // activation returns the task of the activation whose result is operand i, possibly reshaped. It

@@ -8,7 +8,7 @@ import (
 
 // A BackwardWatcher is told about runs of Backward: see [WatchBackward].
 type BackwardWatcher interface {
-	// Begin is called before the first VJP of a run, when it is known to which leaves the run adds.
+	// Begin is called before the first VJP of a run. It is then known to which leaves the run adds.
 	// reached[i] says whether leaf i is one of them; at least one is. The callee may keep the
 	// slice.
 	//
@@ -37,7 +37,7 @@ type BackwardRun interface {
 	Missed(i int)
 
 	// End is called once, last. failed is nil if the run is complete. Otherwise it is the value
-	// that the run panicked with. A value that is not an error is wrapped in one. The panic
+	// that the run panicked with. A value that is not an error is wrapped in an error. The panic
 	// continues after End.
 	End(failed error)
 }
@@ -115,10 +115,11 @@ type watchedRun struct {
 
 // A watchedLeaf is a leaf that a run reaches and that somebody watches.
 type watchedLeaf struct {
-	t    *task
-	as   []watchedAs
-	to   []BackwardRun // a run for each entry of as; nil if that watcher wants no calls
-	sent bool          // a gradient has arrived
+	t  *task
+	as []watchedAs
+	// a run for each entry of the field as; nil if the entry's watcher wants no calls
+	to   []BackwardRun
+	sent bool // a gradient has arrived
 }
 
 // reaches notes that the run has a task for a leaf. If nobody watches the leaf this costs one load.

@@ -56,7 +56,7 @@ func (g *Graph) first(dev device.Device) device.Stream {
 }
 
 // streamOf returns the stream on dev that orders replays with other work. Replays run after the
-// work queued on it before, and later work waits for it.
+// work that was queued on this stream before them, and later work on it waits for them.
 func (g *Graph) streamOf(dev device.Device) device.Stream {
 	for _, s := range g.firsts {
 		if s.Device() == dev {

@@ -28,7 +28,8 @@ func TestGraphsTakeTurns(t *testing.T) {
 		dev := gpu(t, seed)
 		m := tensor.Root().On(dev)
 		w, seen := m.Zeros(64), m.Zeros(64)
-		add := func(by float64) *tensor.Graph { // w += by, through other memory
+		// the graph computes w += by, with intermediate results in other memory
+		add := func(by float64) *tensor.Graph {
 			return capture(t, dev, func(s *tensor.Scope) {
 				v := w.In(s).MulScalar(0.5)
 				half := s.Capture().Feed(dtype.F32, 1, func(to []byte) {

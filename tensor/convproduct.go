@@ -131,7 +131,7 @@ func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 }
 
 // factors returns the type of two factors whose products have type t. 16-bit floats need no copy in
-// float32, because a product of them may be float32.
+// float32, because the product of 16-bit matrices may have a float32 result.
 func factors(from, t dtype.Type) dtype.Type {
 	if from.IsHalf() {
 		return from
@@ -406,7 +406,9 @@ func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, w := saved2(c)
 	grads := gradsWithBias(c, g)
-	if c.Needs(1) { // compute this gradient first, because then x can be freed before the next one
+	// compute this gradient first, because then x can be freed before the next gradient is
+	// allocated
+	if c.Needs(1) {
 		if c.Wants(1) {
 			grads[1] = Apply(&convWeightFunc{f.convolution}, x, g)
 		}

@@ -279,7 +279,7 @@ func TestCrossDeviceRefuses(t *testing.T) {
 }
 
 // A program's own function may cross devices too, and save tensors on each of them. A gradient on
-// the wrong device is found.
+// the wrong device is an error.
 func TestFuncCrossesDevices(t *testing.T) {
 	devs := threeDevices(t)
 	dot := autograd.Func{

@@ -77,12 +77,12 @@ func remainderRef(a, b float64) float64 {
 
 func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 
-// division is one function of a dividend and a divisor, declared four times: for floats and for
-// integers, with a tensor and with a number as the divisor.
+// division is one function of a dividend and a divisor. It is declared four times: for floats and
+// for integers, with a tensor and with a number as the divisor.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares the four ops. own is the derivative with respect to x, other the
-// negative of the derivative with respect to y. nil means 0.
+// declareDivision declares the four ops. own is the derivative with respect to x. other is the
+// negative of the derivative with respect to y. A nil derivative means 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, own *expr.Expr, other func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)

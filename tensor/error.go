@@ -136,8 +136,8 @@ func (x *Tensor) describe() Operand {
 	return k.operand()
 }
 
-// A sketch holds the facts that an [Operand] is made from. The words are made only when the error
-// needs them.
+// A sketch holds the facts that an [Operand] is made from. The sketch is put into words only when
+// the error is made.
 type sketch struct {
 	shape  shape.Dims
 	dtype  dtype.Type

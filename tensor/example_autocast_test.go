@@ -84,8 +84,8 @@ func ExampleWithAutocast() {
 	// Output: 2 float32
 }
 
-// ItemLater copies a number to the host while the device continues. The program reads it after it
-// has arrived: the loss of the previous step, without a wait for the current step.
+// ItemLater copies a number to the host while the device continues. Here the program reads the loss
+// of the previous step, without waiting for the current step.
 func ExampleTensor_ItemLater() {
 	var last *tensor.LateItem
 	w := tensor.From([]float32{3}).RequiresGrad()

@@ -64,7 +64,8 @@ func ExampleDetectAnomaly() {
 	// Output: sqrt by operand 0 is NaN at [1]
 }
 
-// Backward from two results at once walks the part of the graph that both share, but only once.
+// With Also, Backward starts from two results. It walks the part of the graph that both share only
+// once.
 func ExampleAlso() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	shared := x.MulScalar(1)

@@ -109,8 +109,7 @@ func ExampleTensor_Detach() {
 	// Output: 3
 }
 
-// If a value that a gradient still needs is changed in place, this is found when the gradient is
-// computed.
+// If a value that a gradient still needs is changed in place, computing the gradient is an error.
 func ExampleTensor_Version() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	y := x.Exp() // the gradient of exp needs its result

@@ -33,7 +33,8 @@ type Context struct {
 	n     *node     // in VJP: the node whose VJP runs
 	to    []*task   // in VJP: the tasks of the operands' gradients
 	run   *engine   // in VJP: the run of Backward or Gradients
-	took  int       // in VJP: 1 + the operand whose returned gradient includes the pending one
+	// in VJP: 1 + the number of the operand whose returned gradient includes the pending gradient
+	took int
 	// in VJP: the activation before operand 0, if VJP has computed the activation's gradient too
 	past *task
 }

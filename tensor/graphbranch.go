@@ -13,8 +13,8 @@ import (
 // SaveBranch keeps the places of the results y in the branch's graph, for [Context.Branch]. The
 // results may be on any devices. The branch's graph must have been recorded in a child of the
 // operands' scope, and moved to that scope when the child was closed. The graph lives as long as
-// the function's own graph, and moves to another scope with it. Values are not kept. Each of y must
-// require a gradient.
+// the function's own graph, and moves to another scope with it. The values of y are not kept. Each
+// of y must require a gradient.
 func (c *Context) SaveBranch(y ...*Tensor) {
 	const op = "save_branch"
 	for _, x := range y {
@@ -69,7 +69,7 @@ func (c *Context) Branch(i int) *Tensor {
 // or results of the branch's graph. g has the gradients of y. The gradient of an input that no y
 // depends on is nil. The call is part of the run that called VJP: it retains the graph if the run
 // does, and makes the checks of the run ([DetectAnomaly]). The gradients belong to the youngest
-// scope of y. Several goroutines may call Gradients at once if their branches differ.
+// scope of y. Several goroutines may call Gradients at the same time if their branches differ.
 func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	const op = "grad"
 	switch {

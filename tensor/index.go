@@ -77,7 +77,7 @@ type indexPlan struct {
 	flips []int      // dimensions of the view that must be reversed
 	parts []indexPart
 	// The method combine sets the fields below.
-	order   []int      // the view's dimensions, with the indexed ones next to each other
+	order   []int      // the view's dimensions, with the indexed dimensions next to each other
 	axis, n int        // the indexed dimensions in order: position of the first, and their number
 	place   int        // position of the common shape in the result
 	common  shape.Dims // common shape of the index tensors

@@ -118,7 +118,7 @@ func (p *indexPlan) join() {
 }
 
 // merged returns the shape of the view in the order of the plan. The indexed dimensions are joined
-// into one of the given size.
+// into one dimension of the given size.
 func (p *indexPlan) merged(size int) shape.Dims {
 	var s shape.Dims
 	for k, d := range p.order {

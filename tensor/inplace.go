@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// writable panics unless an op may write x in place. The parameter in holds the op's operands. It
-// returns the scope of the op.
+// writable panics unless an op may write x in place. It returns the scope of the op. The parameter
+// in holds the op's operands.
 func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	all := append([]*Tensor{x}, in...)
 	s := youngest(op, all)

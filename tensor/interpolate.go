@@ -18,9 +18,9 @@ const (
 	InterpolateNearest InterpolateMode = iota
 	// the element whose centre is nearest: torch's "nearest-exact"
 	InterpolateNearestExact
-	// between two elements in each dimension: "linear", "bilinear", "trilinear"
+	// interpolation between two elements in each dimension: "linear", "bilinear", "trilinear"
 	InterpolateLinear
-	// between four elements in each of two dimensions: "bicubic"
+	// interpolation between four elements in each of two dimensions: "bicubic"
 	InterpolateCubic
 	// the mean of all elements that an element of the result covers: adaptive average pooling
 	InterpolateArea
@@ -35,7 +35,7 @@ func (m InterpolateMode) String() string {
 }
 
 // InterpolateOptions select the size of the result and the method. Set either Size or Scale, with
-// one number for all spatial dimensions or one for each.
+// one number for all spatial dimensions, or one number for each.
 type InterpolateOptions struct {
 	Size []int // size of the result
 	// Scale holds factors. The size of the result is the product of the input's size and the

@@ -199,7 +199,8 @@ func TestLongLivedScopeForgetsNodes(t *testing.T) {
 // meanGrad is the mean of a leaf's gradient.
 func meanGrad(x *Tensor) float64 { return x.Grad().Mean().Item() }
 
-// Gradients never share memory by accident. A change of a gradient that a graph has saved is found.
+// Gradients never share memory by accident. Backward detects a change of a gradient that a graph
+// has saved.
 func TestGradientsAreNotShared(t *testing.T) {
 	Do(func(s *Scope) {
 		x, z := s.Ones(big).RequiresGrad(), s.Ones(big).RequiresGrad()

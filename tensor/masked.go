@@ -119,9 +119,9 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 }
 
 // MaskedScatter returns x with some elements replaced, as torch.masked_scatter does. Where the bool
-// tensor mask is true, the next element of src, in row-major order, replaces that of x. x and mask
-// broadcast together. src has x's type. It is an index error if src has fewer elements than are
-// replaced. A GPU reports the error at the next wait. Nothing is copied to the host.
+// tensor mask is true, the next element of src, in row-major order, replaces the element of x. x
+// and mask broadcast together. src has x's type. It is an index error if src has fewer elements
+// than are replaced. A GPU reports the error at the next wait. Nothing is copied to the host.
 func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	s := x.masked(op, mask, src)

@@ -171,7 +171,7 @@ func typeOrNone(t *Tensor) dtype.Type {
 }
 
 // fold reduces x by r over dimensions, which it keeps with size 1. The result has the type in which
-// x is computed. in are r's operands.
+// x is computed. The parameter in holds r's operands.
 func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []int, in []*Tensor, params ...float64) *Tensor {
 	mask := uint(0)
 	for _, d := range over {

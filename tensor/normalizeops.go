@@ -41,7 +41,7 @@ func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) 
 
 // LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. From float32 to
 // 16 bits it is one pass. Use it for results that only products read: under [Autocast] these
-// compute in the type that [Scope.Autocast] returns.
+// products compute in the type that [Scope.Autocast] returns.
 func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	floatResult("layer_norm", x, t)
 	return x.layerNorm(t, normalized, weight, bias, eps)

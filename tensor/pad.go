@@ -40,7 +40,7 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 			fail("pad", ErrShape, []*Tensor{x}, "sizes %d and %d leave %d elements of dimension %d", l, r, l+n+r, i)
 		}
 		to = to.With(i, l+n+r)
-		// The range of x that is left.
+		// first and last are the ends of the range of x that is left.
 		first, last := max(0, -l), max(n-max(0, -r), max(0, -l))
 		if first > 0 || last < n {
 			y = y.region("pad", sliced(i, min(first, n), max(0, min(last, n)-first), 1))

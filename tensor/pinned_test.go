@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Copies that the host does not wait for are ordered with all other work on both ends, in each of
-// six schedules.
+// Copies that the host does not wait for are ordered with all other work on both devices, in each
+// of six schedules.
 func TestNonBlockingCopies(t *testing.T) {
 	const n = 3000
 	for seed := range 6 {

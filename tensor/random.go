@@ -30,7 +30,8 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	// seed and offset are read from the last operands, and the parameter is added to the offset
+	// seed and offset are read from the last two operands, and the offset parameter is added to
+	// that offset
 	fed bool
 	in  [2]dtype.Type // types of the other operands, Invalid for absent operands
 }

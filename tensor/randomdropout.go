@@ -32,8 +32,8 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc does what dropoutFunc does, with two more numbers. shift is added to kept
-// elements, and instead is the value of dropped elements.
+// alphaDropoutFunc does what dropoutFunc does, with two more numbers. The field shift is added to
+// kept elements, and the field instead is the value of dropped elements.
 type alphaDropoutFunc struct {
 	dropoutFunc
 	shift, instead float64
@@ -60,9 +60,9 @@ var (
 )
 
 // alphaParams returns the parameters of alpha dropout, which keeps a mean of 0 and a variance of 1.
-// A kept element is multiplied by scale, and shift is added. A dropped element gets the value
-// instead. That is -α, the least value of selu, with the same scale and shift (G. Klambauer et al.,
-// arXiv:1706.02515). All three are 0 for p = 1, as in torch.
+// A kept element is multiplied by scale, and shift is added. The result instead is the value of a
+// dropped element. It is -α, the least value of selu, with the same scale and shift (G. Klambauer
+// et al., arXiv:1706.02515). All three are 0 for p = 1, as in torch.
 func alphaParams(p float64) (scale, shift, instead float64) {
 	if p == 1 {
 		return 0, 0, 0

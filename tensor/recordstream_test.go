@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Work of which tensors have no record reads x on a separate stream. After RecordStream, ops that
-// write x's memory or get it for new tensors wait for this work.
+// Work that no op has queued reads x on a separate stream. After RecordStream, later writes to x
+// and later owners of its memory wait for this work.
 func TestRecordStream(t *testing.T) {
 	const n = 1 << 12
 	for seed := range 6 {

@@ -146,7 +146,7 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 }
 
 // Diagonal returns the elements whose index in dim2 is their index in dim1 plus offset, as a view.
-// The last dimension of the result replaces these two.
+// The last dimension of the result replaces dim1 and dim2.
 func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	x.use("diagonal")
 	a, b := x.twoAxes("diagonal", dim1, dim2)

@@ -19,8 +19,9 @@ type RoPEOptions struct {
 	Interleaved bool
 	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
 	// all features, or twice the number of the given angles.
-	Dims   int
-	Offset int // position of the first entry, for example after those in a cache of keys and values
+	Dims int
+	// position of the first entry, for example after the entries in a cache of keys and values
+	Offset int
 	// int64 or int32 positions to use instead; broadcast with the input's shape without the
 	// features
 	Positions *Tensor
@@ -140,7 +141,7 @@ func ropeAngleProgram(t, positions dtype.Type) *expr.Program {
 	return ropeAnglePrograms.get([2]dtype.Type{t, positions}, func() *expr.Program {
 		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }
 		i := expr.Index(dtype.I64).Cvt(dtype.F64)
-		row := i.Div(p(2)).Floor() // row is exact, because index and length are
+		row := i.Div(p(2)).Floor() // row is exact, because the index and the length are exact
 		k := i.Sub(row.Mul(p(2)))
 		var in []dtype.Type
 		position := row.Add(p(3))

@@ -35,10 +35,11 @@ type Scope struct {
 	nodes    []*node
 	children int
 	closed   bool
-	internal bool // a scope of the library's own, which is reused and has no ledger
+	internal bool // an internal scope of the library, which is reused and has no ledger
 	ledger   *ledger
 	span     device.SpanID // the span of the scope's name, in a trace
-	// the vigil; nil after the first use of the scope, or if the scope sets no such mode
+	// the vigil; nil after the first use of the scope, or if the scope sets neither NoGrad nor
+	// Autocast
 	vigil atomic.Pointer[vigil]
 }
 

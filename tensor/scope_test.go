@@ -219,7 +219,7 @@ func TestFourGoroutinesTrainFourModels(t *testing.T) {
 	}
 }
 
-// Backward of two goroutines reaches the same leaf.
+// Two goroutines run Backward, and both runs reach the same leaf.
 func TestSharedLeaf(t *testing.T) {
 	w := Ones(big).RequiresGrad()
 	var wg sync.WaitGroup

@@ -64,7 +64,7 @@ func (f softmaxFunc) gradient(s *Scope, y, g *Tensor) *Tensor {
 	return y.Mul(g.Sub(g.Mul(y).Sum(-1, KeepDim)))
 }
 
-// alongRows applies f to x as a matrix, with dimension dim last and all others joined.
+// alongRows applies f to x as a matrix, with dimension dim last and all other dimensions joined.
 func (x *Tensor) alongRows(op string, dim int, f func(rows *Tensor) *Tensor) *Tensor {
 	x.use(op)
 	if !x.dtype.IsFloat() {

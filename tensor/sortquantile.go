@@ -13,7 +13,7 @@ const (
 	Linear   Interpolation = iota // a mean of both elements, weighted by the distances of the rank
 	Lower                         // the lower element
 	Higher                        // the higher element
-	Midpoint                      // the mean of both
+	Midpoint                      // the mean of both elements
 	// the nearer element; at equal distance, the element of even rank
 	Nearest
 )

@@ -157,7 +157,7 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // Median returns the median along one dimension and its position, int64. Without a dimension it
 // returns the median of the flattened tensor and its position. Add [KeepDim] to keep the dimension.
-// For an even number of elements the median is the lower of the two in the middle. If a row
+// For an even number of elements the median is the lower of the two middle elements. If a row
 // contains NaN, Median returns the first NaN. For a tensor without elements it returns NaN at
 // position 0. The gradient goes to the element. Without a dimension all elements equal to the
 // median share the gradient evenly.

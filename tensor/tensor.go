@@ -206,7 +206,7 @@ func sameDevice(op string, in []*Tensor) device.Device {
 			if d.Info().Meta != t.st.dev.Info().Meta {
 				e.hint("a tensor on a device without memory has no values; nn.LoadStateDict gives them to a model that nn.SkipInit left without")
 			} else if t.isParameter() != in[0].isParameter() {
-				// probably a layer's weight and its input
+				// the tensors are probably a layer's weight and its input
 				e.hint("x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model")
 			} else {
 				e.hint("move one with To, CUDA or CPU")

@@ -20,7 +20,8 @@ func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64,
 // onePlusSquare and oneMinusSquare are 1 ± x².
 var (
 	onePlusSquare = x0.FMA(x0, unit)
-	// The operations are fused. So the derivative is accurate near 0, unlike that of (1-x)(1+x).
+	// The operations are fused. So the derivative is accurate near 0, unlike the derivative of
+	// (1-x)(1+x).
 	oneMinusSquare = x0.Neg().FMA(x0, unit)
 )
 

@@ -11,8 +11,8 @@ var whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, 
 	},
 	Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
 
-// Where returns the elements of a where the bool tensor cond is true, and those of b elsewhere. All
-// are broadcast together.
+// Where returns the elements of a where the bool tensor cond is true, and the elements of b
+// elsewhere. All three are broadcast together.
 func Where(cond, a, b *Tensor) *Tensor {
 	cond.use("where")
 	if cond.dtype != boolType {

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A grid says how windows move over the spatial dimensions of a tensor, the last ones of [n, c, …].
-// Convolutions and pools share it. It is a value and may be compared. A tap is one position in a
-// window: for example the first element of every window.
+// A grid says how windows move over the spatial dimensions of a tensor, which are the last
+// dimensions of [n, c, …]. Convolutions and pools share it. It is a value and may be compared. A
+// tap is one position in a window: for example the first element of every window.
 type grid struct {
 	rank                         int // number of spatial dimensions, 1 to 3
 	in, kernel, stride, dilation [3]int

@@ -14,7 +14,7 @@ import (
 const tapsAtOnce = 9
 
 // passOf returns the number of taps of the program that is used for n taps. There are programs for
-// only a few numbers of taps, and zeros fill up the rest.
+// only a few numbers of taps, and zeros fill the remaining taps.
 func passOf(n int) int {
 	if n <= 4 {
 		return 4

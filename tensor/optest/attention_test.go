@@ -99,7 +99,7 @@ func TestAttentionMasks(t *testing.T) {
 }
 
 // The kernels of a GPU need memory that is linear in the length. For float64 there is no kernel.
-// There the scores of all queries and keys are in memory at most twice, and only during a pass.
+// The scores of all queries and keys are in memory at most twice, and only during a pass.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {

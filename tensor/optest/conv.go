@@ -7,7 +7,7 @@ import (
 )
 
 // sizes returns one number for each of rank dimensions. A single given number applies to all
-// dimensions. If no number is given, each dimension has the number otherwise.
+// dimensions. If no number is given, each dimension has the value of the parameter otherwise.
 func sizes(rank int, given []int, otherwise int) []int {
 	v := make([]int, rank)
 	for i := range v {

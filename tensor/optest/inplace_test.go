@@ -27,8 +27,8 @@ func TestStaleHandles(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// These uses stay right: the changed tensor, its new views, values read, detached handles,
-		// and earlier results.
+		// These uses stay right: the changed tensor, its new views, values that were read before,
+		// detached handles, and earlier results.
 		x := s.Zeros(4)
 		v, d := x.Narrow(0, 0, 2), x.Detach()
 		before := v.Add(w.Narrow(0, 1, 2))

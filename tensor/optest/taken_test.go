@@ -38,7 +38,7 @@ func TestPadsThatCutOff(t *testing.T) {
 	for _, c := range []struct {
 		mode          string
 		pads          []int
-		want, falling []float64 // the result, the gradient
+		want, falling []float64 // the result and the gradient
 	}{
 		{"reflect", []int{-2, 5}, []float64{2, 3, 4, 5, 4, 3, 2, 1, 0}, []float64{9, 8, 8, 8, 8, 4}},
 		{"reflect", []int{3, -2}, []float64{3, 2, 1, 0, 1, 2, 3}, []float64{4, 8, 8, 8, 0, 0}},

@@ -86,8 +86,7 @@ func (forgetful) Forward(_ *tensor.Context, in []*tt) *tt { return in[0].Mul(in[
 func (forgetful) VJP(_ *tensor.Context, g *tt) []*tt      { return []*tt{g, nil} }
 func (forgetful) apply(a, b *tt) *tt                      { return tensor.Apply(forgetful{}, a, b) }
 
-// Begin tells a watcher which leaves a run reaches. Ready tells it that a leaf is complete, as soon
-// as it is.
+// Begin tells a watcher which leaves a run reaches. Ready is called as soon as a leaf is complete.
 func TestWatchBackward(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		a, b, c := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad(), s.From([]float32{3}).RequiresGrad()

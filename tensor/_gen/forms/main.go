@@ -119,7 +119,7 @@ type source struct {
 // The program reads the package as text, as gofmt formats it. A method that requests forms must
 // match methodText. Otherwise it is an error.
 var (
-	// If two variables are declared at once, the second is the op's form with a number.
+	// If two variables are declared together, the second is the op's form with a number.
 	opText     = regexp.MustCompile(`(?m)^(?:var |\t)(\w+)(?:, (\w+))? += [^"\n]*"(\w+)"(.*)`)
 	methodText = regexp.MustCompile(`(?m)((?:^//.*\n)*)^func \((\w+) \*Tensor\) ([A-Z]\w*)\((.*?)\) \*Tensor \{(?:\n(?:\t.*\n|\n)*?\t| )return (\w+)\.(Apply\(\[\]\*Tensor\{|apply\()([\w, ]+)[})]+((?:, \w+)*)\)?(?: |\n)\}\n`)
 	askText    = regexp.MustCompile(`(?m)^//tensor:forms (.*)`)
