@@ -31,7 +31,7 @@ type segment interface {
 // was changed in place meanwhile, the error is ErrInPlace. Errors of the second call name the line
 // that called Checkpoint.
 //
-// Side effects of f happen twice, but those of the library happen once. For example, running
+// Side effects of f happen twice, but side effects of the library happen once. For example, running
 // statistics of normalisations count a batch once, where torch counts it twice. A program's own
 // layer can do the same with [tensor.Scope.Recomputing]. Hooks on layers inside f are called both
 // times.

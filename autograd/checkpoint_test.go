@@ -235,7 +235,7 @@ func TestCheckpointTwice(t *testing.T) {
 	})
 }
 
-// The function itself may compute a gradient, such as that of a gradient penalty. This gradient
+// The function itself may compute a gradient, for example for a gradient penalty. This gradient
 // recomputes the part of the segment before it.
 func TestCheckpointWithAGradientInside(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

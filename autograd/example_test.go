@@ -9,7 +9,7 @@ import (
 )
 
 // Grad computes the gradient of several results together. Here the results are x² and the sum of
-// 3x. The gradient of x² is (1, 10), and that of the sum is 1.
+// 3x. The gradient of x² is (1, 10), and the gradient of the sum is 1.
 func Example() {
 	x := tensor.From([]float64{1, 2}).RequiresGrad()
 	square, sum := x.Square(), x.MulScalar(3).Sum()
@@ -70,7 +70,8 @@ func ExampleHVP() {
 	// Output: tensor([4., 6.], dtype=torch.float64)
 }
 
-// straightThrough rounds, but its gradient is that of the identity. Check finds the difference.
+// straightThrough rounds, but its gradient is the gradient of the identity. Check finds the
+// difference.
 var straightThrough = &autograd.Func{
 	Name:     "straight_through",
 	Forward:  func(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0].Round() },

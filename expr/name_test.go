@@ -108,8 +108,8 @@ func TestNamesWithoutKeys(t *testing.T) {
 	}
 }
 
-// A name has a key if the function has more operands than a name has types, or if the function's
-// name is that of an operation.
+// A name has a key if the function has more operands than a name has types, or if the function has
+// the name of an operation.
 func TestNamesOfFunctions(t *testing.T) {
 	for _, f := range []Func{{Name: "four", Arity: 4}, {Name: "add", Arity: 2}} {
 		f.Expand = func(_ dtype.Type, x []*Expr) *Expr { return x[0].Sub(x[1]) }

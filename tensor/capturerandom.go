@@ -78,7 +78,7 @@ func (s *Scope) numbers(seed uint64, dev device.Device) (slots *Tensor) {
 	if slots = t.slots[dev]; slots != nil {
 		return slots
 	}
-	first := len(t.slots) == 0 // a replay fills this tensor before those on other devices
+	first := len(t.slots) == 0 // a replay fills this tensor before the tensors on other devices
 	slots = g.FeedOn(dev, dtype.I64, 2, func(to []byte) {
 		if first {
 			t.seed, t.offset = t.of.Draw(int(t.as.offset.Load()))

@@ -53,8 +53,9 @@ type Elementwise struct {
 	// Autocast says what mixed precision does with the operands.
 	Autocast AutocastClass
 
-	// types and stored are set for an op that [Expr] made: the types of the operands, and that of
-	// the result. The expression itself converts between them. Other ops accept any types.
+	// types and stored are set for an op that [Expr] made: the types of the operands, and the type
+	// of the result. The expression itself converts between these types. Other ops accept any
+	// types.
 	types  []dtype.Type
 	stored dtype.Type
 

@@ -95,7 +95,7 @@ func (e *Error) Raised() {}
 // *[Error], or an error of another package. Errors of other packages are *nn.Error for the
 // structure of a model, *optim.Error for the settings of an optimizer, and the
 // *[device.UnavailableError] of cuda.Get. All these errors implement [device.Raised]. Other panics,
-// such as Go's own and those of the program, continue.
+// such as runtime errors of Go and panics of the program, continue.
 func Try(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

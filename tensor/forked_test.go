@@ -180,8 +180,9 @@ func (p *forked) eager() []float64 {
 }
 
 // TestForkedCaptures: programs on several streams are captured and replayed in any order that the
-// edges of the graph allow. The results equal those of an eager run on one stream, bit for bit.
-// There are 40 programs, each with an order of its own: 6 with -short, and 1000 with FLAMBEAU_SOAK.
+// edges of the graph allow. The results equal the results of an eager run on one stream, bit for
+// bit. There are 40 programs, each with an order of its own: 6 with -short, and 1000 with
+// FLAMBEAU_SOAK.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {

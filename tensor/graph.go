@@ -47,8 +47,8 @@ func (c *Context) Scope() *Scope { return c.scope }
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
 // Wants reports, in VJP, whether this run uses the gradient of operand i. [Gradients] of a few
-// inputs uses only a few of the gradients that Needs reports. The others are dropped if VJP returns
-// them.
+// inputs uses only a few of the gradients that Needs reports. The remaining gradients are dropped
+// if VJP returns them.
 func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
 // Save keeps tensors for VJP: operands or results. A saved intermediate tensor of Forward is a

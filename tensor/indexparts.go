@@ -57,7 +57,8 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 
 // join computes the common shape of the index tensors, and its place in the result.
 func (p *indexPlan) join() {
-	var covered, dims []int // all indexed dimensions; those indexed by tensors of rank 1 or more
+	// all indexed dimensions; the dimensions indexed by tensors of rank 1 or more
+	var covered, dims []int
 	scalars := map[int]bool{}
 	for k, q := range p.parts {
 		for i := range q.rank {

@@ -135,8 +135,8 @@ func TestLinearActOfAFunction(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The product is kept only if the activation's gradient needs it. The second derivative equals that
-// of the two ops.
+// The product is kept only if the activation's gradient needs it. The second derivative equals the
+// second derivative of the two ops.
 func TestLinearActKeeps(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

@@ -17,7 +17,7 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 		fail(op, ErrShape, in, "%d dimensions of the first and %d of the second", len(xDims), len(yDims))
 	}
 	sum := 1
-	// order separates the dimensions that stay from those that are summed over.
+	// order separates the dimensions that stay from the dimensions that are summed over.
 	order := func(t *Tensor, dims []int) (stay, gone []int, left shape.Dims, rows int) {
 		rows = 1
 		var seen [shape.MaxRank]bool

@@ -95,9 +95,9 @@ func (x *Tensor) checkDropout(op string, p float64, ranks ...int) (none bool) {
 	return p == 0 || x.Size() == 0
 }
 
-// Dropout returns x with elements set to zero with probability p, and the others scaled by 1/(1-p).
-// The random numbers come from the generator of x's scope. The gradient and a recomputation draw
-// the same numbers.
+// Dropout returns x with elements set to zero with probability p, and the remaining elements scaled
+// by 1/(1-p). The random numbers come from the generator of x's scope. The gradient and a
+// recomputation draw the same numbers.
 func (x *Tensor) Dropout(p float64) *Tensor {
 	if x.checkDropout("dropout", p) {
 		return x
@@ -119,7 +119,7 @@ func (x *Tensor) AlphaDropout(p float64) *Tensor {
 }
 
 // Dropout1d sets whole channels of x, [n, channels, length] or [channels, length], to zero with
-// probability p and scales the others by 1/(1-p) (J. Tompson et al., arXiv:1411.4280).
+// probability p and scales the other channels by 1/(1-p) (J. Tompson et al., arXiv:1411.4280).
 func (x *Tensor) Dropout1d(p float64) *Tensor {
 	if x.checkDropout("dropout1d", p, 2, 3) {
 		return x
@@ -128,7 +128,7 @@ func (x *Tensor) Dropout1d(p float64) *Tensor {
 }
 
 // Dropout2d sets whole channels of x, [n, channels, height, width], to zero with probability p and
-// scales the others by 1/(1-p). Three dimensions are [n, channels, length], as in torch.
+// scales the other channels by 1/(1-p). Three dimensions are [n, channels, length], as in torch.
 func (x *Tensor) Dropout2d(p float64) *Tensor {
 	if x.checkDropout("dropout2d", p, 3, 4) {
 		return x
@@ -137,7 +137,7 @@ func (x *Tensor) Dropout2d(p float64) *Tensor {
 }
 
 // Dropout3d sets whole channels of x, [n, channels, depth, height, width] or [channels, depth,
-// height, width], to zero with probability p and scales the others by 1/(1-p).
+// height, width], to zero with probability p and scales the other channels by 1/(1-p).
 func (x *Tensor) Dropout3d(p float64) *Tensor {
 	if x.checkDropout("dropout3d", p, 4, 5) {
 		return x

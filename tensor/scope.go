@@ -362,7 +362,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 	}
 }
 
-// end marks s as closed, moves keep to the parent and drops the rest.
+// end marks s as closed, moves keep to the parent and drops everything else.
 func (s *Scope) end(keep []*Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -114,7 +114,8 @@ func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", []float64{q}, how, false, true, dims)
 }
 
-// Quantiles is [Tensor.Quantile] for several q at once. They are the first dimension of the result.
+// Quantiles is [Tensor.Quantile] for several q in one call. The first dimension of the result has
+// one entry for each q.
 func (x *Tensor) Quantiles(q []float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", q, how, false, false, dims)
 }

@@ -41,7 +41,7 @@ func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tenso
 }
 
 // Reshape returns the elements in the given shape. The result is a view if the layout allows it,
-// and otherwise a copy. One size may be -1: it is computed from the others.
+// and otherwise a copy. One size may be -1: it is computed from the other sizes.
 func (x *Tensor) Reshape(dims ...int) *Tensor {
 	x.use("reshape")
 	return x.reshape(x.inferShape("reshape", dims))

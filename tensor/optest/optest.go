@@ -39,9 +39,9 @@ type Options struct {
 	Small bool
 	// Sparse walks fewer elementwise ops. In float32, or in int64 for ops of integers only, it
 	// walks every layout. In the other types it walks the contiguous layout and one third of the
-	// others. Address computation does not depend on the element computation, and each combination
-	// of the two would be one more kernel on a GPU. Integers that a floating point function first
-	// converts are walked in the contiguous layout only.
+	// other layouts. The computation of addresses does not depend on the computation of elements.
+	// On a GPU each combination of both would be one more kernel. Integers that a floating point
+	// function first converts are walked in the contiguous layout only.
 	Sparse bool
 	// FirstOrder compares second derivatives with the CPU's and not with differences, which need
 	// many small runs. It is for emulated devices: their second derivatives are the compositions
