@@ -61,7 +61,7 @@ func TestAccumulate(t *testing.T) {
 			check("means", func(s *tensor.Scope) *tt { return squares(s, 0, n) }, func(s *tensor.Scope) *tt { return autograd.Accumulate(s, n, size, squares) })
 			check("means over targets that count", func(s *tensor.Scope) *tt { return losses(s, 0, n).DivScalar(float64(counts)) }, func(s *tensor.Scope) *tt {
 				total := s.On(s.Device()).Typed(dtype.F64).Zeros()
-				for from := 0; from < n; { // micro-batches of any size
+				for from := 0; from < n; { // the micro-batches may have any size
 					to := min(n, from+1+r.IntN(4))
 					k := 0
 					for _, l := range labels[from:to] {

@@ -22,7 +22,7 @@ type CheckOptions struct {
 
 // A CheckError says which derivative is wrong.
 type CheckError struct {
-	Order  int   // 1, or 2 for the derivative of a gradient
+	Order  int   // order of the derivative: 1, or 2 for the derivative of a gradient
 	Of     int   // if Order is 2, the input whose gradient is differentiated
 	Output []int // index of the element of the result or, if Order is 2, of the gradient
 	// Input is the number of the input with respect to which the derivative is taken, and At is the

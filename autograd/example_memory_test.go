@@ -87,7 +87,7 @@ func ExampleAccumulate() {
 		loss := autograd.Accumulate(s, 10, 4, func(s *tensor.Scope, from, to int) *tensor.Tensor {
 			return samples.In(s).Narrow(0, from, to-from).Mul(w).Mean()
 		})
-		fmt.Println(loss.Item(), w.Grad().Item()) // and now opt.Step(), opt.ZeroGrad()
+		fmt.Println(loss.Item(), w.Grad().Item()) // opt.Step() and opt.ZeroGrad() would follow here
 	})
 	// Output: 4.5 4.5
 }
@@ -113,7 +113,7 @@ func ExampleCheckpoint_tensor() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2}).RequiresGrad()
 		y := tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{x[0].Square().Exp()} }, x)
-		y[0].Log().Sum().Backward() // log(exp(x²))
+		y[0].Log().Sum().Backward() // this computes log(exp(x²))
 		fmt.Println(x.Grad().Floats())
 	}, tensor.Offload(false))
 	// Output: [2 4]

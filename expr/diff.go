@@ -91,7 +91,7 @@ func (d *differ) rule(e *Expr) *Expr {
 		return add(in(0), neg(in(1)))
 	case OpMul:
 		return add(mul(in(0), e.in[1]), mul(e.in[0], in(1)))
-	case OpDiv: // (a/b)' = a'/b - (a/b)·b'/b
+	case OpDiv: // the derivative of a/b is a'/b - (a/b)·b'/b
 		var p *Expr
 		if a := in(0); a != nil {
 			p = a.Div(e.in[1])

@@ -168,7 +168,7 @@ func TestSpecialValues(t *testing.T) {
 			for _, ty := range []dtype.Type{dtype.F32, dtype.F64} {
 				b := Encode(ty, x)
 				if v := Decode(ty, b); v != x && x == x && v == 0 {
-					continue // too small for float32
+					continue // x is too small for float32
 				}
 				if got := Decode(ty, unary(name, ty)(b)); !same(got, Decode(ty, Encode(ty, want))) {
 					t.Errorf("%s(%v) in %v = %v want %v", name, x, ty, got, want)
@@ -268,7 +268,7 @@ func checkDerivatives(t *testing.T, name string, f *Func, dom [][2]float64) {
 				c[i] = v
 				return f.Ref(c)
 			}
-			// the five-point formula: error O(h⁴)
+			// the five-point formula has an error of O(h⁴)
 			want := (8*(at(x[i]+h)-at(x[i]-h)) - (at(x[i]+2*h) - at(x[i]-2*h))) / (12 * h)
 			if math.Abs(got-want) > 1e-7*(math.Abs(want)+math.Abs(y)+1e-3) {
 				t.Fatalf("%s d%d at %v: %v want %v", name, i, x, got, want)

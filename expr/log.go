@@ -44,7 +44,8 @@ func (f format) logTail(d *Expr) *Expr {
 	if f.t == dtype.F32 {
 		return d.Mul(d).Mul(poly(d, logCoef32))
 	}
-	// log(1+d) = 2·atanh(s) = d - d²/2 + s·(d²/2 + s²·R(s²)), s = d/(2+d)
+	// log(1+d) = 2·atanh(s) = d - d²/2 + s·(d²/2 + s²·R(s²)), where s = d/(2+d) and R is a
+	// polynomial
 	s := d.Div(d.Add(C(2)))
 	z := s.Mul(s)
 	h := d.Mul(d).Scale(0.5)
@@ -110,7 +111,7 @@ func init() {
 			e, _ := f.logParts(u)
 			// the low bits hold e - bias - 2
 			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u)
-			// 2⁻ᵉ, denormal for the largest x
+			// s is 2⁻ᵉ, which is denormal for the largest x
 			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25)
 			y := logDomain(u, f.natural(e, s.FMA(x[0], s.Sub(C(1)))))
 			return x[0].Eq(C(0)).Select(x[0], y) // so that -0 gives -0

@@ -16,7 +16,7 @@ var (
 	reluOp = Declare(&Elementwise{Name: "relu", Arity: 1, Expr: x0.Lt(expr.C(0)).Select(expr.C(0), x0), Ref: ref1(func(x float64) float64 { return math.Max(x, 0) }), Domain: wide,
 		Grad: []*expr.Expr{expr.Y().Le(expr.C(0)).Select(expr.C(0), x1)}})
 	siluOp = Declare(&Elementwise{Name: "silu", Arity: 1, Result: Floating, Expr: x0.Mul(x0.Sigmoid()), Ref: ref1(func(x float64) float64 { return x * sigmoid(x) }), Domain: wide,
-		// σ(x)·(1 + x·(1 - σ(x)))
+		// the derivative is σ(x)·(1 + x·(1 - σ(x)))
 		Grad: []*expr.Expr{x1.Mul(x0.Sigmoid().Mul(expr.C(1).Add(x0.Mul(expr.C(1).Sub(x0.Sigmoid())))))}})
 	geluOp = Declare(&Elementwise{Name: "gelu", Arity: 1, Result: Floating, Domain: [][2]float64{{-6, 6}},
 		Expr: expr.Call("gelu", x0),

@@ -71,7 +71,7 @@ func ExampleAlso() {
 	shared := x.MulScalar(1)
 	a, b := shared.Sum(), shared.Square().Sum()
 	a.Backward(tensor.Also(b, nil))
-	fmt.Println(x.Grad()) // 1 + 2x
+	fmt.Println(x.Grad()) // the gradient is 1 + 2x
 	// Output: tensor([3., 5.])
 }
 
@@ -95,7 +95,7 @@ func ExampleTensor_Copy_gradient() {
 	}
 	fmt.Println(out.Detach())
 	out.Sum().Backward()
-	fmt.Println(x.Grad()) // 2x + 3x² + 4x³
+	fmt.Println(x.Grad()) // the gradient is 2x + 3x² + 4x³
 	// Output:
 	// tensor([[ 1.,  4.],
 	//         [ 1.,  8.],

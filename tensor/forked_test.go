@@ -62,7 +62,7 @@ func (p *forked) options() []tensor.Option {
 // run runs the program, with the same random choices each time.
 func (p *forked) run(s *tensor.Scope) {
 	r := rand.New(rand.NewPCG(p.seed, 1))
-	live := make([][]*tensor.Tensor, len(forkedSizes)) // results, for each size
+	live := make([][]*tensor.Tensor, len(forkedSizes)) // the living results of each size
 	any := func(kind int) *tensor.Tensor {
 		if n := len(live[kind]); n > 0 && r.IntN(3) > 0 {
 			return live[kind][r.IntN(n)]

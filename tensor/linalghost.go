@@ -52,7 +52,7 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 		}
 	}
 	results := make([]*Tensor, len(out))
-	staged := make([]*Tensor, len(out)) // results in the host's memory
+	staged := make([]*Tensor, len(out)) // the results, in the host's memory
 	for i, sh := range out {
 		results[i] = alloc(op, s, in[0].st.dev, dtype.F64, sh)
 		if staged[i] = results[i]; !isHost(in[0].st.dev) {

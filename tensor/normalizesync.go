@@ -196,7 +196,7 @@ func (f *syncNormFunc) gradients(c *Context, g, x, w, mean, rstd, total *Tensor)
 	if !c.Needs(0) {
 		return nil, dw, db
 	}
-	both := f.ranks.Sum(Cat(0, db, dw)) // [2, channels, 1, 1]
+	both := f.ranks.Sum(Cat(0, db, dw)) // both has the shape [2, channels, 1, 1]
 	if w != nil {
 		both = both.Mul(w.Cast(both.dtype))
 	}

@@ -103,7 +103,7 @@ func (p padding) within(op string, x *Tensor, why string, limit func(n int) int)
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
-	// mirror at the first entry: |i|; then at the last entry
+	// mirror at the first entry by |i|, then mirror at the last entry
 	return x.padBy("pad_reflect", p, func(at *Tensor, n int) *Tensor {
 		last := float64(n - 1)
 		return at.Abs().RSubScalar(last).Abs().RSubScalar(last)

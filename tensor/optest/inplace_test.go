@@ -193,9 +193,9 @@ func TestInPlaceOfItself(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		x := w.MulScalar(2)
-		x.MulInPlace(x) // 4w²
-		x.DivInPlace(w) // 4w
-		x.MulInPlace(w) // 4w²
+		x.MulInPlace(x) // x is now 4w²
+		x.DivInPlace(w) // x is now 4w
+		x.MulInPlace(w) // x is now 4w²
 		if g := tensor.Gradients(x.Sum(), []*tt{w})[0].Floats(); !slices.Equal(g, []float64{8, 16, 24}) {
 			t.Errorf("gradient %v, want 8w", g)
 		}

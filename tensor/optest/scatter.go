@@ -97,8 +97,9 @@ func scatterRows() []row {
 	add := func(r row) { rows = append(rows, r) }
 
 	// Each place occurs once. A place that is set twice has no gradient by differences.
-	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}} // along dimension 1 of [3, 4]
-	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}}  // along dimension 0
+	// index along dimension 1 of the shape [3, 4]
+	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
+	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}} // index along dimension 0
 	for _, c := range []struct {
 		axis  int
 		index array
