@@ -28,9 +28,9 @@ func (x *Tensor) Item() float64 {
 // host has.
 const readFreely = 64 << 20
 
-// readable panics unless the host has memory to read x's elements. each is the number of bytes that
-// an element needs. A view may have any number of elements, and Go ends the process when the system
-// refuses memory.
+// readable panics unless the host has memory to read x's elements. The parameter each is the number
+// of bytes that an element needs. A view may have any number of elements, and Go ends the process
+// when the system refuses memory.
 func (x *Tensor) readable(op string, each int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {

@@ -127,8 +127,8 @@ func (e *engine) anomalous(n *node, i int, d *Tensor) {
 	panic(err)
 }
 
-// inspect panics if y, the result of op applied to in, has an anomaly. Ops call it where the scope
-// asks for [AnomalyForward].
+// inspect panics if y, the result of op applied to the operands in, has an anomaly. Ops call it
+// where the scope asks for [AnomalyForward].
 func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a := y.anomaly(checks)
 	if a == nil {

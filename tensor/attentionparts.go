@@ -20,8 +20,9 @@ type projection struct {
 	at [3]shape.Layout
 }
 
-// projected returns the projection whose parts are the first three of in. full holds the shapes of
-// the parts. projected returns nil if they are not the parts of one tensor of type t.
+// projected returns the projection whose parts are the first three operands. The parameter in holds
+// the operands. full holds the shapes of the parts. projected returns nil if the three operands are
+// not the parts of one tensor of type t.
 func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *projection {
 	var p projection
 	var q partial

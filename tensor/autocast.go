@@ -147,7 +147,7 @@ func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype
 	return dtype.Invalid
 }
 
-// castable reports whether autocast must convert t to get an operand of type to.
+// castable reports whether autocast must convert t to get an operand of the type to.
 func castable(t *Tensor, to dtype.Type) bool {
 	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
 }

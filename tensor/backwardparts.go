@@ -123,8 +123,9 @@ func (q *partial) base(x piece) (offset int, ok bool) {
 	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next reports in come whether the index at has arrived. All indices from at up to to-1 are alike:
-// all have arrived, or none has. to is at most end.
+// next returns two results about the index at. come says whether this index has arrived. All
+// indices from at up to to-1 are alike: all have arrived, or none has. The result to is at most
+// end.
 func (q *partial) next(at, end int) (come bool, to int) {
 	for _, r := range q.runs {
 		switch {

@@ -32,8 +32,8 @@ func (c *cache[K, V]) get(k K, make_ func() V) V {
 
 var castPrograms cache[[2]dtype.Type, *expr.Program]
 
-// castProgram returns the program that converts elements of type from to type to. It copies if the
-// types are equal.
+// castProgram returns the program that converts elements. The parameter from is their type, and the
+// parameter to is the new type. The program copies if the types are equal.
 func castProgram(from, to dtype.Type) *expr.Program {
 	return castPrograms.get([2]dtype.Type{from, to}, func() *expr.Program {
 		return expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{to}, []dtype.Type{from}, -1)

@@ -67,8 +67,9 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 }
 
 // bands divides the windows of padded samples into bands of rows windows along the first dimension.
-// It calls f for each band, in a scope of its own. b is the convolution of the band. In the first
-// dimension, the band begins at element from of the padded sample and at window at.
+// It calls f for each band, in a scope of its own. b is the convolution of the band. The parameters
+// from and at say where the band begins in the first dimension: from is an element of the padded
+// sample, and at is a window.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {
 		b := *v
@@ -282,8 +283,8 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// spread adds the products of a with g to wide. a is the transposed weight as matrices, the
-// products are columns, and wide has padded samples. All columns are in memory at once. If each
+// spread adds the products of a with g to the tensor wide. a is the transposed weight as matrices,
+// the products are columns, and wide has padded samples. All columns are in memory at once. If each
 // window is a single element, spread overwrites wide instead.
 func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 	n, t := g.Dim(0), wide.dtype

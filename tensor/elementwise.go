@@ -387,8 +387,8 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// overwrites computes the gradient of operand k into the memory of g, the last of in. It reports
-// false if that is impossible or if another gradient needs g.
+// overwrites computes the gradient of operand k into the memory of g, which is the last operand in
+// in. It reports false if that is impossible or if another gradient needs g.
 func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
 	g, to := in[len(in)-1], c.n.operands[k]
 	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {

@@ -192,7 +192,8 @@ func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }
 
-// read returns the elements whose indices are in at, and 0 where outside is true: [n, c, points].
+// read returns the elements whose indices the tensor at holds, and 0 where outside is true: [n, c,
+// points].
 func (f *gridFunc) read(planes, at, outside *Tensor) *Tensor {
 	to := planes.layout.Shape.With(2, at.Dim(2))
 	return Apply(gatherFunc{2, f.Name()}, planes, at.expand(to)).MaskedFill(outside, 0)

@@ -52,7 +52,7 @@ type syncNormFunc struct {
 type syncPrograms struct {
 	total   *device.Reduction // operands: counts
 	mean    *device.Reduction // operands: counts, means, total
-	squares *device.Reduction // operands: counts, variances, means, mean; sums squared distances
+	squares *device.Reduction // sums squared distances; operands: counts, variances, means, mean
 	rstd    *expr.Program     // operands: squares, total
 }
 
@@ -151,7 +151,7 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// mix mixes the new value v into the running statistic to.
+// mix mixes the new value v into a running statistic, the tensor to.
 func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
 	in := []*Tensor{to, v.reshape(to.layout.Shape), total.reshape(shape.Of(1))}
 	run(f.op, s, op.program(in, v.dtype, to.dtype), to, in, []float64{1 - f.momentum, f.momentum})

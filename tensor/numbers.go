@@ -21,7 +21,8 @@ func integral(t dtype.Type) bool { return !t.IsFloat() && t != boolType }
 
 // fitted returns v in the form that elements of type t can hold. It panics if t is an integer type
 // that cannot hold v. As in PyTorch a fraction is cut off. An unsigned type with numbers up to n
-// accepts -n … n, and wraps negative numbers. in holds the operands that the error names.
+// accepts -n … n, and wraps negative numbers. The parameter in holds the operands that the error
+// names.
 func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	if !integral(t) {
 		return v

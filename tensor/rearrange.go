@@ -38,8 +38,8 @@ func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	return x.reshape(x.layout.Shape.Remove(a).Insert(a, s.Slice()...))
 }
 
-// MoveAxis moves one dimension: from is its position in x, and to its position in the result. The
-// other dimensions keep their order. The result is a view.
+// MoveAxis moves one dimension: The parameter from is its position in x, and the parameter to is
+// its position in the result. The other dimensions keep their order. The result is a view.
 func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	x.use("moveaxis")
 	a, b := x.axis("moveaxis", from), x.axis("moveaxis", to)

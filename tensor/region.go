@@ -21,7 +21,8 @@ func (x *Tensor) regionOf(op string, of region, p *part) *Tensor {
 	return x.viewOf(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) }, p)
 }
 
-// intoFunc writes its operand into a region of a new tensor, whose other elements are fill.
+// intoFunc writes its operand into a region of a new tensor. The other elements of this tensor have
+// the value of the field fill.
 type intoFunc struct {
 	op   string
 	to   shape.Dims

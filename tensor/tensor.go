@@ -197,7 +197,8 @@ func deviceText(d device.Device) string {
 	return d.Name()
 }
 
-// sameDevice returns the device that all tensors of in are on. It panics if they are on several.
+// sameDevice returns the device that all tensors in the list are on. It panics if they are on
+// several devices.
 func sameDevice(op string, in []*Tensor) device.Device {
 	d := in[0].st.dev
 	for _, t := range in[1:] {

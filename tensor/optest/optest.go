@@ -44,8 +44,8 @@ type Options struct {
 	// function first converts are walked in the contiguous layout only.
 	Sparse bool
 	// FirstOrder compares second derivatives with the CPU's and not with differences, which need
-	// many small runs. It is for emulated devices: their second derivatives are the compositions
-	// that the CPU ran.
+	// many small runs. It is for emulated devices: for second derivatives they run the same
+	// compositions as the CPU.
 	FirstOrder bool
 	// Only, if set, selects the ops by name.
 	Only func(op string) bool
