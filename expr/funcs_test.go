@@ -179,8 +179,8 @@ func TestSpecialValues(t *testing.T) {
 }
 
 // TestFloat64Accuracy compares results with values computed in arbitrary precision. Some samples
-// are uniform over the function's interval. Others have a uniform exponent and lie in the interval.
-// The remaining samples are near 0 and ±1.
+// are uniform over the function's interval. Other samples have a uniform exponent and lie in the
+// interval. The remaining samples are near 0 and ±1.
 func TestFloat64Accuracy(t *testing.T) {
 	n := 700
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

@@ -21,8 +21,8 @@ func (x *Expr) Rounded(t dtype.Type) *Expr {
 	case dtype.BF16:
 		return x.Ne(x).Select(x, to(16))
 	case dtype.F16:
-		// Below 2⁻¹⁴ all numbers of the type are multiples of 2⁻²⁴. That is the last place of
-		// float32 between 0.5 and 1.
+		// Below 2⁻¹⁴ all numbers of the type are multiples of 2⁻²⁴. This is the unit in the last
+		// place of float32 between 0.5 and 1.
 		size := x.Abs()
 		small := single.copySign(size.Add(C(0.5)).Sub(C(0.5)), x)
 		large := x.Mul(C(math.Inf(1))) // ±Inf, for |x| from 65520 on, halfway between 65504 and 2¹⁶

@@ -304,7 +304,7 @@ func (l Layout) Squeeze(i int) Layout {
 	return l
 }
 
-// View returns a layout of the same elements with shape s. ok is false if that would need a copy.
+// View returns a layout of the same elements with shape s. ok is false if the shape s needs a copy.
 // Both shapes must have the same number of elements.
 func (l Layout) View(s Dims) (Layout, bool) {
 	if s.Size() == 0 || l.Contiguous() {

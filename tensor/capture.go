@@ -443,7 +443,8 @@ func Capturing(x ...*Tensor) *Graph {
 }
 
 // CapturingGrads is [Capturing] for the gradients of these tensors. One gradient that is being
-// recorded is enough. Others may be older than the capture: each replay then uses them as they are.
+// recorded is enough. Other gradients may be older than the capture: each replay then uses them as
+// they are.
 func CapturingGrads(x ...*Tensor) *Graph {
 	if captures.none() {
 		return nil

@@ -9,8 +9,8 @@ import (
 // convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs,
 // channels/groups, kernel…]. Three functions use it, and each is the gradient of another. They are
 // the convolution, the gradient of x (a transposed convolution), and the gradient of the weight.
-// All are matrix products with the columns of x. A column holds the elements of x that one window
-// covers.
+// All three are matrix products with the columns of x. A column holds the elements of x that one
+// window covers.
 type convolution struct {
 	grid
 	channels, outputs, groups int
@@ -213,7 +213,7 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 }
 
 // data returns the gradient of x from g, the gradient of the result. It is the transposed
-// convolution of g with w, plus bias unless that is nil. 16-bit floats stay float32 until all is
+// convolution of g with w, plus bias unless bias is nil. 16-bit floats stay float32 until all is
 // added, so that they are rounded once. This is done for one part of the batch at a time.
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
@@ -384,7 +384,7 @@ func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 }
 
 // exactly runs f on a and b in the type that sums of their elements are computed in. It adds bias
-// unless that is nil, and rounds once.
+// unless bias is nil, and rounds once.
 func exactly(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	t := a.dtype
 	y := f(a.Cast(t.Compute()), b.Cast(t.Compute()))

@@ -183,7 +183,7 @@ type CrossEntropyOptions struct {
 	Mean bool
 }
 
-// Ignored returns the class that is ignored: IgnoreIndex, or -100 if that is nil.
+// Ignored returns the class that is ignored: IgnoreIndex, or -100 if IgnoreIndex is nil.
 func (o CrossEntropyOptions) Ignored() int {
 	if o.IgnoreIndex == nil {
 		return -100

@@ -12,7 +12,7 @@ import (
 // changed too. The base's new value is its old value with the view's elements replaced
 // (spliceFunc), and the view becomes a view of the new value. All other views of the base have
 // changed as well. They get their new place when they are used next (synced). A view compares its
-// count of recorded writes with that of the base, to notice the change.
+// count of recorded writes with the base's count, to notice the change.
 
 // synced updates x's place in the graph and reports whether that was possible.
 func (x *Tensor) synced() bool {
@@ -122,8 +122,9 @@ func (f *spliceFunc) Forward(*Context, []*Tensor) *Tensor {
 	panic("tensor: " + f.op + " is done in place")
 }
 
-// VJP copies g into a flat tensor with the base's layout. There the view's elements are the
-// gradient of the view's new value. The other elements are the gradient of the base's old value.
+// VJP copies g into a flat tensor with the base's layout. In this tensor the view's elements are
+// the gradient of the view's new value. The other elements are the gradient of the base's old
+// value.
 func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	lo, n := storageOf(f.base, f.view)
 	flat := g.spread(f.op, f.base, lo, n)

@@ -219,7 +219,7 @@ func (p *opPool[T, P]) put(o *T) {
 	p.free.Put(o)
 }
 
-// room returns a list of n views without buffers. It reuses the given list if that is long enough.
+// room returns a list of n views without buffers. It reuses the given list if it is long enough.
 func room(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
 
 // drop removes the buffers of views.

@@ -289,8 +289,8 @@ func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	return p[0], p[1]
 }
 
-// singularValues decomposes the m×n matrix a, which it overwrites. It returns a message if that
-// fails.
+// singularValues decomposes the m×n matrix a, which it overwrites. It returns a message if the
+// decomposition fails.
 func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
 	k := min(m, n)
 	gu, gv := general(m, k, u), general(k, n, vt)

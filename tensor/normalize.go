@@ -27,7 +27,8 @@ type normalizeFunc struct {
 	op   string
 	kind normKind
 	rms  bool // RMS norm: the mean is taken as 0, and the variance is the mean square
-	// Without a bias, 0 is added. That turns -0 into 0, as PyTorch does for some normalisations.
+	// Without a bias, 0 is added. The addition turns -0 into 0, as PyTorch does for some
+	// normalisations.
 	zero         bool
 	weight, bias bool
 	running      bool // there are running statistics, which are updated, or used for normFixed

@@ -248,7 +248,7 @@ func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tenso
 	return (&normalizeFunc{op: op, eps: eps}).normalize(x, weight, bias, n, groups, channels/groups, inner)
 }
 
-// Normalize divides x by its norm of order p along dim, or by eps if that is greater: x/max(‖x‖,
+// Normalize divides x by its norm of order p along dim, or by eps if eps is greater: x/max(‖x‖,
 // eps). 16-bit floats are computed in float32. torch's defaults are p = 2, dim = 1 and eps = 1e-12.
 // See [Tensor.Norm] for the orders.
 func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {

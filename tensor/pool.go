@@ -66,20 +66,20 @@ func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
 	return y
 }
 
-// MaxPool1dIndices is [Tensor.MaxPool1d] that also returns the positions of the maxima in the
-// input's length, int64.
+// MaxPool1dIndices does what [Tensor.MaxPool1d] does, and also returns the positions of the maxima
+// in the input's length, int64.
 func (x *Tensor) MaxPool1dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool1d", 1, o)
 }
 
-// MaxPool2dIndices is [Tensor.MaxPool2d] that also returns the positions of the maxima, int64:
-// row·width + column.
+// MaxPool2dIndices does what [Tensor.MaxPool2d] does, and also returns the positions of the maxima,
+// int64: row·width + column.
 func (x *Tensor) MaxPool2dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool2d", 2, o)
 }
 
-// MaxPool3dIndices is [Tensor.MaxPool3d] that also returns the positions of the maxima in the
-// flattened spatial dimensions, int64.
+// MaxPool3dIndices does what [Tensor.MaxPool3d] does, and also returns the positions of the maxima
+// in the flattened spatial dimensions, int64.
 func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool3d", 3, o)
 }

@@ -41,7 +41,8 @@ func (f *intoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.of)} }
 
-// sliced returns the region of n indices of an axis, from start on, step apart.
+// sliced returns the region of n indices of an axis. The first index is start, and the distance
+// between indices is step.
 func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }

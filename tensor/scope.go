@@ -512,7 +512,7 @@ func (s *Scope) closedError(op string, t *Tensor) *Error {
 }
 
 // Youngest returns the scope that owns the result of an op on these tensors: the youngest of their
-// scopes. All others must enclose it.
+// scopes. All other scopes must enclose it.
 func Youngest(x ...*Tensor) *Scope {
 	if len(x) == 0 {
 		fail("youngest", ErrValue, nil, "no tensors are given, so there is no scope")

@@ -58,8 +58,8 @@ func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} 
 // the last dimension of x without breaking the order. The rows of x must be in ascending order. The
 // result is the first such position. With right it is the last, after all elements equal to the
 // value. x may be a vector, in which all values are searched. Otherwise x has the sizes of values
-// in all dimensions except the last. Both have one type. NaN sorts after all numbers. For rows that
-// are not in order the positions are meaningless.
+// in all dimensions except the last. x and values have one type. NaN sorts after all numbers. For
+// rows that are not in order the positions are meaningless.
 //
 // With a sorter x need not be sorted. The sorter has x's shape, and its rows list the positions of
 // x's elements in sorted order, as [Tensor.Argsort] returns them. A position out of range is an

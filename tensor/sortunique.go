@@ -147,8 +147,8 @@ func (x *Tensor) Unique(o UniqueOptions, dim ...int) (values, inverse, counts *T
 	return x.unique("unique", false, o, dim)
 }
 
-// UniqueConsecutive is [Tensor.Unique] that only removes elements equal to the previous one, and
-// keeps the order.
+// UniqueConsecutive does what [Tensor.Unique] does, but only removes elements that equal the
+// previous one, and keeps the order.
 func (x *Tensor) UniqueConsecutive(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
 	return x.unique("unique_consecutive", true, o, dim)
 }

@@ -75,8 +75,8 @@ func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 
 // Atan2 returns the angle of the point (y, x), where y is the receiver. It is the inverse tangent
-// of y/x in the right quadrant, in radians from -π to π. Both are broadcast together. At the origin
-// the gradient is 0, as in torch.
+// of y/x in the right quadrant, in radians from -π to π. x and y are broadcast together. At the
+// origin the gradient is 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
 // Hypot returns √(x²+y²) of floating point tensors, broadcast together. Intermediate results do not

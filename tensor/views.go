@@ -47,7 +47,8 @@ func (x *Tensor) Reshape(dims ...int) *Tensor {
 	return x.reshape(x.inferShape("reshape", dims))
 }
 
-// View is [Tensor.Reshape] that never copies. It panics if the layout does not allow a view.
+// View does what [Tensor.Reshape] does, but never copies. It panics if the layout does not allow a
+// view.
 func (x *Tensor) View(dims ...int) *Tensor {
 	x.use("view")
 	s := x.inferShape("view", dims)

@@ -10,7 +10,7 @@ import (
 
 // The tests of this file check arguments that PyTorch accepts.
 
-// count returns 0, 1, … in float64, in a shape.
+// count returns the numbers 0, 1, … in float64, in the shape dims.
 func count(s *tensor.Scope, dims ...int) *tt {
 	n := 1
 	for _, d := range dims {

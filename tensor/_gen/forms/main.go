@@ -347,8 +347,8 @@ func (t *table) rows() string {
 }
 
 // calls returns the text of optest/forms.go. Its first table gives each elementwise op the method
-// that applies the op to the method's own arguments. That includes the forms with a number. Its
-// second table holds the methods of one tensor that have a form in place.
+// that applies the op to the method's own arguments. The table includes the forms with a number.
+// Its second table holds the methods of one tensor that have a form in place.
 func (s *source) calls() string {
 	var b strings.Builder
 	b.WriteString(header + "optest\n\n// methods maps the name of each elementwise op to the method that applies the op to the method's own\n// arguments.\nvar methods = map[string]method{\n")
