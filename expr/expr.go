@@ -43,8 +43,8 @@ const (
 	OpFMA          // a·b + c rounded once, floats only
 	OpNeg          // -a; for floats it flips the sign bit
 	OpAbs          // |a|; for floats it clears the sign bit
-	OpMin          // the lesser of both; NaN if either is NaN; -0 < +0
-	OpMax          // the greater of both; NaN if either is NaN; -0 < +0
+	OpMin          // the lesser of a and b; NaN if either is NaN; -0 < +0
+	OpMax          // the greater of a and b; NaN if either is NaN; -0 < +0
 	OpSqrt         // square root, correctly rounded
 	OpFloor        // rounds to an integer towards -∞
 	OpTrunc        // rounds to an integer towards 0

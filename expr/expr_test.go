@@ -55,7 +55,7 @@ func TestDiffStructure(t *testing.T) {
 	if Diff(X(0), 1) != nil || Diff(X(0).Floor(), 0) != nil {
 		t.Fatal("no dependence must be nil")
 	}
-	// The root's own value becomes Y: a gradient saves only the result.
+	// The derivative uses Y, the value of the root, so that a gradient saves only the result.
 	d := Diff(X(0).Sqrt(), 0)
 	xs, y := Uses(d)
 	if !y || len(xs) != 0 {

@@ -14,7 +14,7 @@ type distanceKind struct {
 	reduce device.ReduceKind
 	// a function of elements X(0) and X(1); the field reduce says how its values are combined
 	each   *expr.Expr
-	finish *expr.Expr // applied to the combined value; nil means nothing
+	finish *expr.Expr // function of the combined value; nil leaves the value as it is
 	// gradient of X(0), from X(1), the distance X(2) and the gradient X(3) of the distance
 	gradient  *Elementwise
 	programs  cache[dtype.Type, *device.Reduction]

@@ -91,8 +91,8 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// The determinant is a polynomial. So first and second derivatives are right for singular matrices,
-// where torch's first derivative is 0.
+// The determinant is a polynomial in the elements, so it has derivatives at singular matrices too.
+// torch's first derivative is 0 there.
 func TestDetOfSingular(t *testing.T) {
 	for _, rows := range [][][]float64{{{1, 2}, {2, 4}}, {{0, 0}, {0, 0}}, {{1, 2, 3}, {2, 4, 6}, {1, 0, 1}}, {{1, 2, 3}, {2, 4, 6}, {3, 6, 9}}, {{0, 1, 0}, {0, 0, 0}, {0, 0, 2}}} {
 		tensor.Do(func(s *tensor.Scope) {

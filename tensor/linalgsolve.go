@@ -235,8 +235,8 @@ func (f pinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f pinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	a, y := c.Saved(0), c.Saved(1)
 	yt, gt := y.T(), g.T()
-	gyy := gt.MatMul(y).MatMul(yt) // the sum below has (I-A·Y)·gyy
-	yyg := yt.MatMul(y).MatMul(gt) // the sum below has yyg·(I-Y·A)
+	gyy := gt.MatMul(y).MatMul(yt) // gyy.Sub(…) below is (I-A·Y)·gyy
+	yyg := yt.MatMul(y).MatMul(gt) // yyg.Sub(…) below is yyg·(I-Y·A)
 	d := gyy.Sub(a.MatMul(y.MatMul(gyy))).Add(yyg.Sub(yyg.MatMul(y).MatMul(a)))
 	return []*Tensor{d.Sub(yt.MatMul(g).MatMul(yt))}
 }

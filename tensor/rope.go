@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// RoPEOptions are the options of [Tensor.RoPE]. With the zero value all features are rotated, in
-// halves, by the positions 0, 1, 2 … and the base 10000.
+// RoPEOptions are the options of [Tensor.RoPE]. The zero value rotates all features. It pairs the
+// two halves of the features, and uses the positions 0, 1, 2 … and the base 10000.
 type RoPEOptions struct {
 	Base float64 // base of the frequencies; 0 means 10000
 	// Interleaved makes neighbouring features the two parts of a complex number, as GPT-J,

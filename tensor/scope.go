@@ -37,7 +37,7 @@ type Scope struct {
 	closed   bool
 	internal bool // an internal scope of the library, which is reused and has no ledger
 	ledger   *ledger
-	span     device.SpanID // the span of the scope's name, in a trace
+	span     device.SpanID // a trace shows the scope's name as this span
 	// the vigil; nil after the first use of the scope, or if the scope sets neither NoGrad nor
 	// Autocast
 	vigil atomic.Pointer[vigil]

@@ -10,7 +10,7 @@ import (
 // adds taps, which are views of the padded input. A reduction over the dimensions of the windows
 // would only have runs of two or three elements.
 
-// tapsAtOnce is the number of taps that one pass adds at most.
+// tapsAtOnce is the maximum number of taps that one pass adds.
 const tapsAtOnce = 9
 
 // passOf returns the number of taps of the program that is used for n taps. There are programs for
