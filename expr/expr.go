@@ -100,8 +100,8 @@ func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
 // An Expr is an immutable node. Make one with [X], [C] and the methods.
 type Expr struct {
 	op Op
-	// type of a Cvt, Bitcast, Index or Philox, or of a constant or Param that has one; else
-	// Invalid, and Lower infers the type
+	// type of a Cvt, Bitcast, Index or Philox, or of a typed constant or Param; otherwise Invalid,
+	// and Lower infers the type
 	typ  dtype.Type
 	val  float64 // value of an untyped constant
 	bits uint64  // bits of a typed constant, or the Draw of OpPhilox

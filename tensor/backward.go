@@ -411,7 +411,7 @@ func (e *engine) sum(a, b *Tensor) *Tensor {
 }
 
 // accumulate adds g to a leaf's gradient, which lives in the leaf's scope. It reports false if the
-// leaf was freed. Several goroutines may add to one leaf at once.
+// leaf was freed. Several goroutines may add to one leaf at the same time.
 func (e *engine) accumulate(leaf *Tensor, g *Tensor) bool {
 	if leaf.freed.Load() {
 		return false // nobody can read the gradient any more

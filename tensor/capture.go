@@ -239,7 +239,7 @@ func (g *Graph) abandon() {
 	if g.replay == nil {
 		g.rec.Abort()
 	} else {
-		_ = g.replay.Close() // no replay ran that could have failed
+		_ = g.replay.Close() // no replay has run, so Close has no error of a replay
 	}
 	g.forget()
 }

@@ -64,8 +64,7 @@ func ExampleDetectAnomaly() {
 	// Output: sqrt by operand 0 is NaN at [1]
 }
 
-// With Also, Backward starts from two results. It walks the part of the graph that both share only
-// once.
+// With Also, Backward starts from two results. It walks the shared part of the graph only once.
 func ExampleAlso() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	shared := x.MulScalar(1)

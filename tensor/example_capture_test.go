@@ -70,7 +70,7 @@ func ExampleCapture_streams() {
 			c.Close(cube)
 		}, tensor.Stream(side))
 		double := x.In(s).MulScalar(2) // this op runs beside the work on stream side
-		sum = double.Add(cube)         // the sum waits for both
+		sum = double.Add(cube)         // the sum waits for both operands
 	})
 	if err != nil {
 		log.Fatal(err)

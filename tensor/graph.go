@@ -135,7 +135,7 @@ type node struct {
 	dropped  atomic.Bool
 	packs    bool       // a packer has packed saved values of this node
 	autocast dtype.Type // autocast's type in VJP; Invalid (off) unless the class is AutocastWithin
-	tf32     bool       // mode of the scope, for VJP too
+	tf32     bool       // the scope's mode; VJP uses it too
 }
 
 // operandInfo holds the properties of an operand that its gradient must have too.

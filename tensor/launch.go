@@ -45,7 +45,7 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := taken(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			// the index refers to the target, so the error names the target, as in lateTag
+			// the index selects from the target, so the error names the target, as in lateTag
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, atOnce(o, err), in))

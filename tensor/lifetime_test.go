@@ -65,7 +65,7 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 	})
 }
 
-// A scope that is dropped without Close frees no memory to which others have handles.
+// A scope that is dropped without Close frees no memory that handles in other scopes use.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {

@@ -47,7 +47,8 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b has n×k
-// matrices, or vectors if vectors is true and the shapes say so. square requires square matrices a.
+// matrices, or vectors if vectors is true and the shapes say so. If square is true, a must have
+// square matrices.
 func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)

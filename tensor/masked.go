@@ -30,7 +30,7 @@ func (x *Tensor) truePositions(op string) *Tensor {
 			listTrue(out.st.buf.Host(), at)
 			return out
 		}
-		// look up all positions at once: a scatter would process them in order
+		// Search all positions in one op. A scatter would process the elements one after the other.
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
 		k := m.Arange(some).reshape(shape.Of(1, some))

@@ -142,8 +142,8 @@ func (k normTypes) programs() *normPrograms {
 		p.sum = reduction(times(o[0].e, o[1]), in, nil)
 		o, in = list(k.x, k.w, k.x, meanType, acc)
 		p.product = reduction(times(o[0].e, o[1]).Mul(distance(o[2], o[3]).Mul(o[4].e)), in, nil)
-		// The operands are g, w, x, mean and rstd. Then follow the mean of h (not for rms) and the
-		// mean of h·z.
+		// The operands are g, w, x, mean and rstd, then the mean of h (not for rms) and the mean of
+		// h·z. h and z are the variables below.
 		o, in = list(k.x, k.w, k.x, meanType, acc, meanType, acc)
 		h, z := times(o[0].e, o[1]), distance(o[2], o[3]).Mul(o[4].e)
 		if o[5].e != nil {

@@ -8,8 +8,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Unflatten replaces a dimension by several with the given sizes, whose product must be its size.
-// One size may be -1.
+// Unflatten replaces a dimension by several dimensions of the given sizes. The product of the sizes
+// must be the size of the dimension. One size may be -1.
 func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	x.use("unflatten")
 	a := x.axis("unflatten", dim)
@@ -38,7 +38,7 @@ func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	return x.reshape(x.layout.Shape.Remove(a).Insert(a, s.Slice()...))
 }
 
-// MoveAxis moves one dimension: The parameter from is its position in x, and the parameter to is
+// MoveAxis moves one dimension. The parameter from is its position in x, and the parameter to is
 // its position in the result. The other dimensions keep their order. The result is a view.
 func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	x.use("moveaxis")
@@ -56,8 +56,8 @@ func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	return x.Permute(p...)
 }
 
-// MoveAxes moves dimensions from[i] to positions to[i], as torch.movedim does with several. The
-// other dimensions keep their order. The result is a view.
+// MoveAxes moves dimensions from[i] to positions to[i], as torch.movedim does for lists. The other
+// dimensions keep their order. The result is a view.
 func (x *Tensor) MoveAxes(from, to []int) *Tensor {
 	const op = "movedim"
 	x.use(op)

@@ -16,9 +16,9 @@ func (x *Tensor) length(a int) int {
 }
 
 // TopK returns the k greatest elements along a dimension, or the k least, and their positions in
-// it, int64. They are in order, the best one first. If sorted is false, callers must not rely on
-// the order. Among equal elements the first are returned. NaN is the greatest. The gradient goes to
-// the returned elements.
+// it, int64. The greatest elements are in descending order, and the least elements in ascending
+// order. If sorted is false, callers must not rely on the order. Among equal elements the first are
+// returned. NaN is the greatest. The gradient goes to the returned elements.
 func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor) {
 	x.use("topk")
 	a := x.axis("topk", dim)

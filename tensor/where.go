@@ -22,7 +22,8 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
 
-// held does for WhereScalar what number does. It panics if x's integer type cannot hold v.
+// held returns v and x as tensors of one type, as number does. It panics if x's integer type cannot
+// hold v.
 func (x *Tensor) held(v float64) (n, same *Tensor) {
 	n, same = x.number("where", v)
 	return n.Fill(same.takes("where", v)), same

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Windows of few elements are summed by passes over all windows at once: an elementwise program
+// Windows of few elements are summed by passes over all windows together: an elementwise program
 // adds taps, which are views of the padded input. A reduction over the dimensions of the windows
 // would only have runs of two or three elements.
 

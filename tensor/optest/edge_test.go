@@ -153,8 +153,8 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// These are second derivatives at kinks of the first derivative and at points where differences
-// show nothing. The expected values are PyTorch 2.15's.
+// These are second derivatives at kinks of the first derivative and at points where finite
+// differences cannot check them. The expected values are PyTorch 2.15's.
 func TestSecondDerivatives(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		inf, nan := math.Inf(1), math.NaN()

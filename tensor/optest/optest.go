@@ -83,7 +83,7 @@ type walk struct {
 	walked Walked
 }
 
-// leavesOut reports whether a sparse walk skips an op's type in specs[spec].
+// leavesOut reports whether a sparse walk skips op e in type ty with the operands of specs[spec].
 func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	first := dtype.F32
 	if e.Result == tensor.Integral {

@@ -96,8 +96,8 @@ func scatterRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
 
-	// Each place occurs once. A place that is set twice has no gradient by differences.
-	// index along dimension 1 of the shape [3, 4]
+	// apart is an index along dimension 1 of the shape [3, 4]. Each place occurs once, because
+	// differences do not give the gradient of a place that is set twice.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
 	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}} // index along dimension 0
 	for _, c := range []struct {
