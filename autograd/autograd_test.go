@@ -51,7 +51,7 @@ func point(s *tensor.Scope) (in, v []*tt) {
 		[]*tt{s.From([]float64{1, 2, 3}), s.From([]float64{1, 0, -1, 2, 0.5, 0}, 2, 3)}
 }
 
-// wide returns e^(w·sin x)·x₀₁.
+// wide returns e^(w·sin x) times the first two elements of x.
 func wide(in []*tt) *tt {
 	x, w := in[0], in[1]
 	return w.MatMul(x.Sin()).Exp().Mul(x.Narrow(0, 0, 2))

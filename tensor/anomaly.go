@@ -45,8 +45,8 @@ type Anomaly struct {
 	// DetectAnomaly or RecordSites.
 	Site  string
 	Index []int   // position of the first NaN or infinity
-	Value float64 // the first such element: NaN or ±Inf
-	Count int     // the number of such elements
+	Value float64 // value of this first element: NaN or ±Inf
+	Count int     // number of NaN elements; with AnomalyInf also of infinite elements
 }
 
 func (a *Anomaly) Error() string {

@@ -82,8 +82,8 @@ func ExampleInto() {
 	// Output: true tensor([1., 2.])
 }
 
-// Rows of a tensor may be written one by one, also with results. Gradients flow back to the tensors
-// that were copied.
+// A program may write the rows of a tensor one by one. The written values may be results of ops.
+// Gradients flow back to the tensors that were copied.
 func ExampleTensor_Copy_gradient() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	out := tensor.Zeros(3, 2)

@@ -19,7 +19,7 @@ import (
 type forked struct {
 	seed    uint64
 	dev     *cuda.Device
-	streams []device.Stream // nil, the first, means the scope's stream
+	streams []device.Stream // the first is nil: the scope's stream
 	held    []*tensor.Tensor
 	w       *tensor.Tensor
 	marks   []*cuda.Event

@@ -30,8 +30,8 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	// seed and offset are read from the last two operands, and the offset parameter is added to
-	// that offset
+	// the last two operands hold seed and offset; the offset parameter is added to the offset
+	// operand
 	fed bool
 	in  [2]dtype.Type // types of the other operands, Invalid for absent operands
 }

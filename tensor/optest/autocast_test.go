@@ -19,7 +19,7 @@ type autocastCase struct {
 	floats []bool
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
-	only   []dtype.Type // the types that the row accepts: its field only
+	only   []dtype.Type // the row's field only: the types that it accepts
 	mixed  bool         // the row computes more than the op: the type is not compared
 }
 
