@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// However a batch is divided, its loss and gradients equal those of the whole batch. This also
-// holds if some targets are ignored.
+// However a batch is divided, the parts together have the loss and the gradients of the whole
+// batch. This also holds if some targets are ignored.
 func TestAccumulate(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		r := rand.New(rand.NewPCG(3, 4))
@@ -61,7 +61,7 @@ func TestAccumulate(t *testing.T) {
 			check("means", func(s *tensor.Scope) *tt { return squares(s, 0, n) }, func(s *tensor.Scope) *tt { return autograd.Accumulate(s, n, size, squares) })
 			check("means over targets that count", func(s *tensor.Scope) *tt { return losses(s, 0, n).DivScalar(float64(counts)) }, func(s *tensor.Scope) *tt {
 				total := s.On(s.Device()).Typed(dtype.F64).Zeros()
-				for from := 0; from < n; { // micro-batches of any size
+				for from := 0; from < n; { // the micro-batches may have any size
 					to := min(n, from+1+r.IntN(4))
 					k := 0
 					for _, l := range labels[from:to] {
@@ -70,7 +70,7 @@ func TestAccumulate(t *testing.T) {
 						}
 					}
 					s.Do(func(c *tensor.Scope) {
-						// NaN if all targets are ignored
+						// the mean loss is NaN if all targets are ignored
 						loss := losses(c, from, to).DivScalar(float64(k))
 						autograd.BackwardShare(loss, k, counts)
 						if k > 0 {

@@ -7,13 +7,13 @@
 //     torch.autograd.grad does.
 //   - [VJP], [JVP], [HVP], [Jacobian] and [Hessian] differentiate a function at a point, as
 //     torch.autograd.functional does.
-//   - [Func] is a differentiable function of one's own. [Check] compares its gradients with
-//     differences.
+//   - [Func] is a differentiable function that the user defines. [Check] compares its gradients
+//     with finite differences.
 //   - [Checkpoint], [SaveOnCPU] and [Accumulate] trade time for memory.
 //
 // The functions of the second group call the given function with leaves that stand for the inputs
 // and share their memory. So the inputs keep their gradients and graphs, and the results have no
-// graph. What the function makes on the way is freed when it returns. Results belong to the
+// graph. The function's intermediate tensors are freed when it returns. Results belong to the
 // youngest scope of the inputs.
 //
 // Inputs of integer or bool type are passed on and have no derivative. If the result does not
@@ -39,9 +39,9 @@ func misuse(op string, kind error, format string, a ...any) {
 
 // Grad returns the gradient of the sum of outputs with respect to each of inputs:
 // torch.autograd.grad. Inputs are leaves or results. The gradients of leaves do not change.
-// gradOutputs holds the gradient of each output; nil stands for the 1 of a scalar, and a nil slice
-// for nil elements. Parts of the graph that several outputs share are walked once. The options are
-// those of [tensor.Gradients].
+// gradOutputs holds the gradient of each output. A nil element stands for 1, and its output must be
+// a scalar. A nil slice stands for a slice of nil elements. Parts of the graph that several outputs
+// share are walked once. The options are those of [tensor.Gradients].
 func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
 	if len(outputs) == 0 {
 		misuse("grad", tensor.ErrValue, "there are no outputs")
@@ -141,9 +141,9 @@ func scalar(op string, y *tensor.Tensor) {
 	}
 }
 
-// VJP returns f(inputs) and the product of v with the Jacobian of f at inputs: for each input Σ
-// v·∂f/∂x. Backward computes the same product. v has the shape of f's result; nil stands for the 1
-// of a scalar. The product for an integer input is nil.
+// VJP returns f(inputs) and the product of v with the Jacobian of f at inputs: for each input x the
+// sum Σ v·∂f/∂x. Backward computes the same product. v has the shape of f's result. A nil v stands
+// for 1, and f's result must then be a scalar. The product for an integer input is nil.
 func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *tensor.Tensor) (y *tensor.Tensor, grads []*tensor.Tensor) {
 	out := at("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		y := result("vjp", f, leaves)
@@ -186,10 +186,11 @@ func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 }
 
 // JVP returns f(inputs) and the derivative d of f at inputs in the direction v. d is the product of
-// the Jacobian of f with v, and has the shape of f's result. v has a tensor of the input's shape
-// for each input, nil for an input of integer type. JVP differentiates twice. The product of the
-// transposed Jacobian with a vector u is linear in u. Its gradient with respect to u, in the
-// direction v, is d (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
+// the Jacobian of f with v, and has the shape of f's result. v holds a tensor for each input, of
+// the input's shape. For an input of integer type it holds nil. JVP differentiates twice. The
+// product of the transposed Jacobian with a vector u is linear in u. Its gradient with respect to
+// u, in the direction v, is d (J. Townsend, "A new trick for calculating Jacobian vector products",
+// 2017).
 func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
 	out := at("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("jvp", leaves, v)
@@ -225,8 +226,8 @@ func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
 }
 
 // HVP returns f(inputs), a scalar, and the product of its Hessian at inputs with v: for each input
-// Σⱼ ∂²f/∂x∂xⱼ·vⱼ. It computes the gradient of the gradient in the direction v, not the Hessian. v
-// is as for [JVP]; the product for an integer input is nil.
+// x the sum Σⱼ ∂²f/∂x∂xⱼ·vⱼ over the inputs xⱼ. It computes the gradient of the gradient in the
+// direction v, not the whole Hessian. v is as for [JVP]. The product for an integer input is nil.
 func HVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y *tensor.Tensor, hv []*tensor.Tensor) {
 	out := at("hvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("hvp", leaves, v)

@@ -45,13 +45,13 @@ func near(t *testing.T, what string, x *tt, want ...float64) {
 	}
 }
 
-// point returns the inputs at which the tests differentiate, and directions.
+// point returns the inputs at which the tests differentiate, and a direction for each input.
 func point(s *tensor.Scope) (in, v []*tt) {
 	return []*tt{s.From([]float64{0.5, 1, 2}), s.From([]float64{1, -1, 2, 0.5, 3, -2}, 2, 3)},
 		[]*tt{s.From([]float64{1, 2, 3}), s.From([]float64{1, 0, -1, 2, 0.5, 0}, 2, 3)}
 }
 
-// wide returns e^(w·sin x)·x₀₁.
+// wide returns e^(w·sin x) times the first two elements of x.
 func wide(in []*tt) *tt {
 	x, w := in[0], in[1]
 	return w.MatMul(x.Sin()).Exp().Mul(x.Narrow(0, 0, 2))
@@ -97,7 +97,7 @@ func TestProducts(t *testing.T) {
 	})
 }
 
-// Special inputs: integers, unused inputs, constants, leaves and results.
+// The test covers special inputs: integers, unused inputs, constants, leaves and results.
 func TestInputs(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		x, rows := s.From([]float64{1, 2, 3}).RequiresGrad(), s.From([]int64{2, 2, 0})
@@ -134,7 +134,7 @@ func TestInputs(t *testing.T) {
 		if x.Grad() != nil || in[0].Grad() != nil {
 			t.Error("a gradient was added to an input")
 		}
-		s.Do(func(c *tensor.Scope) { // inputs of two scopes
+		s.Do(func(c *tensor.Scope) { // the inputs belong to two scopes
 			y, g := autograd.VJP(func(in []*tt) *tt { return in[0].Mul(in[1]).Sum() }, []*tt{x, c.From([]float64{1, 0, 2})}, nil)
 			near(t, "f", y, 7)
 			near(t, "by the older", g[0], 1, 0, 2)
@@ -151,7 +151,8 @@ func TestGrad(t *testing.T) {
 		h := x.Mul(w)
 		a, b := h.Square(), h.Sum()
 		g := autograd.Grad([]*tt{a, b}, []*tt{x, w, h}, []*tt{s.From([]float64{1, 10}), nil}, tensor.RetainGraph())
-		near(t, "by x", g[0], 3*(2*3+1), 4*(2*8*10+1)) // (2h·g + 1)·w
+		// the gradient by x is (2h·g + 1)·w, where g is the gradient of a
+		near(t, "by x", g[0], 3*(2*3+1), 4*(2*8*10+1))
 		near(t, "by w", g[1], 1*(2*3+1), 2*(2*8*10+1))
 		near(t, "by h", g[2], 7, 161)
 		near(t, "of one", autograd.Grad([]*tt{b}, []*tt{x}, nil)[0], 3, 4)
@@ -278,8 +279,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// The gradient of a function with OnceDifferentiable is right. A second derivative is an error,
-// along whatever path it comes.
+// The gradient of a function with OnceDifferentiable is right. A second derivative through the
+// function is an error, whichever tensor it is taken with respect to.
 func TestOnceDifferentiable(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		f := scaled(1, 1)

@@ -22,12 +22,13 @@ type CheckOptions struct {
 
 // A CheckError says which derivative is wrong.
 type CheckError struct {
-	Order  int   // 1, or 2 for the derivative of a gradient
+	Order  int   // order of the derivative: 1, or 2 for the derivative of a gradient
 	Of     int   // if Order is 2, the input whose gradient is differentiated
-	Output []int // index of the element of the result, or of that gradient
-	// Input and At are the input, and the index of its element, with respect to which the
-	// derivative is taken. Gradients also depend on the gradient of the result. If Order is 2,
-	// Input is the number of inputs for a derivative with respect to that gradient.
+	Output []int // index of the element of the result or, if Order is 2, of the gradient
+	// Input is the number of the input with respect to which the derivative is taken, and At is the
+	// index of the element in that input. Gradients also depend on the gradient of the result. If
+	// Order is 2, Input may therefore be the number of inputs. It then stands for the gradient of
+	// the result.
 	Input   int
 	At      []int
 	Got     float64 // the derivative as the VJPs compute it
@@ -50,13 +51,13 @@ var ErrNondeterministic = errors.New("autograd: the function is not deterministi
 
 // Check compares the gradients of f at inputs with central differences: torch.autograd.gradcheck,
 // and with SecondOrder gradgradcheck. It returns nil if they agree, otherwise a *[CheckError] for
-// the first derivative that does not. If f panics with a *tensor.Error, it returns that error.
+// the first derivative that differs. If f panics with a *tensor.Error, it returns that error.
 //
 // Differences need float64. So inputs must be float64, on any device; inputs of integer type are
 // held fixed. f must compute in float64 too, and be deterministic (dropout is not). It must be
 // smooth around the inputs: at a kink, such as 0 of relu, the difference is neither side's slope.
-// Check calls f twice for every element of the inputs, so these should be small. The inputs'
-// gradients and graphs do not change.
+// Check calls f twice for every element of the inputs, so use small inputs. The inputs' gradients
+// and graphs do not change.
 func Check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) (err error) {
 	if o.Eps == 0 {
 		o.Eps = 1e-6
@@ -114,8 +115,8 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	return nil
 }
 
-// random returns a tensor of dims, made by m, with numbers in ±[½, 1) that are the same in each
-// call.
+// random returns a tensor of shape dims, made by m. Its numbers lie in ±[½, 1), and are the same in
+// each call.
 func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 1

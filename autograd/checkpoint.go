@@ -31,7 +31,7 @@ type segment interface {
 // was changed in place meanwhile, the error is ErrInPlace. Errors of the second call name the line
 // that called Checkpoint.
 //
-// Side effects of f happen twice, but those of the library happen once. For example, running
+// Side effects of f happen twice, but side effects of the library happen once. For example, running
 // statistics of normalisations count a batch once, where torch counts it twice. A program's own
 // layer can do the same with [tensor.Scope.Recomputing]. Hooks on layers inside f are called both
 // times.
@@ -70,13 +70,14 @@ func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Te
 	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return f(x...) }, x...)
 }
 
-// CheckpointSequential applies functions one after another, in the given number of segments of
-// about len(fns)/segments functions each. Every segment but the last, which Backward needs first,
-// is under [Checkpoint]. It is torch.utils.checkpoint.checkpoint_sequential, in which the last
-// segment also gets the remaining functions. With √n segments of n functions, saved values take the
-// memory of about 2·√n functions instead of n. Within a segment a value is freed as soon as the
-// next function has returned, if no gradient needs it. So a function must not keep its operand or
-// its result for later.
+// CheckpointSequential applies functions one after another. It divides them into the given number
+// of segments, with about len(fns)/segments functions each. It applies [Checkpoint] to every
+// segment except the last, because Backward needs that segment first. CheckpointSequential is
+// torch.utils.checkpoint.checkpoint_sequential, except that PyTorch adds all remaining functions to
+// the last segment. With √n segments of n functions, saved values take the memory of about 2·√n
+// functions instead of n. Within a segment a value is freed as soon as the next function has
+// returned, if no gradient needs it. So a function must not keep its operand or its result for
+// later.
 func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
 	const op = "checkpoint_sequential"
 	switch {
@@ -134,11 +135,11 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 //
 // With pinned memory the copies run on a stream of their own, beside the GPU's work. Backward
 // starts the copy of a value before it needs the value. Without pinned memory each copy waits.
-// Values have the same bits as without SaveOnCPU. Some values stay where they are: leaves that
-// require a gradient, such as parameters, and views of them, values on the CPU, and values of less
-// than 4 KiB. A tensor that several ops save is copied once. (PyTorch copies it each time, and
-// copies parameters too.) The inputs that [Checkpoint] keeps are saved values as well: both
-// together leave next to nothing on the GPU.
+// Values have the same bits as without SaveOnCPU. Some values stay where they are: values on the
+// CPU, values of less than 4 KiB, leaves that require a gradient, such as parameters, and views of
+// such leaves. A tensor that several ops save is copied once. (PyTorch copies it each time, and
+// copies parameters too.) The inputs that [Checkpoint] keeps are saved values too. So Checkpoint
+// and SaveOnCPU together leave almost nothing on the GPU.
 //
 // In a capture ([tensor.Capture]) each replay makes the copies again, from and to memory that
 // belongs to the graph until it is closed. The copies run in the order of the work, so that the

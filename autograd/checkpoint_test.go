@@ -235,8 +235,8 @@ func TestCheckpointTwice(t *testing.T) {
 	})
 }
 
-// A gradient that the function itself computes, as for a penalty, recomputes the segment up to that
-// point.
+// The function itself may compute a gradient, for example for a gradient penalty. This gradient
+// recomputes the part of the segment before it.
 func TestCheckpointWithAGradientInside(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -387,8 +387,8 @@ func TestCheckpointErrors(t *testing.T) {
 				return x[0].MulScalar(2).Mul(w.In(x[0].Scope()).Narrow(0, 0, 3)).Mul(w.In(x[0].Scope()).Narrow(0, 1, 3))
 			}, x.Clone().RequiresGrad()).Sum()
 			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
-			// views are values of the segment: as in torch they are recomputed from the current
-			// contents
+			// A view of w is recomputed from w's current contents, as in torch: w is not a saved
+			// value, so its change is not detected.
 			y.Backward()
 			y = autograd.Checkpoint(func(x ...*tt) *tt { return x[0].MulScalar(2).MatMul(w.In(x[0].Scope())) }, x.Clone().RequiresGrad()).Sum()
 			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
@@ -502,9 +502,9 @@ func TestCheckpointPeak(t *testing.T) {
 	}
 }
 
-// Several goroutines have segments of their own, which draw from one generator, also after its
-// scope has ended. The generator only advances, so no goroutine draws a number that another has
-// drawn. Gradients are those of the numbers that the forward pass drew.
+// Each of several goroutines calls Checkpoint, and all draw from one generator, also after the
+// scope of the generator has ended. The generator only advances, so no goroutine draws a number
+// that another has drawn. Backward uses the numbers that the forward pass drew.
 func TestCheckpointDrawsConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n, rounds, each = 4, 8, 3 * 64

@@ -79,7 +79,7 @@ func ExampleSaveOnCPU() {
 	// much is held on the GPU: false
 }
 
-// Gradients of a batch of ten samples, four at a time.
+// Accumulate computes the gradients of a batch of ten samples, four samples at a time.
 func ExampleAccumulate() {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(1, 1).RequiresGrad()
@@ -87,13 +87,13 @@ func ExampleAccumulate() {
 		loss := autograd.Accumulate(s, 10, 4, func(s *tensor.Scope, from, to int) *tensor.Tensor {
 			return samples.In(s).Narrow(0, from, to-from).Mul(w).Mean()
 		})
-		fmt.Println(loss.Item(), w.Grad().Item()) // and now opt.Step(), opt.ZeroGrad()
+		fmt.Println(loss.Item(), w.Grad().Item()) // opt.Step() and opt.ZeroGrad() would follow here
 	})
 	// Output: 4.5 4.5
 }
 
-// A program's own loop over micro-batches of different sizes: each has a weight proportional to its
-// samples.
+// This loop goes over micro-batches of different sizes. The weight of each is proportional to its
+// number of samples.
 func ExampleBackwardShare() {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(1, 1).RequiresGrad()
@@ -107,20 +107,20 @@ func ExampleBackwardShare() {
 	// Output: 3
 }
 
-// The functions of package tensor behind Checkpoint and SaveOnCPU, for code that cannot import
-// package autograd, such as a layer of package tensor.
+// Code that cannot import package autograd, such as a layer of package tensor, calls the functions
+// of package tensor that Checkpoint and SaveOnCPU use.
 func ExampleCheckpoint_tensor() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2}).RequiresGrad()
 		y := tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{x[0].Square().Exp()} }, x)
-		y[0].Log().Sum().Backward() // log(exp(x²))
+		y[0].Log().Sum().Backward() // this computes log(exp(x²))
 		fmt.Println(x.Grad().Floats())
 	}, tensor.Offload(false))
 	// Output: [2 4]
 }
 
-// A function that behaves differently in the second call, here because it counts its calls, is
-// detected: torch's CheckpointError.
+// Backward detects a function that behaves differently in the second call, as torch does with its
+// CheckpointError. This function counts its calls.
 func ExampleCheckpoint_error() {
 	calls := 0
 	err := tensor.Try(func() {

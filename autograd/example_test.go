@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of several results together. Here the results are x², whose gradient is (1, 10), and
-// the sum of 3x.
+// Grad computes the gradient of several results together. Here the results are x² and the sum of
+// 3x. The gradient of x² is (1, 10), and the gradient of the sum is 1.
 func Example() {
 	x := tensor.From([]float64{1, 2}).RequiresGrad()
 	square, sum := x.Square(), x.MulScalar(3).Sum()
@@ -31,7 +31,7 @@ func ExampleVJP() {
 	// tensor([ 3., 40.], dtype=torch.float64) tensor([ 1., 20.], dtype=torch.float64)
 }
 
-// The derivative in the direction in which only x grows.
+// JVP computes the derivative in the direction in which only x grows.
 func ExampleJVP() {
 	x, y := tensor.From([]float64{1, 2}), tensor.From([]float64{3, 4})
 	_, d := autograd.JVP(product, []*tensor.Tensor{x, y}, []*tensor.Tensor{x.OnesLike(), y.ZerosLike()})
@@ -39,7 +39,8 @@ func ExampleJVP() {
 	// Output: tensor([3., 4.], dtype=torch.float64)
 }
 
-// The Jacobian of xᵢ·Σx: its derivative with respect to xⱼ is xᵢ, plus Σx if i = j.
+// Jacobian computes the Jacobian of xᵢ·Σx. The derivative with respect to xⱼ is xᵢ, plus Σx if i =
+// j.
 func ExampleJacobian() {
 	x := tensor.From([]float64{1, 2, 3})
 	j := autograd.Jacobian(func(in []*tensor.Tensor) *tensor.Tensor { return in[0].Unsqueeze(1).MatMul(in[0].Unsqueeze(0)).Sum(1) }, []*tensor.Tensor{x})
@@ -69,7 +70,8 @@ func ExampleHVP() {
 	// Output: tensor([4., 6.], dtype=torch.float64)
 }
 
-// straightThrough rounds, but its gradient is that of the identity. Check finds the difference.
+// straightThrough rounds, but its gradient is the gradient of the identity. Check finds the
+// difference.
 var straightThrough = &autograd.Func{
 	Name:     "straight_through",
 	Forward:  func(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0].Round() },

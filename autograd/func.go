@@ -2,8 +2,8 @@ package autograd
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// Func is a differentiable function made of two closures: torch.autograd.Function without a type of
-// its own. A type with Name, Forward and VJP as methods implements [tensor.Function], and
+// Func is a differentiable function made of two closures: torch.autograd.Function without a new
+// type. A type with Name, Forward and VJP as methods implements [tensor.Function], and
 // [tensor.Apply] applies it. A Func adds OnceDifferentiable. It must not be changed after its first
 // use.
 type Func struct {
@@ -12,8 +12,8 @@ type Func struct {
 	// Forward computes the result, without recording a graph. It calls c.Save for the tensors that
 	// Backward needs.
 	Forward func(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor
-	// Backward returns the gradient of each operand, given the gradient of the result. nil stands
-	// for no gradient.
+	// Backward returns the gradient of each operand, given the gradient of the result. A nil
+	// gradient says that the operand has none.
 	Backward func(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor
 	// OnceDifferentiable says that Backward cannot be differentiated, for example because it is not
 	// written with tensor ops. A second derivative through it is then an error instead of a wrong
@@ -26,8 +26,8 @@ type Func struct {
 	CrossesDevices bool
 }
 
-// Apply computes f on in. The result belongs to the youngest scope among the operands. If
-// CrossesDevices is not set, all operands must be on one device.
+// Apply computes f on the operands in. The result belongs to the youngest scope among the operands.
+// If CrossesDevices is not set, all operands must be on one device.
 func (f *Func) Apply(in ...*tensor.Tensor) *tensor.Tensor {
 	if f.Name == "" || f.Forward == nil || f.Backward == nil {
 		misuse("func", tensor.ErrValue, "a Func needs Name, Forward and Backward; this one is called %q", f.Name)
@@ -47,8 +47,8 @@ func (f function) CrossesDevices() bool { return f.f.CrossesDevices }
 func (f function) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
 	y := f.f.Forward(c, in)
 	if f.f.OnceDifferentiable {
-		// VJP uses the operands to stop a second derivative; they follow the tensors that the
-		// user's Forward saved
+		// VJP uses the operands to make a second derivative an error. The operands are saved after
+		// the tensors that the user's Forward saved.
 		c.Save(in...)
 	}
 	return y
@@ -78,7 +78,7 @@ func (f function) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 }
 
 // once returns its first operand, which was computed from the other operands. A derivative with
-// respect to those is an error.
+// respect to the other operands is an error.
 type once struct{ name string }
 
 func (f once) Name() string { return f.name + ".grad" }

@@ -170,7 +170,7 @@ func TestCapturedToCPU(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Here the copy is dropped while replays run.
+	// The copy is dropped while replays run.
 	func() {
 		g := capture()
 		for range 3 {

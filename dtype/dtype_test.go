@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// PyTorch's table of promote_types. Rows and columns are in the order of Types.
+// The test contains PyTorch's table of promote_types. Rows and columns are in the order of Types.
 func TestPromoteTable(t *testing.T) {
 	want := []string{
 		"bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64",
@@ -63,8 +63,8 @@ func TestHalfRoundTrip(t *testing.T) {
 	}
 }
 
-// A number between two neighbours is rounded to the nearer one, and halfway between them to the
-// even one.
+// A number is rounded to the nearer of its two neighbours. A number halfway between them is rounded
+// to the even neighbour.
 func TestHalfRounding(t *testing.T) {
 	for u := range 0x7bff {
 		lo, hi := Float16(u).Float32(), Float16(u+1).Float32()

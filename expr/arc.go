@@ -17,8 +17,8 @@ func (f format) piMinus(r *Expr) *Expr {
 	return C(2 * c[0]).Sub(r.Sub(C(2 * c[1])))
 }
 
-// asinParts returns, for a ≥ 0, whether a > 0.57. If so, r is asin(√((1-a)/2)) = acos(a)/2, else it
-// is asin(a).
+// asinParts returns two results for a ≥ 0. big says whether a > 0.57. If so, r is asin(√((1-a)/2))
+// = acos(a)/2. Otherwise r is asin(a).
 func (f format) asinParts(a *Expr) (big, r *Expr) {
 	big = a.Gt(C(0.57))
 	z := C(-0.5).FMA(a, C(0.5))
@@ -57,7 +57,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "atan2", Arity: 2,
-		// The angle in the first octant, reflected at the diagonal and at the axes if necessary.
+		// The formula computes the angle in the first octant. It then reflects the angle at the
+		// diagonal and at the axes, if necessary.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			ay, ax := x[0].Abs(), x[1].Abs()

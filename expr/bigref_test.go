@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// Reference functions in arbitrary precision for float64, by textbook series and identities with
-// math/big.
+// This file has reference functions in arbitrary precision for float64. They use math/big, with
+// textbook series and identities.
 
 const bigPrec = 300
 

@@ -5,9 +5,10 @@ package expr
 // become [Y]. So a gradient saves the op's result instead of computing it again.
 //
 // Diff removes only the zeros and ones that differentiation itself introduces. It never removes a
-// float operation of the formula: 0·x keeps a NaN. At kinks the derivatives are as follows. Abs: 0
-// at 0. Min and Max: half to each side on a tie. Select: the derivative of the selected branch.
-// Floor, Trunc, RoundEven, comparisons and bit operations: 0.
+// float operation of the formula: 0·x keeps a NaN. At kinks the derivatives are as follows. The
+// derivative of Abs at 0 is 0. On a tie, Min and Max give half of the gradient to each side. Select
+// has the derivative of the selected branch. Floor, Trunc, RoundEven, comparisons and bit
+// operations have the derivative 0.
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)
@@ -90,7 +91,7 @@ func (d *differ) rule(e *Expr) *Expr {
 		return add(in(0), neg(in(1)))
 	case OpMul:
 		return add(mul(in(0), e.in[1]), mul(e.in[0], in(1)))
-	case OpDiv: // (a/b)' = a'/b - (a/b)·b'/b
+	case OpDiv: // the derivative of a/b is a'/b - (a/b)·b'/b
 		var p *Expr
 		if a := in(0); a != nil {
 			p = a.Div(e.in[1])
@@ -226,7 +227,8 @@ func (n *numbering) of(e *Expr) int {
 	return id
 }
 
-// Uses reports which operands X(i) occur in e, and whether Y does. A gradient e needs these saved.
+// Uses reports which operands X(i) occur in e, and whether Y does. If e is a gradient, these values
+// must be saved.
 func Uses(e *Expr) (x map[int]bool, y bool) {
 	x = map[int]bool{}
 	seen := map[*Expr]bool{}

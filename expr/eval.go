@@ -9,7 +9,8 @@ import (
 func f64bits(v float64) uint64 { return math.Float64bits(v) }
 
 // Encode returns the bits of v as an element of type t, in the low bytes. For floats v is rounded
-// to nearest even, for 16-bit floats by way of float32. For integers it is truncated and saturated.
+// to nearest even. For 16-bit floats it is rounded to float32 first. For integers v is truncated
+// and saturated.
 func Encode(t dtype.Type, v float64) uint64 {
 	switch t {
 	case dtype.F64:
@@ -83,9 +84,9 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// Eval runs the program on one element. It defines the result that every backend must return. x are
-// the operands' stored bits, params the scalars' bits, and index is the element's position. Eval
-// appends the results' stored bits to dst.
+// Eval runs the program on one element. It defines the result that every backend must return. x
+// holds the stored bits of the operands, params holds the bits of the scalars, and index is the
+// element's position. Eval appends the results' stored bits to dst.
 func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {
 	v := make([]uint64, len(p.Code))
 	for i, c := range p.Code {

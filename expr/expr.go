@@ -1,8 +1,8 @@
 // Package expr is the scalar language in which elementwise ops are written once, for all devices.
 //
-// One builds an [Expr] of operands, differentiates it ([Diff]), and lowers it to a [Program]
-// ([Lower]). A program for training seldom needs the package: tensor.Expr takes such formulas as
-// text.
+// A caller builds an [Expr] from operands, differentiates it with [Diff], and lowers it to a
+// [Program] with [Lower]. A program for training seldom needs the package: tensor.Expr takes such
+// formulas as text.
 //
 // An Expr is an immutable graph over the elements of an op's operands. [X] is an element of operand
 // i. [Y] is the op's own result, for gradients. [Param] is a scalar given at run time, and [Index]
@@ -15,7 +15,8 @@
 //
 // A constant or parameter takes the type of its sibling. Operands of different types meet at their
 // promoted type. 16-bit floats are computed in float32 and narrow integers in int32, and are
-// rounded or wrapped once when stored. Bool is a truth value: its sum is "or", its product "and".
+// rounded or wrapped once when stored. Bool is a truth value: the sum of two values is "or", and
+// their product is "and".
 package expr
 
 import (
@@ -42,13 +43,14 @@ const (
 	OpFMA          // a·b + c rounded once, floats only
 	OpNeg          // -a; for floats it flips the sign bit
 	OpAbs          // |a|; for floats it clears the sign bit
-	OpMin          // the lesser of both; NaN if either is NaN; -0 < +0
-	OpMax          // the greater of both; NaN if either is NaN; -0 < +0
+	OpMin          // the lesser of a and b; NaN if either is NaN; -0 < +0
+	OpMax          // the greater of a and b; NaN if either is NaN; -0 < +0
 	OpSqrt         // square root, correctly rounded
 	OpFloor        // rounds to an integer towards -∞
 	OpTrunc        // rounds to an integer towards 0
 	OpRoundEven    // rounds to the nearest integer, ties to even
-	// comparisons: the result is Bool, the operands have one type; false for NaN, except Ne
+	// comparisons of operands of one type, with a Bool as result. If an operand is NaN, Ne is true
+	// and the other comparisons are false.
 	OpEq
 	OpNe
 	OpLt
@@ -98,8 +100,8 @@ func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
 // An Expr is an immutable node. Make one with [X], [C] and the methods.
 type Expr struct {
 	op Op
-	// type of a Cvt, Bitcast, Index or Philox, or of a constant or Param that has one; else
-	// Invalid, and Lower infers the type
+	// type of a Cvt, Bitcast, Index or Philox, or of a typed constant or Param; otherwise Invalid,
+	// and Lower infers the type
 	typ  dtype.Type
 	val  float64 // value of an untyped constant
 	bits uint64  // bits of a typed constant, or the Draw of OpPhilox
@@ -110,25 +112,25 @@ type Expr struct {
 	called string // name of the operation in names of programs; see Named
 }
 
-// X is an element of operand i.
+// X returns an element of operand i.
 func X(i int) *Expr { return &Expr{op: OpX, idx: i} }
 
-// Y is the op's result. It may occur only in gradients.
+// Y returns the op's result. It may occur only in gradients.
 func Y() *Expr { return &Expr{op: OpY} }
 
-// C is a constant with the type of the other operand.
+// C returns a constant with the value v and the type of the other operand.
 func C(v float64) *Expr { return &Expr{op: OpConst, val: v} }
 
-// Bits is a constant of type t with the bits in the low bytes of b.
+// Bits returns a constant of type t with the bits in the low bytes of b.
 func Bits(t dtype.Type, b uint64) *Expr { return &Expr{op: OpConst, typ: t, bits: b} }
 
-// F64Const is the float64 constant v.
+// F64Const returns the float64 constant v.
 func F64Const(v float64) *Expr { return Bits(dtype.F64, math.Float64bits(v)) }
 
-// F32Const is the float32 constant v.
+// F32Const returns the float32 constant v.
 func F32Const(v float32) *Expr { return Bits(dtype.F32, uint64(math.Float32bits(v))) }
 
-// Param is run-time scalar i. It has type t, or the type of the other operand if t is Invalid.
+// Param returns run-time scalar i. It has type t, or the type of the other operand if t is Invalid.
 func Param(i int, t ...dtype.Type) *Expr {
 	e := &Expr{op: OpParam, idx: i}
 	if len(t) > 0 {
@@ -137,8 +139,8 @@ func Param(i int, t ...dtype.Type) *Expr {
 	return e
 }
 
-// Index is the row-major index of the element in the iteration shape. Its type is I64, or U32 for
-// fewer than 2³² elements.
+// Index returns the row-major index of the element in the iteration shape. Its type is I64, or U32
+// for fewer than 2³² elements.
 func Index(t dtype.Type) *Expr { return &Expr{op: OpIndex, typ: t} }
 
 func node(op Op, in ...*Expr) *Expr { return &Expr{op: op, in: in} }
@@ -245,7 +247,7 @@ type Func struct {
 	Arity int
 	// t is F32 or F64; the result consists of primitives and other functions
 	Expand func(t dtype.Type, x []*Expr) *Expr
-	// Diff returns the partial derivatives by each argument. y is the function's value.
+	// Diff returns the partial derivative with respect to each argument. y is the function's value.
 	Diff func(x []*Expr, y *Expr) []*Expr
 	// Ref computes the function with package math; it is the specification.
 	Ref func(x []float64) float64

@@ -55,7 +55,7 @@ func TestDiffStructure(t *testing.T) {
 	if Diff(X(0), 1) != nil || Diff(X(0).Floor(), 0) != nil {
 		t.Fatal("no dependence must be nil")
 	}
-	// The root's own value becomes Y: a gradient saves only the result.
+	// The derivative uses Y, the value of the root, so that a gradient saves only the result.
 	d := Diff(X(0).Sqrt(), 0)
 	xs, y := Uses(d)
 	if !y || len(xs) != 0 {
@@ -161,7 +161,8 @@ func TestFMA32IsCorrectlyRounded(t *testing.T) {
 			check(a, b, float32(-p))
 		}
 	}
-	// products halfway between two float32, and addends so small that float64 cannot hold the sum
+	// each product lies halfway between two float32, and each addend is so small that float64
+	// cannot hold the sum
 	for k := range 4096 {
 		a := float32(1 + 0x1p-12)
 		b := a + float32(k)*0x1p-11

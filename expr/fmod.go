@@ -7,9 +7,9 @@ import (
 )
 
 // reduceBy returns the remainder of r by y > 0 after n steps, or a number that differs from it by
-// less than y. Each step subtracts y times the quotient rounded to 53 bits. The rest is a multiple
-// of the last place of both, and smaller than r. So the fused multiply-add is exact, and the
-// quotient shrinks by 2⁵³.
+// less than y. Each step subtracts y times the quotient rounded to 53 bits. The difference is
+// smaller than r. Like r and y, it is a multiple of the smaller of their units in the last place.
+// So the fused multiply-add is exact, and the quotient shrinks by 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)
@@ -18,8 +18,8 @@ func reduceBy(r, y *Expr, n int) *Expr {
 }
 
 // fmod returns x - y·trunc(x/y) without any rounding, in float64. Two float32 have a quotient of up
-// to 2²⁷⁸, which takes 6 steps. The quotient of two float64 may overflow. If y is so small, x is
-// first reduced by y·2¹⁴⁰⁰ and y·2⁷⁰⁰.
+// to 2²⁷⁸, which takes 6 steps. The quotient of two float64 may overflow. If y is so small that it
+// may overflow, the remainders by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ are taken first.
 func fmod(x, y *Expr, wide bool) *Expr {
 	r, a := x.Abs(), y.Abs()
 	if wide {
@@ -49,7 +49,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "fmod", Arity: 2,
-		// Exact, like C's fmod. float32 is computed in float64.
+		// The result is exact, like that of C's fmod. float32 is computed in float64.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			r := fmod(x[0].Cvt(dtype.F64), x[1].Cvt(dtype.F64), t == dtype.F64).Cvt(t)
@@ -60,8 +60,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "hypot", Arity: 2,
-		// float32 is computed in float64, where no square overflows. float64 is scaled by a power
-		// of two.
+		// float32 is computed in float64, where no square overflows. float64 operands are scaled by
+		// a power of two.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			a, b := x[0].Abs(), x[1].Abs()
 			inf := C(math.Inf(1))

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Compares the functions of two operands with Go's, at special values and over all exponents. fmod
-// and copysign are exact.
+// TestRemainderFunctions compares the functions of two operands with Go's, at special values and
+// over all exponents. fmod and copysign are exact.
 func TestRemainderFunctions(t *testing.T) {
 	for _, c := range []struct {
 		name string

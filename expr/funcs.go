@@ -7,10 +7,10 @@ import (
 )
 
 // The named functions are formulas over the primitives, one for float32 and one for float64. So a
-// result has the same bits on every device. A Select computes both branches. Where an overflow
-// would matter, a formula therefore limits the arguments of the branch that is not selected. The
-// sign of a NaN is not defined. Errors are at most 2 units in the last place over the whole range
-// of the type, including denormal arguments and results, unless a function says otherwise.
+// result has the same bits on every device. A Select computes both branches. So a formula limits
+// the arguments of a branch where it is not selected and could overflow. The sign of a NaN is not
+// defined. Errors are at most 2 units in the last place over the whole range of the type, including
+// denormal arguments and results, unless a function says otherwise.
 
 // format describes a binary float type for the formulas.
 type format struct {
@@ -64,8 +64,9 @@ func poly(x *Expr, c []float64) *Expr {
 	return p
 }
 
-// reduceExp returns r and n with x = n·ln2 + r and |r| ≤ ln2/2. n is a bit pattern whose low part
-// holds n + off. Adding 1.5·2^mant rounds to an integer.
+// reduceExp returns r and n, where x = k·ln2 + r for an integer k, and |r| ≤ ln2/2. n is a bit
+// pattern whose low part holds k + off. It comes from adding 1.5·2^mant, which rounds to an
+// integer.
 func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(f.log2e[0]), magic)
@@ -73,11 +74,11 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	return k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x)), t.Bitcast(f.u)
 }
 
-// missing returns 1 - (1+e)·r, the residual of r as an approximation of 1/(1+e).
+// missing returns 1 - (1+e)·r, the residual if r approximates 1/(1+e).
 func missing(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
 
 // inverse returns 1/(1+e). It starts from a polynomial with coefficients c and applies the given
-// number of Newton steps. A division would be slower, and it branches.
+// number of Newton steps. A division would be slower, and would contain a branch.
 func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	r := poly(e, c)
 	for range steps {
@@ -104,7 +105,7 @@ func scaled(c []float64, b float64) []float64 {
 	return list
 }
 
-// power returns p ≈ eʳ and the bits of n + off with x = n·ln2 + r.
+// power returns p ≈ eʳ and n, for the r and n of [format.reduceExp].
 func (f format) power(x *Expr, off int) (p, n *Expr) {
 	r, n := f.reduceExp(x, off)
 	return poly(r, append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)), n
@@ -128,21 +129,22 @@ func (f format) exp(x *Expr) *Expr {
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 }
 
-// expFull returns eˣ for any x between the bounds of [expBounds]. It multiplies by 2ⁿ in two
-// factors, so that only the last product can overflow or become denormal.
+// expFull returns eˣ for any x between the bounds of [expBounds]. It multiplies by the power of two
+// in two factors, so that only the last product can overflow or become denormal.
 func (f format) expFull(x *Expr) *Expr {
 	p, n := f.power(x, 2*f.bias)
 	return f.scale(p, n)
 }
 
-// scale returns p·2ⁿ. The low bits of n hold n + 2·bias.
+// scale returns p·2ᵏ. The low bits of n hold k + 2·bias.
 func (f format) scale(p, n *Expr) *Expr {
 	m := C(float64(f.mant))
 	half := n.Shr(C(1)).Shl(m)
 	return p.Mul(half.Bitcast(f.t)).Mul(n.Shl(m).Sub(half).Bitcast(f.t))
 }
 
-// expBelow returns eˣ for x ≤ 0. It multiplies by 2ⁿ as 2^(n+s)·2^-s.
+// expBelow returns eˣ for x ≤ 0. It multiplies by the power of two 2ᵏ in two factors, 2^(k+s) and
+// 2^-s.
 func (f format) expBelow(x *Expr) *Expr {
 	s := f.mant + 2
 	p, n := f.power(x, f.bias+s)
@@ -165,8 +167,9 @@ func init() {
 	})
 	Define(Func{
 		Name: "sigmoid", Arity: 1,
-		// e = e^-|x| cannot overflow, and the result is 1/(1+e) or e/(1+e). r approximates 1/(1+e).
-		// The residual 1 - (1+e)·r corrects the roundings of 1+e and r.
+		// e is exp(-|x|), which cannot overflow. The result is 1/(1+e) for x ≥ 0, and e/(1+e)
+		// otherwise. r approximates 1/(1+e). The residual 1 - (1+e)·r corrects the roundings of 1+e
+		// and r.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			lo, _ := f.expBounds()
@@ -186,8 +189,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "tanh", Arity: 1,
-		// Below 0.55 tanh is computed by an odd polynomial. From 0.55 on it is 1 - 2e/(1+e), with
-		// e = e⁻²ˣ.
+		// Below 0.55 tanh is computed by an odd polynomial. From 0.55 on it is 1 - 2e/(1+e), where
+		// e is exp(-2x).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -204,8 +207,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "erf", Arity: 1,
-		// Below 0.9 erf is computed by an odd polynomial. From 0.9 on it is 1 - e^log(erfc x), with
-		// a polynomial for the logarithm.
+		// Below 0.9 erf is computed by an odd polynomial. From 0.9 on it is 1 - exp(p), where the
+		// polynomial p approximates log(erfc x).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -233,8 +236,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "expm1", Arity: 1,
-		// eˣ-1 = 2ⁿ·q + (2ⁿ-1) with q = eʳ-1. It is computed halved, so that 2ⁿ does not overflow
-		// before the result does.
+		// eˣ-1 is 2ᵏ·q + (2ᵏ-1), where x = k·ln2 + r and q = eʳ-1. Half of it is computed and then
+		// doubled, so that 2ᵏ does not overflow before the result does.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			_, hi := f.expBounds()

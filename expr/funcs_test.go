@@ -112,8 +112,8 @@ func ulps32(got float32, want float64) float64 {
 }
 
 // TestFloat32Accuracy compares the results for bit patterns of float32 with math's float64
-// function. By default it takes a sample. With FLAMBEAU_SOAK=1 it takes all patterns (an hour per
-// function), with FLAMBEAU_SOAK=n every nth.
+// function. By default it takes a sample of the patterns. With FLAMBEAU_SOAK=1 it takes all
+// patterns, which needs an hour per function. With FLAMBEAU_SOAK=n it takes every nth pattern.
 func TestFloat32Accuracy(t *testing.T) {
 	stride := uint64(90001)
 	if s := os.Getenv("FLAMBEAU_SOAK"); s != "" {
@@ -168,7 +168,7 @@ func TestSpecialValues(t *testing.T) {
 			for _, ty := range []dtype.Type{dtype.F32, dtype.F64} {
 				b := Encode(ty, x)
 				if v := Decode(ty, b); v != x && x == x && v == 0 {
-					continue // too small for float32
+					continue // x is too small for float32
 				}
 				if got := Decode(ty, unary(name, ty)(b)); !same(got, Decode(ty, Encode(ty, want))) {
 					t.Errorf("%s(%v) in %v = %v want %v", name, x, ty, got, want)
@@ -178,9 +178,9 @@ func TestSpecialValues(t *testing.T) {
 	})
 }
 
-// TestFloat64Accuracy compares results with values computed in arbitrary precision. The samples are
-// uniform over the function's interval, uniform in the exponent over the part of the type within
-// the interval, and near 0 and ±1.
+// TestFloat64Accuracy compares results with values computed in arbitrary precision. Some samples
+// are uniform over the function's interval. Other samples have a uniform exponent and lie in the
+// interval. The remaining samples are near 0 and ±1.
 func TestFloat64Accuracy(t *testing.T) {
 	n := 700
 	if os.Getenv("FLAMBEAU_SOAK") != "" {
@@ -268,7 +268,7 @@ func checkDerivatives(t *testing.T, name string, f *Func, dom [][2]float64) {
 				c[i] = v
 				return f.Ref(c)
 			}
-			// the five-point formula: error O(h⁴)
+			// the five-point formula has an error of O(h⁴)
 			want := (8*(at(x[i]+h)-at(x[i]-h)) - (at(x[i]+2*h) - at(x[i]-2*h))) / (12 * h)
 			if math.Abs(got-want) > 1e-7*(math.Abs(want)+math.Abs(y)+1e-3) {
 				t.Fatalf("%s d%d at %v: %v want %v", name, i, x, got, want)

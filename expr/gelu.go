@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// These activations have formulas of their own, which need fewer operations than compositions of
-// other functions.
+// These activations have their own formulas, which need fewer operations than compositions of other
+// functions.
 func init() {
 	Define(Func{
 		Name: "gelu", Arity: 1,
-		// x·Φ(x) = max(x, 0) - |x|·Φ(-|x|), where Φ(-a) = 2^p(a). An absolute error of at most 2⁻²⁴
-		// adds to the rounding of the result. For x < 0 that is a relative error of 2⁻²¹ down to
-		// -3, and of 2⁻¹⁷ down to -5.5. Below -10 the result is the tiny value at -10. float64 uses
-		// the error function.
+		// x·Φ(x) is max(x, 0) - |x|·Φ(-|x|). A polynomial p gives Φ(-a) = 2^p(a). An absolute error
+		// of at most 2⁻²⁴ adds to the rounding of the result. The relative error is 2⁻²¹ for x
+		// between -3 and 0, and 2⁻¹⁷ for x between -5.5 and -3. Below -10 the result is the tiny
+		// value at -10. The formula for float64 uses the error function.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			if t == dtype.F64 {
@@ -38,7 +38,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "gelu_tanh", Arity: 1,
-		// ½·x·(1 + tanh(z)) = x·σ(2z)
+		// ½·x·(1 + tanh(z)) is x·σ(2z)
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			return x[0].Mul(x[0].Mul(x[0].Mul(x[0]).FMA(C(2*geluScale*0.044715), C(2*geluScale))).Sigmoid())
 		},

@@ -19,7 +19,7 @@ func TestGelu(t *testing.T) {
 		for i := range 50001 {
 			x := float64(float32(-12 + 24*float64(i)/50000))
 			got, want := at(x), f.Ref([]float64{x})
-			if math.Abs(x) < 7 { // for larger numbers the references lose accuracy
+			if math.Abs(x) < 7 { // for larger |x| the references lose accuracy
 				worst = max(worst, math.Abs(got-want)/(math.Abs(want)*0x1p-24+0x1p-25))
 			} else if math.Abs(got-max(x, 0)) > 2e-10 {
 				t.Fatalf("%s(%v) = %v", name, x, got)

@@ -87,7 +87,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "asinh", Arity: 1,
-		// asinh is an odd polynomial below 1, log(a + √(a²+1)) above, and log 2a far above.
+		// asinh is an odd polynomial for a < 1. For larger a it is log(a + √(a²+1)), and from 2⁴⁰
+		// on it is log 2a.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -104,7 +105,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "acosh", Arity: 1,
-		// acosh is log(1 + (t + √(t·(t+2)))) with t = x-1 in pairs, and log 2x far above.
+		// acosh is log(1 + (t + √(t·(t+2)))), where t = x-1 and sums are pairs. From 2⁴⁰ on it is
+		// log 2x.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			d := x[0].Sub(C(1)).Min(C(0x1p40))
@@ -120,7 +122,7 @@ func init() {
 			ul := twoSumError(w, C(1), u).Add(wl)
 			near := x[0].Lt(C(0x1p40))
 			e, m := f.splitBits(near.Select(u, x[0]).Bitcast(f.u))
-			// 1+w = 2ᵉ·m. If e = 0, then d is w itself.
+			// 1+w is 2ᵉ·m. If e = 0, then d is w itself.
 			zero := e.Eq(C(0))
 			g := zero.Select(w, m.Sub(C(1)))
 			rest := near.Select(zero.Select(wl, ul).Div(u), C(0))
@@ -135,7 +137,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "atanh", Arity: 1,
-		// atanh is an odd polynomial below ½, and ½·log((1+a)/(1-a)) above.
+		// atanh is an odd polynomial for a < ½, and ½·log((1+a)/(1-a)) for a ≥ ½.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -164,8 +166,8 @@ func (x *Expr) Softplus() *Expr { return Call("softplus", x) }
 // LogSigmoid returns -log(1+e⁻ˣ).
 func (x *Expr) LogSigmoid() *Expr { return Call("logsigmoid", x) }
 
-// LogAddExp returns log(eˣ+eʸ). If the result is near 0, the error is relative to x and y, not to
-// the result.
+// LogAddExp returns log(eˣ+eʸ). If the result is near 0, the error is small relative to x and y,
+// but not relative to the result.
 func (x *Expr) LogAddExp(y *Expr) *Expr { return Call("logaddexp", x, y) }
 
 // Sinh returns the hyperbolic sine of x.

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// maxName is the maximum number of bytes for the operations in a program's name. Types and hash are
-// added to that.
+// maxName is the maximum number of bytes for the operations in a program's name. The types and the
+// hash come after these bytes.
 const maxName = 32
 
 // maxTypes is the maximum number of types in a program's name.
@@ -41,7 +41,7 @@ func (x *Expr) operation() string {
 // "cast_float32_bfloat16", "mul_add_float32_1ed33e2c". It consists of ASCII letters, digits and
 // underscores.
 //
-// If the program is one operation on its operands in order, or a copy, its name is unique. Other
+// The name is unique if the program is a copy, or one operation on its operands in order. Other
 // names end with the first digits of the program's key. Only the key identifies a program.
 func (p *Program) Name() string { return p.name }
 
@@ -85,7 +85,7 @@ func (p *Program) nameOf(outs []*Expr) string {
 	return name
 }
 
-// copies reports whether the program is the same as that of X(0) alone.
+// copies reports whether the program is the same as the program of X(0) alone.
 func (p *Program) copies() bool {
 	if len(p.In) != 1 || len(p.Out) != 1 {
 		return false
@@ -94,7 +94,7 @@ func (p *Program) copies() bool {
 	return len(p.Code) == 1 && last.Op == OpX || len(p.Code) == 2 && last.Op == OpCvt && p.Code[last.A].Op == OpX
 }
 
-// taken are names of programs that do not belong to a function.
+// taken lists the names of programs that do not belong to a function.
 var taken = append([]string{"copy", "cast", "fill"}, opNames[:]...)
 
 // overOperands reports whether x is one operation on n operands in order. Then its name and the

@@ -31,7 +31,8 @@ func TestNames(t *testing.T) {
 		{"cast_float32_uint8_KEY", []*Expr{X(0).Cvt(dtype.U8)}, []dtype.Type{dtype.U8}, f32},
 		{"add_float32", []*Expr{X(0).Add(X(1))}, f32, pair},
 		{"lt_float32_float32_bool", []*Expr{X(0).Lt(X(1))}, []dtype.Type{dtype.Bool}, pair},
-		{"sub_float32_KEY", []*Expr{X(1).Sub(X(0))}, f32, pair}, // the operands in another order
+		// the operands are in another order
+		{"sub_float32_KEY", []*Expr{X(1).Sub(X(0))}, f32, pair},
 		{"mul_float32_KEY", []*Expr{X(0).Mul(X(0))}, f32, f32},
 		{"mul_float32_KEY", []*Expr{X(0).Mul(Param(0))}, f32, f32},
 		{"mul_add_float32_KEY", []*Expr{X(0).Mul(C(2)).Mul(C(3)).Add(C(1))}, f32, f32},
@@ -107,8 +108,8 @@ func TestNamesWithoutKeys(t *testing.T) {
 	}
 }
 
-// A name has a key if the function has more operands than a name has types, or if the function's
-// name is that of an operation.
+// A name has a key if the function has more operands than a name has types, or if the function has
+// the name of an operation.
 func TestNamesOfFunctions(t *testing.T) {
 	for _, f := range []Func{{Name: "four", Arity: 4}, {Name: "add", Arity: 2}} {
 		f.Expand = func(_ dtype.Type, x []*Expr) *Expr { return x[0].Sub(x[1]) }

@@ -77,8 +77,8 @@ func (f format) pow(x, y, rest *Expr) *Expr {
 	return one.Select(C(1), r)
 }
 
-// powRef is math.Pow, but avoids denormal bases. For those Go 1.26 is wrong: Pow(5e-324, 0.25)
-// returns 1e-77 instead of 2^-268.5.
+// powRef is math.Pow, but avoids denormal bases. For denormal bases Go 1.26 is wrong: Pow(5e-324,
+// 0.25) returns 1e-77 instead of 2^-268.5.
 func powRef(x []float64) float64 {
 	if a := math.Abs(x[0]); a > 0 && a < 0x1p-1022 {
 		return math.Pow(math.Ldexp(x[0], 60), x[1]) * math.Exp2(-60*x[1])
@@ -108,8 +108,8 @@ func init() {
 			zero := C(0)
 			less := exponent.Sub(C(1))
 			back := less.Sub(exponent)
-			// the rounding error of exponent - 1 (D. E. Knuth, The Art of Computer Programming,
-			// vol. 2, 4.2.2)
+			// the rounding error of the subtraction exponent - 1 (D. E. Knuth, The Art of Computer
+			// Programming, vol. 2, 4.2.2)
 			lost := exponent.Sub(less.Sub(back)).Sub(back.Add(C(1)))
 			by := base.Eq(zero).And(exponent.Ge(zero)).Select(zero, y.Mul(base.Log()))
 			return []*Expr{exponent.Eq(zero).Select(zero, exponent.Mul(base.PowSum(less, rest.Add(lost)))), by, by}
@@ -118,9 +118,9 @@ func init() {
 	})
 }
 
-// Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN, and NaN for negative x
-// with a y that is not an integer. As in torch, the derivative by y is 0 where x = 0 and y ≥ 0, and
-// the derivative by x is 0 where y = 0.
+// Pow returns xʸ with the special values of C99: x⁰ and 1ʸ are 1 even for NaN. For negative x and a
+// y that is not an integer the result is NaN. As in torch, the derivative with respect to y is 0
+// where x = 0 and y ≥ 0. The derivative with respect to x is 0 where y = 0.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
 
 // PowSum returns x^(y+rest). It is for an exponent that is known more precisely than its type

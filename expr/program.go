@@ -84,8 +84,8 @@ func (p *Program) Cost() int {
 	return n
 }
 
-// philoxCost is one word's share of the operations for a block of four words. Each of ten rounds
-// has two products of two words, four exclusive ors, and two additions to the key.
+// philoxCost is a quarter of the operations for a block, because a block has four words. Each of
+// ten rounds has two products of two words, four exclusive ors, and two additions to the key.
 const philoxCost = 10 * (4 + 4 + 2) / 4
 
 func (p *Program) finish() {
@@ -124,8 +124,9 @@ func (e *Error) Raised() {}
 func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
 // Lower infers the types of the expressions outs and expands them into a program. The parameter in
-// holds the stored types of the operands, and out those of the results. An out type of Invalid
-// means the computed type. Y reads operand number y; pass -1 if Y does not occur.
+// holds the stored types of the operands, and out holds the stored types of the results. If a type
+// in out is Invalid, the result has the type of the computation. Y reads operand number y. Pass -1
+// if Y does not occur.
 func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -186,8 +187,8 @@ type lowerer struct {
 	calls map[*Expr]*Expr
 }
 
-// unify returns the type to which operands of types a and b are converted. Invalid means an untyped
-// constant, which adapts to the other operand.
+// unify returns the type to which operands of types a and b are converted. The type Invalid stands
+// for an untyped constant, which adapts to the other operand.
 func unify(a, b dtype.Type) dtype.Type {
 	switch {
 	case a == b || b == dtype.Invalid:
@@ -245,7 +246,8 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 	return t
 }
 
-// push appends an instruction and folds constants. If the same instruction exists, it returns that.
+// push appends an instruction and folds constants. If the same instruction exists already, it
+// returns the index of that instruction.
 func (l *lowerer) push(c Instr) int32 {
 	switch c.Op.Arity() {
 	case 1:
@@ -473,8 +475,8 @@ func (l *lowerer) emitArith(e *Expr, t dtype.Type) int32 {
 	return l.push(c)
 }
 
-// prune removes instructions that folding has made unused. It renumbers the others in order of
-// first use.
+// prune removes instructions that folding has made unused. It renumbers the remaining instructions
+// in order of first use.
 func (l *lowerer) prune() {
 	p := l.p
 	keep := make([]int32, len(p.Code))

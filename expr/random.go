@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Philox returns the block of Philox4x32-10 for a counter of four words and a key of two words,
-// lowest first (J. Salmon, M. Moraes, R. Dror, D. Shaw: Parallel random numbers: as easy as 1, 2,
-// 3, SC 2011). Blocks for different counters or keys are statistically independent. They are not
-// cryptographically secure.
+// Philox returns the block of Philox4x32-10 for a counter of four words and a key of two words. The
+// lowest word comes first (J. Salmon, M. Moraes, R. Dror, D. Shaw: Parallel random numbers: as easy
+// as 1, 2, 3, SC 2011). Blocks for different counters or keys are statistically independent. They
+// are not cryptographically secure.
 func Philox(counter [4]uint32, key [2]uint32) [4]uint32 {
 	c0, c1, c2, c3 := counter[0], counter[1], counter[2], counter[3]
 	k0, k1 := key[0], key[1]
@@ -32,8 +32,8 @@ const (
 )
 
 // A Draw says which word of a sequence of Philox blocks an element uses: word number index<<Shift
-// &^ Clear | Add. So several elements share a block if it has words for all of them. A U64 has this
-// word as its lower half and the next word as its upper half.
+// &^ Clear | Add. Several elements share a block if it has words for all of them. The lower half of
+// a U64 is this word, and the upper half is the next word.
 type Draw struct{ Shift, Clear, Add uint8 }
 
 // Draw returns the Draw in the Imm of an OpPhilox.
@@ -44,8 +44,8 @@ func (d Draw) Word(index int64) uint64 {
 	return uint64(index)<<d.Shift&^uint64(d.Clear) | uint64(d.Add)
 }
 
-// Value returns the word for a seed, an offset and an index. The upper half is the next word in the
-// block.
+// Value returns the word for a seed, an offset and an index. The upper half of the value is the
+// next word in the block.
 func (d Draw) Value(seed, offset uint64, index int64) uint64 {
 	n := d.Word(index)
 	at := offset + n/4
@@ -71,7 +71,7 @@ func RandomBits(seed, offset, index *Expr) *Expr {
 }
 
 // RandomKeeps reports whether an element is kept, if each is dropped with probability p. It
-// compares the element's [RandomBits] with limit, a U32: [DropLimit] of p.
+// compares the element's [RandomBits] with limit. limit is a U32, the [DropLimit] of p.
 func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
 	return RandomBits(seed, offset, index).Gt(limit)
 }
@@ -81,8 +81,8 @@ func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
 func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 
 // RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]. An F32
-// consists of the upper 24 bits of a word. An F64 consists of the upper 53 bits of two words, so a
-// block suffices for two. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
+// consists of the upper 24 bits of a word. An F64 consists of the upper 53 bits of two words, so
+// one block gives two F64. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
 	// the signed conversion is safe, because the upper bits of the shifted word are 0
@@ -96,12 +96,12 @@ func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 
 // RandomNormal returns a random number of the standard normal distribution as an F32 or F64, for
 // the arguments of [RandomBits] (G. Box, M. Muller, 1958). For an even index it is √(-2·log u)·cos
-// 2πv. The odd index after it uses the same u and v, and sin instead of cos. u and v have 32 bits
-// for F32, whose values reach ±6.7, and 64 bits for F64, whose values reach ±9.5.
+// 2πv. The odd index after it uses the same u and v, and sin instead of cos. For F32, u and v have
+// 32 bits, and the results reach ±6.7. For F64, they have 64 bits, and the results reach ±9.5.
 func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	f := formatOf(t)
 	size := pick(f, 32, 64)
-	// Two neighbours share two words of a block, or all four.
+	// Two neighbouring elements share two words of a block (F32), or all four words (F64).
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
 	// u is never 0
 	u := d.of(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
@@ -110,7 +110,8 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	e, m := f.splitBits(u.Bitcast(f.u))
 	radius := f.natural(e, m.Sub(C(1))).Scale(-2).Sqrt()
 
-	// The word is the angle in turns: two bits for the quadrant, the rest a signed fraction of it.
+	// The word is the angle in turns. Its upper two bits are the quadrant. The remaining bits are a
+	// signed fraction of a quadrant.
 	shift := C(float64(size - 2))
 	q := angle.Add(f.word(1 << (size - 3))).Shr(shift)
 	rest := angle.Sub(q.Shl(shift)).Bitcast(pick(f, dtype.I32, dtype.I64)).Cvt(t)

@@ -61,8 +61,8 @@ func TestRandomCounter(t *testing.T) {
 			}
 		}
 	}
-	// The words by definition: the seed is the key. The offset plus the number of previous blocks
-	// is the lower half of the counter.
+	// The test computes the words by their definition. The seed is the key. The offset plus the
+	// number of previous blocks is the lower half of the counter.
 	single, double := random(RandomUniform, dtype.F32, dtype.I64), random(RandomUniform, dtype.F64, dtype.I64)
 	bits := MustLower([]*Expr{RandomBits(Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))}, []dtype.Type{dtype.U32}, nil, -1)
 	const seed, offset = 0x123456789a, 0xfffffffd
@@ -113,7 +113,7 @@ func TestRandomDistributions(t *testing.T) {
 		name               string
 		gen                func(t dtype.Type, seed, offset, index *Expr) *Expr
 		cdf                func(float64) float64
-		moments, deviation [4]float64 // E xᵏ, and the standard deviation of xᵏ
+		moments, deviation [4]float64 // expectations of xᵏ, and the standard deviations of xᵏ
 	}{
 		{"uniform", RandomUniform, func(x float64) float64 { return x }, [4]float64{1. / 2, 1. / 3, 1. / 4, 1. / 5},
 			[4]float64{math.Sqrt(1. / 12), math.Sqrt(1./5 - 1./9), math.Sqrt(1./7 - 1./16), math.Sqrt(1./9 - 1./25)}},

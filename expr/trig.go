@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// quadrant reduces a ≥ 0 to a = q·π/2 + r with |r.hi| ≤ π/4. q is an integer of the float's width,
-// of which only the low two bits matter.
+// quadrant reduces a ≥ 0 to a = q·π/2 + r with |r.hi| ≤ π/4. q is an integer of the float's width.
+// Only its low two bits matter.
 //
-// For moderate arguments it subtracts k·π/2 in three steps. The first step is exact because k·π₁
-// has few enough bits below the point (W. Cody, W. Waite: Software Manual for the Elementary
-// Functions, 1980, with fused multiply-adds). For larger arguments it multiplies the integer
-// mantissa by those bits of 2/π that affect the product modulo 4 (M. Payne, R. Hanek: Radian
-// reduction for trigonometric functions, 1983).
+// For moderate arguments it subtracts k·π/2 in three steps. The first step is exact because the
+// product of k and the first part of π/2 has few enough bits after the binary point (W. Cody, W.
+// Waite: Software Manual for the Elementary Functions, 1980; here with fused multiply-adds). For
+// larger arguments it multiplies the integer mantissa by those bits of 2/π that affect the product
+// modulo 4 (M. Payne, R. Hanek: Radian reduction for trigonometric functions, 1983).
 func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	c := pick(f, halfPix32, halfPix64)
 	magic := C(math.Ldexp(1.5, f.mant))
@@ -31,10 +31,11 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	return near.Select(q, qBig), pair{near.Select(r.hi, rBig.hi), near.Select(r.lo, rBig.lo)}
 }
 
-// largeQuadrant is quadrant for 2¹⁶ (float32) or 2³⁰ (float64) ≤ a < ∞. M is the integer mantissa
-// of p bits. W is three words of 2/π. They begin p bits before those bits of 2/π that M multiplies
-// to units. M·W modulo the size of the three words holds the quadrant in two bits, followed by its
-// fraction. The last word contributes only its carry.
+// largeQuadrant is quadrant for large a: from 2¹⁶ on for float32, and from 2³⁰ on for float64. M is
+// the integer mantissa of a, of p bits. W is three words of 2/π. They begin p bits before the bit
+// of 2/π whose product with M has the unit 1. M·W is computed modulo the size of the three words.
+// It then holds the quadrant in two bits, followed by the fraction of a quadrant. The last word
+// contributes only its carry.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)

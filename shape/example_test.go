@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Shapes broadcast aligned at the last dimension, where sizes are equal or one of them is 1.
+// Broadcast aligns two shapes at the last dimension. Each pair of sizes must be equal, or one of
+// them must be 1.
 func ExampleBroadcast() {
 	s, _, ok := shape.Broadcast(shape.Of(8, 1, 6), shape.Of(7, 1))
 	fmt.Println(s, ok)
@@ -55,7 +56,7 @@ func ExampleLayout_Expand() {
 func ExampleCollapseTogether() {
 	s := shape.Of(2, 3, 4)
 	dense := s.Contiguous()
-	// the distance between rows of 4 elements is 8, between matrices 32
+	// the distance between rows of 4 elements is 8, and the distance between matrices is 32
 	padded := shape.Of(32, 8, 1)
 	c, strides := shape.CollapseTogether(s, []shape.Dims{dense, dense})
 	fmt.Println(c, strides)

@@ -23,7 +23,8 @@ type Dims struct {
 	d [MaxRank]int
 }
 
-// A RankError is the number of dimensions of a shape that has more than [MaxRank].
+// A RankError is the error for a shape with more than [MaxRank] dimensions. Its value is the number
+// of dimensions.
 type RankError int
 
 func (e RankError) Error() string {
@@ -303,14 +304,14 @@ func (l Layout) Squeeze(i int) Layout {
 	return l
 }
 
-// View returns a layout of the same elements with shape s. ok is false if that would need a copy.
+// View returns a layout of the same elements with shape s. ok is false if the shape s needs a copy.
 // Both shapes must have the same number of elements.
 func (l Layout) View(s Dims) (Layout, bool) {
 	if s.Size() == 0 || l.Contiguous() {
 		return Layout{Shape: s, Strides: s.Contiguous(), Offset: l.Offset}, true
 	}
 	c := l.Collapse()
-	// Each run of new dimensions must exactly fill one collapsed dimension.
+	// Each collapsed dimension must be filled exactly by consecutive new dimensions.
 	r := Layout{Shape: s, Strides: Dims{n: s.n}, Offset: l.Offset}
 	k := c.Shape.Rank() - 1
 	left, stride := 1, 1

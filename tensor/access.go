@@ -28,9 +28,9 @@ func (x *Tensor) Item() float64 {
 // host has.
 const readFreely = 64 << 20
 
-// readable panics unless the host has memory to read x's elements. each is the number of bytes that
-// an element needs. A view may have any number of elements, and Go ends the process when the system
-// refuses memory.
+// readable panics unless the host has memory to read x's elements. The parameter each is the number
+// of bytes that an element needs. A view may have any number of elements, and Go ends the process
+// when the system refuses memory.
 func (x *Tensor) readable(op string, each int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {
@@ -42,7 +42,7 @@ func (x *Tensor) readable(op string, each int) {
 	host := new(hostmem.Memory)
 	free, total := host.Capacity()
 	if total == 0 {
-		// the system does not say how much memory it has; Go addresses 48 bits at most
+		// the system does not say how much memory it has; Go addresses at most 48 bits
 		total = 1 << 46
 		free = total
 	}
@@ -103,8 +103,8 @@ func (x *Tensor) Floats() []float64 {
 
 // Ints returns a copy of x's elements as int, for integers and bools: for Go code that needs
 // lengths or indices. Floating point elements are an error, because Ints would have to round them.
-// So is an element of 64 bits where an int has 32 and cannot hold it. If the host has no memory for
-// the copy, Ints panics as [Tensor.Bytes] does.
+// On a 32-bit platform, an element that an int cannot hold is an error too. If the host has no
+// memory for the copy, Ints panics as [Tensor.Bytes] does.
 func (x *Tensor) Ints() []int {
 	x.use("ints")
 	if x.dtype.IsFloat() {
@@ -114,10 +114,10 @@ func (x *Tensor) Ints() []int {
 	x.readable("ints", x.dtype.Size()+8)
 	b := x.bytes("ints")
 	n := x.dtype.Size()
-	unused := 64 - 8*n // bits of a uint64 above an element
+	unused := 64 - 8*n // number of bits of a uint64 above an element
 	out := make([]int, x.Size())
 	for i := range out {
-		v := int64(element(x.dtype, b[i*n:])<<unused) >> unused // with the element's sign
+		v := int64(element(x.dtype, b[i*n:])<<unused) >> unused // extends the element's sign
 		if x.dtype == dtype.U8 {
 			v = int64(b[i])
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Activations with kinks, and those made of exponentials. At a kink, and for NaN, the gradient
-// equals PyTorch's.
+// This file has the activations with kinks, and the activations made of exponentials. At a kink,
+// and for NaN, the gradient equals PyTorch's.
 
 var zeroC = expr.C(0)
 
@@ -32,20 +32,20 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// belowZero is a gradient with a kink at 0: left below 0, right above 0, and the operand at for 0
-// itself. There at has the value of left, but does not contain x0. So the second derivative at 0 is
-// 0, as in torch.
+// belowZero returns a gradient with a kink at 0: left for x0 < 0, right for x0 > 0, and the
+// expression at for x0 = 0. This expression must have the value of left at 0, but not contain x0.
+// So the second derivative at 0 is 0, as in torch.
 func belowZero(left, at, right *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
 }
 
-// between is g for lo < x < hi and for NaN, and 0 elsewhere.
+// between returns g for lo < x < hi and for NaN, and 0 elsewhere.
 func between(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
 
-// limit is x limited to [lo, hi]. Where x equals lo or hi the result is x itself. That decides the
-// sign of zeros as torch does. NaN in any operand makes the result NaN.
+// limit returns x limited to [lo, hi]. Where x equals lo or hi, the result is x itself. So a zero
+// has the same sign as in torch. NaN in any operand makes the result NaN.
 func limit(x, lo, hi *expr.Expr) *expr.Expr { return atMost(atLeast(x, lo), hi) }
 
 func atLeast(x, lo *expr.Expr) *expr.Expr { return x.Ge(lo).Select(x, x.Max(lo)) }
@@ -64,8 +64,8 @@ var (
 		},
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
 	softsignOp = ofNumbers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
-		// torch computes g/(1+|x|)·(1 - |x|/(1+|x|)). That is 0 where |x| is so large that 1+|x| =
-		// |x| even in float64, and NaN at ±∞. x - x gives both.
+		// torch computes g/(1+|x|)·(1 - |x|/(1+|x|)). This gradient is 0 where |x| is so large that
+		// 1+|x| = |x| even in float64, and NaN at ±∞. x - x gives both.
 		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)
@@ -128,8 +128,8 @@ func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace:F
 func (x *Tensor) LeakyRelu(slope float64) *Tensor { return leakyReluOp.Apply([]*Tensor{x}, slope) }
 
-// PRelu returns x where it is positive and w·x elsewhere. w holds either one element or one for
-// each channel of x, which is dimension 1. The gradient of x at 0 is w.
+// PRelu returns x where it is positive and w·x elsewhere. w holds either one element, or one
+// element for each channel of x. The channels are dimension 1. The gradient of x at 0 is w.
 func (x *Tensor) PRelu(w *Tensor) *Tensor {
 	in := []*Tensor{x, w}
 	youngest("prelu", in)

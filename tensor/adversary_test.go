@@ -14,8 +14,8 @@ import (
 // crossing is a program on several streams without any explicit ordering. It trains a small
 // network. It copies batches in advance from one page-locked buffer, and fills the buffer again
 // meanwhile. Half of the forward pass, the update and the reading of activations run on separate
-// streams. It frees memory that other streams still read, and allocates the same amount again at
-// once. The host waits only at the end. crossing returns all computed values.
+// streams. It frees memory that other streams still read, and immediately allocates the same amount
+// again. The host waits only at the end. crossing returns all computed values.
 func crossing(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -45,8 +45,8 @@ type Anomaly struct {
 	// DetectAnomaly or RecordSites.
 	Site  string
 	Index []int   // position of the first NaN or infinity
-	Value float64 // that element: NaN or ±Inf
-	Count int     // the number of such elements
+	Value float64 // value of this first element: NaN or ±Inf
+	Count int     // number of NaN elements; with AnomalyInf also of infinite elements
 }
 
 func (a *Anomaly) Error() string {
@@ -127,8 +127,8 @@ func (e *engine) anomalous(n *node, i int, d *Tensor) {
 	panic(err)
 }
 
-// inspect panics if y, the result of op applied to in, has an anomaly. Ops call it where the scope
-// asks for [AnomalyForward].
+// inspect panics if y, the result of op applied to the operands in, has an anomaly. Ops call it
+// where the scope asks for [AnomalyForward].
 func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a := y.anomaly(checks)
 	if a == nil {

@@ -31,8 +31,8 @@ func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	return out
 }
 
-// resultsOf makes a Function from a FunctionAll. Its one result holds all results, one after the
-// other. It serves one call.
+// resultsOf makes a Function from a FunctionAll. The result of the Function holds all results of
+// the FunctionAll, one after the other. A resultsOf can be applied only once.
 type resultsOf struct {
 	f      FunctionAll
 	shapes []shape.Dims

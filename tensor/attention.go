@@ -17,7 +17,8 @@ type AttentionOptions struct {
 	Mask *Tensor
 	// Causal lets query i attend only to the keys 0 … i, also where there are fewer keys than
 	// queries. It may be combined with Mask and Lengths; torch refuses Mask with is_causal. A query
-	// then attends only to keys that all of them allow. So Mask need not repeat what Causal says.
+	// then attends only to keys that Causal, Mask and Lengths all allow. So Mask need not repeat
+	// what Causal says.
 	Causal bool
 	// Dropout is the probability with which a weight is dropped. Pass 0 outside of training:
 	// nothing else switches it off.
@@ -101,14 +102,15 @@ func (f *attentionFunc) unfold(x *Tensor) *Tensor {
 }
 
 var (
-	// Masking adds minus infinity to a score. So a score of NaN or +infinity still shows, as in
-	// torch.
+	// Masking adds minus infinity to a score. So a masked score that is NaN or +infinity still
+	// gives NaN, as in torch.
 	maskOp      = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x1.Ne(zeroC).Select(x0, x0.Add(expr.C(math.Inf(-1)))), Fixed: 2, Grad: []*expr.Expr{x2, nil}}
 	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
 )
 
-// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the one that the op
-// computes in: float32 for 16-bit floats. The row of a query that may attend to no key is 0.
+// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the type in which
+// the op computes, which is float32 for 16-bit floats. The row of a query that may attend to no key
+// is 0.
 func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		q, k := in[0].In(c), in[1].In(c)
@@ -204,15 +206,16 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // their type before it multiplies them by the values. If a query may attend to no key, its result
 // and its gradients are 0, as in torch.
 //
-// A device with attention kernels, such as the CPU, works by blocks of queries and keys. It holds
-// the weights of one block only. The gradient does so too. It computes the weights again from
+// A device with attention kernels, such as the CPU, works by blocks of queries and keys. The op and
+// its gradient hold the weights of one block only. The gradient computes the weights again from
 // queries, keys and one number for each query (T. Dao et al., arXiv:2205.14135). The memory is then
 // linear in the length. The result's dimensions then have the same order in memory as the queries'
 // dimensions.
 //
 // On other devices the weights of all queries and keys are in memory while the op or its gradient
-// is computed, for a moment even twice. They are freed between the two passes. This also holds for
-// float64, for a mask that requires a gradient, and for second derivatives.
+// is computed. For a short time there are even two copies. The weights are freed between the
+// forward pass and the backward pass. All this also holds for float64, for a mask that requires a
+// gradient, and for second derivatives.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {
@@ -339,9 +342,9 @@ func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
 // ALiBi returns the biases that attention with linear biases adds to the scores, [heads, queries,
 // keys] (O. Press et al., arXiv:2108.12409). The bias is -m·|i - j| for query i and key j, where
 // the last query has the position of the last key. The slopes m of n heads are 2^(-8/n), 2^(-16/n)
-// …. If n is no power of two, they are the slopes for the next lower power of two, followed by
-// every second slope for the next higher one, as in the authors' code. For causal attention fill
-// the bias above the diagonal with -Inf. Pass the result as the Mask of
+// …. If n is no power of two, the first slopes are the slopes for the next lower power of two. They
+// are followed by every second slope for the next higher power of two, as in the authors' code. For
+// causal attention fill the bias above the diagonal with -Inf. Pass the result as the Mask of
 // [ScaledDotProductAttention].
 func (m Maker) ALiBi(heads, queries, keys int) *Tensor {
 	const op = "alibi"

@@ -128,9 +128,10 @@ func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
 	w.Mask, w.Lengths, w.Numbers = a.mask.viewOrNone(), a.lengths.viewOrNone(), a.numbers.viewOrNone()
 }
 
-// likewise allocates a result of type t whose shape is to. The result's dimensions, except the
-// last, have the same order in memory as x's. So if the heads are parts of a projection, as in x,
-// the heads of the result lie next to each other for each position, and joining them is a view.
+// likewise allocates a result of type t. The parameter to is the result's shape. The result's
+// dimensions, except the last, have the same order in memory as x's. So if the heads are parts of a
+// projection, as in x, the heads of the result lie next to each other for each position. Joining
+// these heads is then a view.
 func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Tensor {
 	order := []int{0, 1, 2, 3}
 	for i := 1; i < 3; i++ {

@@ -9,8 +9,8 @@ import (
 )
 
 // Queries, keys and values are often parts of one projection. Then their gradients are written into
-// one memory in the same places. That memory is the gradient of the projection, and nothing has to
-// be joined.
+// one memory, at the places that the parts have in the projection. That memory is the gradient of
+// the projection, so no op has to join the gradients.
 
 // A projection describes the tensor whose parts are queries, keys and values. It holds the shape of
 // this tensor. It also holds the layout of each part in a dense tensor of this shape, with four
@@ -20,8 +20,9 @@ type projection struct {
 	at [3]shape.Layout
 }
 
-// projected returns the projection whose parts are the first three of in. full holds the shapes of
-// the parts. projected returns nil if they are not the parts of one tensor of type t.
+// projected returns the projection whose parts are the first three operands. The parameter in holds
+// the operands. full holds the shapes of the parts. projected returns nil if the three operands are
+// not the parts of one tensor of type t.
 func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *projection {
 	var p projection
 	var q partial
@@ -80,8 +81,8 @@ func (p *projection) alloc(op string, s *Scope, dev device.Device, t dtype.Type)
 	return d
 }
 
-// partOf follows views from e back to the node that took a part of a tensor, and returns it. It is
-// nil if there is no such node.
+// partOf follows views from e back to the node that took a part of a tensor. It returns that node,
+// or nil if there is none.
 func (e edge) partOf() *node {
 	for e.node != nil {
 		v, ok := e.node.f.(*viewFunc)

@@ -3,9 +3,10 @@ package tensor
 import "github.com/flambeau-go/flambeau/dtype"
 
 // An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise
-// ops and reductions declare it in their field Autocast, a [Function] by implementing [Autocaster].
-// The classes of the library's ops are those of torch.autocast("cuda"), on every device. Autocast
-// never changes operands of float64, integers and bool, and it does not affect functions in place.
+// ops and reductions declare their class in the field Autocast. A [Function] declares its class by
+// implementing [Autocaster]. The classes of the library's ops are those of torch.autocast("cuda"),
+// on every device. Autocast never changes operands of float64, integers and bool, and it does not
+// affect ops in place.
 type AutocastClass uint8
 
 // The classes.
@@ -35,23 +36,24 @@ const (
 type Autocaster interface{ Autocast() AutocastClass }
 
 // Autocast makes a scope use mixed precision, as torch.autocast does. Ops that tolerate low
-// precision compute in t, which is dtype.BF16 or dtype.F16, the others in float32. Parameters,
-// their gradients and the optimizer's state keep their types. dtype.Invalid is [NoAutocast].
+// precision compute in t, which is dtype.BF16 or dtype.F16. Other ops compute in float32.
+// Parameters, their gradients and the optimizer's state keep their types. dtype.Invalid is
+// [NoAutocast].
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
 //		loss.Backward() // VJPs run without autocast, in the types of the forward pass
 //	}, tensor.Autocast(dtype.BF16))
 //
-// An expression whose tensors are all older than the scope must begin with x.In(s). That lends x to
-// the scope; From would move x to it. The same holds for [NoGrad].
+// An expression whose tensors are all older than the scope must begin with x.In(s). In lends x to
+// the scope, whereas From would move x to it. The same rule holds for [NoGrad].
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
 // after it has changed. The casts are freed when that scope ends. Leaves that one scope needed are
 // remembered as a group: a later scope that needs one of them casts all of them in one launch. So
-// from the second step on, a step casts all weights at once. No goroutine may change such a leaf
-// meanwhile. A captured step casts all of them too. Its graph refuses to replay after one of these
-// leaves was moved or converted, even if the step does not use that leaf.
+// from the second step on, a step casts all weights in one launch. While these casts run, no other
+// goroutine may change such a leaf. A captured step casts all of them too. Its graph refuses to
+// replay after one of these leaves was moved or converted, even if the step does not use that leaf.
 //
 // With float16 small gradients become 0 unless the loss is scaled: see package amp.
 func Autocast(t dtype.Type) Option {
@@ -70,10 +72,10 @@ func (s *Scope) Autocast() dtype.Type {
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on the operands in. If the operands' scope has [Autocast] on, it casts them
-// as the class says, and ops that f calls are not autocast again, except for the classes Through
-// and Within. Thus an op that is composed of others has one class for the whole. If autocast is off
-// the result is f(in). Operands may be nil and stay nil.
+// WithAutocast runs f on the operands in. If [Autocast] is on in the operands' scope, it casts the
+// operands as the class says. Ops that f calls are not autocast again, except for the classes
+// Through and Within. Thus a composed op has one class for the whole op. If autocast is off the
+// result is f(in). Operands may be nil and stay nil.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
@@ -116,8 +118,8 @@ func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in 
 }
 
 // target returns the type to which an op of this class casts its operands, when autocast uses the
-// type low. The operands are in. dtype.Invalid means no cast. target ignores operands whose bit is
-// set in fixed.
+// type low. The parameter in holds the operands. The result dtype.Invalid means no cast. target
+// ignores operands whose bit is set in fixed.
 func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype.Type {
 	if low == dtype.Invalid {
 		return low
@@ -145,7 +147,7 @@ func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype
 	return dtype.Invalid
 }
 
-// castable reports whether autocast must convert t to get an operand of type to.
+// castable reports whether autocast must convert t to get an operand of the type to.
 func castable(t *Tensor, to dtype.Type) bool {
 	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
 }

@@ -132,8 +132,8 @@ func TestAutocastTogether(t *testing.T) {
 				}
 			}
 		}
-		// All leaves change in the scope, and one of them is frozen. The others are cast again
-		// together.
+		// All leaves change in the scope, and one of them is frozen. The remaining leaves are cast
+		// again together.
 		o.Do(func(s *Scope) {
 			x := s.Ones(3, 3)
 			x.MatMul(leaves[0])

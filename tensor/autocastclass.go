@@ -2,9 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/device"
 
-// The autocast classes of the library's functions, one line each. A test reports functions that are
-// missing here. The class of some functions, such as normalisations, depends on more than the
-// operands. The methods that make these functions set it with [WithAutocast].
+// This file has the autocast classes of the library's functions, one in each line. A test reports
+// functions that are missing here. The class of some functions, such as normalisations, depends on
+// more than the operands. The methods that make these functions set it with [WithAutocast].
 
 func (*attentionFunc) Autocast() AutocastClass  { return AutocastLow }
 func (*convFunc) Autocast() AutocastClass       { return AutocastLow }

@@ -139,7 +139,7 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 }
 
 // seed returns the gradient with which differentiation starts from a result, in the engine's scope.
-// nil stands for 1.
+// A nil gradient stands for 1.
 func (e *engine) seed(from start) *Tensor {
 	y, g := from.y, from.g
 	if g == nil {
@@ -248,8 +248,8 @@ func (e *engine) step(t *task) {
 	}
 }
 
-// back computes the gradients of one node's operands from g, the gradient of its result. nil stands
-// for a gradient of 1.
+// back computes the gradients of one node's operands from g, the gradient of its result. A nil g
+// stands for 1.
 func (e *engine) back(t *task, g *Tensor) {
 	n := t.at.node
 	if n.dropped.Load() && (n.saves > 0 || n.scope != root && n.scope.isClosed()) {
@@ -411,7 +411,7 @@ func (e *engine) sum(a, b *Tensor) *Tensor {
 }
 
 // accumulate adds g to a leaf's gradient, which lives in the leaf's scope. It reports false if the
-// leaf was freed. Several goroutines may add to one leaf at once.
+// leaf was freed. Several goroutines may add to one leaf at the same time.
 func (e *engine) accumulate(leaf *Tensor, g *Tensor) bool {
 	if leaf.freed.Load() {
 		return false // nobody can read the gradient any more

@@ -8,10 +8,11 @@ import (
 
 // A linear layer after an activation can compute the activation's gradient too. The product that
 // computes the gradient of the layer's input is multiplied by act'(x) in the same op:
-// (g·w)·act'(x). The result skips the activation's node in the graph.
+// (g·w)·act'(x). Here g is the gradient of the layer's result, w is the layer's weight, and act is
+// the activation, with operand x. The result skips the activation's node in the graph.
 
-// alone reports whether exactly one VJP of the run sends t a gradient, and t's tensor is no input
-// of the run, whose gradient the caller wants.
+// alone reports whether exactly one VJP of the run sends t a gradient, and the caller does not ask
+// for the gradient of t's tensor.
 func (t *task) alone() bool { return t.wanted() && t.senders == 1 && t.input == 0 }
 
 // activation returns the task of the activation whose result is operand i, possibly reshaped. It
@@ -76,9 +77,9 @@ func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	return d.reshape(n.operands[0].shape)
 }
 
-// behind returns the gradient of e, which n applied, as the activation of a matrix product. It is a
-// program with two operands: g and the one value that n saved. It is nil if the gradient needs more
-// than one value.
+// behind returns the program that a matrix product applies to compute the gradient of e. n is the
+// node that applied e. The program has two operands: g and the one value that n saved. It is nil if
+// the gradient needs more than one value.
 func (e *Elementwise) behind(n *node) *expr.Program {
 	p := e.parts()[0].behind
 	if p == nil || len(n.saved) != 1 || n.saved[0].dtype != n.dtype {

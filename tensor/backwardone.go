@@ -31,7 +31,7 @@ func (e *engine) ones(y *Tensor) *Tensor {
 	return e.scope.On(y.st.dev).Typed(y.dtype).Full(1, y.Shape().Slice()...)
 }
 
-// makeOne makes the tensor of t's gradient if that is the 1 without a tensor.
+// makeOne makes a tensor of t's gradient, if this gradient is a 1 without a tensor.
 func (e *engine) makeOne(t *task) {
 	if n := t.at.node; t.one {
 		t.one, t.g = false, e.scope.On(n.dev).Typed(n.dtype).Full(1, n.shape.Slice()...)

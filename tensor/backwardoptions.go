@@ -37,16 +37,16 @@ func RetainGraph() GradOption { return func(o *gradOptions) { o.retain = true } 
 // implies [RetainGraph].
 func CreateGraph() GradOption { return func(o *gradOptions) { o.retain, o.create = true, true } }
 
-// GradOutput sets the gradient of the result that differentiation starts from, in place of the 1 of
-// a scalar. g must have the result's shape and device. It is converted to the result's type.
+// GradOutput sets the gradient of the result that differentiation starts from, in place of 1. g
+// must have the result's shape and device. It is converted to the result's type.
 func GradOutput(g *Tensor) GradOption { return func(o *gradOptions) { o.seed = g } }
 
 // AllowUnused lets [Gradients] return nil for inputs that the output does not depend on.
 func AllowUnused() GradOption { return func(o *gradOptions) { o.unused = true } }
 
-// Also makes differentiation start from y as well, in one pass over the graph that the results
-// share. It is torch.autograd.backward of a list. g is the gradient of y; nil means the 1 of a
-// scalar.
+// Also makes differentiation start from y too. The graph that the results share is walked only
+// once. Also is torch.autograd.backward of a list. g is the gradient of y. A nil g stands for 1,
+// and y must then be a scalar.
 func Also(y, g *Tensor) GradOption {
 	return func(o *gradOptions) { o.more = append(o.more, start{y, g}) }
 }

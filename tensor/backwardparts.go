@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Here Backward assembles the gradient of a tensor from the gradients of its parts. It writes each
-// of them once, in its place in the gradient of the whole. It fills with zeros only what no part
-// covers.
+// The functions of this file assemble the gradient of a tensor from the gradients of its parts.
+// They write the gradient of each part once, at its place in the gradient of the whole. They fill
+// with zeros only the elements that no part covers.
 
 // A part of a tensor consists of n indices of one axis, from start on, and all indices of the other
 // axes.
@@ -123,8 +123,9 @@ func (q *partial) base(x piece) (offset int, ok bool) {
 	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next reports in come whether the index at has arrived. All indices from at up to to-1 are alike:
-// all have arrived, or none has. to is at most end.
+// next returns two results about the index at. come says whether this index has arrived. All
+// indices from at up to to-1 are alike: all have arrived, or none has. The result to is at most
+// end.
 func (q *partial) next(at, end int) (come bool, to int) {
 	for _, r := range q.runs {
 		switch {
@@ -168,7 +169,8 @@ func (q *partial) gaps() (list [][2]int) {
 	return list
 }
 
-// put writes x into the whole at indices that have not arrived yet, and adds it at the others.
+// put writes x into the whole at indices that have not arrived yet, and adds it at indices that
+// have arrived.
 func (q *partial) put(s *Scope, x piece) {
 	op := q.last.op + ".grad"
 	for at, end := x.start, x.start+x.n; at < end; {

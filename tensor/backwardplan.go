@@ -14,7 +14,8 @@ type task struct {
 	to      []*task  // for a node: the task of each operand, nil for an operand without one
 	senders int      // how many gradients may arrive: from operands of nodes, and from starts
 	needed  bool     // for a node: the run must call the node's VJP
-	input   int      // 1 + the number of the input whose gradient this is; 0 if it is no input's
+	// 1 + the number of the input whose gradient this is; 0 if it is the gradient of no input
+	input int
 
 	watched *watchedLeaf // for a leaf: the leaf's watchers; nil if there are none
 }

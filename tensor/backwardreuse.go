@@ -3,8 +3,8 @@ package tensor
 // These functions decide what a VJP may overwrite and what it may free early. So Backward needs
 // little memory besides the saved values.
 
-// spent reports whether a VJP may put its result into g, the gradient that it got. It may if no
-// graph is recorded and nothing else uses g's memory, such as a hook or a retained gradient.
+// spent reports whether a VJP may put its result into g, the gradient that it got. It may do so if
+// no graph is recorded and nothing else uses g's memory, such as a hook or a retained gradient.
 func (c *Context) spent(g *Tensor) bool {
 	// There are two handles: the engine has one and frees it, and the VJP has the other.
 	return c.run != nil && !c.run.o.create && c.scope.modes.noGrad && g.node == nil && g.st.refs.Load() == 2 && g.layout.Contiguous()

@@ -8,15 +8,15 @@ import (
 
 // A BackwardWatcher is told about runs of Backward: see [WatchBackward].
 type BackwardWatcher interface {
-	// Begin is called before the first VJP of a run, when it is known to which leaves the run adds.
+	// Begin is called before the first VJP of a run. It is then known to which leaves the run adds.
 	// reached[i] says whether leaf i is one of them; at least one is. The callee may keep the
 	// slice.
 	//
 	// s is a scope of the run, which ends after End returns. It records no graph, unless the run
 	// has the option [CreateGraph], and autocast is off in it.
 	//
-	// The BackwardRun that Begin returns is told about the rest of this run. Return nil for no
-	// further calls.
+	// The BackwardRun that Begin returns is told what happens later in this run. If Begin returns
+	// nil, there are no further calls.
 	Begin(s *Scope, reached []bool) BackwardRun
 }
 
@@ -37,7 +37,7 @@ type BackwardRun interface {
 	Missed(i int)
 
 	// End is called once, last. failed is nil if the run is complete. Otherwise it is the value
-	// that the run panicked with. A value that is not an error is wrapped in one. The panic
+	// that the run panicked with. A value that is not an error is wrapped in an error. The panic
 	// continues after End.
 	End(failed error)
 }
@@ -52,9 +52,9 @@ var errExited = errors.New("tensor: backward: the goroutine ended in it, by runt
 // has a [BackwardRun] of its own. If two runs reach one leaf, one may report it ready while the
 // other still adds to it.
 //
-// Leaves must be floating point tensors that require a gradient, and each may be given once. Others
-// are refused with an [ErrGrad] or [ErrValue]. remove ends the watch for runs that begin later. A
-// leaf that nobody watches costs each run one atomic load.
+// Leaves must be floating point tensors that require a gradient, and each may be given once.
+// Otherwise WatchBackward panics with an *[Error] of the kind [ErrGrad] or [ErrValue]. remove ends
+// the watch for runs that begin later. A leaf that nobody watches costs each run one atomic load.
 func WatchBackward(leaves []*Tensor, w BackwardWatcher) (remove func()) {
 	const op = "watch_backward"
 	switch {
@@ -115,10 +115,11 @@ type watchedRun struct {
 
 // A watchedLeaf is a leaf that a run reaches and that somebody watches.
 type watchedLeaf struct {
-	t    *task
-	as   []watchedAs
-	to   []BackwardRun // a run for each entry of as; nil if that watcher wants no calls
-	sent bool          // a gradient has arrived
+	t  *task
+	as []watchedAs
+	// a run for each entry of the field as; nil if the entry's watcher wants no calls
+	to   []BackwardRun
+	sent bool // a gradient has arrived
 }
 
 // reaches notes that the run has a task for a leaf. If nobody watches the leaf this costs one load.

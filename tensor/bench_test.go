@@ -2,7 +2,7 @@ package tensor
 
 import "testing"
 
-// The overhead of an op, measured with tensors of one element.
+// These benchmarks measure the overhead of an op, with tensors of one element.
 
 func BenchmarkAdd(b *testing.B) {
 	b.ReportAllocs()
@@ -28,7 +28,7 @@ func BenchmarkAddWithGrad(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/add")
 }
 
-// A chain of 50 ops, forward and backward.
+// BenchmarkChain runs a chain of 50 ops, forward and backward.
 func BenchmarkChain(b *testing.B) {
 	b.ReportAllocs()
 	w := Ones(1).RequiresGrad()
@@ -82,7 +82,8 @@ func BenchmarkLayerNorm(b *testing.B) {
 	}
 }
 
-// A hundred thousand nodes: forward, backward with a graph of the gradients, and freed.
+// BenchmarkDeepGraph runs a hundred thousand nodes forward and backward, with a graph of the
+// gradients. Then it frees them.
 func BenchmarkDeepGraph(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -4,8 +4,8 @@ import "github.com/flambeau-go/flambeau/shape"
 
 // Bilinear returns y[..., k] = Σ x[..., i]·weight[k, i, j]·z[..., j] + bias[k], as
 // torch.nn.functional.bilinear does. x is [..., n], and z is [..., m] with the same leading
-// dimensions. weight is [out, n, m]. bias is [out], or nil. The result is [..., out]. All have one
-// type, and n and m are not 0.
+// dimensions. weight is [out, n, m]. bias is [out], or nil. The result is [..., out]. All operands
+// have one type, and n and m are not 0.
 func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	if y := underAutocast("bilinear", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Bilinear(in[1], in[2], in[3]) }, x, z, weight, bias); y != nil {
 		return y

@@ -47,7 +47,8 @@ type Graph struct {
 	turns  []*Exclusive              // the graph's Exclusives, sorted by number
 	gens   map[*Generator]*Generator // the stand-in of each generator
 	tokens map[uint64]*standIn
-	// storages that the work uses and that the graph does not own; true if it writes them
+	// storages that the work uses and that the graph does not own. The value is true if the work
+	// writes the storage.
 	outside map[*storage]bool
 	own     []*storage // storages that the recorded work made
 	adopted map[*storage]bool
@@ -94,7 +95,8 @@ var epoch atomic.Uint64
 //   - results that replays would not compute again
 //   - changes of older tensors that would happen now and not in replays
 //
-// An expression whose tensors are all older than the graph's scope s must begin with w.In(s).
+// If all tensors of an expression are older than the graph's scope s, the expression must begin
+// with w.In(s), where w is its first tensor.
 //
 // [NonBlocking] copies from and to page-locked memory are recorded. A reader of the result of such
 // a copy must wait for the last replay. If f panics, Capture returns the error that [Try] would
@@ -241,7 +243,7 @@ func (g *Graph) abandon() {
 	if g.replay == nil {
 		g.rec.Abort()
 	} else {
-		_ = g.replay.Close() // no replay ran that could have failed
+		_ = g.replay.Close() // no replay has run, so Close has no error of a replay
 	}
 	g.forget()
 }
@@ -258,10 +260,10 @@ func (g *Graph) forget() {
 }
 
 // Replay queues the recorded work as one launch, and returns without waiting. The work runs after
-// the work queued before on the tensors that it uses. Later work on these tensors, on any stream,
-// runs after it. Replay returns an error of the device or of a function of [Graph.Check]. It also
-// fails if the graph is closed, or if a leaf has left the memory that the graph uses. Nothing is
-// queued then. After an error of a function of [Graph.Then] the work is queued all the same.
+// all earlier work on the tensors that it uses, and before all later work on these tensors, on any
+// stream. Replay returns an error of the device or of a function of [Graph.Check]. It also fails if
+// the graph is closed, or if a leaf has left the memory that the graph uses. Nothing is queued
+// then. After an error of a function of [Graph.Then] the work is queued nevertheless.
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -374,7 +376,7 @@ func (g *Graph) unfinished(op string) error {
 }
 
 // Scope returns the graph's scope, which f received. It closes with the graph. For a nil Graph,
-// which [Capturing] returns for work that runs at once, Scope returns the root scope.
+// which [Capturing] returns for work that is not captured, Scope returns the root scope.
 func (g *Graph) Scope() *Scope {
 	if g == nil {
 		return root
@@ -413,8 +415,8 @@ func (g *Graph) Close() error {
 	return nil
 }
 
-// Capture returns the graph into which the work of s is recorded. It is nil if the work runs at
-// once, which is always so outside of the function given to [Capture].
+// Capture returns the graph into which the work of s is recorded. It is nil if the work is not
+// captured. Outside of the function given to [Capture] it is always nil.
 func (s *Scope) Capture() *Graph {
 	s.asked()
 	if g := s.modes.capture; g != nil && g.live.Load() {
@@ -445,7 +447,8 @@ func Capturing(x ...*Tensor) *Graph {
 }
 
 // CapturingGrads is [Capturing] for the gradients of these tensors. One gradient that is being
-// recorded is enough. Others may be older than the capture: each replay then uses them as they are.
+// recorded is enough. Other gradients may be older than the capture: each replay then uses them as
+// they are.
 func CapturingGrads(x ...*Tensor) *Graph {
 	if captures.none() {
 		return nil

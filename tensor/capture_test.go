@@ -75,8 +75,8 @@ func ok(t testing.TB, err error) {
 }
 
 // TestCapturedForward: nothing runs during the capture, and each replay is one launch. A replay
-// reads the numbers that were written to a static input before, also on another stream a moment
-// ago. A later write does not overtake it.
+// reads the numbers that were written to a static input just before it, also on another stream. A
+// later write does not overtake the replay.
 func TestCapturedForward(t *testing.T) { recorders(t, testCapturedForward) }
 
 func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
@@ -119,7 +119,7 @@ func testCapturedForward(t *testing.T, open func(seed int) device.Device) {
 		if v := y.Floats()[0]; math.Abs(v-(1+math.Tanh(8))) > 1e-6 {
 			t.Errorf("seed %d: the result is %v", seed, v)
 		}
-		// Eager work on the graph's results.
+		// Eager work may use the graph's results.
 		if v := y.SubScalar(1).Sum().Item(); math.Abs(v-12*math.Tanh(8)) > 1e-4 {
 			t.Errorf("seed %d: the sum of the result is %v", seed, v)
 		}

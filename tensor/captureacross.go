@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Across makes [Capture] record work on these devices too, in addition to its own: a step on
-// several GPUs is then one graph with one launch. All must be devices of one driver, and the
-// graph's own device may be among them. The recording has its own streams on each device. It
-// records copies between the devices ([Tensor.To]), in the order that they have in eager runs.
+// Across makes [Capture] record work on these devices too, in addition to the graph's device. A
+// step on several GPUs is then one graph with one launch. All devices must belong to one driver,
+// and the graph's device may be in the list too. The recording has its own streams on each device.
+// It records copies between the devices ([Tensor.To]), in the order that they have in eager runs.
 // [Graph.Replay] runs after work that was queued before on any of these devices, and before work
 // that is queued later. Across is an option of Capture only: a scope refuses it. So far it has run
 // on emulated GPUs only.
@@ -56,7 +56,7 @@ func (g *Graph) first(dev device.Device) device.Stream {
 }
 
 // streamOf returns the stream on dev that orders replays with other work. Replays run after the
-// work queued on it before, and later work waits for it.
+// work that was queued on this stream before them, and later work on it waits for them.
 func (g *Graph) streamOf(dev device.Device) device.Stream {
 	for _, s := range g.firsts {
 		if s.Device() == dev {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Functions for library code that keeps counts on the host, such as an optimizer, and is captured.
+// These functions are for library code that is captured and keeps counts on the host, such as an
+// optimizer.
 
 // Feed returns a tensor of n elements of type t in the graph's scope. Each replay fills it from the
 // host when the replay is queued: fill writes the bytes, in the host's byte order. The fill
@@ -42,7 +43,7 @@ func (g *Graph) Adopt(x ...*Tensor) {
 
 // Then makes every replay call f after the work is queued, before Replay returns. f may start to
 // copy a number of the graph to the host with [Tensor.ItemLater]. If f panics, Replay returns that
-// error. The work is queued all the same, and the other functions are called. f must not use the
+// error. The work is queued nevertheless, and the other functions are called. f must not use the
 // graph.
 func (g *Graph) Then(f func()) {
 	g.mu.Lock()

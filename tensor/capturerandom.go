@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// seeded reports whether opts make a generator for the scope. Such an option makes a new one at
-// each call.
+// seeded reports whether opts make a generator for the scope. Such an option makes a new generator
+// each time it is applied.
 func seeded(opts []Option) bool {
 	var a, b modes
 	for _, o := range opts {
@@ -23,9 +23,9 @@ func seeded(opts []Option) bool {
 }
 
 // A standIn replaces a generator while a graph is captured. Its generator starts at offset 0, and
-// its seed is only a token. The graph recognises draws by the token, even after state and seed were
-// saved and restored. Draws are relative to the offset that the real generator has when a replay
-// begins.
+// its seed is only a token. The graph recognises draws by the token, even after the generator's
+// state was saved and restored. Draws are relative to the offset that the real generator has when a
+// replay begins.
 type standIn struct {
 	of    *Generator // the generator that it replaces
 	as    *Generator
@@ -78,7 +78,7 @@ func (s *Scope) numbers(seed uint64, dev device.Device) (slots *Tensor) {
 	if slots = t.slots[dev]; slots != nil {
 		return slots
 	}
-	first := len(t.slots) == 0 // a replay fills this tensor before those on other devices
+	first := len(t.slots) == 0 // a replay fills this tensor before the tensors on other devices
 	slots = g.FeedOn(dev, dtype.I64, 2, func(to []byte) {
 		if first {
 			t.seed, t.offset = t.of.Draw(int(t.as.offset.Load()))

@@ -7,9 +7,9 @@ import (
 )
 
 // Graphs that use the same memory must not be queued at the same time if one of them writes it.
-// Each would wait for work that the other has queued already, but not for work that the other is
-// about to queue. So they take turns. Graphs that only read do not wait for each other, and a graph
-// that shares no memory pays nothing.
+// Each graph would wait for work that the other graph has queued already, but not for work that the
+// other graph is about to queue. So they take turns. Graphs that only read do not wait for each
+// other, and a graph that shares no memory pays nothing.
 
 // A crossing is a lock for memory that several graphs use and at least one of them writes.
 type crossing struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGraphsTakeTurns: if goroutines replay at the same time graphs that write one tensor, no
-// replay of another graph comes between the ops of one.
+// TestGraphsTakeTurns: several goroutines replay graphs that write one tensor. The ops of a replay
+// are not interleaved with those of another replay.
 func TestGraphsTakeTurns(t *testing.T) { recorders(t, testGraphsTakeTurns) }
 
 func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
@@ -30,7 +30,8 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 		dev := open(seed)
 		m := tensor.Root().On(dev)
 		w, seen := m.Zeros(64), m.Zeros(64)
-		add := func(by float64) *tensor.Graph { // w += by, through other memory
+		// the graph computes w += by, with intermediate results in other memory
+		add := func(by float64) *tensor.Graph {
 			return capture(t, dev, func(s *tensor.Scope) {
 				v := w.In(s).MulScalar(0.5)
 				half := s.Capture().Feed(dtype.F32, 1, func(to []byte) {
@@ -43,7 +44,7 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 			}, tensor.NoGrad())
 		}
 		graphs := []*tensor.Graph{add(1), add(2), add(4)}
-		// A graph that reads w twice. No write may come in between.
+		// This graph reads w twice. No write may come between the two reads.
 		graphs = append(graphs, capture(t, dev, func(s *tensor.Scope) {
 			first := w.In(s).AddScalar(0)
 			seen.In(s).AddInPlace(first.Tanh().Exp().Mul(first).Sub(w.In(s).Tanh().Exp().Mul(w)))
@@ -109,9 +110,9 @@ func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestChangedOnce: if the function of a capture changes memory outside of its scope, that would
-// happen once, now, and not in replays. It is refused before it is done. Changes of new memory, and
-// changes by other goroutines, are allowed.
+// TestChangedOnce: a capture's function may not change memory outside of its scope. Such a change
+// would happen during the capture, but not in replays, so it is refused before it happens. Changes
+// of new memory, and changes by other goroutines, are allowed.
 func TestChangedOnce(t *testing.T) { recorders(t, testChangedOnce) }
 
 func testChangedOnce(t *testing.T, open func(seed int) device.Device) {
@@ -226,7 +227,7 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 			ok(t, outer.Replay())
 			ok(t, inner.Replay())
 		}
-		if a, b := x.Floats()[7], y.Floats()[0]; a != 66 || b != 8 { // ((1+1)·3+1)·3 …
+		if a, b := x.Floats()[7], y.Floats()[0]; a != 66 || b != 8 { // x begins with ((1+1)·3+1)·3
 			t.Errorf("seed %d: %v and %v, want 66 and 8", seed, a, b)
 		}
 		ok(t, outer.Close())

@@ -8,9 +8,9 @@ import (
 
 // A capture records work on several streams. Each stream that a scope of the capture chooses is
 // replaced by one of the recording's own streams. Other work on the chosen stream runs as usual,
-// and the stream can serve several captures at once. The order between the recording's streams
-// follows from the reads and writes of each tensor's memory, as between streams outside of a
-// capture.
+// and several captures may use the stream at the same time. The order between the recording's
+// streams follows from the reads and writes of each tensor's memory, as between streams outside of
+// a capture.
 
 // route replaces the stream of a scope that is being opened by a stream that is recorded.
 func (g *Graph) route(m *modes) {
@@ -18,8 +18,8 @@ func (g *Graph) route(m *modes) {
 	if first == nil {
 		return // the device is not recorded: the first work on it will be refused
 	}
-	// The scope chose no stream, or one of another device. Outside of a capture the device's
-	// default stream would serve.
+	// The scope chose no stream, or it chose a stream of another device. Outside of a capture such
+	// a scope uses the device's default stream.
 	if m.stream == nil || m.stream.Device() != m.dev {
 		m.stream = first
 	} else {

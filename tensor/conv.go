@@ -52,13 +52,13 @@ func (x *Tensor) Conv1d(weight, bias *Tensor, o ConvOptions) *Tensor {
 }
 
 // Conv2d is [Tensor.Conv1d] in two dimensions: x is [n, channels, height, width] or [channels,
-// height, width], weight [outputs, channels/groups, kernel height, kernel width].
+// height, width], and weight is [outputs, channels/groups, kernel height, kernel width].
 func (x *Tensor) Conv2d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv2d", 2, weight, bias, o)
 }
 
-// Conv3d is [Tensor.Conv1d] in three dimensions: x is [n, channels, depth, height, width] or
-// without n, weight [outputs, channels/groups, kernel depth, kernel height, kernel width].
+// Conv3d is [Tensor.Conv1d] in three dimensions: x is [n, channels, depth, height, width] or the
+// same without n. weight is [outputs, channels/groups, kernel depth, kernel height, kernel width].
 func (x *Tensor) Conv3d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv3d", 3, weight, bias, o)
 }
@@ -77,14 +77,14 @@ func (x *Tensor) ConvTranspose1d(weight, bias *Tensor, o ConvTransposeOptions) *
 }
 
 // ConvTranspose2d is [Tensor.ConvTranspose1d] in two dimensions: x is [n, channels, height, width]
-// or without n, weight [channels, outputs/groups, kernel height, kernel width].
+// or the same without n. weight is [channels, outputs/groups, kernel height, kernel width].
 func (x *Tensor) ConvTranspose2d(weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
 	return x.convTranspose("conv_transpose2d", 2, weight, bias, o)
 }
 
 // ConvTranspose3d is [Tensor.ConvTranspose1d] in three dimensions: x is [n, channels, depth,
-// height, width] or without n, weight [channels, outputs/groups, kernel depth, kernel height,
-// kernel width].
+// height, width] or the same without n. weight is [channels, outputs/groups, kernel depth, kernel
+// height, kernel width].
 func (x *Tensor) ConvTranspose3d(weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
 	return x.convTranspose("conv_transpose3d", 3, weight, bias, o)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// convShapes are layers of a ResNet, and a depthwise one.
+// convShapes are layers of a ResNet, and a depthwise layer.
 var convShapes = []struct {
 	name                              string
 	in, size, out, kernel, stride, gr int

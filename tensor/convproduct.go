@@ -9,8 +9,8 @@ import (
 // convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs,
 // channels/groups, kernel…]. Three functions use it, and each is the gradient of another. They are
 // the convolution, the gradient of x (a transposed convolution), and the gradient of the weight.
-// All are matrix products with the columns of x. A column holds the elements of x that one window
-// covers.
+// All three are matrix products with the columns of x. A column holds the elements of x that one
+// window covers.
 type convolution struct {
 	grid
 	channels, outputs, groups int
@@ -48,9 +48,9 @@ func (v *convolution) weight() shape.Dims {
 	return shape.Of(v.outputs, v.perGroup()).Append(v.kernel[:v.rank]...)
 }
 
-// atOnce returns for how many of n samples columns of type t are made at once. rows is the number
-// of windows along the first dimension for which they are made. On a GPU rows may be less than all,
-// if the columns of one sample are too large.
+// atOnce returns how many of n samples get their columns of type t in one step. It also returns
+// rows, the number of windows along the first dimension that the step covers. On a GPU a step
+// covers only some of these windows if the columns of one sample are too large.
 func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, rows int) {
 	one := max(1, v.channels*v.taps()*v.places()*t.Size())
 	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * t.Size()
@@ -67,8 +67,9 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 }
 
 // bands divides the windows of padded samples into bands of rows windows along the first dimension.
-// It calls f for each band, in a scope of its own. b is the convolution of the band. In the first
-// dimension, the band begins at element from of the padded sample and at window at.
+// It calls f for each band, in a scope of its own. b is the convolution of the band. The parameters
+// from and at say where the band begins in the first dimension: from is an element of the padded
+// sample, and at is a window.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {
 		b := *v
@@ -108,7 +109,8 @@ func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int))
 
 // columns returns the columns of samples x, [n, channels, in…], in type t, without a gradient. With
 // batchFirst they are [n, channels·taps, places], otherwise [groups, channels of a group·taps,
-// n·places]. They are a view of x if possible.
+// n·places]. Here taps is the number of elements of a window, and places is the number of windows.
+// The columns are a view of x if possible.
 func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)
@@ -130,7 +132,7 @@ func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 }
 
 // factors returns the type of two factors whose products have type t. 16-bit floats need no copy in
-// float32, because a product of them may be float32.
+// float32, because the product of 16-bit matrices may have a float32 result.
 func factors(from, t dtype.Type) dtype.Type {
 	if from.IsHalf() {
 		return from
@@ -211,7 +213,7 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 }
 
 // data returns the gradient of x from g, the gradient of the result. It is the transposed
-// convolution of g with w, plus bias unless that is nil. 16-bit floats stay float32 until all is
+// convolution of g with w, plus bias unless bias is nil. 16-bit floats stay float32 until all is
 // added, so that they are rounded once. This is done for one part of the batch at a time.
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
@@ -281,8 +283,8 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// spread adds the products of a with g to wide. a is the transposed weight as matrices, the
-// products are columns, and wide has padded samples. All columns are in memory at once. If each
+// spread adds the products of a with g to the tensor wide. a is the transposed weight as matrices,
+// the products are columns, and wide has padded samples. All columns are in memory at once. If each
 // window is a single element, spread overwrites wide instead.
 func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 	n, t := g.Dim(0), wide.dtype
@@ -382,7 +384,7 @@ func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 }
 
 // exactly runs f on a and b in the type that sums of their elements are computed in. It adds bias
-// unless that is nil, and rounds once.
+// unless bias is nil, and rounds once.
 func exactly(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	t := a.dtype
 	y := f(a.Cast(t.Compute()), b.Cast(t.Compute()))
@@ -405,7 +407,9 @@ func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, w := saved2(c)
 	grads := gradsWithBias(c, g)
-	if c.Needs(1) { // compute this gradient first, because then x can be freed before the next one
+	// compute this gradient first, because then x can be freed before the next gradient is
+	// allocated
+	if c.Needs(1) {
 		if c.Wants(1) {
 			grads[1] = Apply(&convWeightFunc{f.convolution}, x, g)
 		}
@@ -461,7 +465,7 @@ func (f *convWeightFunc) VJP(c *Context, w *Tensor) []*Tensor {
 	return grads
 }
 
-// biasOf is the third operand, nil if there are two.
+// biasOf returns the third operand, or nil if there are only two.
 func biasOf(in []*Tensor) *Tensor {
 	if len(in) == 3 {
 		return in[2]
@@ -474,7 +478,8 @@ func withBias(y, bias *Tensor) *Tensor {
 	return y.AddInPlace(bias.Cast(y.dtype).reshape(shape.Of(bias.Dim(0)).Append(onesOf(y.Rank() - 2).Slice()...)))
 }
 
-// gradsWithBias returns a list for the gradients of all operands. It fills in only the bias's.
+// gradsWithBias returns a list for the gradients of all operands. It fills in only the gradient of
+// the bias.
 func gradsWithBias(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, len(c.needs))
 	if len(grads) == 3 && c.Needs(2) {
@@ -498,7 +503,7 @@ func saveBoth(c *Context, in []*Tensor) {
 	}
 }
 
-// saved2 returns the operands that saveBoth saved, nil for one that it did not save.
+// saved2 returns the operands that saveBoth saved. An operand that it did not save is nil.
 func saved2(c *Context) (a, b *Tensor) {
 	k := 0
 	if c.Needs(1) {

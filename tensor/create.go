@@ -31,10 +31,10 @@ func (s *Scope) On(d device.Device) Maker {
 	return Maker{s, dtype.Invalid, d}
 }
 
-// Typed changes the element type.
+// Typed returns a copy of m with element type t.
 func (m Maker) Typed(t dtype.Type) Maker { m.t = t; return m }
 
-// On changes the device.
+// On returns a copy of m with device d.
 func (m Maker) On(d device.Device) Maker { m.dev = d; return m }
 
 func (m Maker) typeOr(t dtype.Type) dtype.Type {
@@ -147,11 +147,11 @@ func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 // Eye returns the float32 identity matrix on the scope's device; see [Maker.Eye].
 func (s *Scope) Eye(n int, columns ...int) *Tensor { return s.Typed(dtype.Invalid).Eye(n, columns...) }
 
-// From returns a tensor with the values of v on the scope's device; see [Maker.From]. A tensor v is
-// given away and its old handle is freed; x.In(s) lends it instead. If the scope was opened without
-// [On], a tensor on a GPU, such as a batch of a loader with a Device, is refused: From does not
-// silently copy it back to the CPU. To say where it belongs use s.On(d).From(x), x.CPU() or a scope
-// with On.
+// From returns a tensor with the values of v on the scope's device; see [Maker.From]. If v is a
+// tensor, it is given to s and its old handle is freed. To lend a tensor x instead, call x.In(s).
+// If the scope was opened without [On], From refuses a tensor on a GPU, such as a batch of a loader
+// with a Device. So From does not silently copy it back to the CPU. To choose the device, use
+// s.On(d).From(x), x.CPU() or a scope with On.
 func (s *Scope) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
 		if t.use("from"); t.st.dev != hostDevice() {
@@ -227,8 +227,9 @@ func (x *Tensor) fill(v float64) *Tensor {
 // From returns a tensor with the values of v. v is a slice of any element type with the given shape
 // (by default one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
 // tensor of the root scope is given away: it belongs to the maker's scope from then on, and is
-// copied if the maker has another device. Its old handle is freed ([Tensor.In] lends it instead).
-// Go's int becomes int64. If an element type was chosen, the values are converted to it.
+// copied if the maker has another device. Its old handle is freed. To lend a tensor instead, call
+// [Tensor.In]. Go's int becomes int64. If an element type was chosen, the values are converted to
+// it.
 func (m Maker) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok {
 		return m.fromTensor(t, dims)

@@ -58,8 +58,8 @@ func (m Maker) Linspace(start, end float64, n int) *Tensor {
 }
 
 // Logspace returns n powers of base, whose exponents are evenly spaced from start to end. For an
-// integer type the exponents start and end lose their fractions, but those between keep theirs. The
-// powers lose their fractions at the end.
+// integer type the exponents start and end lose their fractions, but the exponents between them
+// keep their fractions. The powers lose their fractions at the end.
 func (m Maker) Logspace(start, end float64, n int, base float64) *Tensor {
 	return m.space("logspace", start, end, n, true, base)
 }

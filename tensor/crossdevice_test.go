@@ -100,8 +100,8 @@ func TestScatterToDevices(t *testing.T) {
 			values(t, "the gradient", x.Grad(), 0, 2, 4, 6, 32, 40, 48, 56, 144, 162)
 			on(t, "the gradient", x.Grad(), home)
 
-			// torch's chunks: there are fewer parts than devices if there are too few rows, and all
-			// are empty if there are none.
+			// The parts are torch's chunks. If there are too few rows, there are fewer parts than
+			// devices. If there are no rows, all parts are empty.
 			for rows, want := range map[int][]int{1: {1}, 2: {1, 1}, 4: {2, 2}, 7: {3, 3, 1}, 0: {0, 0, 0}} {
 				var got []int
 				for i, p := range s.Zeros(2, rows).ScatterToDevices(-1, devs) {
@@ -112,7 +112,7 @@ func TestScatterToDevices(t *testing.T) {
 					t.Errorf("%d rows over 3 devices are %v, want %v", rows, got, want)
 				}
 			}
-			// Sizes are given, along another dimension.
+			// Here the sizes are given, and another dimension is divided.
 			sized := x.Detach().T().ScatterToDevices(1, devs, 3, 0, 2)
 			values(t, "three columns", sized[0], 0, 2, 4, 1, 3, 5)
 			values(t, "no column", sized[1])
@@ -279,7 +279,7 @@ func TestCrossDeviceRefuses(t *testing.T) {
 }
 
 // A program's own function may cross devices too, and save tensors on each of them. A gradient on
-// the wrong device is found.
+// the wrong device is an error.
 func TestFuncCrossesDevices(t *testing.T) {
 	devs := threeDevices(t)
 	dot := autograd.Func{

@@ -183,7 +183,7 @@ type CrossEntropyOptions struct {
 	Mean bool
 }
 
-// Ignored returns the class that is ignored: IgnoreIndex, or -100 if that is nil.
+// Ignored returns the class that is ignored: IgnoreIndex, or -100 if IgnoreIndex is nil.
 func (o CrossEntropyOptions) Ignored() int {
 	if o.IgnoreIndex == nil {
 		return -100
@@ -194,14 +194,14 @@ func (o CrossEntropyOptions) Ignored() int {
 // CrossEntropy returns the loss of each target for logits x of shape [n, classes, …] or [classes].
 // It is torch's cross_entropy with reduction="none". Targets are either class indices or
 // probabilities. Class indices are int64, [n, …] or a single index. With weights w and a smoothing
-// s their loss is
+// s, the loss of the class index t is
 //
 //	w[t]·(1-s)·(-log softmax(x)[t]) + s/classes·Σ w[c]·(-log softmax(x)[c])
 //
-// If a target is the ignored index, its loss is 0. Any other target outside of 0 … classes-1 is an
-// index error, which a GPU reports at the next wait. Probabilities y have x's shape and type. Their
-// loss is Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]), and an ignored index of 0 or more
-// is an error. Most programs call nn.CrossEntropy, which averages.
+// The sum is over all classes c. If a target is the ignored index, its loss is 0. Any other target
+// outside of 0 … classes-1 is an index error, which a GPU reports at the next wait. Probabilities y
+// have x's shape and type. Their loss is Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]), and
+// an ignored index of 0 or more is an error. Most programs call nn.CrossEntropy, which averages.
 func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 	const op = "cross_entropy"
 	if x.wideLoss(target, o) {

@@ -12,8 +12,9 @@ import (
 // A distanceKind says how to compute distances for a range of orders p.
 type distanceKind struct {
 	reduce device.ReduceKind
-	each   *expr.Expr // a function of elements X(0) and X(1), whose values reduce combines
-	finish *expr.Expr // applied to the combined value; nil means nothing
+	// a function of elements X(0) and X(1); the field reduce says how its values are combined
+	each   *expr.Expr
+	finish *expr.Expr // function of the combined value; nil leaves the value as it is
 	// gradient of X(0), from X(1), the distance X(2) and the gradient X(3) of the distance
 	gradient  *Elementwise
 	programs  cache[dtype.Type, *device.Reduction]
@@ -25,8 +26,8 @@ var (
 	rowsGap  = rowsDiff.Abs()
 	// the sign of the difference, or the difference itself where it is 0 or NaN
 	side = rowsDiff.Gt(zeroC).Select(unit, rowsDiff.Lt(zeroC).Select(expr.C(-1), rowsDiff))
-	// X(0) to the power 1/p. Parameter 1 is 1/p rounded to the type, parameter 2 the remainder that
-	// this rounding lost.
+	// X(0) to the power 1/p. Parameter 1 is 1/p rounded to the type. Parameter 2 is the remainder
+	// that this rounding lost.
 	orderRoot = x0.PowSum(p1, expr.Param(2))
 	less      = p0.Sub(unit)
 

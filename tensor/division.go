@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Division with a whole number as the quotient. There are separate ops for floats and integers.
-// Those for floats use an exact fmod, those for integers compute in int64. Division by an integer 0
-// in a tensor cannot raise an error without waiting for the device. So on every device the quotient
-// is 0 and the remainder is the dividend.
+// The functions of this file divide with a whole number as the quotient. There are separate ops for
+// floats and integers. The ops for floats use an exact fmod, and the ops for integers compute in
+// int64. A tensor's integer divisor may be 0, but no error can be raised without waiting for the
+// device. So on every device the quotient is then 0, and the remainder is the dividend.
 
 // quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, exactly, in int64. A quotient of two int64
 // that is computed in float64 is off by less than 2¹². The remainder, computed in wrapping
@@ -77,12 +77,12 @@ func remainderRef(a, b float64) float64 {
 
 func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 
-// division is one function of a dividend and a divisor, declared four times: for floats and for
-// integers, with a tensor and with a number as the divisor.
+// division is one function of a dividend and a divisor. It is declared four times: for floats and
+// for integers, with a tensor and with a number as the divisor.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares the four ops. own is the derivative with respect to x, other the
-// negative of the derivative with respect to y. nil means 0.
+// declareDivision declares the four ops. own is the derivative with respect to x. other is the
+// negative of the derivative with respect to y. A nil derivative means 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, own *expr.Expr, other func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)

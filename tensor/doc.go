@@ -31,8 +31,8 @@
 //
 // Several goroutines may read a Tensor at once. Writing it in place while others use it is a race.
 //
-// The sections below have every function of the package and every method of [Tensor]. Of the forms
-// XScalar, RXScalar and XInPlace they have X alone.
+// The sections below have every function of the package and every method of [Tensor]. They list X,
+// but not its forms XScalar, RXScalar and XInPlace.
 //
 // # Making tensors
 //
@@ -47,7 +47,7 @@
 //     [Tensor.Bernoulli], [Tensor.Multinomial], [Tensor.Dropout], [Tensor.AlphaDropout],
 //     [Tensor.Dropout1d], [Tensor.Dropout2d], [Tensor.Dropout3d], [Tensor.FeatureAlphaDropout],
 //     [Tensor.DropoutAdd], [Tensor.ReluDropout].
-//   - From memory of the program's own: [FromMemory], [Tensor.Storage], [Tensor.StorageOffset],
+//   - From the program's own memory: [FromMemory], [Tensor.Storage], [Tensor.StorageOffset],
 //     [Tensor.WriteTo], [Tensor.DataPtr].
 //
 // # The tensor itself
@@ -96,7 +96,7 @@
 //     [Tensor.Mish], [Tensor.Relu6], [Tensor.Hardtanh], [Tensor.Hardsigmoid],
 //     [Tensor.Hardswish], [Tensor.Hardshrink], [Tensor.Softshrink], [Tensor.Tanhshrink],
 //     [Tensor.Threshold], [Tensor.Glu].
-//   - Arithmetic written as text: [Expr]. Ops of one's own: [Declare].
+//   - Arithmetic written as text: [Expr]. Ops that a program defines: [Declare].
 //
 // # Reductions and scans
 //
@@ -191,14 +191,15 @@
 //   - Whole steps as one launch: [Capture], [Capturing], [CapturingGrads], [Across].
 //   - Errors: [Try], [NewError].
 //   - Launches for optimizers and other packages: [Raw], [Update], [UpdateFinite], [PrepareUpdate].
-//   - Lists of what there is: [Declared], [Reductions], [HostOps].
+//   - Lists of ops: [Declared], [Reductions], [HostOps].
 package tensor
 
 //go:generate go -C _gen run ./forms -root ../..
 
-// The files of the package, with the exported names in them. The files of a family begin with the
-// same word. forms.go has the forms in place and with numbers of ops from all files. A file that
-// has only the op that it is named after needs no row: gridsample.go has GridSample.
+// This is the list of the package's files, with the exported names in them. The names of related
+// files begin with the same word. forms.go has the forms in place, and the forms with numbers, of
+// ops from all files. A file that has only the op that it is named after needs no row:
+// gridsample.go has GridSample.
 //
 // The tensor, its memory and its scope:
 //

@@ -115,9 +115,9 @@ func (f factor) once(all []*Tensor) factor {
 	return f
 }
 
-// only returns the sum of f over the dimensions for which keep is false. Integers become int64, as
-// in [Tensor.Sum]. A dimension of size 1 is removed without a sum, which keeps the type, unless
-// ones is set.
+// only returns the sum of f over the dimensions for which keep returns false. Integers become
+// int64, as in [Tensor.Sum]. A dimension of size 1 is removed without a sum, which keeps the type,
+// unless ones is set.
 func (f factor) only(keep func(c byte) bool, ones bool) factor {
 	var over, out []int
 	var names []byte
@@ -156,8 +156,8 @@ func (f factor) ordered(names []byte) *Tensor {
 	return f.x.Permute(p...).reshape(s)
 }
 
-// times contracts two factors. It sums over dimensions for which keep is false. sizes holds the
-// size of each name.
+// times contracts two factors. It sums over dimensions for which keep returns false. sizes holds
+// the size of each name.
 func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
 	// a dimension that has size 1 in one factor is summed over in the other factor alone
 	shared := func(c byte) bool {
@@ -191,8 +191,8 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 	if len(sum) == 0 {
 		return factor{f.ordered(names).Mul(g.ordered(names)), names}
 	}
-	// One matrix product for each entry of the dimensions that both factors have and the result
-	// keeps.
+	// There is one matrix product for each index of the dimensions that both factors have and the
+	// result keeps.
 	n := func(list []byte) int {
 		p := 1
 		for _, c := range list {

@@ -53,8 +53,9 @@ type Elementwise struct {
 	// Autocast says what mixed precision does with the operands.
 	Autocast AutocastClass
 
-	// types and stored are set for an op that [Expr] made: the types of the operands, and that of
-	// the result. The expression itself converts between them. Other ops accept any types.
+	// types and stored are set for an op that [Expr] made: the types of the operands, and the type
+	// of the result. The expression itself converts between these types. Other ops accept any
+	// types.
 	types  []dtype.Type
 	stored dtype.Type
 
@@ -386,8 +387,8 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// overwrites computes the gradient of operand k into the memory of g, the last of in. It reports
-// false if that is impossible or if another gradient needs g.
+// overwrites computes the gradient of operand k into the memory of g, which is the last operand in
+// in. It reports false if that is impossible or if another gradient needs g.
 func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
 	g, to := in[len(in)-1], c.n.operands[k]
 	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {

@@ -54,11 +54,11 @@ func (f stopFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{g.MaskedFill(c.Saved(0), 0), nil}
 }
 
-// EmbeddingRenormInPlace shortens rows of the matrix x to the norm maxNorm: the rows that index
-// selects and whose norm of order p is greater. It multiplies them by maxNorm/(norm + 1e-7). It is
-// torch's embedding_renorm_. Followed by [Tensor.Embedding] it is F.embedding with max_norm. A row
-// that is selected twice is shortened once. Like every change in place it refuses a leaf that
-// requires a gradient, except in NoGrad. It has no gradient.
+// EmbeddingRenormInPlace limits the norm of the rows of the matrix x that index selects. If the
+// norm of order p of such a row is greater than maxNorm, it multiplies the row by maxNorm/(norm +
+// 1e-7). It is torch's embedding_renorm_. Followed by [Tensor.Embedding] it is F.embedding with
+// max_norm. A row that is selected twice is shortened once. Like every change in place it refuses a
+// leaf that requires a gradient, except in NoGrad. It has no gradient.
 func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tensor {
 	const op = "embedding_renorm"
 	checkIndex(op, x, index)

@@ -93,10 +93,10 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Raised() {}
 
 // Try runs f and returns the library's error that f panicked with, or nil. The error is an
-// *[Error], or an error of another package. Those are *nn.Error for the structure of a model,
-// *optim.Error for the settings of an optimizer, and the *[device.UnavailableError] of cuda.Get.
-// All of them implement [device.Raised]. Other panics, such as Go's own and those of the program,
-// continue.
+// *[Error], or an error of another package. Errors of other packages are *nn.Error for the
+// structure of a model, *optim.Error for the settings of an optimizer, and the
+// *[device.UnavailableError] of cuda.Get. All these errors implement [device.Raised]. Other panics,
+// such as runtime errors of Go and panics of the program, continue.
 func Try(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -137,8 +137,8 @@ func (x *Tensor) describe() Operand {
 	return k.operand()
 }
 
-// A sketch holds the facts that an [Operand] is made from. They are put into words only when the
-// error needs them.
+// A sketch holds the facts that an [Operand] is made from. The sketch is put into words only when
+// the error is made.
 type sketch struct {
 	shape  shape.Dims
 	dtype  dtype.Type

@@ -52,9 +52,9 @@ func (product) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{da.Cast(a.Type()), a.T().MatMul(g).Cast(b.Type())}
 }
 
-// The types of the operands, and of a product in the VJP, for each class. Low is
-// torch.amp.custom_fwd with cast_inputs. Within is custom_fwd without it: its products are autocast
-// one by one, also in custom_bwd.
+// For each class the example prints the type of the operands, and the type of a product in the VJP.
+// Low is torch.amp.custom_fwd with cast_inputs. Within is custom_fwd without cast_inputs: the
+// products are autocast one by one, also in custom_bwd.
 func ExampleAutocastClass() {
 	for _, class := range []tensor.AutocastClass{tensor.AutocastLow, tensor.AutocastHigh, tensor.AutocastWithin} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -84,8 +84,8 @@ func ExampleWithAutocast() {
 	// Output: 2 float32
 }
 
-// ItemLater copies a number to the host while the device continues. The program reads it after it
-// has arrived: the loss of the previous step, without a wait for the current step.
+// ItemLater copies a number to the host while the device continues. Here the program reads the loss
+// of the previous step, without waiting for the current step.
 func ExampleTensor_ItemLater() {
 	var last *tensor.LateItem
 	w := tensor.From([]float32{3}).RequiresGrad()

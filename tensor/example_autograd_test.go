@@ -23,8 +23,8 @@ func ExampleTensor_RegisterHook() {
 	// tensor([10., 20., 30.])
 }
 
-// A gradient descent step for each parameter as soon as its gradient is complete, so that the
-// gradient can be freed while Backward continues.
+// The hook makes a gradient descent step for a parameter as soon as the parameter's gradient is
+// complete. So the gradient can be freed while Backward continues.
 func ExampleTensor_RegisterPostAccumulateGradHook() {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	w.RegisterPostAccumulateGradHook(func(w *tensor.Tensor) {
@@ -64,13 +64,13 @@ func ExampleDetectAnomaly() {
 	// Output: sqrt by operand 0 is NaN at [1]
 }
 
-// Backward from two results at once walks the part of the graph that both share, but only once.
+// With Also, Backward starts from two results. It walks the shared part of the graph only once.
 func ExampleAlso() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	shared := x.MulScalar(1)
 	a, b := shared.Sum(), shared.Square().Sum()
 	a.Backward(tensor.Also(b, nil))
-	fmt.Println(x.Grad()) // 1 + 2x
+	fmt.Println(x.Grad()) // the gradient is 1 + 2x
 	// Output: tensor([3., 5.])
 }
 
@@ -82,8 +82,8 @@ func ExampleInto() {
 	// Output: true tensor([1., 2.])
 }
 
-// Rows of a tensor may be written one by one, also with results. Gradients flow back to the tensors
-// that were copied.
+// A program may write the rows of a tensor one by one. The written values may be results of ops.
+// Gradients flow back to the tensors that were copied.
 func ExampleTensor_Copy_gradient() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	out := tensor.Zeros(3, 2)
@@ -94,7 +94,7 @@ func ExampleTensor_Copy_gradient() {
 	}
 	fmt.Println(out.Detach())
 	out.Sum().Backward()
-	fmt.Println(x.Grad()) // 2x + 3x² + 4x³
+	fmt.Println(x.Grad()) // the gradient is 2x + 3x² + 4x³
 	// Output:
 	// tensor([[ 1.,  4.],
 	//         [ 1.,  8.],

@@ -42,7 +42,7 @@ func (r *bucketRun) less() {
 func (r *bucketRun) End(failed error) { fmt.Println("the end:", failed) }
 
 // A watcher knows before a run for which gradients it waits. It is told about each gradient as soon
-// as that is complete, the leaf nearest to the loss first.
+// as the gradient is complete. The leaf nearest to the loss comes first.
 func ExampleWatchBackward() {
 	a := tensor.From([]float32{1, 2}).RequiresGrad()
 	b := tensor.From([]float32{3, 4}).RequiresGrad()

@@ -70,7 +70,7 @@ func ExampleCapture_streams() {
 			c.Close(cube)
 		}, tensor.Stream(side))
 		double := x.In(s).MulScalar(2) // this op runs beside the work on stream side
-		sum = double.Add(cube)         // the sum waits for both
+		sum = double.Add(cube)         // the sum waits for both operands
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -128,7 +128,7 @@ func ExampleCapturing() {
 		tensor.Capturing(by).Scope().Do(func(s *tensor.Scope) { w.In(s).MulInPlace(by) })
 	}
 	w := tensor.Root().On(gpus[0]).Ones(2)
-	decay(w, w.FullLike(0.5)) // this call runs at once
+	decay(w, w.FullLike(0.5)) // this call runs immediately
 	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) { decay(w, w.In(s).Mul(w)) })
 	if err != nil {
 		log.Fatal(err)
@@ -168,7 +168,7 @@ func ExampleCapturingGrads() {
 	// <nil> tensor([1.5000, 1.5000], device='cuda:0')
 }
 
-// A check before every replay. This one refuses to continue without new inputs.
+// Check adds a check before every replay. Here it refuses to continue without new inputs.
 func ExampleGraph_Check() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -199,7 +199,7 @@ func ExampleGraph_Check() {
 	// <nil>
 }
 
-// State that is made at its first use, like an optimizer's. Adopt keeps replays from making it
+// The state is made at its first use, like an optimizer's state. Adopt keeps replays from making it
 // again. Stream lets a program measure the replays.
 func ExampleGraph_Adopt() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// One step on two GPUs, without ranks. The weight is copied to both, the batch is divided, and the
-// losses are gathered. The gradient of the weight is the sum of both, in the order of the devices.
+// This step runs on two GPUs, without ranks. The weight is copied to both GPUs, the batch is
+// divided, and the losses are gathered. The gradient of the weight is the sum of the gradients on
+// both GPUs, added in the order of the devices.
 func ExampleTensor_BroadcastToDevices() {
 	gpus, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {

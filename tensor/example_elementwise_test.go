@@ -39,7 +39,7 @@ func ExampleMaker_Linspace() {
 	// tensor([   1.,   10.,  100., 1000.])
 }
 
-// An exponential moving average in place, in a scope without gradients.
+// LerpScalarInPlace updates an exponential moving average in place, in a scope without gradients.
 func ExampleTensor_LerpScalarInPlace() {
 	average, weight := tensor.From([]float32{0, 1}), tensor.From([]float32{1, 3})
 	tensor.Do(func(s *tensor.Scope) {

@@ -101,16 +101,15 @@ func ExampleNoGrad() {
 	// true
 }
 
-// Detach cuts a value off its graph. It is a constant from then on.
+// Detach returns a value without its graph. Backward treats it as a constant.
 func ExampleTensor_Detach() {
 	x := tensor.From(3.0).RequiresGrad()
-	x.Mul(x.Detach()).Backward() // x·3, not x²
+	x.Mul(x.Detach()).Backward() // x·3 is differentiated, not x²
 	fmt.Println(x.Grad().Item())
 	// Output: 3
 }
 
-// If a value that a gradient still needs is changed in place, this is found when the gradient is
-// computed.
+// If a value that a gradient still needs is changed in place, computing the gradient is an error.
 func ExampleTensor_Version() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	y := x.Exp() // the gradient of exp needs its result
@@ -142,7 +141,7 @@ func ExampleDeclare() {
 	y := snake.Apply([]*tensor.Tensor{x})
 	y.Sum().Backward()
 	fmt.Println(y)
-	fmt.Println(x.Grad()) // 1 + sin 2x
+	fmt.Println(x.Grad()) // the gradient is 1 + sin 2x
 	// Output:
 	// tensor([-0.2919,  0.0000,  1.7081], grad_fn=<snake>)
 	// tensor([0.0907, 1.0000, 1.9093])

@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Hooks of a capture. Ended learns whether there will be a graph. Then copies a number of each
-// replay to the host without waiting. Graphs that share state on the host take turns with Exclude.
+// This example shows the hooks of a capture. Ended tells a function whether there will be a graph.
+// Here Then copies a number of each replay to the host without waiting. Graphs that share state on
+// the host take turns with Exclude.
 func ExampleGraph_Then() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The mean of each group's rows. The index names the group of each row, and rows are combined into
-// their group.
+// ScatterReduce computes the mean of the rows of each group. The index names the group of each row.
 func ExampleTensor_ScatterReduce_groupMean() {
 	rows := tensor.From([][]float32{{1, 10}, {2, 20}, {3, 30}, {6, 60}})
 	group := tensor.From([]int64{0, 2, 0, 2})

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A system of linear equations for each matrix of a batch, and the gradient of the solutions.
+// Solve solves a system of linear equations for each matrix of a batch. The solutions have a
+// gradient.
 func ExampleTensor_Solve() {
 	a := tensor.From([][][]float32{{{2, 0}, {0, 4}}, {{1, 1}, {0, 1}}})
 	b := tensor.From([]float32{2, 8}).RequiresGrad()
@@ -30,8 +31,8 @@ func ExampleTensor_SVD() {
 	// Output: [6.7082 2.2361] [1.5000 1.5000 4.5000 4.5000]
 }
 
-// For a matrix that is not positive definite, the error has a kind of its own, which differs from
-// misuse.
+// The error for a matrix that is not positive definite has the kind ErrLinAlg. So a program can
+// distinguish it from misuse.
 func ExampleTensor_Cholesky() {
 	l := tensor.From([][]float32{{4, 2}, {2, 10}}).Cholesky(false)
 	fmt.Println(l)

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Each query gets a mean of the values, weighted by how well the query fits their keys. With Causal
-// a query attends to keys up to its own position.
+// Each query gets a mean of the values, weighted by how well the query fits the keys of these
+// values. With Causal a query attends to keys up to its own position.
 func ExampleScaledDotProductAttention() {
 	q := tensor.From([][]float32{{0, 0}, {4, 0}, {0, 4}})
 	k := tensor.From([][]float32{{1, 0}, {0, 1}, {1, 0}})
@@ -27,7 +27,7 @@ func ExampleTensor_RoPE() {
 	//         [-1.1349,  0.9169,  0.8439,  1.0767]])
 }
 
-// Dropout of whole channels: each of the six channels is kept or dropped as a whole.
+// Dropout1d drops whole channels: each of the six channels is kept or dropped as a whole.
 func ExampleTensor_Dropout1d() {
 	tensor.Do(func(s *tensor.Scope) {
 		fmt.Println(s.Ones(2, 3, 4).Dropout1d(0.5).Mean(-1))
@@ -53,7 +53,7 @@ func ExampleScaledDotProductAttention_lengths() {
 	// Output: [2 5]
 }
 
-// A linear layer and its activation in one op.
+// LinearAct computes a linear layer and its activation in one op.
 func ExampleTensor_LinearAct() {
 	x := tensor.From([][]float32{{1, 2}, {-3, 4}})
 	w, b := tensor.From([][]float32{{1, 0}, {0, -1}, {2, 2}}), tensor.From([]float32{0, 3, -1})

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The activations in comparison.
+// This example compares the activations.
 func ExampleTensor_Relu() {
 	x := tensor.From([]float32{-2, 0, 2})
 	fmt.Println(x.Relu(), x.Sigmoid())
@@ -37,7 +37,7 @@ func ExampleTensor_MaskedFill() {
 	// tensor([False,  True, False]) tensor([ True, False,  True])
 }
 
-// Rearranging without copying an element.
+// Permute and other views rearrange a tensor without copying an element.
 func ExampleTensor_Permute() {
 	x := tensor.Root().Arange(24).View(2, 3, 4)
 	fmt.Println(x.Permute(2, 0, 1).Shape(), x.Transpose(0, -1).Shape(), x.T().Shape())
@@ -93,7 +93,7 @@ func ExampleTensor_AddScalar() {
 	// tensor([False,  True, False]) tensor([False,  True,  True])
 }
 
-// Element types other than float32.
+// A tensor may have another element type than float32.
 func ExampleTensor_Half() {
 	x := tensor.From(1.0 / 3)
 	fmt.Println(x.Float(), x.Half(), x.BFloat16(), x.Long())
@@ -103,7 +103,7 @@ func ExampleTensor_Half() {
 	// 0.3333333333333333 0.333251953125 0.333984375
 }
 
-// The random makers.
+// A maker makes random tensors of several distributions.
 func ExampleMaker_Normal() {
 	tensor.Do(func(s *tensor.Scope) {
 		m := s.Typed(dtype.F64)
@@ -179,8 +179,8 @@ func ExampleStream() {
 	// Output: 6
 }
 
-// Optimizers are built on Update: one program for all parameters, in a single launch if the device
-// can. This one is p ← p - lr·sign(g).
+// Optimizers are built on Update. It runs one program for all parameters, in a single launch if the
+// device can do that. The program of this example is p ← p - lr·sign(g).
 func ExampleUpdate() {
 	p, g, lr := expr.X(0), expr.X(1), expr.Param(0)
 	sign := g.Gt(expr.C(0)).Select(expr.C(1), g.Lt(expr.C(0)).Select(expr.C(-1), expr.C(0)))

@@ -20,7 +20,7 @@ func ExampleTensor_Unfold() {
 	// Output: [3 4 3]
 }
 
-// Einsum names dimensions by letters, and sums over those that the result lacks.
+// Einsum names dimensions by letters, and sums over the letters that the result lacks.
 func ExampleEinsum() {
 	a := tensor.From([][]float32{{1, 2}, {3, 4}})
 	b := tensor.From([][]float32{{1, 0}, {1, 1}})

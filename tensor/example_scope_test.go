@@ -167,7 +167,7 @@ func ExampleManualSeed() {
 }
 
 // A generator is an object whose state can be saved and restored. WithGenerator makes scopes share
-// one.
+// a generator.
 func ExampleGenerator() {
 	g := tensor.NewGenerator(42)
 	s := tensor.NewScope(tensor.WithGenerator(g))

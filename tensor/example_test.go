@@ -73,7 +73,7 @@ func ExampleTensor_Sum() {
 	//         [0.2667, 0.3333, 0.4000]])
 }
 
-// Standardising the columns of a matrix.
+// This example standardises the columns of a matrix.
 func ExampleTensor_Mean() {
 	x := tensor.From([][]float32{{1, 10}, {3, 30}})
 	centred := x.Sub(x.Mean(0, tensor.KeepDim))
@@ -91,8 +91,8 @@ func ExampleTensor_Argmax() {
 	// Output: tensor([1, 0])
 }
 
-// Vectors, matrices and batches of them: the last two dimensions multiply, and the leading ones
-// broadcast.
+// MatMul multiplies vectors, matrices and batches of matrices. The last two dimensions multiply,
+// and the leading ones broadcast.
 func ExampleTensor_MatMul() {
 	a := tensor.From([][]float32{{1, 2}, {3, 4}})
 	v := tensor.From([]float32{1, 1})
@@ -106,7 +106,7 @@ func ExampleTensor_MatMul() {
 	// [5, 3, 2]
 }
 
-// Comparisons return bool tensors, by which Where chooses.
+// Comparisons return bool tensors. Where chooses elements by such a tensor.
 func ExampleWhere() {
 	x := tensor.From([]float32{-2, -1, 0, 1, 2})
 	fmt.Println(x.GtScalar(0))
@@ -194,7 +194,7 @@ func ExampleTensor_AddInPlace() {
 	// tensor([120., 120.])
 }
 
-// Misuse panics with an *Error, and Try returns that as an error. It names the operation, the
+// Misuse panics with an *Error, and Try returns it as an error. The error names the operation, the
 // operands, where they were made, and the line of the call.
 func ExampleTry() {
 	err := tensor.Try(func() {

@@ -138,8 +138,8 @@ func (x *Tensor) Erfinv() *Tensor {
 // ErfinvInPlace replaces x by its inverse error function; see [Tensor.Erfinv].
 func (x *Tensor) ErfinvInPlace() *Tensor { return x.inPlace(erfinvOp, []*Tensor{x}) }
 
-// erfinvFunc computes the gradient of erfinv, ½√π·exp(y²), in a wider type. The relative rounding
-// error of y counts 2y² times in it.
+// erfinvFunc computes the gradient of erfinv, ½√π·exp(y²), in a wider type. The relative error of
+// the gradient is 2y² times the relative rounding error of y.
 type erfinvFunc struct{}
 
 func (erfinvFunc) Name() string { return "erfinv" }
@@ -189,7 +189,7 @@ func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}
 // below. The gradient, -1 - log(x), is +Inf at 0 and NaN below. It is torch.special.entr.
 func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
 
-// Ndtr returns ½·erfc(-x/√2), the probability that a standard normal number is at most x. Where
-// that is small its relative error is about x²/2 roundings. torch.special.ndtr, computed as ½·(1 +
-// erf(x/√2)), is 0 there.
+// Ndtr returns ½·erfc(-x/√2), the probability that a standard normal number is at most x. Where the
+// result is small, its relative error is about x²/2 roundings. torch.special.ndtr is computed as
+// ½·(1 + erf(x/√2)), and is 0 there.
 func (x *Tensor) Ndtr() *Tensor { return ndtrOp.Apply([]*Tensor{x}) }

@@ -1,7 +1,7 @@
 package tensor
 
-// Unordered runs f without the order between streams. With waits, ops do not wait for other
-// streams. With uses, memory is reused while other streams may still use it.
+// Unordered runs f without the order between streams. If waits is true, ops do not wait for other
+// streams. If uses is true, memory is reused while other streams may still use it.
 func Unordered(waits, uses bool, f func()) {
 	withoutWaits, withoutUses = waits, uses
 	defer func() { withoutWaits, withoutUses = false, false }()

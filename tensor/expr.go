@@ -31,19 +31,18 @@ type Vars map[string]any
 // softplus, sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y)
 // and where(condition, a, b). All other elementwise ops of the library that have no run-time
 // scalars can be called too, and so can ops that a program declares with [Declare]. pi, inf, nan,
-// true and false are constants. Precedence is Go's: & and << bind as *, | and ^ as +. Ops over many
-// elements, such as mean and softmax, cannot be called. Call their methods on the result, or on an
-// operand.
+// true and false are constants. Precedence is Go's: & and << bind like *, and | and ^ bind like +.
+// Ops over many elements, such as mean and softmax, cannot be called. Call their methods on the
+// result, or on an operand.
 //
 // Types follow the rules of the ops that the text names, which are torch's. A number raises a
-// tensor's type only to the number's class: 2 is an integer, 2.0 is not. Numbers alone are computed
-// in float64. Unlike in a chain of ops, 16-bit floats are rounded once, at the end. Gradients at
-// kinks are those of the ops: the gradient of relu at 0 is 0, and each of two equal operands of max
-// receives half. A second gradient is the derivative of the first one's formula. The gradients that
-// the ops declare are not used for it. For example the derivative of "relu(a)*b" with respect to b
-// and then a is 1 at a = 0. Under
-// [Autocast] the operands are cast to float32 if the formula contains a function such as exp.
-// Otherwise they are not cast.
+// tensor's type only to the number's class: 2 is an integer, 2.0 is not. Parts of the formula
+// without tensors are computed in float64. Unlike in a chain of ops, 16-bit floats are rounded
+// once, at the end. Gradients at kinks are those of the ops: the gradient of relu at 0 is 0, and
+// each of two equal operands of max receives half. A second gradient is the derivative of the first
+// one's formula. The gradients that the ops declare are not used for it. For example the derivative
+// of "relu(a)*b" with respect to b and then a is 1 at a = 0. Under [Autocast] the operands are cast
+// to float32 if the formula contains a function such as exp. Otherwise they are not cast.
 //
 // A wrong text panics with an *[Error] that shows the column. At most 12 operands may be tensors,
 // which must be on one device. Expressions nest at most 100 deep, and the text is at most 4096

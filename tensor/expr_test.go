@@ -15,7 +15,8 @@ func ExampleExpr() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float32{-1, 0, 1, 2}).RequiresGrad()
 		a := s.From([]float32{2}).RequiresGrad()
-		y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5}) // one kernel
+		// this is one kernel
+		y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
 		y.Sum().Backward()
 		fmt.Println(y.Floats())
 		fmt.Println(x.Grad().Floats(), a.Grad().Floats())

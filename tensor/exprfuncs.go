@@ -41,7 +41,7 @@ var (
 		Name: "clamp", Arity: 3, Expr: limit(x0, x1, x2), Ref: func(x, _ []float64) float64 { return clamp(x[0], x[1], x[2]) },
 		Grad: []*expr.Expr{x0.Gt(x1).And(x0.Lt(x2)).Select(expr.X(3), zeroC), nil, nil},
 	}
-	// torch's defaults: beta 1, threshold 20.
+	// beta 1 and threshold 20 are torch's defaults
 	exprSoftplusOp = &Elementwise{
 		Name: "softplus", Arity: 1, Result: FixedFloat, Autocast: AutocastHigh, Ref: ref1(softplus),
 		Expr: x0.Gt(expr.C(20)).Select(x0, x0.Softplus()),

@@ -137,12 +137,12 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 	return &exprValue{node: n, kind: o.kind, number: func(v []float64) float64 { return v[i] }}
 }
 
-// apply returns the value of function n of args. It is a number if all args are numbers. Otherwise
-// it adds a step.
+// apply returns the value of the function of n for the arguments args. The value is a number if all
+// args are numbers. Otherwise apply adds a step.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	isTensor := func(v *exprValue) bool { return v.number == nil }
-	// clamp by tensors is max, then min: where x equals a limit, the gradient is that of max and
-	// min, as in torch
+	// clamp by tensors is max, then min. Where x equals a limit, the gradient is the gradient of
+	// max and min, as in torch.
 	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) {
 		at := &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: maximumOp}}
 		low := b.apply(at, args[:2])

@@ -19,7 +19,7 @@ import (
 type forked struct {
 	seed    uint64
 	dev     *cuda.Device
-	streams []device.Stream // nil, the first, means the scope's stream
+	streams []device.Stream // the first is nil: the scope's stream
 	held    []*tensor.Tensor
 	w       *tensor.Tensor
 	marks   []*cuda.Event
@@ -62,7 +62,7 @@ func (p *forked) options() []tensor.Option {
 // run runs the program, with the same random choices each time.
 func (p *forked) run(s *tensor.Scope) {
 	r := rand.New(rand.NewPCG(p.seed, 1))
-	live := make([][]*tensor.Tensor, len(forkedSizes)) // results, for each size
+	live := make([][]*tensor.Tensor, len(forkedSizes)) // the living results of each size
 	any := func(kind int) *tensor.Tensor {
 		if n := len(live[kind]); n > 0 && r.IntN(3) > 0 {
 			return live[kind][r.IntN(n)]
@@ -180,8 +180,9 @@ func (p *forked) eager() []float64 {
 }
 
 // TestForkedCaptures: programs on several streams are captured and replayed in any order that the
-// edges of the graph allow. The results equal those of an eager run on one stream, bit for bit.
-// There are 40 programs, each with an order of its own: 6 with -short, and 1000 with FLAMBEAU_SOAK.
+// edges of the graph allow. The results equal the results of an eager run on one stream, bit for
+// bit. There are 40 programs, each with an order of its own: 6 with -short, and 1000 with
+// FLAMBEAU_SOAK.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {

@@ -88,9 +88,10 @@ func (x *Tensor) wrapped(op string, n int) *Tensor {
 	return y
 }
 
-// Gather returns y[i…] = x[i… with index[i…] in dimension dim], as torch.gather does. index has x's
-// rank, and in the other dimensions at most x's sizes. Indices are int64 or int32 and not negative.
-// An index out of range is an error, which a GPU reports at the next wait.
+// Gather selects elements of x along dimension dim, as torch.gather does. The result has index's
+// shape. Its element at i… is x[i…] with index[i…] in place of the index in dimension dim. index
+// has x's rank. In the other dimensions its sizes are at most x's sizes. Indices are int64 or int32
+// and not negative. An index out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 	p := x.place("gather", dim, index, nil)
 	return Apply(gatherFunc{p.axis, "gather"}, x.lifted(), p.index).reshape(index.layout.Shape)
@@ -141,7 +142,8 @@ func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index, index)
 }
 
-// indexSelectBy does what indexSelect does, by a view of the index that the caller has given.
+// indexSelectBy does what indexSelect does. index is a view of given, the index that the caller
+// passed.
 func (x *Tensor) indexSelectBy(op string, dim int, index, given *Tensor) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {

@@ -29,7 +29,8 @@ type bucket[T any] struct {
 	first *kept[T]
 }
 
-// kept links the value in its field of to a goroutine. The value itself contains the kept.
+// kept links a value to a goroutine. The field named of holds the value, and the value itself
+// contains the kept.
 type kept[T any] struct {
 	of T
 	in *goroutines[T]

@@ -113,8 +113,8 @@ func TestGradientIsAView(t *testing.T) {
 	})
 }
 
-// Gradients in one memory share its version. If a graph has saved one of them, Backward detects
-// that it has added to another.
+// Gradients in one memory share the memory's version. If a graph has saved one gradient and
+// Backward has added to another, using the graph is an error.
 func TestGradientViewsShareAVersion(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -137,7 +137,8 @@ func TestGradientViewsShareAVersion(t *testing.T) {
 	})
 }
 
-// The memory of a bucket is freed with its last handle: its own or a gradient's, in any order.
+// The memory of a bucket is freed with its last handle. The handles of the bucket and of the
+// gradients may be freed in any order.
 func TestGradientViewsFreeTheBucket(t *testing.T) {
 	const n = 1 << 16 // a bucket of n numbers is pooled on the CPU too
 	onEach(t, func(t *testing.T, dev device.Device) {

@@ -33,7 +33,8 @@ type Context struct {
 	n     *node     // in VJP: the node whose VJP runs
 	to    []*task   // in VJP: the tasks of the operands' gradients
 	run   *engine   // in VJP: the run of Backward or Gradients
-	took  int       // in VJP: 1 + the operand whose returned gradient includes the pending one
+	// in VJP: 1 + the number of the operand whose returned gradient includes the pending gradient
+	took int
 	// in VJP: the activation before operand 0, if VJP has computed the activation's gradient too
 	past *task
 }
@@ -46,8 +47,8 @@ func (c *Context) Scope() *Scope { return c.scope }
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
 // Wants reports, in VJP, whether this run uses the gradient of operand i. [Gradients] of a few
-// inputs uses only a few of the gradients that Needs reports. The others are dropped if VJP returns
-// them.
+// inputs uses only a few of the gradients that Needs reports. The remaining gradients are dropped
+// if VJP returns them.
 func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
 // Save keeps tensors for VJP: operands or results. A saved intermediate tensor of Forward is a
@@ -93,7 +94,7 @@ func (c *Context) Saved(i int) *Tensor {
 func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
 
 // An edge says which node or leaf receives the gradient of an operand: the node that made the
-// operand, or the leaf. The zero edge means none.
+// operand, or the leaf. The zero edge stands for no node and no leaf.
 type edge struct {
 	node *node
 	leaf *Tensor
@@ -110,7 +111,7 @@ type saved struct {
 	needs   bool
 	result  bool   // the saved tensor is the node's own result
 	packed  packed // the value that a packer keeps instead of st, which is then nil
-	given   bool   // the VJP has released the value already; the node must not do so again
+	given   bool   // the VJP has released the value already; the node must not release it again
 }
 
 // A node records how a tensor was computed.
@@ -134,7 +135,7 @@ type node struct {
 	dropped  atomic.Bool
 	packs    bool       // a packer has packed saved values of this node
 	autocast dtype.Type // autocast's type in VJP; Invalid (off) unless the class is AutocastWithin
-	tf32     bool       // mode of the scope, for VJP too
+	tf32     bool       // the scope's mode; VJP uses it too
 }
 
 // operandInfo holds the properties of an operand that its gradient must have too.
@@ -157,9 +158,10 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s records a graph. Its operands are in. An operand may
-// be a view whose memory an in-place op with a gradient has changed through another handle.
-// wantsGrad moves such a view to its new place in the graph. It panics if that is impossible.
+// wantsGrad reports whether an op in scope s records a graph. The parameter in holds the op's
+// operands. An operand may be a view whose memory an in-place op with a gradient has changed
+// through another handle. wantsGrad moves such a view to its new place in the graph. It panics if
+// that is impossible.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false

@@ -5,15 +5,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A branch is a graph of its own, by which a function computes its results. It may use scopes,
-// devices and goroutines that the surrounding graph does not know. The function's node keeps the
-// places of the results in the branch. Its VJP goes back through the branch, as a part of the run
-// that called the VJP.
+// A branch is a separate graph that a function records when it computes its results. It may use
+// scopes, devices and goroutines that the surrounding graph does not know. The function's node
+// keeps the places of the results in the branch. Its VJP goes back through the branch, as a part of
+// the run that called the VJP.
 
-// SaveBranch keeps the places that the results y have in their own graph, on any devices, for
-// [Context.Branch]. That graph must have been recorded in a child of the operands' scope, and moved
-// to that scope when the child was closed. The graph lives as long as the function's own graph, and
-// moves to another scope with it. Values are not kept. Each of y must require a gradient.
+// SaveBranch keeps the places of the results y in the branch's graph, for [Context.Branch]. The
+// results may be on any devices. The branch's graph must have been recorded in a child of the
+// operands' scope, and moved to that scope when the child was closed. The graph lives as long as
+// the function's own graph, and moves to another scope with it. The values of y are not kept. Each
+// of y must require a gradient.
 func (c *Context) SaveBranch(y ...*Tensor) {
 	const op = "save_branch"
 	for _, x := range y {
@@ -32,10 +33,11 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 	}
 }
 
-// AtEnd makes f be called once, when the graph no longer needs what Forward has kept. That is after
-// Backward has passed, or when the scope ends. If no graph is recorded it is when Apply returns. f
-// may free tensors but must not compute. If nobody goes back through a graph of the root scope, a
-// later garbage collection drops the graph, without a call of f.
+// AtEnd makes the library call f once, when the graph no longer needs the values that Forward has
+// kept. f is called after Backward has passed the node, or when the scope ends. If no graph is
+// recorded, f is called when Apply returns. f may free tensors but must not compute. If nobody goes
+// back through a graph of the root scope, a later garbage collection drops the graph, without a
+// call of f.
 func (c *Context) AtEnd(f func()) { c.more = append(c.more, &ending{f}) }
 
 // Branch returns, in VJP, the i-th of the results that were passed to [Context.SaveBranch]. It has
@@ -64,10 +66,10 @@ func (c *Context) Branch(i int) *Tensor {
 }
 
 // Gradients returns, in VJP, the gradients of branches y with respect to inputs, which are leaves
-// or results of their graph. g has the gradients of y. The gradient of an input that no y depends
-// on is nil. The call is part of the run that called VJP: it retains the graph if the run does, and
-// makes the checks of the run ([DetectAnomaly]). The gradients belong to the youngest scope of y.
-// Several goroutines may call Gradients at once if their branches differ.
+// or results of the branch's graph. g has the gradients of y. The gradient of an input that no y
+// depends on is nil. The call is part of the run that called VJP: it retains the graph if the run
+// does, and makes the checks of the run ([DetectAnomaly]). The gradients belong to the youngest
+// scope of y. Several goroutines may call Gradients at the same time if their branches differ.
 func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	const op = "grad"
 	switch {

@@ -11,8 +11,8 @@ import (
 // gives the tensor that it changes a new place in the graph. If that tensor is a view, its base has
 // changed too. The base's new value is its old value with the view's elements replaced
 // (spliceFunc), and the view becomes a view of the new value. All other views of the base have
-// changed as well. They get their new place when they are used next (synced). They notice by
-// counting the recorded writes.
+// changed as well. They get their new place when they are used next (synced). A view compares its
+// count of recorded writes with the base's count, to notice the change.
 
 // synced updates x's place in the graph and reports whether that was possible.
 func (x *Tensor) synced() bool {
@@ -21,7 +21,8 @@ func (x *Tensor) synced() bool {
 	case r == n:
 		return true
 	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached):
-		// if x is detached and the condition above is false, the base has joined a graph since then
+		// If x is detached and the condition above is false, the base has joined a graph since x
+		// was detached.
 		return true
 	}
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
@@ -122,8 +123,9 @@ func (f *spliceFunc) Forward(*Context, []*Tensor) *Tensor {
 	panic("tensor: " + f.op + " is done in place")
 }
 
-// VJP copies g into a flat tensor with the base's layout. There the view's elements are the
-// gradient of the view's new value. The other elements are the gradient of the base's old value.
+// VJP copies g into a flat tensor with the base's layout. In this tensor the view's elements are
+// the gradient of the view's new value. The other elements are the gradient of the base's old
+// value.
 func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	lo, n := storageOf(f.base, f.view)
 	flat := g.spread(f.op, f.base, lo, n)

@@ -98,8 +98,9 @@ func (f *gridFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return d
 }
 
-// byKernel returns the gradient of the operand of, which is x or grid. It returns nil if the device
-// has no kernel for it, or if the gradient must be differentiable.
+// byKernel returns the gradient of one operand. The parameter of is this operand, x or grid.
+// byKernel returns nil if the device has no kernel for it, or if the gradient must be
+// differentiable.
 func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 	if !s.modes.noGrad {
 		return nil
@@ -191,7 +192,8 @@ func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }
 
-// read returns the elements whose indices are in at, and 0 where outside is true: [n, c, points].
+// read returns the elements whose indices the tensor at holds, and 0 where outside is true: [n, c,
+// points].
 func (f *gridFunc) read(planes, at, outside *Tensor) *Tensor {
 	to := planes.layout.Shape.With(2, at.Dim(2))
 	return Apply(gatherFunc{2, f.Name()}, planes, at.expand(to)).MaskedFill(outside, 0)

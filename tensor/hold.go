@@ -26,8 +26,8 @@ type Hold struct {
 // wait must block until the hold is done. It must return an error if that will never happen. Holds
 // of one owner may overlap, because their work is queued in order. owner must be comparable.
 //
-// in is the graph into which the work is recorded, by any goroutine. It is nil if the work runs at
-// once.
+// The parameter in is the graph into which the work is recorded, by any goroutine. It is nil if the
+// work is not recorded.
 //
 // In a scope that records a graph of gradients x must not require a gradient, because the work has
 // no gradient.

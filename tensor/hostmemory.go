@@ -20,7 +20,7 @@ import (
 // release refers to is never unmapped too early.
 //
 // Memory that is not aligned to its elements is copied, and so is memory for bools with bytes other
-// than 0 and 1. release is then called at once. FromMemory panics if mem does not have the size
+// than 0 and 1. release is then called immediately. FromMemory panics if mem does not have the size
 // that the shape needs.
 func FromMemory(t dtype.Type, mem []byte, release func(), dims ...int) *Tensor {
 	const op = "from_memory"

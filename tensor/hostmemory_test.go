@@ -125,7 +125,7 @@ func TestWriteTo(t *testing.T) {
 	}
 }
 
-// A tensor that uses the program's own memory, without a copy.
+// FromMemory makes a tensor that uses the program's own memory, without a copy.
 func ExampleFromMemory() {
 	mem := []byte{1, 2, 3, 4, 5, 6}
 	x := tensor.FromMemory(dtype.U8, mem, nil, 2, 3)

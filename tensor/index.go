@@ -38,16 +38,16 @@ const (
 // Index is Python's x[…]. Each argument says what to select in the next dimension. Dimensions
 // without an argument are selected whole.
 //
-//   - an int selects one entry and removes the dimension; negative ones count from the end
+//   - an int selects one entry and removes the dimension; a negative int counts from the end
 //   - [Range] and [All] select a range, as a view
 //   - [Ellipsis] may occur once; [NewAxis] may occur several times
 //   - a tensor of int64 or int32, or a []int, selects entries, and its shape replaces the
-//     dimension; negative ones count from the end. A tensor of rank 0 selects an entry as an int
+//     dimension; negative indices count from the end. A tensor of rank 0 selects an entry as an int
 //     does, but its value is not copied to the host
-//   - a tensor of bool indexes as many dimensions as it has, whose sizes must be the same. It
+//   - a tensor of bool indexes as many dimensions as it has, and their sizes must equal its own. It
 //     selects the entries where it is true, in one dimension. Their number, 8 bytes, is copied to
-//     the host, which waits for the device. A bool, or a bool tensor of rank 0, inserts a
-//     dimension of size 1 or 0
+//     the host, which waits for the device. A bool, or a bool tensor of rank 0, inserts a dimension
+//     of size 1 or 0
 //
 // Several index tensors broadcast together and select entries pairwise. Their common shape replaces
 // their dimensions if these are adjacent. Otherwise it comes first. As in PyTorch, and unlike in
@@ -77,7 +77,7 @@ type indexPlan struct {
 	flips []int      // dimensions of the view that must be reversed
 	parts []indexPart
 	// The method combine sets the fields below.
-	order   []int      // the view's dimensions, with the indexed ones next to each other
+	order   []int      // the view's dimensions, with the indexed dimensions next to each other
 	axis, n int        // the indexed dimensions in order: position of the first, and their number
 	place   int        // position of the common shape in the result
 	common  shape.Dims // common shape of the index tensors

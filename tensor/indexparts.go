@@ -57,7 +57,8 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 
 // join computes the common shape of the index tensors, and its place in the result.
 func (p *indexPlan) join() {
-	var covered, dims []int // all indexed dimensions; those indexed by tensors of rank 1 or more
+	// all indexed dimensions; the dimensions indexed by tensors of rank 1 or more
+	var covered, dims []int
 	scalars := map[int]bool{}
 	for k, q := range p.parts {
 		for i := range q.rank {
@@ -118,7 +119,7 @@ func (p *indexPlan) join() {
 }
 
 // merged returns the shape of the view in the order of the plan. The indexed dimensions are joined
-// into one of the given size.
+// into one dimension of the given size.
 func (p *indexPlan) merged(size int) shape.Dims {
 	var s shape.Dims
 	for k, d := range p.order {

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// writable panics unless an op may write x in place. The op's operands are in. It returns the scope
-// of the op.
+// writable panics unless an op may write x in place. It returns the scope of the op. The parameter
+// in holds the op's operands.
 func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	all := append([]*Tensor{x}, in...)
 	s := youngest(op, all)
@@ -36,8 +36,9 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	return s
 }
 
-// leafError is the error of an op in place that needs NoGrad. It shows the call to write. A call
-// inside a function that runs in a NoGrad scope is not enough, because x belongs to an older scope.
+// leafError is the error of an op in place that needs NoGrad. Its hint shows the call that the user
+// must write. A call inside a function that runs in a NoGrad scope is not enough, because x belongs
+// to an older scope.
 func leafError(op, what string, operands []*Tensor) *Error {
 	e := newError(op, ErrGrad, operands, what)
 	call := "x.In(s)"

@@ -18,9 +18,9 @@ const (
 	InterpolateNearest InterpolateMode = iota
 	// the element whose centre is nearest: torch's "nearest-exact"
 	InterpolateNearestExact
-	// between two elements in each dimension: "linear", "bilinear", "trilinear"
+	// interpolation between two elements in each dimension: "linear", "bilinear", "trilinear"
 	InterpolateLinear
-	// between four elements in each of two dimensions: "bicubic"
+	// interpolation between four elements in each of two dimensions: "bicubic"
 	InterpolateCubic
 	// the mean of all elements that an element of the result covers: adaptive average pooling
 	InterpolateArea
@@ -35,7 +35,7 @@ func (m InterpolateMode) String() string {
 }
 
 // InterpolateOptions select the size of the result and the method. Set either Size or Scale, with
-// one number for all spatial dimensions or one for each.
+// one number for all spatial dimensions, or one number for each.
 type InterpolateOptions struct {
 	Size []int // size of the result
 	// Scale holds factors. The size of the result is the product of the input's size and the
@@ -51,11 +51,11 @@ type InterpolateOptions struct {
 }
 
 // Interpolate returns x, [n, channels, …] with one to three spatial dimensions, resized in these
-// dimensions as by torch's F.interpolate. Element i of m in the result has a position in the input
-// dimension of size n. With s = n/m, or 1/Scale, the position is s·i for Nearest, and s·(i + ½) - ½
-// for Linear (0 if that is negative) and Cubic. With AlignCorners it is i·(n-1)/(m-1). Cubic uses
-// Keys' kernel with a = -¾ (Keys, "Cubic Convolution Interpolation for Digital Image Processing",
-// 1981), in two dimensions only.
+// dimensions as by torch's F.interpolate. A dimension has size n in the input and size m in the
+// result. Element i of the result has a position in the input. With s = n/m, or 1/Scale, the
+// position is s·i for Nearest, and s·(i + ½) - ½ for Linear (0 if that is negative) and Cubic. With
+// AlignCorners it is i·(n-1)/(m-1). Cubic uses Keys' kernel with a = -¾ (Keys, "Cubic Convolution
+// Interpolation for Digital Image Processing", 1981), in two dimensions only.
 //
 // Coordinates and weights are computed in x's own type. For 16-bit floats they are computed in
 // float32, and for Cubic in float64. Elements with a weight of 0 are multiplied too, so an infinite

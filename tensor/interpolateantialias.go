@@ -10,8 +10,8 @@ import (
 // smoothness is the parameter a of Keys' kernel in Pillow, and in torch with antialias.
 const smoothness = -0.5
 
-// Filters of a distance X(0) from the centre. Its unit is the distance between elements of the
-// input or of the result, whichever is larger.
+// These filters are functions of X(0), the distance from the centre. The unit of X(0) is the
+// distance between elements of the input or of the result, whichever is larger.
 var (
 	gap        = x0.Abs()
 	triangleOp = &Elementwise{Name: "interpolate", Arity: 1, NoGrad: true, Expr: unit.Sub(gap).Max(zeroC)}

@@ -12,10 +12,10 @@ import (
 )
 
 // launch queues a primitive for the op with this name. tensors are the operands of o in o's order,
-// nil for absent ones. launch sets their buffers in o. All primitives are queued here. Copies,
-// [Raw] and replays of graphs queue their work themselves. launch orders its work with the work of
-// other streams on the same memory. A capture that cannot record the work refuses it. launch panics
-// with an error of the device.
+// nil for absent ones. launch sets their buffers in o. launch queues all primitives. Copies, [Raw]
+// and replays of graphs queue their work themselves. launch orders its work with the work of other
+// streams on the same memory. A capture that cannot record the work refuses it. launch panics with
+// an error of the device.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	var dev device.Device
 	for i := 0; dev == nil; i++ {
@@ -45,7 +45,7 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	if err := device.Run(dev, to.stream, o); err != nil {
 		in := taken(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
-			// the index refers to the target, so the error names the target, as in lateTag
+			// the index selects from the target, so the error names the target, as in lateTag
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, atOnce(o, err), in))
@@ -53,7 +53,7 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 }
 
 // atOnce maps the position of an index error to the position in the index before its expansion. It
-// is for errors that the CPU reports at once. The index is the second operand that o reads.
+// is for errors that the CPU reports immediately. The index is the second operand that o reads.
 func atOnce(o device.Op, err error) error {
 	var ix *device.IndexError
 	if !errors.As(err, &ix) || ix.Tag != 0 {
@@ -176,8 +176,8 @@ func encode(p *expr.Program, params []float64) []uint64 {
 	return b
 }
 
-// An opPool keeps primitives of one type for reuse. They are large and escape through interfaces,
-// and a call in every step should not allocate.
+// An opPool keeps primitives of one type for reuse. A primitive is large and escapes to the heap
+// through an interface. Without the pool, each call in a step would allocate one.
 type opPool[T any, P interface {
 	*T
 	device.Op
@@ -219,7 +219,7 @@ func (p *opPool[T, P]) put(o *T) {
 	p.free.Put(o)
 }
 
-// room returns a list of n views without buffers. It reuses the given list if that is long enough.
+// room returns a list of n views without buffers. It reuses the given list if it is long enough.
 func room(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
 
 // drop removes the buffers of views.

@@ -15,7 +15,7 @@ func collect() {
 	}
 }
 
-// settles waits until the CPU has as much pooled memory in use as before, base.
+// settles waits until the CPU has only base bytes of pooled memory in use.
 func settles(t *testing.T, base int) {
 	t.Helper()
 	for range 40 {
@@ -65,7 +65,7 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 	})
 }
 
-// A scope that is dropped without Close frees no memory to which others have handles.
+// A scope that is dropped without Close frees no memory that handles in other scopes use.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {
@@ -199,7 +199,8 @@ func TestLongLivedScopeForgetsNodes(t *testing.T) {
 // meanGrad is the mean of a leaf's gradient.
 func meanGrad(x *Tensor) float64 { return x.Grad().Mean().Item() }
 
-// Gradients never share memory by accident. A change of a gradient that a graph has saved is found.
+// Gradients never share memory by accident. Backward detects a change of a gradient that a graph
+// has saved.
 func TestGradientsAreNotShared(t *testing.T) {
 	Do(func(s *Scope) {
 		x, z := s.Ones(big).RequiresGrad(), s.Ones(big).RequiresGrad()

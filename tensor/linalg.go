@@ -79,8 +79,8 @@ func (inverseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP returns -Yᵀ·G·Yᵀ for the result Y, from d(A⁻¹) = -A⁻¹·dA·A⁻¹ (Petersen & Pedersen, The Matrix
-// Cookbook, eq. 59).
+// VJP returns -Yᵀ·G·Yᵀ for the result Y and its gradient G. The formula follows from d(A⁻¹) =
+// -A⁻¹·dA·A⁻¹ (Petersen & Pedersen, The Matrix Cookbook, eq. 59).
 func (inverseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	t := c.Saved(0).T()
 	return []*Tensor{t.MatMul(g).MatMul(t).Neg()}
@@ -196,8 +196,8 @@ func (cofactorFunc) VJP(c *Context, h *Tensor) []*Tensor {
 }
 
 // cofactorGrad computes the second differential of the determinant, in the basis of the singular
-// vectors. For diagonal A it is Σ_{i≠j} p_ij·(E_ii·F_jj - E_ij·F_ji), where p_ij is the product of
-// the other diagonal elements.
+// vectors. For a diagonal matrix A and directions E and F it is Σ_{i≠j} p_ij·(E_ii·F_jj -
+// E_ij·F_ji). Here p_ij is the product of all diagonal elements except elements i and j.
 type cofactorGrad struct{}
 
 func (cofactorGrad) Name() string { return "det.grad" }

@@ -53,7 +53,7 @@ func TestLinAlgErrors(t *testing.T) {
 
 func singularPower() { tensor.Ones(2, 2).MatrixPower(-3) }
 
-// Misuse: wrong rank, type, shape or device of the operands.
+// Operands of a wrong rank, type, shape or device are refused.
 func TestLinAlgMisuse(t *testing.T) {
 	x, wide, v := tensor.Ones(2, 2), tensor.Ones(2, 3), tensor.Ones(2)
 	half, ints, truth := x.Half(), x.Long(), x.GtScalar(0)
@@ -91,15 +91,16 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// The determinant is a polynomial. So first and second derivatives are right for singular matrices,
-// where torch's first derivative is 0.
+// The determinant is a polynomial in the elements, so it has derivatives at singular matrices too.
+// torch's first derivative is 0 there.
 func TestDetOfSingular(t *testing.T) {
 	for _, rows := range [][][]float64{{{1, 2}, {2, 4}}, {{0, 0}, {0, 0}}, {{1, 2, 3}, {2, 4, 6}, {1, 0, 1}}, {{1, 2, 3}, {2, 4, 6}, {3, 6, 9}}, {{0, 1, 0}, {0, 0, 0}, {0, 0, 2}}} {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.From(rows).RequiresGrad()
 			n := len(rows)
 			weight := s.Typed(dtype.F64).ArangeStep(1, float64(n*n+1), 1).Reshape(n, n)
-			value := func(x *tensor.Tensor) float64 { // the gradient of det times weights, summed
+			// value returns the sum of the gradient of det times weight
+			value := func(x *tensor.Tensor) float64 {
 				g := tensor.Gradients(x.RequiresGrad().Det(), []*tensor.Tensor{x})[0]
 				return g.Mul(weight).Sum().Item()
 			}

@@ -12,9 +12,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A decomposition is an op with several results, computed at once. In the graph each result has a
+// A decomposition is an op with several results, computed together. In the graph each result has a
 // Function of its own. Gradients are linear, so the gradients through the single results add up to
-// the gradient of all. The routine chooses the signs of vectors and the bases of subspaces.
+// the gradient through all results. The routine chooses the signs of vectors and the bases of
+// subspaces.
 type decomposition struct {
 	op string
 	// parts computes the results, without a graph.
@@ -92,8 +93,8 @@ func (choleskyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// badMinor returns the order of the first leading minor that is not positive. It eliminates in
-// place.
+// badMinor returns the order of the first leading minor that is not positive. It overwrites a by
+// elimination.
 func badMinor(n int, a []float64) int {
 	for k := range n {
 		d := a[k*n+k]
@@ -110,8 +111,9 @@ func badMinor(n int, a []float64) int {
 	return n
 }
 
-// VJP returns L⁻ᵀ·P·L⁻¹ for a symmetric P. The lower triangle of P is half that of Lᵀ·G, and its
-// diagonal twice that half (I. Murray, Differentiation of the Cholesky Decomposition, 2016).
+// VJP returns L⁻ᵀ·P·L⁻¹ for a symmetric P, where G is the gradient of L. The lower triangle of P,
+// with the diagonal, is half of the lower triangle of Lᵀ·G (I. Murray, Differentiation of the
+// Cholesky Decomposition, 2016).
 func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	l := c.Saved(0)
 	p := l.T().MatMul(g.Tril(0)).Tril(0)
@@ -139,7 +141,8 @@ func (x *Tensor) Cholesky(upper bool) *Tensor {
 // dimension.
 func eyeLike(x *Tensor) *Tensor { return x.scope.On(x.st.dev).Typed(x.dtype).Eye(x.Dim(-1)) }
 
-// eigh is the decomposition of symmetric matrices. Its gradient is V·(diag(gL) + skew(Vᵀ·gV)/E)·Vᵀ,
+// eigh is the decomposition of symmetric matrices. L holds the eigenvalues, V the eigenvectors, and
+// gL and gV are their gradients. The gradient of the matrix is V·(diag(gL) + skew(Vᵀ·gV)/E)·Vᵀ,
 // where E_ij = L_j - L_i off the diagonal and skew(X) = (X - Xᵀ)/2 (Giles 2008, 3.1). Only the skew
 // part counts, because x stays symmetric.
 var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor {
@@ -191,7 +194,8 @@ func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	return p[0], p[1]
 }
 
-// qrReduced is the QR decomposition with min(m, n) columns in Q, qrComplete the one with m columns.
+// qrReduced is the QR decomposition with min(m, n) columns in Q. qrComplete is the decomposition
+// with m columns in Q.
 var qrReduced, qrComplete = qrOf(false), qrOf(true)
 
 func qrOf(complete bool) *decomposition {
@@ -235,7 +239,8 @@ func orthonormal(m, n, k int, a, q, r []float64) {
 // qrVJP returns, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ. copyltu makes a matrix symmetric
 // from its lower triangle (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear Algebra
 // Functions with Application in Optimum Experimental Design, 2010). For m < n the first m columns
-// of x are decomposed in this way, and the other columns of R are Qᵀ times the other columns of x.
+// of x are decomposed in this way, and the remaining columns of R are Qᵀ times the remaining
+// columns of x.
 func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
 	q, r := p[0], p[1]
 	m, n := q.Dim(-2), r.Dim(-1)
@@ -284,8 +289,8 @@ func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	return p[0], p[1]
 }
 
-// singularValues decomposes the m×n matrix a, which it overwrites. It returns a message if that
-// fails.
+// singularValues decomposes the m×n matrix a, which it overwrites. It returns a message if the
+// decomposition fails.
 func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
 	k := min(m, n)
 	gu, gv := general(m, k, u), general(k, n, vt)

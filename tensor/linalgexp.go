@@ -27,10 +27,10 @@ func (matrixExpFunc) Forward(c *Context, in []*Tensor) *Tensor {
 }
 
 // exponential returns exp(a) of the n×n matrix a, which it overwrites. It halves a until its norm
-// is at most 1, sums the power series up to degree 19, and squares the sum as often as it has
-// halved. It uses the series, as torch does, because the series keeps elements that are exactly 0
-// or 1. Padé's quotient has rounding errors there, which many squarings would amplify (P. Bader, S.
-// Blanes, F. Casas, Computing the Matrix Exponential with an Optimized Taylor Polynomial
+// is at most 1, and sums the power series up to degree 19. It then squares the sum as often as it
+// has halved a. It uses the series, as torch does, because the series keeps elements that are
+// exactly 0 or 1. Padé's quotient has rounding errors there, which many squarings would amplify (P.
+// Bader, S. Blanes, F. Casas, Computing the Matrix Exponential with an Optimized Taylor Polynomial
 // Approximation, 2019). The series is summed in blocks of four powers (Paterson and Stockmeyer,
 // 1973).
 func exponential(n int, a []float64) []float64 {

@@ -21,9 +21,9 @@ var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_ex
 
 // HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a
 // GPU each of them copies its operands to the host and its results back, and so waits for the
-// stream. All are linear algebra. Methods that call these ops do the same: SVDVals, EigValsH,
-// CholeskySolve, MatrixPower with a negative exponent, and MatrixNorm of order 2. No other op
-// copies its operands to the host.
+// stream. All these ops are linear algebra. Methods that call these ops do the same: SVDVals,
+// EigValsH, CholeskySolve, MatrixPower with a negative exponent, and MatrixNorm of order 2. No
+// other op copies its operands to the host.
 func HostOps() []string { return slices.Clone(hostOps) }
 
 // hostNumbers holds memory for the operands of ops on the host. To allocate and collect it takes
@@ -52,7 +52,7 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 		}
 	}
 	results := make([]*Tensor, len(out))
-	staged := make([]*Tensor, len(out)) // results in the host's memory
+	staged := make([]*Tensor, len(out)) // the results, in the host's memory
 	for i, sh := range out {
 		results[i] = alloc(op, s, in[0].st.dev, dtype.F64, sh)
 		if staged[i] = results[i]; !isHost(in[0].st.dev) {

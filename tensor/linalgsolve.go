@@ -35,8 +35,9 @@ func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP returns, with Z = A⁻ᵀ·G, the gradient -Z·Xᵀ of A and Z of B (M. Giles, Collected Matrix
-// Derivative Results for Forward and Reverse Mode Algorithmic Differentiation, 2008, 2.3.1).
+// VJP computes Z = A⁻ᵀ·G from the gradient G of X. It returns -Z·Xᵀ as the gradient of A, and Z as
+// the gradient of B (M. Giles, Collected Matrix Derivative Results for Forward and Reverse Mode
+// Algorithmic Differentiation, 2008, 2.3.1).
 func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	z := Apply(f, c.Saved(0).T(), g)
 	if !c.Needs(0) {
@@ -46,7 +47,8 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b has n×k
-// matrices, or vectors if vectors is true and the shapes say so. square requires square matrices a.
+// matrices, or vectors if vectors is true and the shapes say so. If square is true, a must have
+// square matrices.
 func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)
@@ -234,8 +236,8 @@ func (f pinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f pinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	a, y := c.Saved(0), c.Saved(1)
 	yt, gt := y.T(), g.T()
-	gyy := gt.MatMul(y).MatMul(yt) // the sum below has (I-A·Y)·gyy
-	yyg := yt.MatMul(y).MatMul(gt) // the sum below has yyg·(I-Y·A)
+	gyy := gt.MatMul(y).MatMul(yt) // gyy.Sub(…) below is (I-A·Y)·gyy
+	yyg := yt.MatMul(y).MatMul(gt) // yyg.Sub(…) below is yyg·(I-Y·A)
 	d := gyy.Sub(a.MatMul(y.MatMul(gyy))).Add(yyg.Sub(yyg.MatMul(y).MatMul(a)))
 	return []*Tensor{d.Sub(yt.MatMul(g).MatMul(yt))}
 }
@@ -261,10 +263,10 @@ func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
-// LstSq returns the X for which x·X - b has the smallest sum of squares, and among several such X
-// the smallest. It is the solution of torch.linalg.lstsq with its driver gelsy, computed with the
-// pseudo-inverse. x is [..., m, n], float32 or float64. b may have the shapes that [Tensor.Solve]
-// accepts. LstSq works on the host ([HostOps]).
+// LstSq returns the X for which x·X - b has the smallest sum of squares. If there are several such
+// X, it returns the smallest of them. It is the solution of torch.linalg.lstsq with its driver
+// gelsy, computed with the pseudo-inverse. x is [..., m, n], float32 or float64. b may have the
+// shapes that [Tensor.Solve] accepts. LstSq works on the host ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)

@@ -47,7 +47,7 @@ func checkLinear(op string, x, weight, bias *Tensor, k int) {
 }
 
 // linear casts the operands as autocast says. It applies linearFunc to x seen as a matrix, and then
-// act, unless that is nil.
+// act, unless act is nil.
 func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	const op = "linear"
 	in := present(x, w, b)
@@ -121,7 +121,7 @@ type linearFunc struct {
 	// in Forward: the cast of the leaf w that the product reads; nil without autocast
 	low *Tensor
 
-	// The activation that follows, until [linearFunc.activated] has added it to the graph.
+	// The activation that follows. It is nil once [linearFunc.activated] has added it to the graph.
 	act  *Elementwise
 	done bool // Forward has applied act in the product's launch
 	// act's result, in the scope around Forward's; nil if Forward returned act's result

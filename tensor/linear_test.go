@@ -108,7 +108,7 @@ func TestBiasGradientComesWithTheWeights(t *testing.T) {
 					n := watching(t, device.SpanOp, func() { got = tensor.Gradients(y, in, tensor.RetainGraph(), tensor.GradOutput(g)) }).ops
 					want := 2
 					if low != dtype.Invalid {
-						want++ // one more op, for the gradient of x's cast
+						want++ // the gradient of x's cast is one more op
 					}
 					if n != want {
 						t.Errorf("device %d, %v, by inputs %v: %d ops of the device, want %d", k, low, byInputs, n, want)

@@ -56,7 +56,7 @@ var activations = sync.OnceValue(func() map[uintptr]*Elementwise {
 	return list
 })
 
-// applied returns act of y, and frees y, which nothing else uses. Without act it returns y.
+// applied returns act(y), and frees y, which nothing else uses. Without act it returns y.
 func applied(act *Elementwise, y *Tensor) *Tensor {
 	if act == nil {
 		return y

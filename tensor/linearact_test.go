@@ -135,8 +135,8 @@ func TestLinearActOfAFunction(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The product is kept only if the activation's gradient needs it. The second derivative equals that
-// of the two ops.
+// The product is kept only if the activation's gradient needs it. The second derivative equals the
+// second derivative of the two ops.
 func TestLinearActKeeps(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -170,8 +170,9 @@ func TestLinearActKeeps(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The gradient of an activation's result is mostly not computed, because the layers around it fuse
-// their gradients. If anything uses it, it is computed by itself. The numbers are the same.
+// The gradient of an activation's result is usually not computed, because the layers around it fuse
+// their gradients. If something else uses this gradient, an op of its own computes it. The numbers
+// are the same.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor
 	type layers struct{ x, w, b, v *tt }

@@ -30,7 +30,7 @@ func (x *Tensor) truePositions(op string) *Tensor {
 			listTrue(out.st.buf.Host(), at)
 			return out
 		}
-		// look up all positions at once: a scatter would process them in order
+		// Search all positions in one op. A scatter would process the elements one after the other.
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
 		k := m.Arange(some).reshape(shape.Of(1, some))
@@ -38,8 +38,8 @@ func (x *Tensor) truePositions(op string) *Tensor {
 	})
 }
 
-// listTrue sets list, int64, to the positions of the bytes of mask that are not 0, of which it has
-// as many as elements.
+// listTrue sets list to the positions of the bytes of mask that are not 0. The elements of list are
+// int64, one for each such byte.
 func listTrue(list, mask []byte) {
 	n := len(list) / 8
 	if n == 0 {
@@ -118,10 +118,10 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	})
 }
 
-// MaskedScatter returns x with the elements where the bool tensor mask is true replaced by those of
-// src, in row-major order, as torch.masked_scatter does. x and mask broadcast together. src has x's
-// type. It is an index error if src has fewer elements than are replaced. A GPU reports the error
-// at the next wait. Nothing is copied to the host.
+// MaskedScatter returns x with some elements replaced, as torch.masked_scatter does. Where the bool
+// tensor mask is true, the next element of src, in row-major order, replaces the element of x. x
+// and mask broadcast together. src has x's type. It is an index error if src has fewer elements
+// than are replaced. A GPU reports the error at the next wait. Nothing is copied to the host.
 func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	s := x.masked(op, mask, src)

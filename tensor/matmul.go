@@ -178,7 +178,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	switch {
 	case x.Rank() == 2 && y.Rank() == 2:
 		return Apply(matmulFunc{columns: y.byColumns()}, x, y)
-	case y.Rank() == 2: // one product for the rows of all batches
+	case y.Rank() == 2: // one product computes the rows of all batches
 		out := x.layout.Shape.With(x.Rank()-1, y.Dim(-1))
 		rows := x.Size() / max(k, 1)
 		if k == 0 {

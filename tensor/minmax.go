@@ -20,7 +20,7 @@ func fminRef(a, b float64) float64 {
 	return b
 }
 
-// The conditions under which the result is the first operand.
+// These conditions are true where the result is the first operand.
 var (
 	firstIsMore = x1.Ne(x1).Or(x0.Ge(x1))
 	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))

@@ -70,8 +70,8 @@ func ExampleTensor_New() {
 	// Output: [0 1 2] int64 float16
 }
 
-// The functions of the package and the methods of a scope are those of a maker, with its defaults:
-// the same numbers of the same type, in the scope that was asked.
+// The functions of the package and the methods of a scope do what the methods of a maker with its
+// defaults do. They return the same numbers of the same type, in the same scope.
 func TestMadeWithoutMaker(t *testing.T) {
 	s := tensor.NewScope()
 	defer s.Close()

@@ -21,16 +21,17 @@ const (
 
 // normalizeFunc is (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner] and
 // weight and bias of shape [groups, channels]. All normalisations are this function on a reshaped
-// x. The operands are x, then weight, bias, running mean and running variance, as far as they
-// exist.
+// x. The operands are x, then weight, bias, running mean and running variance. Operands that do not
+// exist are left out.
 type normalizeFunc struct {
 	op   string
 	kind normKind
 	rms  bool // RMS norm: the mean is taken as 0, and the variance is the mean square
-	// Without a bias, 0 is added. That turns -0 into 0, as PyTorch does for some normalisations.
+	// Without a bias, 0 is added. The addition turns -0 into 0, as PyTorch does for some
+	// normalisations.
 	zero         bool
 	weight, bias bool
-	running      bool // there are running statistics: to update, or with normFixed to use
+	running      bool // there are running statistics, which are updated, or used for normFixed
 	eps          float64
 	momentum     float64
 	// type of the result: a 16-bit type for float32 x; Invalid means x's type
@@ -141,7 +142,8 @@ func (k normTypes) programs() *normPrograms {
 		p.sum = reduction(times(o[0].e, o[1]), in, nil)
 		o, in = list(k.x, k.w, k.x, meanType, acc)
 		p.product = reduction(times(o[0].e, o[1]).Mul(distance(o[2], o[3]).Mul(o[4].e)), in, nil)
-		// Operands g, w, x, mean, rstd, then the mean of h (not for rms) and the mean of h·z.
+		// The operands are g, w, x, mean and rstd, then the mean of h (not for rms) and the mean of
+		// h·z. h and z are the variables below.
 		o, in = list(k.x, k.w, k.x, meanType, acc, meanType, acc)
 		h, z := times(o[0].e, o[1]), distance(o[2], o[3]).Mul(o[4].e)
 		if o[5].e != nil {
@@ -170,7 +172,7 @@ func typeOrNone(t *Tensor) dtype.Type {
 }
 
 // fold reduces x by r over dimensions, which it keeps with size 1. The result has the type in which
-// x is computed. in are r's operands.
+// x is computed. The parameter in holds r's operands.
 func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []int, in []*Tensor, params ...float64) *Tensor {
 	mask := uint(0)
 	for _, d := range over {

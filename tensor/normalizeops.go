@@ -41,7 +41,7 @@ func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) 
 
 // LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. From float32 to
 // 16 bits it is one pass. Use it for results that only products read: under [Autocast] these
-// compute in the type that [Scope.Autocast] returns.
+// products compute in the type that [Scope.Autocast] returns.
 func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	floatResult("layer_norm", x, t)
 	return x.layerNorm(t, normalized, weight, bias, eps)
@@ -79,7 +79,8 @@ func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, la
 	return y.Cast(t)
 }
 
-// rowsOf returns the number of elements of all dimensions except the last ones.
+// rowsOf returns the product of the sizes of all dimensions except the last ones. last is the
+// number of excluded dimensions.
 func rowsOf(x *Tensor, last int) int {
 	n := 1
 	for i := range x.Rank() - last {
@@ -92,7 +93,7 @@ func rowsOf(x *Tensor, last int) int {
 // x/√(mean(x²) + eps)·weight (B. Zhang, R. Sennrich, arXiv:1910.07467). weight is as for
 // [Tensor.LayerNorm]; torch also accepts other types and promotes them. A negative eps means
 // torch's default: the distance from 1 to the next number of the type in which x is computed. That
-// is 2⁻⁵² for float64 and 2⁻²³ for the others.
+// is 2⁻⁵² for float64, and 2⁻²³ for other types.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
 	return x.rmsNorm(dtype.Invalid, normalized, weight, eps)
 }
@@ -141,7 +142,7 @@ func channelled(op string, in []*Tensor) (n, channels, inner int) {
 }
 
 // statistics checks running statistics: both or neither must be given, without gradients, and
-// writable if they are to be updated. It returns those that are given.
+// writable if they are to be updated. It returns the given statistics.
 func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []*Tensor {
 	if (mean == nil) != (variance == nil) {
 		fail(op, ErrValue, in, "either both running statistics are given or neither")
@@ -247,7 +248,7 @@ func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tenso
 	return (&normalizeFunc{op: op, eps: eps}).normalize(x, weight, bias, n, groups, channels/groups, inner)
 }
 
-// Normalize divides x by its norm of order p along dim, or by eps if that is greater: x/max(‖x‖,
+// Normalize divides x by its norm of order p along dim, or by eps if eps is greater: x/max(‖x‖,
 // eps). 16-bit floats are computed in float32. torch's defaults are p = 2, dim = 1 and eps = 1e-12.
 // See [Tensor.Norm] for the orders.
 func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
@@ -273,10 +274,11 @@ func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 
 // LocalResponseNorm divides each element of x, of shape [n, channels, …] and at least rank 3, by (k
 // + alpha·mean)^beta. The mean is over the squares at the same position in size neighbouring
-// channels, from size/2 channels before on. Channels that do not exist count as 0 (A. Krizhevsky,
-// I. Sutskever, G. E. Hinton, ImageNet classification with deep convolutional neural networks).
-// 16-bit floats are computed in float32. For int64 the means of squares lose their fractions, as in
-// torch, and the result is float32. torch's alpha, beta and k are 1e-4, 0.75 and 1.
+// channels. The first of these channels is size/2 channels before the element's channel. Channels
+// that do not exist count as 0 (A. Krizhevsky, I. Sutskever, G. E. Hinton, ImageNet classification
+// with deep convolutional neural networks). 16-bit floats are computed in float32. For int64 the
+// means of squares lose their fractions, as in torch, and the result is float32. torch's alpha,
+// beta and k are 1e-4, 0.75 and 1.
 func (x *Tensor) LocalResponseNorm(size int, alpha, beta, k float64) *Tensor {
 	if y := underAutocast("local_response_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].LocalResponseNorm(size, alpha, beta, k) }, x); y != nil {
 		return y

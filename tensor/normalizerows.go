@@ -21,8 +21,8 @@ func (f *normalizeFunc) rows(x *Tensor) device.RowNorm {
 
 // The kernels for rows assign each row to one worker. If there are fewer than fewRows rows, and
 // they are longer than longRow, reductions are faster, because they divide a row among workers. The
-// bounds are the same on all devices, so they do not cause another order of additions on one of
-// them.
+// bounds are the same on all devices. So they do not make the order of additions differ between
+// devices.
 const (
 	fewRows = 64
 	longRow = 1 << 14
@@ -133,7 +133,7 @@ func (x *Tensor) flat() device.View {
 	return x.operandAs(shape.Of(x.Size()))
 }
 
-// contiguous is Contiguous, and nil for nil.
+// contiguous returns x.Contiguous(), or nil for a nil x.
 func (x *Tensor) contiguous() *Tensor {
 	if x == nil {
 		return nil

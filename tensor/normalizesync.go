@@ -10,10 +10,11 @@ import (
 // BatchRanks are the ranks that [Tensor.SyncBatchNorm] works on, each with a part of a batch.
 // Package dist implements it. All ranks must call the same methods in the same order.
 type BatchRanks interface {
-	// Gather returns the vectors x of all ranks, concatenated. All have one length. Gather has no
-	// gradient.
+	// Gather returns the vectors x of all ranks, concatenated. All vectors have one length. Gather
+	// has no gradient.
 	Gather(x *Tensor) *Tensor
-	// Sum returns the sum of x over all ranks. All have one shape. Gradients flow through it.
+	// Sum returns the sum of x over all ranks. x has the same shape on all ranks. Gradients flow
+	// through it.
 	Sum(x *Tensor) *Tensor
 }
 
@@ -52,7 +53,7 @@ type syncNormFunc struct {
 type syncPrograms struct {
 	total   *device.Reduction // operands: counts
 	mean    *device.Reduction // operands: counts, means, total
-	squares *device.Reduction // operands: counts, variances, means, mean; sums squared distances
+	squares *device.Reduction // sums squared distances; operands: counts, variances, means, mean
 	rstd    *expr.Program     // operands: squares, total
 }
 
@@ -74,8 +75,8 @@ func syncProgramsOf(acc dtype.Type) *syncPrograms {
 	})
 }
 
-// Ops that mix a running value x0 with a new one, if the number of values x2 is not 0. The new one
-// is the mean x1, or the variance that follows from the sum of squared distances x1.
+// These ops mix a running value x0 with a new value, if the number of values x2 is not 0. The new
+// value is the mean x1, or a variance. The variance follows from the sum of squared distances x1.
 var (
 	syncMeanOp = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1), NoGrad: true}
 	syncVarOp  = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1.Div(x2.Sub(unit).Max(unit))), NoGrad: true}
@@ -151,7 +152,7 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// mix mixes the new value v into the running statistic to.
+// mix mixes the new value v into a running statistic, the tensor to.
 func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
 	in := []*Tensor{to, v.reshape(to.layout.Shape), total.reshape(shape.Of(1))}
 	run(f.op, s, op.program(in, v.dtype, to.dtype), to, in, []float64{1 - f.momentum, f.momentum})
@@ -196,7 +197,7 @@ func (f *syncNormFunc) gradients(c *Context, g, x, w, mean, rstd, total *Tensor)
 	if !c.Needs(0) {
 		return nil, dw, db
 	}
-	both := f.ranks.Sum(Cat(0, db, dw)) // [2, channels, 1, 1]
+	both := f.ranks.Sum(Cat(0, db, dw)) // both has the shape [2, channels, 1, 1]
 	if w != nil {
 		both = both.Mul(w.Cast(both.dtype))
 	}

@@ -89,8 +89,8 @@ func TestNumbersBeforeOperators(t *testing.T) {
 	})
 }
 
-// TestFactorOfIndexAdd: the error for a wrong alpha fits both forms of the op. For bool alpha is
-// true or false.
+// TestFactorOfIndexAdd: the error for a wrong alpha names index_add for both forms. For bool alpha
+// is true or false.
 func TestFactorOfIndexAdd(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		index := s.Typed(dtype.I64).Zeros(1)

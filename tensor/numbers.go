@@ -21,7 +21,8 @@ func integral(t dtype.Type) bool { return !t.IsFloat() && t != boolType }
 
 // fitted returns v in the form that elements of type t can hold. It panics if t is an integer type
 // that cannot hold v. As in PyTorch a fraction is cut off. An unsigned type with numbers up to n
-// accepts -n … n, and wraps negative numbers. in are the operands that the error names.
+// accepts -n … n, and wraps negative numbers. The parameter in holds the operands that the error
+// names.
 func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	if !integral(t) {
 		return v
@@ -87,8 +88,9 @@ func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(e, []*Tensor{x}, v)
 }
 
-// number returns v and x as tensors of one type, for op. As in torch, v only counts by its class. A
-// whole number makes bool int64. A fraction, NaN or an infinity makes bool and integers float32.
+// number returns v and x as tensors of one type, for op. As in torch, only the class of v affects
+// the type. A whole number makes bool int64. A fraction, NaN or an infinity makes bool and integers
+// float32.
 func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	x.use(op)
 	if !x.dtype.IsFloat() {

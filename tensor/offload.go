@@ -87,9 +87,9 @@ func copying(s *Scope, d device.Device) *Scope {
 	return c
 }
 
-// pack copies x to the CPU. It leaves these values where they are: leaves that require a gradient
-// and views of them, which stay in memory anyway; values on the CPU; small values; and expanded
-// views, whose copy would be larger than their memory.
+// pack copies x to the CPU. It leaves some values where they are: values on the CPU, small values,
+// leaves that require a gradient, and views of such leaves. The leaves stay in memory anyway.
+// Expanded views stay too, because their copy would be larger than their memory.
 func (o *offloader) pack(n *node, _ *saved, x *Tensor) packed {
 	size := x.Size() * x.dtype.Size()
 	if x.st.buf.Host() != nil || size < offloadLeast || size > x.st.buf.Size() || x.ofLeaf() {

@@ -40,7 +40,7 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 			fail("pad", ErrShape, []*Tensor{x}, "sizes %d and %d leave %d elements of dimension %d", l, r, l+n+r, i)
 		}
 		to = to.With(i, l+n+r)
-		// The range of x that is left.
+		// first and last are the ends of the range of x that is left.
 		first, last := max(0, -l), max(n-max(0, -r), max(0, -l))
 		if first > 0 || last < n {
 			y = y.region("pad", sliced(i, min(first, n), max(0, min(last, n)-first), 1))
@@ -103,7 +103,7 @@ func (p padding) within(op string, x *Tensor, why string, limit func(n int) int)
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
-	// mirror at the first entry: |i|; then at the last entry
+	// mirror at the first entry by |i|, then mirror at the last entry
 	return x.padBy("pad_reflect", p, func(at *Tensor, n int) *Tensor {
 		last := float64(n - 1)
 		return at.Abs().RSubScalar(last).Abs().RSubScalar(last)
@@ -125,8 +125,8 @@ func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 }
 
 // PadCircular pads x with entries from its other end. For pads see [Tensor.Pad]. A negative size
-// removes entries first. Each size must be at most the rest of its dimension; for more, torch
-// returns memory that nobody has written.
+// removes entries first. Each size must be at most the number of entries that are left in its
+// dimension. For a larger size, torch returns uninitialised memory.
 func (x *Tensor) PadCircular(pads ...int) *Tensor {
 	const op = "pad_circular"
 	p := x.paddings(op, pads)

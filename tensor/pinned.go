@@ -92,7 +92,7 @@ func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
 }
 
 // pinner returns the allocator that can copy x from its GPU to page-locked memory of d. It is nil
-// if d is neither the CPU nor a rank of it, if x is not on a GPU, and if x is empty.
+// if d is neither the CPU nor a rank of it, if x is not on a GPU, or if x is empty.
 func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
 	if !isHost(d) || x.Size() == 0 {
 		return nil

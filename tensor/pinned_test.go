@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Copies that the host does not wait for are ordered with all other work on both ends, in each of
-// six schedules.
+// Copies that the host does not wait for are ordered with all other work on both devices, in each
+// of six schedules.
 func TestNonBlockingCopies(t *testing.T) {
 	const n = 3000
 	for seed := range 6 {
@@ -32,7 +32,8 @@ func TestNonBlockingCopies(t *testing.T) {
 			var sums []*tensor.Tensor
 			for i := range 5 {
 				s.Do(func(c *tensor.Scope) {
-					y := x.In(c).To(dev, tensor.NonBlocking()) // copied on a separate stream
+					// this copy runs on a separate stream
+					y := x.In(c).To(dev, tensor.NonBlocking())
 					c.Do(func(d *tensor.Scope) {
 						sum := y.In(d).Sum() // this sum runs on the default stream
 						sums = append(sums, sum)

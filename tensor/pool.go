@@ -59,27 +59,27 @@ func (x *Tensor) MaxPool2d(o MaxPoolOptions) *Tensor {
 }
 
 // MaxPool3d is [Tensor.MaxPool1d] in three dimensions: x is [n, channels, depth, height, width] or
-// without n.
+// the same without n.
 func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
 	y, at := x.maxPool("max_pool3d", 3, o)
 	at.Free()
 	return y
 }
 
-// MaxPool1dIndices is [Tensor.MaxPool1d] that also returns the positions of the maxima in the
-// input's length, int64.
+// MaxPool1dIndices does what [Tensor.MaxPool1d] does, and also returns the positions of the maxima
+// in the input's length, int64.
 func (x *Tensor) MaxPool1dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool1d", 1, o)
 }
 
-// MaxPool2dIndices is [Tensor.MaxPool2d] that also returns the positions of the maxima, int64:
-// row·width + column.
+// MaxPool2dIndices does what [Tensor.MaxPool2d] does, and also returns the positions of the maxima,
+// int64: row·width + column.
 func (x *Tensor) MaxPool2dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool2d", 2, o)
 }
 
-// MaxPool3dIndices is [Tensor.MaxPool3d] that also returns the positions of the maxima in the
-// flattened spatial dimensions, int64.
+// MaxPool3dIndices does what [Tensor.MaxPool3d] does, and also returns the positions of the maxima
+// in the flattened spatial dimensions, int64.
 func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool3d", 3, o)
 }
@@ -96,7 +96,7 @@ func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_poo
 func (x *Tensor) AvgPool2d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool2d", 2, o) }
 
 // AvgPool3d is [Tensor.AvgPool1d] in three dimensions: x is [n, channels, depth, height, width] or
-// without n.
+// the same without n.
 func (x *Tensor) AvgPool3d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool3d", 3, o) }
 
 // LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x. As in

@@ -12,14 +12,14 @@ func (x *Tensor) AdaptiveAvgPool1d(size int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool1d", 1, []int{size})
 }
 
-// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions. size holds one number for
-// both, or one for each.
+// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions. size holds one number for both
+// dimensions, or one number for each.
 func (x *Tensor) AdaptiveAvgPool2d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool2d", 2, size)
 }
 
 // AdaptiveAvgPool3d is [Tensor.AdaptiveAvgPool1d] in three dimensions. size holds one number for
-// all, or one for each.
+// all dimensions, or one number for each.
 func (x *Tensor) AdaptiveAvgPool3d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool3d", 3, size)
 }

@@ -35,8 +35,8 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 }
 
 // spreadWindows returns, for each element of the input, a sum over the windows that cover it. The
-// terms are the windows' values in from, [n, c, out…]. It is nil if the device has no kernel for
-// that.
+// tensor from holds the terms, one for each window: [n, c, out…]. It is nil if the device has no
+// kernel for these sums.
 func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	if from.Size() == 0 {
 		return nil

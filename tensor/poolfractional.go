@@ -27,7 +27,7 @@ func (x *Tensor) FractionalMaxPool2d(o FractionalPoolOptions) (values, indices *
 }
 
 // FractionalMaxPool3d is [Tensor.FractionalMaxPool2d] in three dimensions: x is [n, channels,
-// depth, height, width] or without n.
+// depth, height, width] or the same without n.
 func (x *Tensor) FractionalMaxPool3d(o FractionalPoolOptions) (values, indices *Tensor) {
 	return x.fractionalMax("fractional_max_pool3d", 3, o)
 }
@@ -68,7 +68,7 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 		if rank == 2 { // torch's first sample is for the width
 			sample = 1 - i
 		}
-		start := g.fractionalStarts(c, u.Select(2, sample), i) // [n, c, out]
+		start := g.fractionalStarts(c, u.Select(2, sample), i) // start has the shape [n, c, out]
 		entries := start.Unsqueeze(3).Add(positioned(c, x, g.kernel[i], 0, 1)).MulScalar(float64(strides.At(i)))
 		sh := lead.Append(onesOf(2*rank).Slice()...).With(2+i, g.out[i]).With(2+rank+i, g.kernel[i])
 		if entries = entries.reshape(sh); at == nil {

@@ -189,7 +189,7 @@ func pick(op string, x, place *Tensor) *Tensor {
 	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
 }
 
-// maxFunc adds the gradient to maxima that were computed before. Its operands are x, the maxima and
+// maxFunc adds maxima that were computed before to the graph. Its operands are x, the maxima and
 // their positions.
 type maxFunc struct {
 	op string
@@ -256,8 +256,8 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{dx.reshape(to), nil, nil}
 }
 
-// byTaps reports whether the gradient is computed by one pass for each element of a window. That
-// needs neither indices nor sorting.
+// byTaps reports whether the gradient is computed by one pass for each element of a window. This
+// method needs neither indices nor sorting.
 func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
 // maxTapOp adds a gradient, operand 2, where the maximum of a window is its element number p0.

@@ -18,13 +18,13 @@ func (x *Tensor) MaxUnpool1d(indices *Tensor, o MaxPoolOptions, size ...int) *Te
 }
 
 // MaxUnpool2d is [Tensor.MaxUnpool1d] in two dimensions. size is height and width: one number for
-// both, or one for each.
+// both, or one number for each.
 func (x *Tensor) MaxUnpool2d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool2d", 2, indices, o, size)
 }
 
 // MaxUnpool3d is [Tensor.MaxUnpool1d] in three dimensions. size is depth, height and width: one
-// number for all, or one for each.
+// number for all, or one number for each.
 func (x *Tensor) MaxUnpool3d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool3d", 3, indices, o, size)
 }

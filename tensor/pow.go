@@ -10,19 +10,21 @@ import (
 var (
 	powOp = Declare(&Elementwise{Name: "pow", Autocast: AutocastHigh, Arity: 2, Result: Floating, Expr: x0.Pow(x1), Ref: ref2(math.Pow), Domain: [][2]float64{{0.2, 3}, {-2, 2}},
 		Grad: []*expr.Expr{
-			// g·y·x^(y-1), and 0 for y = 0 and any x.
+			// The gradient of x is g·y·x^(y-1). It is 0 for y = 0 and any x.
 			x1.Eq(expr.C(0)).Select(expr.C(0), x2.Mul(x1.Mul(x0.Pow(x1.Sub(expr.C(1)))))),
 			// The gradient is g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch.
-			// There x^y is 0 for all y nearby. For y = 0 the value 0 is a convention.
+			// For x = 0 and y > 0, x^y is 0 for all y nearby. For y = 0 the value 0 is a
+			// convention.
 			x0.Eq(expr.C(0)).And(x1.Ge(expr.C(0))).Select(expr.C(0), x2.Mul(expr.Y().Mul(x0.Log()))),
 		}})
 	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
 		Params: []float64{2.5},
 		// The gradient is g·p·x^(p-1), and 0 for p = 0 and any x. If p-1 is ½, the power is
-		// computed as a square root, as in torch: that is NaN for -Inf, and -0 for -0.
+		// computed as a square root, as in torch: it is NaN for -Inf, and -0 for -0.
 		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
-	// pow_scalar for an exponent that float32 cannot hold: Param(1) is the remainder. Without it
-	// the relative error of the result would be ln(x) times the rounding error of the exponent.
+	// This op is pow_scalar for an exponent that float32 cannot hold. Param(1) is the remainder of
+	// the exponent. Without it the relative error of the result would be ln(x) times the rounding
+	// error of the exponent.
 	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
 		Ref:    func(x, p []float64) float64 { return math.Pow(x[0], p[0]+p[1]) },
 		Params: []float64{float64(float32(2.4)), 2.4 - float64(float32(2.4))}})
@@ -33,7 +35,8 @@ var (
 	// x³ is computed by two multiplications and rounds twice.
 	powCubeOp = Declare(&Elementwise{Name: "pow_cube", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
-	// A number to the power of a tensor. If the number is 0, the gradient is 0 for x ≥ 0.
+	// This op raises a number to the power of a tensor. If the number is 0, the gradient is 0 for x
+	// ≥ 0.
 	rpowScalarOp = Declare(&Elementwise{Name: "rpow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Pow(x0), Domain: wide, Params: []float64{1.5},
 		Ref:  refP(func(x, base float64) float64 { return math.Pow(base, x) }),
 		Grad: []*expr.Expr{x1.Mul(p0.Eq(zeroC).And(x0.Ge(zeroC)).Select(zeroC, expr.Y().Mul(p0.Log())))}})

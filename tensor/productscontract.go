@@ -4,7 +4,7 @@ import "github.com/flambeau-go/flambeau/shape"
 
 // TensorDot returns the sums of products of x and y over pairs of dimensions: xDims of x and yDims
 // of y. The two dimensions of a pair have the same size, or one of them has size 1. The result has
-// the other dimensions of x, then the other dimensions of y. Both operands have one type.
+// the remaining dimensions of x, then the remaining dimensions of y. Both operands have one type.
 func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	if y := underAutocast("tensordot", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].TensorDot(in[1], xDims, yDims) }, x, y); y != nil {
 		return y
@@ -17,7 +17,7 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 		fail(op, ErrShape, in, "%d dimensions of the first and %d of the second", len(xDims), len(yDims))
 	}
 	sum := 1
-	// order separates the dimensions that stay from those that are summed over.
+	// order separates the dimensions that stay from the dimensions that are summed over.
 	order := func(t *Tensor, dims []int) (stay, gone []int, left shape.Dims, rows int) {
 		rows = 1
 		var seen [shape.MaxRank]bool

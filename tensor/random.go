@@ -30,7 +30,8 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	// seed and offset are read from the last operands, and the parameter is added to the offset
+	// the last two operands hold seed and offset; the offset parameter is added to the offset
+	// operand
 	fed bool
 	in  [2]dtype.Type // types of the other operands, Invalid for absent operands
 }
@@ -62,7 +63,7 @@ func randomProgram(k randomKey) *expr.Program {
 		switch k.kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			// rounding may produce b, the open end of the interval; see function below
+			// rounding may produce b, the open end of the interval; see the function below
 			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a)
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
@@ -71,7 +72,8 @@ func randomProgram(k randomKey) *expr.Program {
 		case bernoulliKind:
 			e = expr.RandomUniform(w, seed, offset, index).Lt(a).Select(expr.C(1), expr.C(0)).Cvt(w)
 		case integerKind:
-			// low + ⌊u·range⌋, where u has 53 random bits. It is exact for ranges up to 2⁵³.
+			// The number is low + ⌊u·range⌋, where u has 53 random bits. It is exact for ranges up
+			// to 2⁵³.
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
 		case dropoutKind, dropoutAddKind, reluDropoutKind:
@@ -100,8 +102,8 @@ func randomProgram(k randomKey) *expr.Program {
 	})
 }
 
-// draw fills x for an op with numbers from (seed, offset). in are the operands of the kind, if it
-// has any.
+// draw fills x for an op with numbers from (seed, offset). The parameter in holds the operands that
+// the kind needs, if any.
 func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
 	slots := s.numbers(seed, x.st.dev)
 	key := randomKey{t: x.dtype, kind: kind, fed: slots != nil}

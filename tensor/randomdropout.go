@@ -32,8 +32,8 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc does what dropoutFunc does, with two more numbers. shift is added to kept
-// elements, and instead is the value of dropped elements.
+// alphaDropoutFunc does what dropoutFunc does, with two more numbers. The field shift is added to
+// kept elements, and the field instead is the value of dropped elements.
 type alphaDropoutFunc struct {
 	dropoutFunc
 	shift, instead float64
@@ -51,7 +51,8 @@ func (f *alphaDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(&f.dropoutFunc, g)}
 }
 
-// Ops of a tensor X(0) and a mask X(1), which is 1 for elements that stay and 0 for the others.
+// The operands of these ops are a tensor X(0) and a mask X(1). The mask is 1 for elements that are
+// kept and 0 for elements that are dropped.
 var (
 	channelDropoutOp = &Elementwise{Name: "feature_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0), zeroC), Grad: []*expr.Expr{x1.Ne(zeroC).Select(x2.Mul(p0), zeroC), nil}}
 	channelAlphaOp   = &Elementwise{Name: "feature_alpha_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0).Add(expr.Param(1)), expr.Param(2)),
@@ -59,9 +60,9 @@ var (
 )
 
 // alphaParams returns the parameters of alpha dropout, which keeps a mean of 0 and a variance of 1.
-// A kept element is multiplied by scale, and shift is added. A dropped element gets the value
-// instead. That is -α, the least value of selu, with the same scale and shift (G. Klambauer et al.,
-// arXiv:1706.02515). All three are 0 for p = 1, as in torch.
+// A kept element is multiplied by scale, and shift is added. The result instead is the value of a
+// dropped element. It is -α, the least value of selu, with the same scale and shift (G. Klambauer
+// et al., arXiv:1706.02515). All three are 0 for p = 1, as in torch.
 func alphaParams(p float64) (scale, shift, instead float64) {
 	if p == 1 {
 		return 0, 0, 0
@@ -94,9 +95,9 @@ func (x *Tensor) checkDropout(op string, p float64, ranks ...int) (none bool) {
 	return p == 0 || x.Size() == 0
 }
 
-// Dropout returns x with elements set to zero with probability p, and the others scaled by 1/(1-p).
-// The random numbers come from the generator of x's scope. The gradient and a recomputation draw
-// the same numbers.
+// Dropout returns x with elements set to zero with probability p, and the remaining elements scaled
+// by 1/(1-p). The random numbers come from the generator of x's scope. The gradient and a
+// recomputation draw the same numbers.
 func (x *Tensor) Dropout(p float64) *Tensor {
 	if x.checkDropout("dropout", p) {
 		return x
@@ -118,7 +119,7 @@ func (x *Tensor) AlphaDropout(p float64) *Tensor {
 }
 
 // Dropout1d sets whole channels of x, [n, channels, length] or [channels, length], to zero with
-// probability p and scales the others by 1/(1-p) (J. Tompson et al., arXiv:1411.4280).
+// probability p and scales the other channels by 1/(1-p) (J. Tompson et al., arXiv:1411.4280).
 func (x *Tensor) Dropout1d(p float64) *Tensor {
 	if x.checkDropout("dropout1d", p, 2, 3) {
 		return x
@@ -127,7 +128,7 @@ func (x *Tensor) Dropout1d(p float64) *Tensor {
 }
 
 // Dropout2d sets whole channels of x, [n, channels, height, width], to zero with probability p and
-// scales the others by 1/(1-p). Three dimensions are [n, channels, length], as in torch.
+// scales the other channels by 1/(1-p). Three dimensions are [n, channels, length], as in torch.
 func (x *Tensor) Dropout2d(p float64) *Tensor {
 	if x.checkDropout("dropout2d", p, 3, 4) {
 		return x
@@ -136,7 +137,7 @@ func (x *Tensor) Dropout2d(p float64) *Tensor {
 }
 
 // Dropout3d sets whole channels of x, [n, channels, depth, height, width] or [channels, depth,
-// height, width], to zero with probability p and scales the others by 1/(1-p).
+// height, width], to zero with probability p and scales the other channels by 1/(1-p).
 func (x *Tensor) Dropout3d(p float64) *Tensor {
 	if x.checkDropout("dropout3d", p, 4, 5) {
 		return x

@@ -69,7 +69,7 @@ func TestTensorsOfRanks(t *testing.T) {
 	}
 }
 
-// Operands on two ranks of the CPU are the same error as on two GPUs.
+// Operands on two ranks of the CPU cause the same error as operands on two GPUs.
 func TestRanksDoNotMix(t *testing.T) {
 	on := func(name string) *tensor.Tensor { return tensor.Root().On(rank(t, name)).Ones(3) }
 	for _, c := range [][2]string{{"cpu:0", "cpu:1"}, {"cpu", "cpu:0"}, {"cpu:1", "cpu"}} {
@@ -171,7 +171,7 @@ func TestPinnedMemoryOfRank(t *testing.T) {
 	}
 }
 
-// An index error is reported at once, as on the CPU. Memory is read and written without a copy.
+// An index error is reported immediately, as on the CPU. Memory is read and written without a copy.
 func TestHostMemoryOfRank(t *testing.T) {
 	d := rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {

@@ -14,7 +14,7 @@ import (
 // panics with an *[Error] that wraps the error.
 //
 // All tensors must be on one device. On the CPU Buf.Host of a view returns the memory. f is called
-// after the work queued on the stream is done, and may use the memory at once.
+// after the work queued on the stream is done, and may use the memory immediately.
 //
 // Raw has no gradient: it panics if a gradient would be lost. Call it in Forward of a [Function],
 // on a result that [Maker.Empty] makes in the Context's scope, or in a scope with [NoGrad].

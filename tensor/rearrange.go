@@ -8,8 +8,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Unflatten replaces a dimension by several with the given sizes, whose product must be its size.
-// One size may be -1.
+// Unflatten replaces a dimension by several dimensions of the given sizes. The product of the sizes
+// must be the size of the dimension. One size may be -1.
 func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	x.use("unflatten")
 	a := x.axis("unflatten", dim)
@@ -38,8 +38,8 @@ func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	return x.reshape(x.layout.Shape.Remove(a).Insert(a, s.Slice()...))
 }
 
-// MoveAxis moves one dimension: from is its position in x, and to its position in the result. The
-// others keep their order. The result is a view.
+// MoveAxis moves one dimension. The parameter from is its position in x, and the parameter to is
+// its position in the result. The other dimensions keep their order. The result is a view.
 func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	x.use("moveaxis")
 	a, b := x.axis("moveaxis", from), x.axis("moveaxis", to)
@@ -56,8 +56,8 @@ func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	return x.Permute(p...)
 }
 
-// MoveAxes moves dimensions from[i] to positions to[i], as torch.movedim does with several. The
-// others keep their order. The result is a view.
+// MoveAxes moves dimensions from[i] to positions to[i], as torch.movedim does for lists. The other
+// dimensions keep their order. The result is a view.
 func (x *Tensor) MoveAxes(from, to []int) *Tensor {
 	const op = "movedim"
 	x.use(op)
@@ -143,8 +143,8 @@ func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	return parts
 }
 
-// Chunk divides a dimension into n parts, and returns them as views. All have the same size except
-// the last, which may be smaller. As in torch there may be fewer than n parts.
+// Chunk divides a dimension into n parts, and returns them as views. All parts have the same size,
+// except that the last may be smaller. As in torch there may be fewer than n parts.
 func (x *Tensor) Chunk(n, dim int) []*Tensor {
 	x.use("chunk")
 	a := x.axisOf("chunk", dim)
@@ -208,7 +208,7 @@ func VStack(x ...*Tensor) *Tensor {
 
 // Meshgrid returns the coordinates of a grid. For vectors (or scalars) of sizes n₀, n₁, … it
 // returns one tensor of shape [n₀, n₁, …] for each vector. Tensor k has x[k] along dimension k,
-// repeated along the others. The results are expanded views. It is torch's indexing="ij".
+// repeated along the other dimensions. The results are expanded views. It is torch's indexing="ij".
 func Meshgrid(x ...*Tensor) []*Tensor {
 	if len(x) == 0 || len(x) > shape.MaxRank {
 		fail("meshgrid", ErrValue, nil, "%d vectors; there must be 1 to %d", len(x), shape.MaxRank)

@@ -306,7 +306,8 @@ func (r *recomputation) pack(n *node, _ *saved, x *Tensor) packed {
 	return nil
 }
 
-// differs is the error that a segment did not compute the same when it was called again.
+// differs returns the error for a segment that did not compute the same values when it was called
+// again.
 func differs(what string) *Error {
 	return newError("checkpoint", ErrGrad, nil, "the function does not do the same when it is called again: "+what).
 		hint("what it does may depend only on its operands, on parameters, and on the generator of its scope")

@@ -254,7 +254,7 @@ func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{op.Apply(append(in, g), float64(f.count)).expand(to.shape).Cast(to.dtype)}
 }
 
-// fromOne computes an element's share in the mean at once, without a tensor of the gradient 1.
+// fromOne computes an element's share in the mean directly, without a tensor of the gradient 1.
 func (f *reductionFunc) fromOne(c *Context) []*Tensor {
 	if f.r != meanOp {
 		return nil

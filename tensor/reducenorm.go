@@ -66,7 +66,8 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		d = wide.sign().Mul(g)
 	case f.p == 2:
 		d = wide.Div(y).MaskedFill(y.EqScalar(0), 0).Mul(g)
-	case math.IsInf(f.p, 0): // the extreme elements share the gradient; NaN counts as one
+	// the extreme elements share the gradient; NaN counts as an extreme element
+	case math.IsInf(f.p, 0):
 		abs := wide.Abs()
 		hit := Where(abs.Eq(y), abs.Scope().On(x.st.dev).Typed(boolType).Ones(), abs.Ne(abs)).Cast(wide.dtype)
 		share := g

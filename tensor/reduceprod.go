@@ -20,8 +20,8 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 // gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// fewFactors limits the number of factors for which a first gradient computes the product of the
-// other factors for each element. That is right for infinite factors and extreme products too. With
+// fewFactors limits the number of factors for which a first gradient multiplies, for each element,
+// the other factors. The result is then right for infinite factors and extreme products too. With
 // more factors, the gradient divides by the element.
 const fewFactors = 16
 
@@ -50,14 +50,14 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return []*Tensor{g.expand(x.layout.Shape)}
 	case c.Scope().GradEnabled() || n <= fewFactors:
 		d := g.Mul(x.othersProduct(mask, n))
-		// for the whole tensor torch returns +0 everywhere if more than one element is 0
+		// without dims, torch's gradient is +0 everywhere if more than one element is 0
 		if len(f.dims) == 0 {
 			d = Where(x.EqScalar(0).Sum().GtScalar(1), d.AddScalar(0), d)
 		}
 		return []*Tensor{d}
 	}
-	// Without zeros the product of the others is the whole product divided by the element. With
-	// exactly one zero, only that element has a product of the others that is not 0.
+	// Without zeros the product of the other elements is the whole product divided by the element.
+	// With exactly one zero, this product is 0 for all elements except the zero.
 	wide := x.Cast(x.dtype.Compute())
 	zero := wide.EqScalar(0)
 	zeros := zero.Sum(over...)

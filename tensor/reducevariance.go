@@ -88,8 +88,8 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	distance := wide.Sub(wide.Mean(append(axesOf(mask), KeepDim)...))
 	if whole := len(f.dims) == 0 || f.dims[0] == KeepDim; n <= f.correction && (whole || x.Rank() == 0) {
-		// For a whole tensor without degrees of freedom the gradient is that of torch: NaN for an
-		// element that equals the mean, and infinite for the others.
+		// For a whole tensor without degrees of freedom the gradient is torch's: NaN for an element
+		// that equals the mean, and infinite for the other elements.
 		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
 	}
 	// As in torch the divisor of the gradient may be negative, though the divisor of the value is

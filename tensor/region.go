@@ -21,7 +21,8 @@ func (x *Tensor) regionOf(op string, of region, p *part) *Tensor {
 	return x.viewOf(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) }, p)
 }
 
-// intoFunc writes its operand into a region of a new tensor, whose other elements are fill.
+// intoFunc writes its operand into a region of a new tensor. The other elements of this tensor have
+// the value of the field fill.
 type intoFunc struct {
 	op   string
 	to   shape.Dims
@@ -40,7 +41,8 @@ func (f *intoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.of)} }
 
-// sliced returns the region of n indices of an axis, from start on, step apart.
+// sliced returns the region of n indices of an axis. The first index is start, and the distance
+// between indices is step.
 func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }
@@ -128,7 +130,7 @@ func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	return start + (n-1)*step, n, -step, true
 }
 
-// Select returns index i of a dimension, as a view without this dimension. Negative i count from
+// Select returns index i of a dimension, as a view without this dimension. A negative i counts from
 // the end.
 func (x *Tensor) Select(dim, i int) *Tensor {
 	x.use("select")
@@ -146,7 +148,7 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 }
 
 // Diagonal returns the elements whose index in dim2 is their index in dim1 plus offset, as a view.
-// The last dimension of the result replaces these two.
+// The last dimension of the result replaces dim1 and dim2.
 func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	x.use("diagonal")
 	a, b := x.twoAxes("diagonal", dim1, dim2)

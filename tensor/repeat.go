@@ -77,8 +77,8 @@ func (x *Tensor) Repeat(counts ...int) *Tensor {
 	return x.repeat("repeat", counts)
 }
 
-// Tile is [Tensor.Repeat] that also accepts fewer counts than x has dimensions. The counts are then
-// for the last dimensions.
+// Tile does what [Tensor.Repeat] does, but also accepts fewer counts than x has dimensions. The
+// counts are then for the last dimensions.
 func (x *Tensor) Tile(counts ...int) *Tensor {
 	x.use("tile")
 	if len(counts) > shape.MaxRank {

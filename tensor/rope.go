@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// RoPEOptions are the options of [Tensor.RoPE]. With the zero value all features are rotated, in
-// halves, by the positions 0, 1, 2 … and the base 10000.
+// RoPEOptions are the options of [Tensor.RoPE]. The zero value rotates all features. It pairs the
+// two halves of the features, and uses the positions 0, 1, 2 … and the base 10000.
 type RoPEOptions struct {
 	Base float64 // base of the frequencies; 0 means 10000
 	// Interleaved makes neighbouring features the two parts of a complex number, as GPT-J,
@@ -19,8 +19,9 @@ type RoPEOptions struct {
 	Interleaved bool
 	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
 	// all features, or twice the number of the given angles.
-	Dims   int
-	Offset int // position of the first entry, for example after those in a cache of keys and values
+	Dims int
+	// position of the first entry, for example after the entries in a cache of keys and values
+	Offset int
 	// int64 or int32 positions to use instead; broadcast with the input's shape without the
 	// features
 	Positions *Tensor
@@ -98,8 +99,9 @@ func (f *ropeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // scaled angles as Cos and Sin.
 //
 // x may be a view: for [batch, length, heads, features] pass Transpose(1, 2). Queries and keys that
-// are next to each other in memory can be rotated together. The op is one launch for the angles,
-// unless they are given, one for the rotated features and one for the other features.
+// are next to each other in memory can be rotated together. The op needs one launch for the angles,
+// unless they are given. It needs one launch for the rotated features, and one for the other
+// features.
 func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 	const op = "rope"
 	s, dims := x.checkRoPE(op, o)
@@ -139,7 +141,7 @@ func ropeAngleProgram(t, positions dtype.Type) *expr.Program {
 	return ropeAnglePrograms.get([2]dtype.Type{t, positions}, func() *expr.Program {
 		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }
 		i := expr.Index(dtype.I64).Cvt(dtype.F64)
-		row := i.Div(p(2)).Floor() // row is exact, because index and length are
+		row := i.Div(p(2)).Floor() // row is exact, because the index and the length are exact
 		k := i.Sub(row.Mul(p(2)))
 		var in []dtype.Type
 		position := row.Add(p(3))

@@ -49,8 +49,8 @@ var (
 	truncOp = step("trunc", x0.Trunc(), math.Trunc, true)
 	fracOp  = Declare(&Elementwise{Name: "frac", Arity: 1, Result: FixedFloat, Expr: x0.Sub(x0.Trunc()), Domain: apart,
 		Ref: ref1(func(x float64) float64 { return x - math.Trunc(x) })})
-	// Rounds to n decimals. For n ≥ 0 Params[0] is 10ⁿ and Params[1] is 1. For negative n Params[0]
-	// is 1 and Params[1] is 10⁻ⁿ.
+	// This op rounds to n decimals. For n ≥ 0 Params[0] is 10ⁿ and Params[1] is 1. For negative n
+	// Params[0] is 1 and Params[1] is 10⁻ⁿ.
 	roundDecimalsOp = Declare(&Elementwise{Name: "round_decimals", Arity: 1, Result: FixedFloat, Domain: apart, Params: []float64{10, 1}, Grad: flat,
 		Expr: x0.Mul(p0).Div(p1).RoundEven().Div(p0).Mul(p1),
 		Ref:  func(x, p []float64) float64 { return math.RoundToEven(x[0]*p[0]/p[1]) / p[0] * p[1] }})

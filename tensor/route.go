@@ -9,7 +9,7 @@ import (
 // A route says where work is queued: on a stream, and in a graph if the work is recorded.
 type route struct {
 	stream device.Stream
-	graph  *Graph // records the work; nil if the work runs at once
+	graph  *Graph // records the work; nil if the work is not recorded
 }
 
 // route returns the route for the work of op in s on dev. Allocation, launches, Raw and copies call
@@ -52,8 +52,8 @@ func routeOn(s device.Stream) route {
 	return route{s, recordedBy(s)}
 }
 
-// recordedBy returns the graph that records the work queued on s. It is nil if the work runs at
-// once.
+// recordedBy returns the graph that records the work queued on s. It is nil if the work is not
+// recorded.
 func recordedBy(s device.Stream) *Graph {
 	if r, ok := s.(device.RecordingStream); ok {
 		if g, ok := r.RecordedFor().(*Graph); ok && g.live.Load() {
@@ -94,8 +94,8 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 
 // once panics if this goroutine captures and work that is not recorded is about to change memory
 // that is older than the capture. That change would happen once, and replays would not repeat it.
-// New memory may be written: an optimizer's state begins so. A capture on GPUs does not guard the
-// CPU's memory.
+// New memory may be written, for example to initialise an optimizer's state. A capture on GPUs does
+// not guard the CPU's memory.
 func (st *storage) once(op string) {
 	captures.each(func(g *Graph) bool { // ask only the innermost capture
 		if g.before(st) && (!isHost(st.dev) || g.first(st.dev) != nil) {

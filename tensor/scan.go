@@ -87,7 +87,7 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 }
 
 // scanFunc is a scan along an axis, backwards if reverse is set. It has one operand. A linear
-// recurrence has two: factors and terms.
+// recurrence has two operands: factors and terms.
 type scanFunc struct {
 	kind    device.ScanKind
 	axis    int
@@ -254,7 +254,7 @@ func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 
 var (
 	// laterMax reports whether the second entry, which comes later, replaces the first as the
-	// greatest. NaN always does.
+	// greatest. NaN always replaces it.
 	laterMax = &Elementwise{Name: "cummax", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Ge(x0)), NoGrad: true}
 	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
 )

@@ -35,10 +35,11 @@ type Scope struct {
 	nodes    []*node
 	children int
 	closed   bool
-	internal bool // a scope of the library's own, which is reused and has no ledger
+	internal bool // an internal scope of the library, which is reused and has no ledger
 	ledger   *ledger
-	span     device.SpanID // the span of the scope's name, in a trace
-	// the vigil; nil after the first use of the scope, or if the scope sets no such mode
+	span     device.SpanID // a trace shows the scope's name as this span
+	// the vigil; nil after the first use of the scope, or if the scope sets neither NoGrad nor
+	// Autocast
 	vigil atomic.Pointer[vigil]
 }
 
@@ -361,7 +362,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 	}
 }
 
-// end marks s as closed, moves keep to the parent and drops the rest.
+// end marks s as closed, moves keep to the parent and drops everything else.
 func (s *Scope) end(keep []*Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -511,7 +512,7 @@ func (s *Scope) closedError(op string, t *Tensor) *Error {
 }
 
 // Youngest returns the scope that owns the result of an op on these tensors: the youngest of their
-// scopes. All others must enclose it.
+// scopes. All other scopes must enclose it.
 func Youngest(x ...*Tensor) *Scope {
 	if len(x) == 0 {
 		fail("youngest", ErrValue, nil, "no tensors are given, so there is no scope")

@@ -219,7 +219,7 @@ func TestFourGoroutinesTrainFourModels(t *testing.T) {
 	}
 }
 
-// Backward of two goroutines reaches the same leaf.
+// Two goroutines run Backward, and both runs reach the same leaf.
 func TestSharedLeaf(t *testing.T) {
 	w := Ones(big).RequiresGrad()
 	var wg sync.WaitGroup
@@ -307,7 +307,7 @@ func TestInPlaceGraph(t *testing.T) {
 	x := From([]float32{1, 2}).RequiresGrad()
 	Do(func(s *Scope) {
 		y := x.In(s).MulScalar(3)
-		y.AddInPlace(x.In(s).Square()).MulScalarInPlace(2) // 2·(3x + x²)
+		y.AddInPlace(x.In(s).Square()).MulScalarInPlace(2) // y is now 2·(3x + x²)
 		y.Sum().Backward()
 	})
 	if g := Data[float32](x.Grad()); g[0] != 10 || g[1] != 14 {
@@ -335,7 +335,7 @@ func TestDoubleBackward(t *testing.T) {
 		y := x.Tanh().Mul(x.Square()).Sum()
 		g := Gradients(y, []*Tensor{x}, CreateGraph())[0]
 		h := Gradients(g.Square().Sum(), []*Tensor{x})[0].Floats()
-		f := func(v float64) float64 { // (d/dv tanh(v)v²)²
+		f := func(v float64) float64 { // f is the square of the derivative of tanh(v)·v²
 			th := math.Tanh(v)
 			d := (1-th*th)*v*v + 2*v*th
 			return d * d
@@ -378,7 +378,7 @@ func TestSavedValuesAreCollected(t *testing.T) {
 	func() {
 		x := Ones(64, big/64).RequiresGrad()
 		for range 10 {
-			// intermediate values and results that Backward never reaches
+			// Backward never reaches these intermediate values and results
 			x.Tanh().Softmax(-1).Amax(-1)
 		}
 		s := NewScope()

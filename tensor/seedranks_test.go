@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// draws returns random numbers from ops of all kinds in s, and those that gradients draw again.
+// draws returns random numbers from ops of all kinds in s, and the numbers that gradients draw
+// again.
 func draws(s *tensor.Scope) (all []float64) {
 	add := func(x *tensor.Tensor) { all = append(all, x.Floats()...) }
 	add(s.Rand(3))
@@ -27,7 +28,7 @@ func draws(s *tensor.Scope) (all []float64) {
 	return all
 }
 
-// A scope with a seed draws the same numbers, whatever others draw: on its device, on another
+// A scope with a seed draws the same numbers, whatever other code draws: on its device, on another
 // device, or from the generator of the root scope.
 func TestSeedsOfRanksAreApart(t *testing.T) {
 	devs := threeDevices(t)

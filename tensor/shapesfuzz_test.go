@@ -20,8 +20,8 @@ func fuzzNumber(b byte) int {
 		tensor.End, tensor.KeepDim, math.MaxInt64 / 3, 1<<63 - 64}[b%16]
 }
 
-// fuzzShapes are ops with shapes, dimensions and positions as arguments. Each uses as many of the
-// numbers as it needs.
+// fuzzShapes are ops with shapes, dimensions and positions as arguments. Each op uses as many of
+// the numbers as it needs.
 var fuzzShapes = []struct {
 	name string
 	call func(x *tensor.Tensor, a []int) []*tensor.Tensor

@@ -64,7 +64,7 @@ func (f softmaxFunc) gradient(s *Scope, y, g *Tensor) *Tensor {
 	return y.Mul(g.Sub(g.Mul(y).Sum(-1, KeepDim)))
 }
 
-// alongRows applies f to x as a matrix, with dimension dim last and all others joined.
+// alongRows applies f to x as a matrix, with dimension dim last and all other dimensions joined.
 func (x *Tensor) alongRows(op string, dim int, f func(rows *Tensor) *Tensor) *Tensor {
 	x.use(op)
 	if !x.dtype.IsFloat() {
@@ -107,9 +107,9 @@ func (x *Tensor) Softmin(dim int) *Tensor {
 
 // GumbelSoftmax returns smoothed samples of the categorical distributions with logits x along dim:
 // softmax((x + g) / tau). The noise g has the standard Gumbel distribution (E. Jang et al.,
-// arXiv:1611.01144; C. Maddison et al., arXiv:1611.00712). With hard the samples are 1 at the
-// greatest and 0 elsewhere, up to rounding, but have the gradient of the smooth samples. tau must
-// be positive. The noise comes from the generator of x's scope.
+// arXiv:1611.01144; C. Maddison et al., arXiv:1611.00712). If hard is true, a sample is 1 at its
+// greatest element and 0 elsewhere, up to rounding. It still has the gradient of the smooth sample.
+// tau must be positive. The noise comes from the generator of x's scope.
 func (x *Tensor) GumbelSoftmax(tau float64, hard bool, dim int) *Tensor {
 	const op = "gumbel_softmax"
 	x.use(op)

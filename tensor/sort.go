@@ -10,9 +10,9 @@ import (
 )
 
 // Sorting compares integer keys that grow with the element, see [device.SortKey]. Equal keys are
-// ordered by the position of the element in its row. So no two are equal, and sorting is stable
-// with any algorithm. A key of up to 32 bits is packed with the position into one int64, with the
-// key in the upper bits.
+// ordered by the position of the element in its row. So no two elements are equal in this order,
+// and sorting is stable with any algorithm. A key of up to 32 bits is packed with the position into
+// one int64, with the key in the upper bits.
 
 // packs reports whether keys of elements of type t have at most 32 bits, so that they can be packed
 // with the position.
@@ -89,7 +89,7 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	}
 	at := positionsOf(s, x.st.dev, rows, width)
 	keys := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, width))
-	// these keys sort after all others, also after equal keys, which have lower positions
+	// these keys sort after all other keys, also after equal keys, which have lower positions
 	if width > n {
 		fill := sortProgram(sortStep{name: "fill"}, []*expr.Expr{expr.Bits(dtype.I64, math.MaxInt64)})
 		run(op, s, fill, keys.Narrow(1, n, width-n), nil, nil)

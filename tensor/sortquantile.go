@@ -13,7 +13,7 @@ const (
 	Linear   Interpolation = iota // a mean of both elements, weighted by the distances of the rank
 	Lower                         // the lower element
 	Higher                        // the higher element
-	Midpoint                      // the mean of both
+	Midpoint                      // the mean of both elements
 	// the nearer element; at equal distance, the element of even rank
 	Nearest
 )
@@ -114,7 +114,8 @@ func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", []float64{q}, how, false, true, dims)
 }
 
-// Quantiles is [Tensor.Quantile] for several q at once. They are the first dimension of the result.
+// Quantiles is [Tensor.Quantile] for several q in one call. The first dimension of the result has
+// one entry for each q.
 func (x *Tensor) Quantiles(q []float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", q, how, false, false, dims)
 }

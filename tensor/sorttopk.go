@@ -16,9 +16,9 @@ func (x *Tensor) length(a int) int {
 }
 
 // TopK returns the k greatest elements along a dimension, or the k least, and their positions in
-// it, int64. They are in order, the best one first. If sorted is false, callers must not rely on
-// the order. Among equal elements the first are returned. NaN is the greatest. The gradient goes to
-// the returned elements.
+// it, int64. The greatest elements are in descending order, and the least elements in ascending
+// order. If sorted is false, callers must not rely on the order. Among equal elements the first are
+// returned. NaN is the greatest. The gradient goes to the returned elements.
 func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor) {
 	x.use("topk")
 	a := x.axis("topk", dim)
@@ -157,7 +157,7 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // Median returns the median along one dimension and its position, int64. Without a dimension it
 // returns the median of the flattened tensor and its position. Add [KeepDim] to keep the dimension.
-// For an even number of elements the median is the lower of the two in the middle. If a row
+// For an even number of elements the median is the lower of the two middle elements. If a row
 // contains NaN, Median returns the first NaN. For a tensor without elements it returns NaN at
 // position 0. The gradient goes to the element. Without a dimension all elements equal to the
 // median share the gradient evenly.

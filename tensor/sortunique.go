@@ -15,7 +15,7 @@ type UniqueOptions struct {
 	Counts bool
 }
 
-// counted returns the distance from each start to the next one, and from the last one to n.
+// counted returns the distance from each start to the next start, and from the last start to n.
 func counted(starts *Tensor, n int) *Tensor {
 	end := starts.Scope().On(starts.st.dev).Typed(dtype.I64).Full(float64(n), 1)
 	return Cat(0, starts.Narrow(0, 1, starts.Size()-1), end).Sub(starts)
@@ -39,7 +39,7 @@ func (x *Tensor) newRuns() *Tensor {
 	return Cat(0, x.Scope().On(x.st.dev).Typed(boolType).Ones(1), differ)
 }
 
-// uniqueResult has the parts of a result. Those that were not requested are nil.
+// uniqueResult has the parts of a result. Parts that were not requested are nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
 // distinct finds the distinct rows of a matrix, or elements of a vector, in sorted order. With
@@ -147,8 +147,8 @@ func (x *Tensor) Unique(o UniqueOptions, dim ...int) (values, inverse, counts *T
 	return x.unique("unique", false, o, dim)
 }
 
-// UniqueConsecutive is [Tensor.Unique] that only removes elements equal to the previous one, and
-// keeps the order.
+// UniqueConsecutive does what [Tensor.Unique] does, but only removes elements that equal the
+// previous one, and keeps the order.
 func (x *Tensor) UniqueConsecutive(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
 	return x.unique("unique_consecutive", true, o, dim)
 }

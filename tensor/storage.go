@@ -33,7 +33,7 @@ type storage struct {
 	refs    atomic.Int32
 	version atomic.Uint32
 	// recorded counts the in-place changes that gave their handle a new node in the graph. Other
-	// handles are not told.
+	// handles of the memory keep their old node.
 	recorded atomic.Uint32
 	freed    atomic.Bool
 	left     atomic.Bool // a leaf used this memory and now uses other memory

@@ -6,8 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Stream returns the stream on which work of the scope is queued for device d, or for the scope's
-// own device without d. It is torch.cuda.current_stream. For a GPU the stream is a cuda.Stream.
+// Stream returns the stream on which work of the scope is queued for device d. Without d it is the
+// stream for the scope's device. It is torch.cuda.current_stream. For a GPU the stream is a
+// cuda.Stream.
 func (s *Scope) Stream(d ...device.Device) device.Stream {
 	dev := s.Device() // call it even if d is given, because it marks s as used
 	if len(d) > 0 {

@@ -29,7 +29,7 @@ type Tensor struct {
 	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
 	node      *node   // how x was computed; nil for a leaf
 	leaf      *Tensor // for a handle that In made: its leaf; nil if the tensor is itself the leaf
-	// its base: the tensor that this tensor views, directly or through other views; nil for no view
+	// the base of x: the tensor that x views, directly or through other views; nil if x is no view
 	viewed *Tensor
 	hooks  atomic.Pointer[hooks]
 
@@ -197,7 +197,8 @@ func deviceText(d device.Device) string {
 	return d.Name()
 }
 
-// sameDevice returns the device that all tensors of in are on. It panics if they are on several.
+// sameDevice returns the device that all tensors in the list are on. It panics if they are on
+// several devices.
 func sameDevice(op string, in []*Tensor) device.Device {
 	d := in[0].st.dev
 	for _, t := range in[1:] {
@@ -206,7 +207,7 @@ func sameDevice(op string, in []*Tensor) device.Device {
 			if d.Info().Meta != t.st.dev.Info().Meta {
 				e.hint("a tensor on a device without memory has no values; nn.LoadStateDict gives them to a model that nn.SkipInit left without")
 			} else if t.isParameter() != in[0].isParameter() {
-				// probably a layer's weight and its input
+				// the tensors are probably a layer's weight and its input
 				e.hint("x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model")
 			} else {
 				e.hint("move one with To, CUDA or CPU")

@@ -15,7 +15,7 @@ import (
 // goroutines, so a span names the innermost scope that has a name.
 
 // tracedOp opens a span for op on the operands in. The span's scope is the youngest among the given
-// scope and those of the operands. t.End closes the span.
+// scope and the scopes of the operands. t.End closes the span.
 func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) device.SpanID {
 	s := device.Span{Kind: kind, Name: op}
 	depth := -1

@@ -202,7 +202,7 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// read is bytes into out, which has their length.
+// read does what bytes does, but writes the elements into out, which must have their length.
 func (x *Tensor) read(op string, out []byte) {
 	x.use(op)
 	if t := device.Tracing(); t != nil {

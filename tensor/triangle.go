@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// cutOp sets elements whose column - row, which are the operands 2 and 1, is on one side of p0
-// to 0.
+// cutOp declares an op that sets elements to 0 where column - row is on one side of p0. Operand 1
+// is the row, and operand 2 is the column.
 func cutOp(name string, side func(d, k *expr.Expr) *expr.Expr) *Elementwise {
 	out := side(x2.Sub(x1), expr.Param(0, dtype.I64))
 	zero := expr.C(0)

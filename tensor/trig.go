@@ -20,7 +20,8 @@ func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64,
 // onePlusSquare and oneMinusSquare are 1 ± x².
 var (
 	onePlusSquare = x0.FMA(x0, unit)
-	// The operations are fused. So the derivative is accurate near 0, unlike that of (1-x)(1+x).
+	// The operations are fused. So the derivative is accurate near 0, unlike the derivative of
+	// (1-x)(1+x).
 	oneMinusSquare = x0.Neg().FMA(x0, unit)
 )
 
@@ -74,8 +75,8 @@ func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 
 // Atan2 returns the angle of the point (y, x), where y is the receiver. It is the inverse tangent
-// of y/x in the right quadrant, in radians from -π to π. Both are broadcast together. At the origin
-// the gradient is 0, as in torch.
+// of y/x in the right quadrant, in radians from -π to π. x and y are broadcast together. At the
+// origin the gradient is 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
 // Hypot returns √(x²+y²) of floating point tensors, broadcast together. Intermediate results do not

@@ -12,9 +12,8 @@ import (
 // A vigil watches a scope that sets NoGrad or Autocast, until the scope is first used. An
 // expression whose tensors are all older belongs to their scope, so the mode would silently have no
 // effect on it. The vigil remembers the first op that ran outside of the scope, on its goroutine,
-// and that the mode would have changed. Closing the scope reports that op. An op that the mode
-// would not have changed is not reported. For example a function may return early, before it uses
-// the scope.
+// and that the mode would have changed. Closing the scope reports that op. If there is no such op,
+// nothing is reported. For example, a function may return early, before it uses the scope.
 type vigil struct {
 	kept[*vigil] // an entry for the goroutine that opened the scope
 

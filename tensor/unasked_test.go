@@ -225,7 +225,8 @@ func TestUnaskedCosts(t *testing.T) {
 	s.Close()
 }
 
-// The error for an op in place on a parameter shows the call to write, and that call works.
+// The error for an op in place on a parameter shows the call that the user must write. That call
+// works.
 func TestInPlaceOnParameterSaysWhatToWrite(t *testing.T) {
 	w := weights()
 	for method, f := range map[string]func(x *tensor.Tensor){

@@ -41,13 +41,14 @@ func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tenso
 }
 
 // Reshape returns the elements in the given shape. The result is a view if the layout allows it,
-// and otherwise a copy. One size may be -1: it is computed from the others.
+// and otherwise a copy. One size may be -1: it is computed from the other sizes.
 func (x *Tensor) Reshape(dims ...int) *Tensor {
 	x.use("reshape")
 	return x.reshape(x.inferShape("reshape", dims))
 }
 
-// View is [Tensor.Reshape] that never copies. It panics if the layout does not allow a view.
+// View does what [Tensor.Reshape] does, but never copies. It panics if the layout does not allow a
+// view.
 func (x *Tensor) View(dims ...int) *Tensor {
 	x.use("view")
 	s := x.inferShape("view", dims)
@@ -244,8 +245,8 @@ func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	return x.view("squeeze", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Contiguous returns x itself if its elements are dense in row-major order, and otherwise a copy
-// for which that holds.
+// Contiguous returns x itself if its elements are dense in row-major order, and otherwise a
+// contiguous copy.
 func (x *Tensor) Contiguous() *Tensor {
 	x.use("contiguous")
 	if x.layout.Contiguous() {
@@ -258,9 +259,10 @@ func (x *Tensor) Contiguous() *Tensor {
 func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
 
 // AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in
-// elements. Without an offset it is x's offset. The view may extend beyond x, but not beyond the
-// storage. Strides must not be negative. Gradients reach the elements of x; then x must not be an
-// expanded tensor. Gradients of view elements at the same place are added.
+// elements. If no offset is given, it is x's offset. The view may extend beyond x, but not beyond
+// the storage. Strides must not be negative. Gradients flow to the elements of x. If x requires a
+// gradient, it must not be an expanded tensor. Gradients of view elements at the same place are
+// added.
 func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 	const op = "as_strided"
 	x.use(op)

@@ -11,8 +11,8 @@ var whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, 
 	},
 	Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
 
-// Where returns the elements of a where the bool tensor cond is true, and those of b elsewhere. All
-// are broadcast together.
+// Where returns the elements of a where the bool tensor cond is true, and the elements of b
+// elsewhere. All three are broadcast together.
 func Where(cond, a, b *Tensor) *Tensor {
 	cond.use("where")
 	if cond.dtype != boolType {
@@ -22,7 +22,8 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
 
-// held does for WhereScalar what number does. It panics if x's integer type cannot hold v.
+// held returns v and x as tensors of one type, as number does. It panics if x's integer type cannot
+// hold v.
 func (x *Tensor) held(v float64) (n, same *Tensor) {
 	n, same = x.number("where", v)
 	return n.Fill(same.takes("where", v)), same

@@ -37,9 +37,9 @@ func foldGrid(op string, x *Tensor, o FoldOptions, height, width int) (g grid) {
 	return g
 }
 
-// Unfold2d returns the windows of images x, [n, channels, height, width] or without n, as columns,
-// as torch's F.unfold does. The shape is [n, channels·kernel height·kernel width, number of
-// windows]. Windows may overlap, and contain zeros of the padding. The result is a copy, of any
+// Unfold2d returns the windows of images x, [n, channels, height, width] or the same without n, as
+// columns, as torch's F.unfold does. The shape is [n, channels·kernel height·kernel width, number
+// of windows]. Windows may overlap, and contain zeros of the padding. The result is a copy, of any
 // element type. [Tensor.Unfold] returns windows along one dimension as a view.
 func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 	const op = "unfold2d"
@@ -48,10 +48,10 @@ func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 	return batchedConv(x, 2, func(x *Tensor) *Tensor { return Apply(&unfold2dFunc{g, x.Dim(1)}, x) })
 }
 
-// Fold adds columns x, [n, channels·kernel height·kernel width, number of windows] or without n, to
-// images of the given height and width, as torch's F.fold does. It puts elements where
-// [Tensor.Unfold2d] reads them. Elements from several windows are added in a fixed order. Elements
-// in the padding are dropped. 16-bit floats are added in float32. bool is refused.
+// Fold adds columns x, [n, channels·kernel height·kernel width, number of windows] or the same
+// without n, to images of the given height and width, as torch's F.fold does. It puts elements
+// where [Tensor.Unfold2d] reads them. Elements from several windows are added in a fixed order.
+// Elements in the padding are dropped. 16-bit floats are added in float32. bool is refused.
 func (x *Tensor) Fold(height, width int, o FoldOptions) *Tensor {
 	const op = "fold"
 	x.use(op)

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A grid says how windows move over the spatial dimensions of a tensor, the last ones of [n, c, …].
-// Convolutions and pools share it. It is a value and may be compared. A tap is one position in a
-// window: for example the first element of every window.
+// A grid says how windows move over the spatial dimensions of a tensor, which are the last
+// dimensions of [n, c, …]. Convolutions and pools share it. It is a value and may be compared. A
+// tap is one position in a window: for example the first element of every window.
 type grid struct {
 	rank                         int // number of spatial dimensions, 1 to 3
 	in, kernel, stride, dilation [3]int
@@ -18,7 +18,7 @@ type grid struct {
 }
 
 // each reads sizes: one size for all spatial dimensions, or one size for each. If no size is given,
-// each size is the default, which the parameter otherwise holds.
+// each size has the value of the parameter otherwise.
 func each(op string, x []*Tensor, what string, rank int, given []int, otherwise, least int) (v [3]int) {
 	if len(given) > 1 && len(given) != rank {
 		fail(op, ErrValue, x, "%d sizes of %s for %d dimensions; give one for all, or one for each", len(given), what, rank)
@@ -47,7 +47,7 @@ func (g *grid) wide(i int) int { return g.before[i] + g.in[i] + g.behind[i] }
 
 func (g *grid) list(v [3]int) shape.Dims { return shape.Of(v[:g.rank]...) }
 
-// taps returns the number of elements of a window, places the number of windows.
+// taps returns the number of elements of a window. places returns the number of windows.
 func (g *grid) taps() int   { return g.list(g.kernel).Size() }
 func (g *grid) places() int { return g.list(g.out).Size() }
 

@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Windows of few elements are summed by passes over all windows at once: an elementwise program
+// Windows of few elements are summed by passes over all windows together: an elementwise program
 // adds taps, which are views of the padded input. A reduction over the dimensions of the windows
 // would only have runs of two or three elements.
 
-// tapsAtOnce is the number of taps that one pass adds at most.
+// tapsAtOnce is the maximum number of taps that one pass adds.
 const tapsAtOnce = 9
 
 // passOf returns the number of taps of the program that is used for n taps. There are programs for
-// only a few numbers of taps, and zeros fill up the rest.
+// only a few numbers of taps, and zeros fill the remaining taps.
 func passOf(n int) int {
 	if n <= 4 {
 		return 4

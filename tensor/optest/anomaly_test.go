@@ -22,10 +22,11 @@ func TestDetectAnomaly(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		var at string
 		for _, c := range []struct {
-			what    string
-			checks  []tensor.AnomalyCheck
-			f       func(s *tensor.Scope, x *tt) // x is [[1, 0], [-1, 4]], a leaf
-			op      string                       // "" for no error
+			what   string
+			checks []tensor.AnomalyCheck
+			f      func(s *tensor.Scope, x *tt) // x is [[1, 0], [-1, 4]], a leaf
+			// the op that the error names; "" if there is no error
+			op      string
 			operand int
 			index   []int
 			value   float64
@@ -36,12 +37,12 @@ func TestDetectAnomaly(t *testing.T) {
 				y := x.Abs()
 				at = nextLine()
 				z := y.Sqrt()
-				z.MulScalar(0).Sum().Backward() // 0/√0
+				z.MulScalar(0).Sum().Backward() // the gradient of the root is 0/√0
 			}, "sqrt", 0, []int{0, 1}, math.NaN(), 1, "abs at optest"},
 			{"by the second operand", nil, func(s *tensor.Scope, x *tt) {
 				w := s.Ones(2, 2).RequiresGrad()
 				at = nextLine()
-				y := w.Mul(x.Log().Detach()) // NaN times w, where x < 0
+				y := w.Mul(x.Log().Detach()) // y is NaN times w where x < 0
 				y.Sum().Backward()
 			}, "mul", 0, []int{1, 0}, math.NaN(), 1, ""},
 			{"a gradient that Gradients returns", nil, func(s *tensor.Scope, x *tt) {
@@ -87,7 +88,8 @@ func TestDetectAnomaly(t *testing.T) {
 				y := x.Abs().PowScalar(1.5)
 				at = nextLine()
 				g := tensor.Gradients(y.Sum(), []*tt{x}, tensor.CreateGraph())[0]
-				tensor.Gradients(g.MulScalar(0).Sum(), []*tt{x}) // 0·x^-½ at 0
+				// the derivative is 0·x^-½, at x = 0
+				tensor.Gradients(g.MulScalar(0).Sum(), []*tt{x})
 			}, "pow_scalar.grad", 0, []int{0, 1}, math.NaN(), 1, ""},
 			{"what is right", []tensor.AnomalyCheck{tensor.AnomalyForward, tensor.AnomalyInf}, func(s *tensor.Scope, x *tt) {
 				x.Softmax(-1).Square().Sum().Backward()

@@ -84,7 +84,7 @@ func TestEinsumOfIntegers(t *testing.T) {
 				return tensor.Einsum(eq, x...)
 			}
 		}
-		wrapped := func(v int64) float64 { // wrapped to the type
+		wrapped := func(v int64) float64 { // wrapped returns v, wrapped to the type
 			switch ty {
 			case dtype.U8:
 				return float64(uint8(v))

@@ -99,7 +99,7 @@ func TestAttentionMasks(t *testing.T) {
 }
 
 // The kernels of a GPU need memory that is linear in the length. For float64 there is no kernel.
-// There the scores of all queries and keys are in memory at most twice, and only during a pass.
+// The scores of all queries and keys are in memory at most twice, and only during a pass.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {
@@ -123,7 +123,7 @@ func TestAttentionMemory(t *testing.T) {
 				y := tensor.ScaledDotProductAttention(q, k, v, o)
 				peak, between := float64(d.Stats().AllocatedPeak-base), float64(d.Stats().Allocated-base)
 				most := c.peak*weights + 8*small
-				if name == "dropped" && c.peak > 0 { // the mask of the weights that stay is float32
+				if name == "dropped" && c.peak > 0 { // the mask of the kept weights is float32
 					most += weights / 2
 				}
 				if peak > most {

@@ -19,7 +19,7 @@ type autocastCase struct {
 	floats []bool
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
-	only   []dtype.Type // the types that the row accepts: its field only
+	only   []dtype.Type // the row's field only: the types that it accepts
 	mixed  bool         // the row computes more than the op: the type is not compared
 }
 
@@ -93,7 +93,7 @@ func autocastCases() []autocastCase {
 		list[len(list)-1].only = r.only
 		if c := &list[len(list)-1]; r.only != nil || r.text != "" || r.op == "matrix_power" || slices.Contains([]string{"rfloor_divide_scalar", "rremainder_scalar", "rxlogy_scalar"}, r.op) {
 			c.mixed = true
-		} else if c.op == "interpolate [[1 2 5 3]]" { // mode area, an average pool
+		} else if c.op == "interpolate [[1 2 5 3]]" { // this mode is area, an average pool
 			c.name = "AdaptiveAvgPool2d"
 		}
 	}

@@ -7,8 +7,7 @@ import (
 )
 
 // sizes returns one number for each of rank dimensions. A single given number applies to all
-// dimensions. If no number is given, all dimensions have the number that the parameter otherwise
-// holds.
+// dimensions. If no number is given, each dimension has the value of the parameter otherwise.
 func sizes(rank int, given []int, otherwise int) []int {
 	v := make([]int, rank)
 	for i := range v {
@@ -141,7 +140,7 @@ func convRows() []row {
 	conv(tensor.ConvOptions{}, []int{2, 3, 4}, []int{2, 3, 1})
 	conv(tensor.ConvOptions{Padding: []int{1}}, []int{2, 2, 3, 4}, []int{2, 2, 3, 3}, []int{2})
 	conv(tensor.ConvOptions{Stride: []int{2, 1}, Padding: []int{1, 0}, Dilation: []int{1, 2}}, []int{1, 4, 5}, []int{2, 1, 2, 2}, []int{2})
-	// depthwise
+	// a depthwise convolution
 	conv(tensor.ConvOptions{Padding: []int{1}, Groups: 2}, []int{2, 2, 3, 3}, []int{2, 1, 3, 2})
 	conv(tensor.ConvOptions{Groups: 2}, []int{1, 2, 4, 3}, []int{2, 1, 2, 2})
 	conv(tensor.ConvOptions{Groups: 2}, []int{2, 4, 2, 2}, []int{2, 2, 1, 1})

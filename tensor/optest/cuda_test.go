@@ -107,7 +107,7 @@ func TestSameBits(t *testing.T) {
 					d := e.Domain[min(k, len(e.Domain)-1)]
 					a := sample(random(e.Name, "bits"), typeOf(e, k, ty), d[0], d[1], 400)
 					copy(a.v[10*k:], special)
-					if k > 0 { // the shift pairs every special value with every other
+					if k > 0 { // the shift pairs each special value with all other special values
 						for i := range special {
 							copy(a.v[i*len(special):], append(append([]float64(nil), special[i:]...), special[:i]...)[:min(len(special), 400-i*len(special))])
 						}

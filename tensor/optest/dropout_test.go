@@ -41,7 +41,7 @@ func TestDropouts(t *testing.T) {
 	for _, c := range dropouts {
 		for _, ty := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 			keep, shift, instead := 1/(1-p), 0.0, 0.0
-			if c.alpha { // torch's constants
+			if c.alpha { // these are torch's constants
 				const alpha = 1.7580993408473766
 				keep = 1 / math.Sqrt((alpha*alpha*p+1)*(1-p))
 				shift, instead = keep*alpha*p, keep*alpha*p-keep*alpha

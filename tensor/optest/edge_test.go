@@ -92,7 +92,7 @@ func TestEngine(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		a := w.Exp()
-		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // e^w·w + e^w - 2w
+		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // y is e^w·w + e^w - 2w
 		y.Backward(tensor.RetainGraph())
 		first := w.Grad().Floats()
 		for i, x := range []float64{1, 2, 3} {
@@ -153,8 +153,8 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// These are second derivatives at kinks of the first derivative and at points where differences
-// show nothing. The expected values are PyTorch 2.15's.
+// These are second derivatives at kinks of the first derivative and at points where finite
+// differences cannot check them. The expected values are PyTorch 2.15's.
 func TestSecondDerivatives(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		inf, nan := math.Inf(1), math.NaN()

@@ -18,8 +18,8 @@ var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
 	"clamp":     func(float64) float64 { return 0 }, "clamp_plain": func(float64) float64 { return 0 },
-	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // two roundings
-	// one term is rounded on its own: the largest such term of the domain
+	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // x³ is rounded twice
+	// a term is rounded before it is added: the number is the largest such term in the domain
 	"lerp": constant(8), "lerp_scalar": constant(8), "addcmul": constant(48), "addcdiv": constant(24),
 	"tanhshrink": constant(1), "logaddexp": constant(4),
 }

@@ -235,8 +235,8 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 	return wrong
 }
 
-// rounded64 lists the relative error of PyTorch's float64 gradients, by op. Those gradients are the
-// reference of the float32 rule, for which the error is small enough.
+// rounded64 lists the relative error of PyTorch's float64 gradients, by op. The float32 rule also
+// uses these gradients as its reference. Their error is small enough for that rule.
 var rounded64 = map[string]float64{
 	"hardsigmoid": 0x1p-24, // PyTorch multiplies by 1/6 in float32
 }

@@ -73,7 +73,7 @@ func init() {
 		"max": of(func(a args, x *tt) *tt {
 			d := dims(a)
 			if !a.Has("dim") {
-				d = []int{0} // a scalar
+				d = []int{0} // the operand is a scalar
 			}
 			v, i := x.Max(d...)
 			return part(a, v, i)
@@ -130,7 +130,7 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 			t.grads = distanceTerms(c.Op, x, out, seed, order(c.Args))
 		}
 		t.out = absolute(out).v
-	case "norm": // a power of a sum; the gradient contains a power of order 1 - p
+	case "norm": // the norm is a power of a sum, and its gradient contains a power of order 1 - p
 		p := math.Abs(1 - order(c.Args))
 		if math.IsInf(p, 0) {
 			p = 0

@@ -120,7 +120,8 @@ func caseTerms(c golden.Case) terms {
 		g := make([]float64, len(p.v))
 		_, gs := rowSums(p, seed, c.Args.Int("dim"))
 		for i, v := range p.v {
-			// The result is x - greatest, less the logarithm of a sum. Both are rounded.
+			// The result is x minus the greatest element, minus the logarithm of a sum. Both
+			// differences are rounded.
 			t.out[i] = 1 + below.v[i] + math.Abs(out.v[i]+below.v[i])
 			g[i] = seed.v[i] + v*gs.v[i]*(1+below.v[i])
 		}

@@ -56,8 +56,8 @@ func init() {
 	})
 }
 
-// cancels lists ops whose result or gradient is a difference. The functions return the terms at
-// operands x and result y, added instead of subtracted.
+// cancels lists ops whose result or gradient is a difference. Each function adds the terms, instead
+// of subtracting them, for operands x and result y.
 var cancels = map[string]struct {
 	out, grad func(x []float64, a golden.Args, y float64) float64
 }{

@@ -83,7 +83,8 @@ func twice(y *tt, leaves []*tt) {
 }
 
 // With operands on the device, no op waits for the device or copies data from or to the host. This
-// holds for every op of the matrix, forward, backward, and in the backward pass of backward.
+// holds for every op of the matrix, in the forward pass, the backward pass, and for second
+// derivatives.
 func TestNoHostCopies(t *testing.T) {
 	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}, 0, 0}
 	for _, op := range tensor.HostOps() {

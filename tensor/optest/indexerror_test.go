@@ -81,8 +81,8 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 			ix := func(v ...int64) *tt { return m.Typed(dtype.I64).From(v) }
 			x := m.Typed(dtype.F32).Arange(12).Reshape(3, 4)
 			x.Index(1, tensor.Range(1, tensor.End)).Index(tensor.NewAxis, tensor.Range(0, 3, 2)).Fill(-1)
-			x.Index(ix(0)).Fill(99)               // a copy
-			x.Index(x.EqScalar(2)).Fill(99)       // a copy
+			x.Index(ix(0)).Fill(99)               // this fills a copy
+			x.Index(x.EqScalar(2)).Fill(99)       // this fills a copy
 			x.Index(tensor.All, -1).Index().Neg() // nothing changes this view
 			want := []float64{0, 1, 2, 3, 4, -1, 6, -1, 8, 9, 10, 11}
 			check := func(what string) {
@@ -186,7 +186,7 @@ func TestAssignmentsInAGraph(t *testing.T) {
 		index := s.From([]int64{1, 1})
 		u := w.Index(index)
 		index.Fill(0)
-		// the assignment works on Index returns and here here
+		// Backward works although the index has changed since its use
 		if err := tensor.Try(func() { u.Sum().Backward() }); err != nil {
 			t.Errorf("an index that was changed after use: %v", err)
 		}

@@ -63,8 +63,8 @@ func (f *inPlaceForm) types() []dtype.Type {
 	return []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16}
 }
 
-// inPlaces compares each in-place function with the form that returns a new tensor. Both have the
-// same bits and the same gradients, and the in-place form changes x itself.
+// inPlaces compares each in-place function with the form that returns a new tensor. Both forms have
+// the same bits and the same gradients, and the in-place form changes x itself.
 func (w *walk) inPlaces(t reporter) {
 	for _, f := range inPlaceForms {
 		if !w.wants("in place") {

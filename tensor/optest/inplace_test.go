@@ -27,8 +27,8 @@ func TestStaleHandles(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// These uses stay right: the changed tensor, its new views, values read, detached handles,
-		// and earlier results.
+		// These uses stay right: the changed tensor, its new views, values that were read before,
+		// detached handles, and earlier results.
 		x := s.Zeros(4)
 		v, d := x.Narrow(0, 0, 2), x.Detach()
 		before := v.Add(w.Narrow(0, 1, 2))
@@ -193,9 +193,9 @@ func TestInPlaceOfItself(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		x := w.MulScalar(2)
-		x.MulInPlace(x) // 4w²
-		x.DivInPlace(w) // 4w
-		x.MulInPlace(w) // 4w²
+		x.MulInPlace(x) // x is now 4w²
+		x.DivInPlace(w) // x is now 4w
+		x.MulInPlace(w) // x is now 4w²
 		if g := tensor.Gradients(x.Sum(), []*tt{w})[0].Floats(); !slices.Equal(g, []float64{8, 16, 24}) {
 			t.Errorf("gradient %v, want 8w", g)
 		}
@@ -258,7 +258,7 @@ func TestInputTwice(t *testing.T) {
 	})
 }
 
-// The base of a view is freed, belongs to another scope, or repeats elements.
+// The bases of these views are freed, belong to another scope, or repeat elements.
 func TestInPlaceViewsAndScopes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3}).RequiresGrad()

@@ -154,8 +154,8 @@ func (w Walked) addRow(r *row, t dtype.Type, order int) {
 	}
 }
 
-// Differences lists what the matrix contains and was not walked, and what was walked and is not in
-// the matrix. It compares the ops for which only(op) is true, or all ops if only is nil.
+// Differences lists what the matrix contains but the walk missed, and what the walk covered but the
+// matrix lacks. It compares the ops for which only(op) is true, or all ops if only is nil.
 func (w Walked) Differences(only func(op Op) bool) []string {
 	want := Walked{}
 	named := map[string]bool{}

@@ -95,7 +95,7 @@ func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) 
 		last := func(a array, k int) int { return a.dims[len(a.dims)-k] }
 		q, k, v := x[0], x[1], x[2]
 		batch := joint(newArray(lead(q)...), newArray(lead(k)...), newArray(lead(v)...))
-		// grouped heads
+		// the heads of queries are in groups that share one head of keys
 		if r := len(lead(q)); r > 0 && len(lead(k)) == r && lead(q)[r-1] > lead(k)[r-1] && lead(k)[r-1] > 1 {
 			batch = joint(newArray(lead(q)...))
 			group := lead(q)[r-1] / lead(k)[r-1]
@@ -237,7 +237,7 @@ func ropeRows() []row {
 	for _, c := range []struct {
 		in    [][]int
 		o     tensor.RoPEOptions
-		given bool // RoPEAngles computes the angles in a call before
+		given bool // an earlier call of RoPEAngles computes the angles
 	}{
 		{in: [][]int{{3, 4}}}, {in: [][]int{{2, 3, 6}}, o: tensor.RoPEOptions{Interleaved: true}},
 		{in: [][]int{{2, 2, 3, 8}}, o: tensor.RoPEOptions{Offset: 100, Base: 500, Dims: 4}}, {in: [][]int{{3, 5}}, o: tensor.RoPEOptions{Interleaved: true, Dims: 4}},

@@ -39,13 +39,13 @@ type Options struct {
 	Small bool
 	// Sparse walks fewer elementwise ops. In float32, or in int64 for ops of integers only, it
 	// walks every layout. In the other types it walks the contiguous layout and one third of the
-	// others. Address computation does not depend on the element computation, and each combination
-	// of the two would be one more kernel on a GPU. Integers that a floating point function first
-	// converts are walked in the contiguous layout only.
+	// other layouts. The computation of addresses does not depend on the computation of elements.
+	// On a GPU each combination of both would be one more kernel. Integers that a floating point
+	// function first converts are walked in the contiguous layout only.
 	Sparse bool
 	// FirstOrder compares second derivatives with the CPU's and not with differences, which need
-	// many small runs. It is for emulated devices: their second derivatives are the compositions
-	// that the CPU ran.
+	// many small runs. It is for emulated devices: for second derivatives they run the same
+	// compositions as the CPU.
 	FirstOrder bool
 	// Only, if set, selects the ops by name.
 	Only func(op string) bool
@@ -83,7 +83,7 @@ type walk struct {
 	walked Walked
 }
 
-// leavesOut reports whether a sparse walk skips an op's type in specs[spec].
+// leavesOut reports whether a sparse walk skips op e in type ty with the operands of specs[spec].
 func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	first := dtype.F32
 	if e.Result == tensor.Integral {
@@ -139,8 +139,9 @@ type layout string
 const (
 	contiguous layout = "contiguous"
 	transposed layout = "transposed" // first and last dimension swapped
-	strided    layout = "strided"    // rows apart from one another, behind an offset, between NaNs
-	expanded   layout = "expanded"   // the first dimension has stride 0
+	// rows with gaps between them, behind an offset; the gaps hold NaN
+	strided  layout = "strided"
+	expanded layout = "expanded" // the first dimension has stride 0
 )
 
 // put makes a tensor from a on the device, in the layout. For an expanded operand, put repeats the

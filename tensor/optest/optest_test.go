@@ -38,8 +38,8 @@ func TestEveryOpIsWalked(t *testing.T) {
 	}
 }
 
-// The types of operands promote by PyTorch 2.15's torch.result_type. Rank 0 counts less than rank
-// 1.
+// The types of operands promote by PyTorch 2.15's torch.result_type. A tensor of rank 0 affects the
+// type less than a tensor of rank 1.
 func TestPromotion(t *testing.T) {
 	const b, u8, i8, i32, i64, f16, bf16, f32, f64 = dtype.Bool, dtype.U8, dtype.I8, dtype.I32, dtype.I64, dtype.F16, dtype.BF16, dtype.F32, dtype.F64
 	for _, c := range []struct {

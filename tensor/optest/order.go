@@ -130,8 +130,8 @@ func scanRows() []row {
 			rows = append(rows, r)
 		}
 	}
-	// In the first case each row has one factor of 0, in the second two. The gradient at such a
-	// factor needs the product of the other factors.
+	// In the first case each row has one factor of 0. In the second case it has two. The gradient
+	// at such a factor needs the product of the other factors.
 	for _, zeros := range [][]int{{1}, {0, 3}} {
 		spare := func(x array) array {
 			return rowsOf(x, 1, func(v []float64) []float64 {

@@ -59,7 +59,7 @@ func TestScanMistakes(t *testing.T) {
 	}
 }
 
-// A sum of many 16-bit or float32 numbers has no rounding error but that of the result.
+// A sum of many 16-bit or float32 numbers has no rounding error except the rounding of the result.
 func TestLongSums(t *testing.T) {
 	const n = 5000
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {

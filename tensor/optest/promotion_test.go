@@ -139,7 +139,7 @@ func TestPromotionIsTorchs(t *testing.T) {
 				for i, a := range types {
 					expected := goTypes(op, want[i], a)
 					if a == dtype.Bool && (op == "sub" || op == "rsub") {
-						// PyTorch refuses to subtract bools; here the type is that of add
+						// PyTorch refuses to subtract bools; here sub has the same type as add
 						expected = p.Scalar["add"][number][i]
 					}
 					hold(op+" of "+a.String()+" and "+number, outcome(t, func() *tt { return f(s.Typed(a).Ones(2), v) }), expected)

@@ -43,8 +43,8 @@ func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	return y
 }
 
-// Einsum equals its loops for any letters, repeated or not, in any order. Its gradients are adjoint
-// to it.
+// Einsum returns the result of plain loops for any letters, repeated or not, in any order. Its
+// gradients are adjoint to it.
 func TestEinsumIsLoops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[byte]int{}

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawIndex draws an index for a shape, in the form of the reference. Some indices leave their
-// dimension.
+// drawIndex draws an index for a shape, in the form of the reference. Some indices are out of
+// range.
 func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	wild := 0
 	if rapid.IntRange(0, 9).Draw(t, "wild") == 0 {
@@ -19,7 +19,7 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	}
 	number := func(n int) int { return rapid.IntRange(-n-wild, max(n-1+wild, -n)).Draw(t, "number") }
 	shapeOf := rapid.SampledFrom([][]int{{}, {1}, {2}, {3}, {2, 1}, {2, 3}, {0}})
-	var lists [][]int // mostly shapes that broadcast
+	var lists [][]int // shapes of index tensors; most of them broadcast
 	d, dots, marks := 0, false, 0
 	for range rapid.IntRange(0, len(dims)+2).Draw(t, "arguments") {
 		kind := rapid.IntRange(0, 8).Draw(t, "kind")

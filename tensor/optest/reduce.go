@@ -23,7 +23,7 @@ var reduceMethods = map[string]struct {
 // reduceSpec describes one arrangement of a reduction.
 type reduceSpec struct {
 	dims []int
-	over []int // the dimensions; nil: all
+	over []int // the reduced dimensions; nil: all dimensions
 	lay  layout
 }
 
@@ -33,7 +33,8 @@ var reduceSpecs = []reduceSpec{
 	{[]int{3, 4, 5}, []int{-1}, transposed},
 	{[]int{}, nil, contiguous},
 	{[]int{3, 0}, []int{0}, contiguous},
-	{[]int{0, 3}, []int{0}, contiguous}, // no elements: only for sums and products
+	// there are no elements, so this spec is only for sums and products
+	{[]int{0, 3}, []int{0}, contiguous},
 	{[]int{3, 0}, nil, contiguous},
 	{[]int{2, 0, 3}, []int{1}, contiguous},
 	{[]int{3, 4, 5}, []int{0, 2}, contiguous},

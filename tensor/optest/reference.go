@@ -72,7 +72,7 @@ func softmaxRef(dim int, log bool) func(x []array) array {
 }
 
 // softmax returns the probabilities along dim. For each element it also returns the distance to the
-// greatest of its row, or 0 if that distance is infinite.
+// greatest element of its row, or 0 if that distance is infinite.
 func softmax(x array, dim int) (p, below array) {
 	p, below = newArray(x.dims...), newArray(x.dims...)
 	if len(x.dims) == 0 {

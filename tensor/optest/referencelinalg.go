@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// This file computes linear algebra by textbook methods, for small matrices: Gauss and Jordan,
-// Cholesky, Gram and Schmidt, Jacobi's rotations.
+// This file computes linear algebra by textbook methods, for small matrices: Gauss-Jordan
+// elimination, Cholesky decomposition, Gram-Schmidt orthogonalisation, and Jacobi rotations.
 
 // eachMatrix applies f to the m×n matrices in the last two dimensions. Each result has the
 // dimensions own(m, n).

@@ -18,8 +18,9 @@ func keys(t float64) float64 {
 	return 0
 }
 
-// resampleRef resizes the spatial dimensions of x; to has their new sizes. The weights follow the
-// definition of each mode. cubic is keys, or its absolute value for the sum of terms.
+// resampleRef resizes the spatial dimensions of x. The parameter to has their new sizes. The
+// weights follow the definition of each mode. cubic is keys, or its absolute value for the sum of
+// terms.
 func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
 		y := x

@@ -195,7 +195,7 @@ func TestRules(t *testing.T) {
 				x, w := leaf(), leaf()
 				y := x.MulScalar(2)
 				x.Square().Sum().Backward(tensor.Also(y.AddScalar(1), s.Ones(3)), tensor.Also(y.Mul(w).Sum(), nil), tensor.Also(w.Square().MulScalar(4).Sum(), nil))
-				return grads(x, w) // 2x + 2 + 2w and 2x + 8w
+				return grads(x, w) // the gradients are 2x + 2 + 2w and 2x + 8w
 			}},
 
 			// These calls run Gradients.

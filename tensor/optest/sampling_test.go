@@ -16,7 +16,7 @@ func TestSpaces(t *testing.T) {
 		for _, c := range []struct {
 			x    *tt
 			want []float64
-		}{ // results that torch computes
+		}{ // the results are torch's
 			{s.Linspace(3, 10, 5), []float64{3, 4.75, 6.5, 8.25, 10}},
 			{s.Linspace(-10, 10, 1), []float64{-10}}, {s.Linspace(0, 1, 0), []float64{}},
 			{s.Linspace(1, -1, 4), []float64{1, float64(float32(1.0 / 3)), float64(float32(-1.0 / 3)), -1}},
@@ -151,7 +151,7 @@ func TestDrawingOverResults(t *testing.T) {
 			y.Square().Sum().Backward()
 			want(t, name+" over a view of a result", x.Grad(), 50, 0, 150)
 			y = x.Exp()
-			z := y.Square() // the old values
+			z := y.Square() // z uses the old values of y
 			if err := tensor.Try(func() { draw(y); z.Sum().Backward() }); !errors.Is(err, tensor.ErrInPlace) {
 				t.Errorf("%s over what a gradient needs: %v", name, err)
 			}

@@ -33,7 +33,7 @@ func spread(index array, axis int, dims []int) array {
 }
 
 // intoRef combines src into x by index along axis. If self is true, an element of x counts too
-// where elements of src arrive. The function of combines the elements of one place, in order.
+// where elements of src arrive. The function named of combines the elements of one place, in order.
 func intoRef(x, index, src array, axis int, self bool, of func(v []float64) float64) array {
 	met := make([][]float64, len(x.v))
 	hit := make([]bool, len(x.v))
@@ -96,9 +96,10 @@ func scatterRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
 
-	// Each place occurs once. A place that is set twice has no gradient by differences.
-	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}} // along dimension 1 of [3, 4]
-	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}}  // along dimension 0
+	// apart is an index along dimension 1 of the shape [3, 4]. Each place occurs once, because
+	// differences do not give the gradient of a place that is set twice.
+	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
+	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}} // index along dimension 0
 	for _, c := range []struct {
 		axis  int
 		index array
@@ -229,7 +230,7 @@ func scatterRows() []row {
 	return rows
 }
 
-// renormRef shortens rows of a table to a length of 1.5: the rows that the index selects.
+// renormRef shortens the rows of a table that the index selects to a length of 1.5.
 func renormRef(x []array) array {
 	y, n := x[0].clone(), x[0].dims[1]
 	for _, at := range x[1].v {

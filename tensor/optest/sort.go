@@ -121,7 +121,8 @@ func sortRows() []row {
 		middle := func(v []float64) []int { k := (len(v) - 1) / 2; return orderOf(v, false)[k : k+1] }
 		rows = append(rows, pairRows("median", "Median", c.in, c.dim, false, func(x *tt) (*tt, *tt) { return x.Median(c.dim) }, middle)...)
 		rows = append(rows, pairRows("nanmedian", "NanMedian", c.in, c.dim, false, func(x *tt) (*tt, *tt) { return x.NanMedian(c.dim) }, middle)...)
-		// This is the most frequent element. Of equally frequent ones it is the least.
+		// most returns the most frequent element. If several elements are equally frequent, it
+		// returns the least of them.
 		most := func(v []float64) []int {
 			at, best, run := orderOf(v, false), 0, 0
 			place := 0

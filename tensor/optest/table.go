@@ -26,7 +26,7 @@ func ones(x []array) array {
 
 func first(x []array) array { return x[0].clone() }
 
-// rowTables holds further parts of the table. Each has a file of its own that adds it in init.
+// rowTables holds further parts of the table. Each part has a file of its own that adds it in init.
 var rowTables []func() []row
 
 // table lists the heavy ops, the views and the in-place forms.

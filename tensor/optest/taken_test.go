@@ -10,7 +10,7 @@ import (
 
 // The tests of this file check arguments that PyTorch accepts.
 
-// count returns 0, 1, … in float64, in a shape.
+// count returns the numbers 0, 1, … in float64, in the shape dims.
 func count(s *tensor.Scope, dims ...int) *tt {
 	n := 1
 	for _, d := range dims {
@@ -38,7 +38,7 @@ func TestPadsThatCutOff(t *testing.T) {
 	for _, c := range []struct {
 		mode          string
 		pads          []int
-		want, falling []float64 // the result, the gradient
+		want, falling []float64 // the result and the gradient
 	}{
 		{"reflect", []int{-2, 5}, []float64{2, 3, 4, 5, 4, 3, 2, 1, 0}, []float64{9, 8, 8, 8, 8, 4}},
 		{"reflect", []int{3, -2}, []float64{3, 2, 1, 0, 1, 2, 3}, []float64{4, 8, 8, 8, 0, 0}},
@@ -131,7 +131,8 @@ func TestMeansOfIntegers(t *testing.T) {
 	})
 }
 
-// Activations accept integers. Those that only limit keep the type, the others return float32.
+// Activations accept integers. Activations that only limit their operand keep the type. Other
+// activations return float32.
 func TestActivationsOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I8, dtype.I32, dtype.I64} {

@@ -86,8 +86,7 @@ func (forgetful) Forward(_ *tensor.Context, in []*tt) *tt { return in[0].Mul(in[
 func (forgetful) VJP(_ *tensor.Context, g *tt) []*tt      { return []*tt{g, nil} }
 func (forgetful) apply(a, b *tt) *tt                      { return tensor.Apply(forgetful{}, a, b) }
 
-// Begin tells a watcher which leaves a run reaches. Ready tells it that a leaf is complete, as soon
-// as it is.
+// Begin tells a watcher which leaves a run reaches. Ready is called as soon as a leaf is complete.
 func TestWatchBackward(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		a, b, c := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad(), s.From([]float32{3}).RequiresGrad()
@@ -201,7 +200,7 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// Begin returns nil for no further calls. A watcher may be removed.
+		// If Begin returns nil, there are no further calls. A watcher may be removed.
 		d.begin = func(*tensor.Scope, *diaryRun) tensor.BackwardRun { return nil }
 		f().Backward()
 		if len(d.runs) != 1 || len(d.runs[0].words) != 1 || d.runs[0].ended != nil {

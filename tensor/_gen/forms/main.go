@@ -13,11 +13,12 @@
 //	//tensor:forms InPlace RScalar
 //	func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 //
-// InPlace writes the result into x. InPlace:F says that PyTorch has this form as F.name(x,
-// inplace=True), InPlace:none that PyTorch does not have it. Scalar has a number as the last
-// operand, RScalar a number as the first, and ScalarInPlace is Scalar in place. Scalar:int64 and
-// RScalar:int64 have whole numbers. A form with a number applies the op that has Scalar in its
-// name: addScalarOp, rsubScalarOp. If there is no such op the number becomes a tensor.
+// The form InPlace writes the result into x. InPlace:F says that PyTorch has this form as F.name(x,
+// inplace=True). InPlace:none says that PyTorch does not have it. The form Scalar has a number as
+// the last operand, and RScalar has a number as the first operand. ScalarInPlace is Scalar in
+// place. Scalar:int64 and RScalar:int64 have whole numbers. A form with a number applies the op
+// that has Scalar in its name: addScalarOp, rsubScalarOp. If there is no such op the number becomes
+// a tensor.
 //
 // A form's comment is made from the first sentence of the method's comment, "Name returns …".
 //
@@ -118,7 +119,7 @@ type source struct {
 // The program reads the package as text, as gofmt formats it. A method that requests forms must
 // match methodText. Otherwise it is an error.
 var (
-	// If two variables are declared at once, the second is the op's form with a number.
+	// If two variables are declared together, the second is the op's form with a number.
 	opText     = regexp.MustCompile(`(?m)^(?:var |\t)(\w+)(?:, (\w+))? += [^"\n]*"(\w+)"(.*)`)
 	methodText = regexp.MustCompile(`(?m)((?:^//.*\n)*)^func \((\w+) \*Tensor\) ([A-Z]\w*)\((.*?)\) \*Tensor \{(?:\n(?:\t.*\n|\n)*?\t| )return (\w+)\.(Apply\(\[\]\*Tensor\{|apply\()([\w, ]+)[})]+((?:, \w+)*)\)?(?: |\n)\}\n`)
 	askText    = regexp.MustCompile(`(?m)^//tensor:forms (.*)`)
@@ -292,8 +293,8 @@ func (m method) form(name, does, rule, params, body string) string {
 
 var word = regexp.MustCompile(`[A-Za-z]\w*`)
 
-// identifiers replaces identifiers in a sentence, all at once. pairs are pairs of an old and a new
-// identifier.
+// identifiers replaces identifiers in a sentence. It makes all replacements simultaneously. pairs
+// alternates between old and new identifiers.
 func identifiers(text string, pairs ...string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string {
 		for i := 0; i < len(pairs); i += 2 {
@@ -346,8 +347,8 @@ func (t *table) rows() string {
 }
 
 // calls returns the text of optest/forms.go. Its first table gives each elementwise op the method
-// that applies the op to the method's own arguments. That includes the forms with a number. Its
-// second table holds the methods of one tensor that have a form in place.
+// that applies the op to the method's own arguments. The table includes the forms with a number.
+// Its second table holds the methods of one tensor that have a form in place.
 func (s *source) calls() string {
 	var b strings.Builder
 	b.WriteString(header + "optest\n\n// methods maps the name of each elementwise op to the method that applies the op to the method's own\n// arguments.\nvar methods = map[string]method{\n")
