@@ -14,17 +14,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mlp is a model of three layers.
+// mlp returns a model of three layers.
 func mlp() nn.Module {
 	return nn.NewSequential(nn.NewLinear(6, 16), &nn.Tanh{}, nn.NewLinear(16, 8), &nn.GELU{}, nn.NewLinear(8, 3))
 }
 
-// convs returns a model with a normalisation whose buffers change.
+// convs returns a convolutional model with batch norms, whose buffers change.
 func convs() nn.Module {
 	return nn.NewSequential(nn.NewConv2d(2, 4, 3), nn.NewBatchNorm2d(4), &nn.ReLU{}, nn.NewFlatten(1, -1), nn.NewLinear(4*2*2, 3))
 }
 
-// chars is a small transformer over characters that uses its embedding as its last layer too.
+// chars is a small transformer over characters. Its last layer shares the weight of its embedding.
 type chars struct {
 	nn.Base
 	Embed   *nn.Embedding
@@ -42,7 +42,7 @@ func (m *chars) Forward(x *tt) (y *tt) {
 	return m.Out.Forward(m.Encoder.ForwardMasked(m.Embed.Forward(x), nn.Masks{Causal: true}))
 }
 
-// sample is a model for the comparison, with inputs of n samples.
+// sample is a model for the comparison, with a function that makes inputs of n samples.
 type sample struct {
 	name  string
 	model func() nn.Module
@@ -63,7 +63,7 @@ func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	var parts []*tt
 	for at := 0; at < n; at += size {
 		use := m
-		if at > 0 { // a copy with the parameters of the model and its own buffers
+		if at > 0 { // a copy with the model's parameters and with its own buffers
 			with := map[string]*tt{}
 			for _, b := range nn.NamedBuffers(m) {
 				with[b.Name] = b.Tensor.Clone()
@@ -75,9 +75,9 @@ func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	return tensor.Cat(0, parts...)
 }
 
-// Results, gradients, and the weights after some steps equal those of one device, with full and
-// uneven batches. The models run on the CPU and on GPUs; the tolerance is 1e-9 in float64, and
-// larger in float32.
+// TestDataParallelEqualsOneDevice compares results, gradients, and the weights after some steps
+// with those of one device, for full and uneven batches. The models run on the CPU and on GPUs. The
+// tolerance is 1e-9 in float64, and larger in float32.
 func TestDataParallelEqualsOneDevice(t *testing.T) {
 	g := gpus(t, ":4,mem=64MiB")
 	for _, c := range []struct {
@@ -139,7 +139,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 }
 
 // If a model treats each sample independently, its gradients equal those of the whole batch on one
-// device. That also holds for a normalisation over the batch in evaluation.
+// device. That also holds for a batch norm in evaluation.
 func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	for _, m := range samples {

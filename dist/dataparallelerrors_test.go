@@ -49,8 +49,8 @@ func TestDataParallelMisuse(t *testing.T) {
 	})
 }
 
-// An error in a replica comes with its device, a panic of the program with its stack. If a
-// replica's goroutine ends, the caller's ends too. If several devices fail, the first device's
+// An error in a replica names its device, and a panic of the program has its stack. If a replica's
+// goroutine ends, the caller's goroutine ends too. If several devices fail, the first device's
 // error is reported.
 func TestDataParallelReplicaErrors(t *testing.T) {
 	g := gpus(t, ":3,mem=64MiB")
@@ -130,8 +130,8 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 	}
 }
 
-// Late errors of a device are reported although the program waits only for the first device: by
-// Backward, or by the call itself if it records no graph.
+// A program waits only for the first device, but late errors of the other devices are reported too.
+// Backward reports them, or the call itself if it records no graph.
 func TestDataParallelLateErrors(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(nn.NewEmbedding(3, 2), g[0]), g)

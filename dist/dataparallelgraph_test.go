@@ -16,14 +16,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// pair returns a model on three devices and an equal model on one, both in float64.
+// pair returns a model on three devices and an equal model on one device, both in float64.
 func pair(t *testing.T) (dp *dist.Parallel[nn.Module], one nn.Module, devices []device.Device) {
 	devices = append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(mlp(), dtype.F64)
 	return dist.DataParallel(m, devices), nn.Clone(m), devices
 }
 
-// same compares gradients and then clears them.
+// same compares the gradients of models a and b, and then clears them.
 func same(t *testing.T, what string, a, b any) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -128,8 +128,8 @@ func TestDataParallelBackward(t *testing.T) {
 	})
 }
 
-// A parameter has one gradient. Its hooks are called once, when the gradient is complete. A scaler
-// and an average over calls use the complete gradient too.
+// A parameter has one gradient. Its hooks are called once, when the gradient is complete. A
+// GradScaler and an average over several calls use the complete gradient too.
 func TestDataParallelHooks(t *testing.T) {
 	dp, one, _ := pair(t)
 	before, after := 0, 0
@@ -184,8 +184,8 @@ func TestDataParallelInputs(t *testing.T) {
 		})
 		same(t, d.Name(), dp, one)
 	}
-	// A tensor that is older than the batch stays in its scope, and a leaf of the root scope may be
-	// an input.
+	// A tensor that is older than the batch stays in its scope. A leaf of the root scope may be an
+	// input.
 	tensor.Do(func(s *tensor.Scope) {
 		x := tensor.Ones(4, 6).Double().RequiresGrad()
 		if y := dp.Forward(x.In(s)); y.Scope() != s {
@@ -270,7 +270,7 @@ func TestDataParallelCall(t *testing.T) {
 	}
 }
 
-// Second derivatives are refused, and so is a call that Backward would have to repeat.
+// Second derivatives return an error. So does a call that Backward would have to repeat.
 func TestDataParallelRefusals(t *testing.T) {
 	dp, _, _ := pair(t)
 	tensor.Do(func(s *tensor.Scope) {

@@ -72,7 +72,8 @@ func TestDataParallelOddModel(t *testing.T) {
 		want.Square().Sum().Backward()
 		same(t, "gradient", dp, one)
 		for k, b := range nn.NamedBuffers(dp) {
-			// the power method does not depend on the batch
+			// Spectral norm's power iteration does not depend on the batch, so its buffers are
+			// equal.
 			near(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
 		}
 	})
@@ -111,7 +112,7 @@ func (m *loose) Forward(x *tt) (y *tt) {
 	return m.A.Forward(x).Mul(m.Scale)
 }
 
-// Errors name the part of a model that cannot be replicated.
+// Errors name the part of a model that prevents replication.
 func TestDataParallelModelErrors(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	tensor.Do(func(s *tensor.Scope) {
@@ -131,7 +132,8 @@ func TestDataParallelModelErrors(t *testing.T) {
 	})
 }
 
-// A step leaves no memory behind: with Backward, without it, and when it fails.
+// A step with Backward leaves no memory behind. Neither does a step without Backward, or a step
+// that fails.
 func TestDataParallelMemory(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(convs(), devices[0])

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Without gradients, and in evaluation, a call leaves only its result behind.
+// In no-grad mode, and in evaluation, a call leaves only its result behind.
 func TestDataParallelInference(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(nn.Eval(convs()), devices[0])
@@ -37,7 +37,7 @@ func TestDataParallelInference(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
 	}
-	// keep them in use, so that their memory is counted until here
+	// keep the models in use, so that their memory is counted until here
 	runtime.KeepAlive([]any{m, one, dp})
 }
 
@@ -79,8 +79,8 @@ func TestDataParallelAutocast(t *testing.T) {
 	}, tensor.Autocast(dtype.BF16))
 }
 
-// Replicas drop different elements, and so does the next call; the same seed drops the same ones.
-// Backward uses the elements that the call dropped.
+// Replicas drop different elements, and the next call drops others again. With the same seed, the
+// same elements are dropped. Backward uses the elements that the call dropped.
 func TestDataParallelDropout(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	dp := dist.DataParallel(nn.NewSequential(nn.NewDropout(0.5)), devices)
@@ -174,7 +174,7 @@ func TestDataParallelStreams(t *testing.T) {
 	}
 }
 
-// In a capture the call is refused before anything is computed.
+// A call inside a capture panics before anything is computed.
 func TestDataParallelCapture(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(mlp(), devices[0]), devices)

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// torch: test_ddp_grad_div_uneven_inputs, with Weigh: ranks have batches of different sizes, even
-// empty ones, and the gradients are those of the whole batch.
+// torch: test_ddp_grad_div_uneven_inputs, with Weigh. Ranks have batches of different sizes, even
+// empty batches, and the gradients are those of the whole batch.
 func TestDDPGradDivUnevenInputs(t *testing.T) {
 	parts := [][]int{{5, 7}, {12, 0}, {0, 12}, {1, 11}} // samples of each rank, by step
 	one := newLinears(12, 6, 3)
@@ -31,7 +31,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 					n := parts[step]
 					r.Weigh(float64(n[rank]))
 					if n[rank] == 0 {
-						// a rank without samples has a loss of 0 that reaches the parameters
+						// the loss of a rank without samples is 0, and still reaches the parameters
 						var none *tensor.Tensor
 						for _, p := range nn.Parameters(m) {
 							if x := p.In(s).Sum().MulScalar(0); none == nil {
@@ -85,8 +85,8 @@ func TestDDPWithoutSamples(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_uneven_inputs, also with no_sync: ranks have different numbers of batches. A step
-// is the mean over the ranks that still have one.
+// torch: test_ddp_uneven_inputs, also with no_sync. Ranks have different numbers of batches. The
+// gradient of a step is the mean over the ranks that still have a batch.
 func TestDDPUnevenInputs(t *testing.T) {
 	for _, world := range []int{2, 3} {
 		counts := []int{5, 2, 3}[:world]

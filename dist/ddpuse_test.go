@@ -353,8 +353,8 @@ func TestDDPTwoModels(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_python_error_logged: after a run that fails, the model has no averaging any more
-// and can train by itself.
+// torch: test_ddp_python_error_logged. A failed run ends the averaging, and afterwards the model
+// can train alone.
 func TestDDPAfterARun(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		models := make([]*linears, 2)
@@ -398,8 +398,8 @@ func TestDDPClose(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_shared_grad_acc_unused_params: a gradient that only runs within NoSync have
-// reached is averaged by the first run after it.
+// torch: test_ddp_shared_grad_acc_unused_params. Only runs within NoSync have reached a parameter.
+// The first run after NoSync averages its gradient.
 func TestDDPNoSyncUnused(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A cancelled run returns the cause, whether ranks wait or compute. Runs are repeated, because a
-// rank may report the cause before Run sees the cancellation.
+// A cancelled run returns the cause, whether ranks wait or compute. The test repeats runs, because
+// a rank may report the cause before Run sees the cancellation.
 func TestCancelled(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		for i := range 50 {
@@ -120,7 +120,7 @@ func TestRunsWithinRuns(t *testing.T) {
 	}
 }
 
-// Invalid runs are refused before ranks start.
+// Run returns an error for invalid arguments before any rank starts.
 func TestRefusedRuns(t *testing.T) {
 	cpu0, err := device.Open("cpu:0")
 	if err != nil {
