@@ -47,7 +47,7 @@ func (c *counter) Copy(e device.CopyEvent)     { c.add("copy " + e.Kind.String()
 func (c *counter) Sync(e device.SyncEvent)     { c.add("sync " + e.Call) }
 func (c *counter) Memory(m device.MemoryEvent) { c.add("memory") }
 
-// Only one tracer can be set: a second one is refused until the first is removed.
+// TestOneTracer: only one tracer can be set: a second one is refused until the first is removed.
 func TestOneTracer(t *testing.T) {
 	a, b := &counter{}, &counter{}
 	if device.Tracing() != nil {

@@ -167,7 +167,8 @@ func combined(c Combine, world, i int) float64 {
 	return v
 }
 
-// A sum is exact even if it has more elements than a staging buffer and so needs several rounds.
+// TestRounds: a sum is exact even if it has more elements than a staging buffer and so needs
+// several rounds.
 func TestRounds(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -138,8 +138,8 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}
 }
 
-// If a model treats each sample independently, its gradients equal those of the whole batch on one
-// device. That also holds for a batch norm in evaluation.
+// TestDataParallelEqualsWholeBatch: if a model treats each sample independently, its gradients
+// equal those of the whole batch on one device. That also holds for a batch norm in evaluation.
 func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	for _, m := range samples {
@@ -165,7 +165,7 @@ func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	}
 }
 
-// Two runs give the same bits, whichever goroutine is faster.
+// TestDataParallelHasTheSameBits: two runs give the same bits, whichever goroutine is faster.
 func TestDataParallelHasTheSameBits(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":3,mem=64MiB")...)
 	var first []byte
@@ -192,7 +192,8 @@ func TestDataParallelHasTheSameBits(t *testing.T) {
 	}
 }
 
-// Running statistics are those of the first device's part, and the batch is counted once.
+// TestDataParallelBuffers: running statistics are those of the first device's part, and the batch
+// is counted once.
 func TestDataParallelBuffers(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	norm := nn.NewBatchNorm1d(3)
@@ -219,7 +220,8 @@ func TestDataParallelBuffers(t *testing.T) {
 	})
 }
 
-// For a batch of one sample, or a list of one device, the model itself is called.
+// TestDataParallelAlone: for a batch of one sample, or a list of one device, the model itself is
+// called.
 func TestDataParallelAlone(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), g[0])

@@ -101,8 +101,8 @@ func TestDifferentiableGradients(t *testing.T) {
 	})
 }
 
-// The differentiable collectives return the values of the collectives in place. They do not change
-// their operand. Types without gradients work too.
+// TestDifferentiableValues: the differentiable collectives return the values of the collectives in
+// place. They do not change their operand. Types without gradients work too.
 func TestDifferentiableValues(t *testing.T) {
 	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -136,7 +136,7 @@ func TestDifferentiableValues(t *testing.T) {
 	})
 }
 
-// A mismatch returns an error instead of waiting forever.
+// TestDifferentiableMisuse: a mismatch returns an error instead of waiting forever.
 func TestDifferentiableMisuse(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -196,7 +196,8 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 	}
 }
 
-// If no rank has samples, the running statistics do not change, and nothing is NaN.
+// TestSyncBatchNormOfNothing: if no rank has samples, the running statistics do not change, and
+// nothing is NaN.
 func TestSyncBatchNormOfNothing(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -215,7 +216,8 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// The second derivative goes through the statistics of all ranks.
+// TestSyncBatchNormSecondDerivative: the second derivative goes through the statistics of all
+// ranks.
 func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -339,8 +341,8 @@ func TestSyncBatchNormTrains(t *testing.T) {
 	})
 }
 
-// When Backward recomputes a checkpointed layer, running statistics count the batch once, and the
-// collectives run again.
+// TestSyncBatchNormCheckpoint: when Backward recomputes a checkpointed layer, running statistics
+// count the batch once, and the collectives run again.
 func TestSyncBatchNormCheckpoint(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -369,8 +371,8 @@ func TestSyncBatchNormCheckpoint(t *testing.T) {
 	})
 }
 
-// A layer that is converted with another group, or with a group of one rank, no longer uses the
-// first group. A copy keeps the group.
+// TestSyncBatchNormGroups: a layer that is converted with another group, or with a group of one
+// rank, no longer uses the first group. A copy keeps the group.
 func TestSyncBatchNormGroups(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		alone := g.Split(g.Rank(), 0)
@@ -398,8 +400,8 @@ func TestSyncBatchNormGroups(t *testing.T) {
 	})
 }
 
-// If one rank is in evaluation, or requires no gradient, the other ranks get an error instead of
-// waiting forever.
+// TestSyncBatchNormMismatch: if one rank is in evaluation, or requires no gradient, the other ranks
+// get an error instead of waiting forever.
 func TestSyncBatchNormMismatch(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -146,8 +146,8 @@ func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// If a rank never learns that a step is void, the run ends. The run also ends after a failure that
-// the program does not catch.
+// TestVoidEnds: if a rank never learns that a step is void, the run ends. The run also ends after a
+// failure that the program does not catch.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},
@@ -188,8 +188,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// A sum that cannot allocate any memory makes the step void. If the program does not catch the
-// error, the run ends.
+// TestVoidCollective: a sum that cannot allocate any memory makes the step void. If the program
+// does not catch the error, the run ends.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {
@@ -240,8 +240,8 @@ func TestVoidCollective(t *testing.T) {
 	}
 }
 
-// If memory is short, a sum receives the elements of other ranks in smaller parts, and the result
-// has the same bits.
+// TestSmallerParts: if memory is short, a sum receives the elements of other ranks in smaller
+// parts, and the result has the same bits.
 func TestSmallerParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:3,mem=1MiB,segment=1KiB")
 	if err != nil {

@@ -215,7 +215,7 @@ func TestZeROEquals(t *testing.T) {
 	})
 }
 
-// Muon trains only matrices, and each rank gets whole matrices.
+// TestZeROMuon: Muon trains only matrices, and each rank gets whole matrices.
 func TestZeROMuon(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -352,7 +352,7 @@ func TestZeROResumes(t *testing.T) {
 	}
 }
 
-// The state of an existing optimizer is divided when ZeRO wraps it.
+// TestZeROTakesState: the state of an existing optimizer is divided when ZeRO wraps it.
 func TestZeROTakesState(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		plain, shared := zeroParams(g), zeroParams(g)

@@ -85,7 +85,7 @@ func TestZeROErrors(t *testing.T) {
 	})
 }
 
-// If misuse concerns the optimizer, the error names the optimizer.
+// TestZeROMisuse: if misuse concerns the optimizer, the error names the optimizer.
 func TestZeROMisuse(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -112,7 +112,8 @@ func TestZeROMisuse(t *testing.T) {
 	})
 }
 
-// A capture contains only one rank's work, so a step of ZeRO in a capture is an error.
+// TestZeROCapture: a capture contains only one rank's work, so a step of ZeRO in a capture is an
+// error.
 func TestZeROCapture(t *testing.T) {
 	run(t, lists(t, 1)["cuda×1"], func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()

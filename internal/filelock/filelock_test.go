@@ -65,7 +65,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// The lock of a killed process is released.
+// TestKilled: the lock of a killed process is released.
 func TestKilled(t *testing.T) {
 	const name = "FLAMBEAU_TEST_LOCK"
 	if path := os.Getenv(name); path != "" {
