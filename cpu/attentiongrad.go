@@ -23,8 +23,9 @@ type attentionGradTask struct {
 	sumK, sumV []float32
 }
 
-// These constants limit the sizes of blocks and parts. A worker's three blocks of weights together
-// fit into a second-level cache. The number of parts gives work to about gradUnits workers.
+// These constants determine the sizes of blocks and parts. A worker's three blocks of weights
+// together fit into a second-level cache. The number of parts gives work to about gradUnits
+// workers.
 const (
 	gradRows  = 64
 	gradCols  = 512

@@ -62,7 +62,7 @@ func (t *copyTask) arrange(out, in *device.View) bool {
 		if n == 1 {
 			continue
 		}
-		if l := t.rank - 1; l >= 0 && t.do[l] == n*do && t.di[l] == n*di { // merge the two
+		if l := t.rank - 1; l >= 0 && t.do[l] == n*do && t.di[l] == n*di { // merge with dimension l
 			t.dims[l], t.do[l], t.di[l] = t.dims[l]*n, do, di
 			continue
 		}

@@ -55,11 +55,11 @@ func TestReductionsOfManyOperands(t *testing.T) {
 							}
 						}
 						switch {
-						case layout == 1 && i%2 == 1: // one row for all rows
+						case layout == 1 && i%2 == 1: // one row, broadcast to all rows
 							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(0, 1)}
-						case layout == 2 && i%2 == 1: // one value for each row
+						case layout == 2 && i%2 == 1: // one value for each row, broadcast
 							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, 0)}
-						case layout == 3: // transposed
+						case layout == 3: // transposed operands
 							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, s[0])}
 						}
 						ins = append(ins, v)

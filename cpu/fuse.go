@@ -24,7 +24,7 @@ type fusedBody struct {
 	// loop that is the whole body; nil if the body has several steps
 	whole *jit.Loop
 	plain *jit.Code // machine code of whole, if no operand has one element for each row
-	// machine code of the other forms of whole, made on demand. The key is a word: if bit i is set,
+	// machine code of whole for other operands, made on demand. The key is a word: if bit i is set,
 	// load i reads one element for each row. The value is a *jit.Code
 	variants sync.Map
 }
@@ -332,7 +332,7 @@ func (pl *plan) loopFor(once uint64) *jit.Code {
 const (
 	longestUnit    = 16 << 10
 	shortestRow    = 8
-	unitOfAProgram = 1 << 20 // limit of elements in a unit times instructions
+	unitOfAProgram = 1 << 20 // limit of elements times instructions of a unit
 )
 
 // chooseLoop decides whether a loop runs on the operands' own memory. In a row of an operand, the

@@ -316,7 +316,7 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 // rowWeights holds weights in computing type. Each weight is for inner neighbouring columns, and
 // the weights repeat after period rows.
 type rowWeights struct {
-	v             unsafe.Pointer // nil: no weights
+	v             unsafe.Pointer // address of the weights; nil: there are none
 	keep          []byte
 	period, inner int
 }

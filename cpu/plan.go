@@ -38,7 +38,7 @@ type plan struct {
 	folded  *foldedBody // how one loop reduces rows of the first result; nil: one loop cannot
 	pool    sync.Pool
 
-	dense, scattered pace // for operands that are contiguous, and for others
+	dense, scattered pace // pace on contiguous operands, and pace on other operands
 }
 
 // leaf is a value from outside the program.

@@ -157,7 +157,7 @@ func (t *poolTask) apart(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 
-// addTo adds the elements of from to those of dst.
+// addTo adds each element of the slice from to the element of dst with the same index.
 func addTo(dst, from []float32) {
 	if len(dst) < 32 {
 		from = from[:len(dst)]

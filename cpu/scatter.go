@@ -13,7 +13,7 @@ import (
 type scatter struct {
 	indexed
 	dst  *device.View
-	line func(l *scatterLine) int // combines along one line
+	line func(l *scatterLine) int // function that combines elements along one line
 
 	// kernel that combines parts of rows that share an index; nil: elements are combined one by one
 	whole       kernel
@@ -212,7 +212,7 @@ func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 
 func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 	bad := -1
-	if l.is == 8 && l.dx == 8 { // the usual case
+	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
 		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {
@@ -235,7 +235,7 @@ func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 
 func lineAdd[T number | int16 | int8 | uint8](l *scatterLine) int {
 	bad := -1
-	if l.is == 8 && l.dx == 8 { // the usual case
+	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
 		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {

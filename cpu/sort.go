@@ -183,7 +183,7 @@ func (t *sortTask) keys(row int, dst []uint64) {
 		keysOf(dst, p, stride, t.Descending, func(v int16) uint64 { return uint64(int64(v) + 1<<15) }, math.MaxUint16)
 	case dtype.I8:
 		keysOf(dst, p, stride, t.Descending, func(v int8) uint64 { return uint64(int64(v) + 1<<7) }, math.MaxUint8)
-	default: // U8, Bool
+	default: // the type is U8 or Bool
 		keysOf(dst, p, stride, t.Descending, func(v uint8) uint64 { return uint64(v) }, math.MaxUint8)
 	}
 }

@@ -69,8 +69,8 @@ func interrupted(now time.Duration) {
 	market.truce.Store(int64(now + length))
 }
 
-// truce reports whether a truce is in progress, because spinning would take the processor away from
-// others.
+// truce reports whether a truce is in progress. Spinning would then take the processor away from
+// other programs.
 func truce(now time.Duration) bool { return now < time.Duration(market.truce.Load()) }
 
 // spinUntil calls done until it returns true. It gives up when its patience ends, or when it is

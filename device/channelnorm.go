@@ -45,8 +45,8 @@ func (o *ChannelNorm) Clone() Op { c := *o; return &c }
 
 // ChannelNormGrad is the gradient of a [ChannelNorm]. G is the gradient of its result. With z = (X
 // - Mean)·Rstd, ChannelNormGrad sets Sum to Σ G and Product to Σ G·z, for each channel. Sum is the
-// gradient of the bias, and Product is the gradient of the weight. It sets DX to (G - m(G) -
-// z·m(G·z))·Rstd·Weight, where m is the mean over a channel. DX and Weight may be absent.
+// gradient of the bias, and Product is the gradient of the weight. ChannelNormGrad sets DX to (G -
+// m(G) - z·m(G·z))·Rstd·Weight, where m is the mean over a channel. DX and Weight may be absent.
 type ChannelNormGrad struct {
 	Sum, Product, DX, G, X, Mean, Rstd, Weight View
 }

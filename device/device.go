@@ -138,7 +138,7 @@ func (o Origin) String() string {
 
 // Info describes a device.
 type Info struct {
-	Kind string // "cpu", "cuda"
+	Kind string // kind of the device: "cpu" or "cuda"
 	Name string // name of the product
 	// the processor does the work before the call returns, and can access the device's memory
 	Host       bool

@@ -20,7 +20,7 @@ var ErrOutOfMemory = errors.New("out of memory")
 type UnavailableError struct {
 	Name   string // name of the requested device
 	Reason string // what is missing, in one line
-	Help   string // advice what to do
+	Help   string // advice on what to do
 	Err    error
 }
 

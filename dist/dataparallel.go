@@ -22,8 +22,8 @@ type Parallel[M any] struct {
 // DataParallel returns a model that divides its input along dimension 0, one part for each device,
 // and computes the parts at the same time: torch.nn.DataParallel. Prefer DDP, which keeps a model
 // on each device. DataParallel copies the model to the devices in each call, gathers all results on
-// the first device, and runs the loss and the optimizer only there. It lets a program for one
-// device use several by a change of one line:
+// the first device, and runs the loss and the optimizer only there. A program for one device uses
+// several devices after a change of one line:
 //
 //	model := dist.DataParallel(nn.To(newModel(), devices[0]), devices)
 //	loss := nn.CrossEntropy(model.Forward(x), target)

@@ -80,9 +80,9 @@ func TestDataParallelAutocast(t *testing.T) {
 	}, tensor.Autocast(dtype.BF16))
 }
 
-// TestDataParallelDropout: replicas drop different elements, and the next call drops others again.
-// With the same seed, the same elements are dropped. Backward uses the elements that the call
-// dropped.
+// TestDataParallelDropout: replicas drop different elements, and the next call again drops other
+// elements. With the same seed, the same elements are dropped. Backward uses the elements that the
+// call dropped.
 func TestDataParallelDropout(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	dp := dist.DataParallel(nn.NewSequential(nn.NewDropout(0.5)), devices)

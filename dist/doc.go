@@ -29,9 +29,9 @@
 //     itself; on devices with streams, the device waits. Tensors may be freed before the collective
 //     has run.
 //   - The same run gives the same bits, because a collective combines the ranks in their order.
-//   - When one rank fails, all end. [Run] returns one error, a *[RankError], which names the rank.
-//     If a rank does not call a collective within [Timeout], the run ends, and the error contains
-//     the stack of that rank.
+//   - When one rank fails, the run ends on all ranks. [Run] returns one error, a *[RankError],
+//     which names the rank. If a rank does not call a collective within [Timeout], the run ends,
+//     and the error contains the stack of that rank.
 //   - A rank that catches its failure may make the step void instead: see [Group.Void]. The other
 //     ranks get a *[StepError], and all ranks repeat the step.
 package dist

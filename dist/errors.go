@@ -11,7 +11,8 @@ var (
 	ErrMismatch = errors.New("ranks do not agree")
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
-	// The usual reason is that another rank failed. Run then returns the failure of that rank.
+	// ErrAborted means that the run has ended, usually because another rank failed. Run then
+	// returns the failure of that rank.
 	ErrAborted = errors.New("the run has ended")
 	ErrMember  = errors.New("this rank is not in the group")
 )

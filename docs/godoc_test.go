@@ -26,7 +26,7 @@ const (
 // A named is an exported function, method, type, constant or variable of a package.
 type named struct {
 	kind      kind
-	name      string // "nn.NewLinear", "nn.Linear.Forward"
+	name      string // name with its package: "nn.NewLinear", "nn.Linear.Forward"
 	signature string
 	first     string   // the first sentence of its comment
 	gives     []string // named types in its results; if it is a type, that type itself

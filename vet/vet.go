@@ -32,7 +32,7 @@ import (
 	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
-// Analyzers holds the analyzers, for a program that runs them together with others.
+// Analyzers holds the analyzers, for a program that runs them together with other analyzers.
 var Analyzers = []*analysis.Analyzer{UnusedMode, MissedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
 
 // Asked reports whether args are the arguments with which the go command calls its vet tool:

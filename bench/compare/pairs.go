@@ -24,8 +24,8 @@ type piece struct {
 }
 
 // least returns the least time in seconds that a GPU needs. A piece takes the longer of two times:
-// that of its operations at the peak rate, and that of its bytes at the full bandwidth. NVIDIA's
-// datasheets give both rates.
+// the time for its operations at the peak rate, and the time for its bytes at the full bandwidth.
+// NVIDIA's datasheets give both rates.
 func least(m train.Machine, pieces []piece) (seconds float64) {
 	for _, p := range pieces {
 		seconds += max(p.FLOPs/m.Half, p.Bytes/m.Bandwidth)

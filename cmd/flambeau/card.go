@@ -247,7 +247,7 @@ type cardPart struct{ *card }
 // StateDict returns the card.
 func (p cardPart) StateDict() map[string]any {
 	about, err := json.Marshal(p.card)
-	if err != nil { // every value of a card can be represented in JSON
+	if err != nil { // err is always nil, because JSON can represent every value of a card
 		panic(err)
 	}
 	return map[string]any{"json": string(about)}

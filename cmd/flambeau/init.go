@@ -32,8 +32,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 	return nil
 }
 
-// load loads the weights of a file into the model. If only those of the last layer do not fit,
-// because the classes differ, that layer keeps its random weights. Then text says so.
+// load loads the weights of a file into the model. If only the weights of the last layer do not
+// fit, because the classes differ, that layer keeps its random weights. Then text says so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {

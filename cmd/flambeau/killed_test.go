@@ -93,7 +93,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			messages := bufio.NewReader(pipe)
-			if _, err := messages.ReadString('\n'); err != nil { // the line about the device
+			if _, err := messages.ReadString('\n'); err != nil { // the line that names the device
 				t.Fatal(err)
 			}
 			kill := time.AfterFunc(time.Duration(rng.Int64N(int64(longest))), func() { _ = p.Process.Kill() })

@@ -36,8 +36,7 @@ type source struct {
 	content func(i int) ([]byte, error)
 }
 
-// heldOut is the fraction of samples that are held out if the data has no test part: one in
-// heldOut.
+// heldOut sets the size of the test part if the data has none: one sample in heldOut is held out.
 const heldOut = 5
 
 // A request describes the data that a command needs.

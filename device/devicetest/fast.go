@@ -178,7 +178,7 @@ func testCrossEntropy(r *rig) {
 				dx := r.empty(t, s, outForms[n%len(outForms)])
 				o := device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore}
 				r.run(what, &o)
-				// G is divided by Count before the products, and so is 1 if G is absent.
+				// The products use G/Count. If G is absent, they use 1/Count.
 				for _, given := range []bool{true, false} {
 					by, has := g.floats(), o
 					part := r.array(ct, shape.Of(rows), contiguous, func(i int) uint64 {

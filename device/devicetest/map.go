@@ -163,7 +163,7 @@ func testMapForms(r *rig) {
 		r.checkMap("map of one value stored twice", twice, []*array{r.empty(dtype.F32, s, contiguous), r.empty(dtype.F32, s, strided)}, []*array{a, b}, nil)
 
 		scaled := lower(x.Mul(expr.Param(0)).Add(expr.Param(1).Mul(expr.Param(0)).Sqrt()), dtype.F32, dtype.F32)
-		for _, v := range []float64{2, -3.5, math.Inf(1)} { // run it with other parameters
+		for _, v := range []float64{2, -3.5, math.Inf(1)} { // values of the parameter
 			params := []uint64{expr.Encode(dtype.F32, v), expr.Encode(dtype.F32, 0.25)}
 			r.checkMap(fmt.Sprintf("map with parameter %v", v), scaled, []*array{r.empty(dtype.F32, s, contiguous)}, []*array{a}, params)
 		}

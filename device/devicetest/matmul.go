@@ -98,7 +98,7 @@ func (r *rig) testMatMulAct() {
 		func(dtype.Type) *expr.Expr { return expr.Call("gelu_tanh", x) },
 		func(dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", x)) },
 	}
-	const alone = 4 // the first four programs have one operand; the others also read With
+	const alone = 4 // the first four programs have one operand; the later ones also read With
 	acts = append(acts,
 		func(t dtype.Type) *expr.Expr { return expr.X(1).Cvt(t).Gt(expr.C(0)).Select(x, expr.C(0)) },
 		func(t dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", expr.X(1).Cvt(t))) },

@@ -64,7 +64,7 @@ func testScan(r *rig) {
 				continue
 			}
 			for _, s := range sizes {
-				// an emulated device always runs the first shape, and one third of the others
+				// an emulated device always runs the first shape, and one third of the other shapes
 				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 {
 					n++
 					continue

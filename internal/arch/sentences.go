@@ -163,8 +163,8 @@ var (
 // "i.e".
 var initials = regexp.MustCompile(`^\p{L}(?:\.-?\p{L})*$`)
 
-// opening holds words that begin a sentence and are not names. If one follows "X.", then X is not
-// an initial.
+// opening holds words that begin a sentence and are not names. If such a word follows "X.", then X
+// is not an initial.
 var opening = []string{
 	"A", "All", "An", "And", "As", "At", "Both", "But", "By", "Each", "Every", "For", "From",
 	"Here", "If", "In", "It", "Its", "No", "Not", "Of", "On", "One", "Only", "So", "That", "The",

@@ -314,7 +314,7 @@ func TestWrongDigest(t *testing.T) {
 	if names := files(t, o.Dir); len(names) != 0 || len(s.requests) != 1 {
 		t.Fatalf("%q, %d requests", names, len(s.requests))
 	}
-	// If a mirror has wrong contents, the next mirror is asked.
+	// If a mirror has wrong contents, File uses the next mirror.
 	wrong := serve(t, content[1:])
 	get(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
 	// The digest should come from the server, but the server sends none.
@@ -448,7 +448,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestLock: only one holder has the lock at a time, although others create and remove its file.
+// TestLock: only one holder has the lock at a time, although other goroutines create and remove its
+// file.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	var held atomic.Int32

@@ -38,7 +38,7 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, refused(info.Mode())
 	}
-	// meanwhile path may name another file
+	// by now, path may name another file
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, mode)
 	if err != nil {
 		return nil, err

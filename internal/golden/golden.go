@@ -27,8 +27,8 @@
 // f32 result, the reference shows which of the two has the larger error. Integer and boolean
 // tensors are the same in both runs. A gradient is the gradient of sum(out × seed) with respect to
 // the operand. So it has the shape of the operand and not of the base. The optional mask torn marks
-// zeros of PyTorch whose sign is arbitrary. It depends on the element's place in a vector register,
-// and not on the operands.
+// zeros of PyTorch whose sign is arbitrary. This sign depends on the element's place in a vector
+// register, and not on the operands.
 //
 // A float64 number overflows, underflows and rounds later than a float32 number. So a test must
 // convert the f64 result to float32 before it compares special values.
@@ -54,7 +54,7 @@ type File struct {
 // Case is one call of one op.
 type Case struct {
 	Op   string // the op's name in PyTorch: "add", "log_softmax"
-	Name string // what is special about the case: "broadcast", "empty dim=[0]"; unique for the op
+	Name string // what is special about the case: "broadcast", "empty dim=[0]"; different for each case of an op
 	Args Args   // other arguments of the op, by PyTorch's names
 	In   []Operand
 	Out  []Result

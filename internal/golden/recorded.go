@@ -31,7 +31,7 @@ func Optimizers() (*File, error) { return openRecorded("optim.safetensors.gz") }
 // neurons, and ReLU between the layers (h = relu(x·Wᵀ + b)). The loss is the mean cross-entropy,
 // and the optimizer is torch.optim.AdamW.
 type MLP struct {
-	Params []MLPParam // fc1.weight, fc1.bias, fc2.weight, …
+	Params []MLPParam // parameters in the order fc1.weight, fc1.bias, fc2.weight, …
 	Steps  int        // number of steps: 50
 	Batch  int        // number of samples in a batch: 64
 
@@ -48,7 +48,7 @@ type MLP struct {
 // MLPParam is one parameter of the model, before and after the run.
 type MLPParam struct {
 	Name  string
-	Shape []int     // (out, in) for a weight
+	Shape []int     // shape of the parameter; (out, in) for a weight
 	Init  []float32 // initial elements in row-major order
 
 	// These fields describe the parameter after the last step, in each precision: the elements with

@@ -156,7 +156,7 @@ func TestRetire(t *testing.T) {
 	for _, b := range []*Block{live, used, gone} {
 		p.Free(b, b.Generation())
 	}
-	// stream 1 is never asked again; the live block still has one foreign user, stream 2
+	// the pool never queries stream 1 again; the live block still has one foreign user, stream 2
 	if want := []string{"record 2"}; !reflect.DeepEqual(d.log, want) {
 		t.Errorf("the device saw %v, want %v", d.log, want)
 	}
@@ -272,7 +272,7 @@ func TestMarker(t *testing.T) {
 }
 
 // TestOriginIsLetGo: the Where of a block's last owner refers to an object. After the block is
-// freed, it does not keep the object alive.
+// freed, the pool does not keep the object alive.
 func TestOriginIsLetGo(t *testing.T) {
 	p := New(newFake(0), tiny())
 	gone := make(chan struct{})

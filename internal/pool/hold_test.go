@@ -54,7 +54,7 @@ func TestHold(t *testing.T) {
 	free(b)
 	segments := p.Stats().Segments.Current
 	p.Empty()
-	// all segments except that of 40 MiB were taken over
+	// all segments except the segment of 40 MiB were taken over
 	if n := p.Stats().Segments.Current; n != segments-1 {
 		t.Errorf("%d of %d segments are left, want all but one", n, segments)
 	}

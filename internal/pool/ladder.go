@@ -284,8 +284,8 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	return bytes
 }
 
-// backgroundGCLocked starts a garbage collection, unless one is running or the last one ended
-// shortly before.
+// backgroundGCLocked starts a garbage collection, unless one is running or the last collection
+// ended shortly before.
 func (p *Pool) backgroundGCLocked() {
 	now := p.o.Now()
 	if p.gcRunning || now.Sub(p.gcLast) < p.o.GCInterval {

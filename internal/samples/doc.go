@@ -14,8 +14,9 @@
 // too. FLAMBEAU_SAMPLES may name a folder that _golden/opdb.py --all and moduledb.py --all filled.
 // With FLAMBEAU_SOAK=1 the samples in that folder are compared as well. They may differ by twice
 // the error that [golden.Rule] allows, or need a row in testdata/soak.tsv. A row in that file may
-// be unneeded if the folder lacks an entry, or samples that --most left out. The log says so, and
-// counts the samples of the folder. FLAMBEAU_SAMPLES_ONLY=add selects one entry.
+// be unneeded if the folder lacks an entry, or samples that the scripts' flag --most left out. The
+// log says what the folder lacks, and counts its samples. FLAMBEAU_SAMPLES_ONLY=add selects one
+// entry.
 //
 // A row has six columns.
 //
@@ -56,6 +57,6 @@
 // are about the sum of the magnitudes of its terms. They are measured in a few tries. Each try
 // changes every operand and every intermediate number by a relative 2⁻²⁴. The terms are the largest
 // change of the element in float64, divided by 2⁻²⁴. They are at most 256 times the tensor's
-// largest element, so that a discontinuity does not allow any error. The file holds the terms as
-// powers of two: the exponent plus 128. The sign of a zero gradient is not compared.
+// largest element, so that a discontinuity does not permit arbitrary errors. The file holds the
+// terms as powers of two: the exponent plus 128. The sign of a zero gradient is not compared.
 package samples

@@ -232,8 +232,8 @@ func scaled(x T, factors []float64) (size []int) {
 	return size
 }
 
-// smoothed is interpolation with antialiasing. Its arguments for sizes have other names than those
-// of interpolate.
+// smoothed is interpolation with antialiasing. Its arguments for sizes have other names than the
+// arguments of interpolate.
 var smoothed call = func(a *args) any {
 	o := tensor.InterpolateOptions{Size: a.ints(1, "output_size"), Mode: tensor.InterpolateLinear,
 		AlignCorners: a.bool(2, "align_corners", false), Antialias: true}

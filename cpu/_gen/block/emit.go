@@ -15,7 +15,7 @@ import (
 
 // isa is an instruction set for which kernels are generated.
 type isa struct {
-	name   string // "AVX2" or "AVX512"
+	name   string // name of the instruction set: "AVX2" or "AVX512"
 	bytes  int    // size of a vector register
 	lowers map[string]lowering
 }

@@ -207,7 +207,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 			v = append(v, t.own(o, i))
 		}
 	}
-	// the lowering may overwrite one operand before it reads the other
+	// the lowering may overwrite one operand before it reads the other operand
 	if len(v) == 2 && v[0] == v[1] {
 		o := t.full()
 		t.VMOVAPS(v[0], o)

@@ -124,8 +124,8 @@ func common() map[string]lowering {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
-		// The products of even lanes and those of odd lanes are 64 bits wide. The upper halves of
-		// the two are interleaved.
+		// The products of even lanes and of odd lanes are 64 bits wide. Their upper halves are
+		// interleaved.
 		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)

@@ -60,10 +60,10 @@ var (
 	spreadByte, spreadWord    = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
 	widenByte, widenInt8      = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
 	widenWord, widenInt16     = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
-	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // from 32 to 64 bits
+	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // widen 32 bits to 64
 	narrowToByte              = opcode{2, 2, 0, 0x31}
 	narrowToWord              = opcode{2, 2, 0, 0x33}
-	narrowToInt               = opcode{2, 2, 0, 0x35} // from 64 to 32 bits
+	narrowToInt               = opcode{2, 2, 0, 0x35} // narrows 64 bits to 32
 	halfToFloat, floatToHalf  = opcode{2, 1, 0, 0x13}, opcode{3, 1, 0, 0x1d}
 	maskAnd, maskAndNot       = opcode{1, 0, 0, 0x41}, opcode{1, 0, 0, 0x42}
 	maskOr, maskXor, maskXnor = opcode{1, 0, 0, 0x45}, opcode{1, 0, 0, 0x47}, opcode{1, 0, 0, 0x46}

@@ -17,7 +17,7 @@ const (
 type value struct {
 	root    int32
 	from    source
-	load    int   // number of the load
+	load    int   // number of the load that reads the value
 	offset  int32 // offset in the arena of a value of Same
 	made    int   // position of the instruction that computes the value
 	uses    []int32
@@ -265,8 +265,8 @@ func (c *compiler) temp() uint8 {
 }
 
 // result returns a register for the value that the current instruction computes. If last is set,
-// the lowering's last step reads the operands and writes the result. Only then the register may
-// also be that of an operand.
+// the lowering's last step reads the operands and writes the result. Only then result may return
+// the register of an operand.
 func (c *compiler) result(i int32, last bool) uint8 {
 	if last {
 		c.forget(c.step)

@@ -95,7 +95,7 @@ func (m *Memory) Capacity() (free, total uint64) { return capacity() }
 // error instead. Only systems whose System is "go" use goMemory. It is compiled and tested on all
 // systems.
 func goMemory(size uint64) ([]uint64, uintptr) {
-	const page, atLeast = 8 << 10, 64 << 10 // a smaller object would share its page with others
+	const page, atLeast = 8 << 10, 64 << 10 // smaller objects may share a page
 	n := max(size, atLeast)
 	words := make([]uint64, (n+page-1)/page*page/8)
 	return words, uintptr(unsafe.Pointer(unsafe.SliceData(words)))
