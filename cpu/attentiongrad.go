@@ -10,10 +10,10 @@ import (
 )
 
 // attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
-// queries that share a head of keys are divided into parts. A unit of work is one part. It computes
-// the gradients of its queries, and a partial sum of the gradients of keys and values. If there are
-// several parts, their sums stay in memory and are added in order. Blocks and parts depend only on
-// the shapes.
+// queries that share a head of keys are divided into parts. A unit of work is one part. The unit
+// computes the gradients of its queries, and a partial sum of the gradients of keys and values. If
+// there are several parts, their sums stay in memory and are added in order. Blocks and parts
+// depend only on the shapes.
 type attentionGradTask struct {
 	attentionBlocks
 	o          *device.AttentionGrad

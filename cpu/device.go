@@ -33,10 +33,10 @@
 //     products of two neighbours in one step, so the order of sums differs. It treats subnormal
 //     factors and sums, below 2^-126, as zeros. Apart from these, the error has the same bound.
 //   - On Linux, with AVX-512 or AVX2, elementwise programs become machine code when they first run.
-//     With AVX2 only programs do whose types have at most 32 bits. The code's memory is never
-//     writable and executable at the same time. If the system refuses such memory, or with
+//     With AVX2 this holds only for programs whose types have at most 32 bits. The code's memory is
+//     never writable and executable at the same time. If the system refuses such memory, or with
 //     FLAMBEAU_JIT=off, the device runs one prepared kernel after the other, which gives the same
-//     bits. [device.Info] says so (Interpreted).
+//     bits. The field Interpreted of [device.Info] gives the reason.
 //   - Views are checked before anything is read or written. If an operand has an element outside
 //     its buffer, the error is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
@@ -117,11 +117,11 @@ func (d *Device) Info() device.Info {
 }
 
 // SetMemoryLimit bounds the memory in bytes that the device's pool takes from the system. At the
-// limit Alloc runs the garbage collector. If that is not enough, it fails with an error that wraps
-// [device.ErrOutOfMemory]. 0 restores the initial limit: nine tenths of the memory that the process
-// may have, or none if the system does not report it. The initial limit takes effect before the
-// limit of the system, at which Linux kills the process. It applies to the sum over "cpu" and all
-// ranks. A limit that is set applies only to this device.
+// limit Alloc runs the garbage collector. If that is not enough, Alloc fails with an error that
+// wraps [device.ErrOutOfMemory]. 0 restores the initial limit: nine tenths of the memory that the
+// process may have, or none if the system does not report it. The initial limit takes effect before
+// the limit of the system, at which Linux kills the process. It applies to the sum over "cpu" and
+// all ranks. A limit that is set applies only to this device.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {

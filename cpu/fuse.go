@@ -328,7 +328,8 @@ func (pl *plan) loopFor(once uint64) *jit.Code {
 
 // A loop over the operands' own memory works on units of at most longestUnit elements, or fewer if
 // the program is long, because a goroutine cannot be preempted within a unit. Rows of fewer than
-// shortestRow elements do not use the loop: blocks of several rows have whole vectors.
+// shortestRow elements do not use the loop. Blocks of several rows are faster for them, because
+// such blocks fill whole vectors.
 const (
 	longestUnit    = 16 << 10
 	shortestRow    = 8

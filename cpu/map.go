@@ -84,8 +84,8 @@ func (b *binding) choose() {
 }
 
 // These are the sizes of a block of a program that needs no slots. A block has longestBare
-// elements. If that shares the work better, it has fewer: a multiple of bareUnit, but at least
-// shortestBare.
+// elements. If smaller blocks share the work better, the size is a smaller multiple of bareUnit,
+// but at least shortestBare.
 const (
 	longestBare  = 16 << 10
 	shortestBare = 1 << 10

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// groupSize is the number of elements that a group of rows has approximately. The fused row
-// operations work on groups of rows. So short rows share the cost of calling the functions, which
-// are plans of package expr's formulas.
+// groupSize is the approximate number of elements in a group of rows. The fused row operations work
+// on groups of rows. So short rows share the cost of calling the functions, which are plans of
+// package expr's formulas.
 const groupSize = 4096
 
 // sameBlock is the number of copies of a row's value that the block primitives need at a time.

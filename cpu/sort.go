@@ -218,8 +218,8 @@ func key64(v float64) uint64 {
 }
 
 // leastFloats returns the words of the smallest elements of a row of float32, in order. Nearly all
-// elements are greater than the heap's maximum, and one comparison of floats finds these. If a NaN
-// occurs, it compares keys.
+// elements are greater than the heap's maximum, and one comparison of floats suffices to skip them.
+// If a NaN occurs, it compares keys.
 func (t *sortTask) leastFloats(row int, s *sortSpace) []uint64 {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32

@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A walk goes over positions in row-major order. It keeps the offsets of up to three views in bytes
-// up to date. Computing them from the position would take a division for each dimension.
+// A walk goes over positions in row-major order. For up to three views, it keeps the offset in
+// bytes of the current position. Computing them from the position would take a division for each
+// dimension.
 type walk struct {
 	rank    int
 	dims, c [shape.MaxRank]int

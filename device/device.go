@@ -9,7 +9,8 @@
 // value, an [Op]. The function [Run] checks it, reports it to the tracer and passes it to the
 // driver. Every driver supports [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver
 // supports a further op ([Softmax], [Norm], [MultiMap], …) if it can run that op faster than a
-// composition. Package tensor composes all other ops from these.
+// composition. Package tensor has a composition of other ops for each op that a driver does not
+// support.
 //
 // Work is queued on a [Stream] and runs in the stream's order. A call returns when the work is
 // queued, with the errors that are known by then. The next call that waits ([Device.Download],
@@ -174,7 +175,8 @@ type PinnedAllocator interface {
 	Device
 	// AllocPinned returns page-locked host memory with undefined contents. The buffer's Host is
 	// never nil, its Free and Queue do not block, and its Use has no effect. After Free, the memory
-	// is reused when the copies below that use it are done. The error may wrap [ErrOutOfMemory].
+	// is reused when the copies by UploadPinned and DownloadPinned that use it are done. The error
+	// may wrap [ErrOutOfMemory].
 	AllocPinned(bytes int, o Origin) (Buffer, error)
 	// UploadPinned queues a copy of size bytes from src to dst, a buffer of this device, and
 	// returns. src must come from AllocPinned of this device or of another device of its driver.

@@ -6,8 +6,9 @@ import (
 )
 
 // Raised is an error with which a function panics if it has no error result. It is used for misuse,
-// and for a device that cannot be opened. tensor.Try returns every error with this method, from any
-// package, and repeats other panics. A program may give its own error types the method.
+// and for a device that cannot be opened. tensor.Try returns every error that has the method
+// Raised, from any package, and repeats other panics. A program may give the method to its own
+// error types.
 type Raised interface {
 	error
 	Raised()

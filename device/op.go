@@ -77,7 +77,7 @@ func Refuse(d Device, op Op, i int, reason string) *OperandError {
 }
 
 // Run queues op on s, a stream of d. If s is nil, it uses the default stream. All ops reach a
-// driver through Run. It checks the op, reports it to the tracer and calls d.Run. It returns when
+// driver through Run. Run checks the op, reports it to the tracer and calls d.Run. It returns when
 // the work is queued, with the errors that are known by then: an *[OperandError] or an error of the
 // driver.
 func Run(d Device, s Stream, op Op) error {

@@ -30,7 +30,7 @@ func (k ScanKind) String() string {
 
 // Scan combines elements along dimension 1. All views have the same shape, of rank 3. If Reverse is
 // set, the scan starts at the last element. The result of a scan of floats has the type of the
-// operand. Float64 is combined in float64, and 16-bit floats are combined at least in float32. The
+// operand. Floats are combined in float64, but 16-bit floats may be combined in float32. The
 // results of integers and of Bool are I64, and positions are I64. The order of operations depends
 // only on the shape.
 type Scan struct {

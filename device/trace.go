@@ -15,8 +15,9 @@ import (
 //
 // The library reports kernels, copies, waits and memory when the call is over. It reports spans
 // when they open and when they close. The tracer must find the span to which a kernel belongs. It
-// is the span that the same goroutine opened last and has not closed. tensor always calls a driver
-// on the goroutine of the op.
+// is the span that the same goroutine opened last and has not closed. Drivers do not know tensors,
+// so the event of a kernel cannot name its span. But tensor always calls a driver on the goroutine
+// of the op.
 type Tracer interface {
 	// Wants is called before each event, so that the library collects only data that the tracer
 	// needs.

@@ -37,8 +37,9 @@ import (
 // in which gradients become ready.
 //
 // The error is a *[CaptureError], the same on all ranks. After an error nothing of the capture is
-// left: gradients that it put into leaves are removed. The ranks may go on. On the CPU the error is
-// of the kind tensor.ErrCapture. If the [Run] ends during the capture, the error is an *[Error].
+// left: the gradients that the capture put into leaves are removed. The ranks may go on. On the CPU
+// the error is of the kind tensor.ErrCapture. If the [Run] ends during the capture, the error is an
+// *[Error].
 func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph, error) {
 	const op = "capture"
 	g.member(op)

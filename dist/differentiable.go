@@ -34,7 +34,7 @@ func (f *differentiable) VJP(_ *tensor.Context, g *tensor.Tensor) []*tensor.Tens
 //
 // Five collectives are functions with gradients, as in torch.distributed.nn.functional: AllReduce,
 // [AllGather], [ReduceScatter], [Broadcast] and [AllToAll]. They return new contiguous tensors in
-// the scope of x, and have gradients of any order. They are the gradients of the sum of all ranks'
+// the scope of x, and have gradients of any order. The gradients are those of the sum of all ranks'
 // losses. The gradient of a collective is a collective too.
 //
 // So all ranks must call the same collectives in the same order, and all must run Backward.
@@ -61,8 +61,9 @@ func allReduce(g *Group, name, of string, x *tensor.Tensor, c Combine) *tensor.T
 }
 
 // AllGather returns all ranks' x, each of shape [n, …], concatenated to the shape [World·n, …]. If
-// each x is a scalar, the result has the shape [World]. Each rank's result has a gradient, and the
-// gradient of x is the sum of its parts of all these gradients. See [AllReduce].
+// each x is a scalar, the result has the shape [World]. The result of each rank has a gradient.
+// From each of these gradients, x gets the part that belongs to it, and the gradient of x is the
+// sum of these parts. See [AllReduce].
 func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 0 {
 		x = x.Reshape(1)

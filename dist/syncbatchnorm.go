@@ -8,8 +8,8 @@ import (
 
 // ConvertSyncBatchNorm changes every nn.BatchNorm1d, 2d and 3d of a model, in place. In training
 // these layers then use the statistics of all ranks' batches together: torch's
-// SyncBatchNorm.convert_sync_batchnorm. It returns the model, which may itself be a batch norm.
-// Types, parameters, buffers and names stay the same. So this call replaces torch's
+// SyncBatchNorm.convert_sync_batchnorm. ConvertSyncBatchNorm returns the model, which may itself be
+// a batch norm. Types, parameters, buffers and names stay the same. So this call replaces torch's
 // nn.SyncBatchNorm:
 //
 //	l := dist.ConvertSyncBatchNorm(nn.NewBatchNorm2d(64), g)

@@ -160,9 +160,9 @@ func (r *run) carryOut(c benchCase) error {
 }
 
 // measure measures step until the time budget of each round is used up. One measurement makes inner
-// calls of step. First it warms up, which compiles kernels and raises clock rates. If gpuTime is
-// set, it takes the GPU's time, otherwise the host's time including the final wait. After each
-// round the peer measures.
+// calls of step. Before the first measurement, measure warms up, which compiles kernels and raises
+// clock rates. If gpuTime is set, it takes the GPU's time, otherwise the host's time including the
+// final wait. After each round the peer measures.
 func (r *run) measure(inner int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {

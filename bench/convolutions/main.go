@@ -1,7 +1,7 @@
 // Command convolutions times convolutions, pooling, batch normalisation and training steps on the
-// CPU. Each line of its standard input names a case, which it runs once. It answers with the
-// seconds of CPU time. compare.py beside it runs PyTorch and this program alternately, and prints
-// the medians of the ratios. Quote only these medians:
+// CPU. Each line of its standard input names a case, which it runs once. The program answers with
+// the seconds of CPU time. compare.py beside it runs PyTorch and this program alternately, and
+// prints the medians of the ratios. Quote only these medians:
 //
 //	go build -o /tmp/convolutions ./bench/convolutions
 //	python3 bench/convolutions/compare.py /tmp/convolutions

@@ -1,5 +1,5 @@
 // Command hotpath compares the cost of single ops in two builds of itself. Ops on small tensors
-// show the overhead around the kernels. There are also larger tensors. It runs both builds
+// show the overhead around the kernels. There are also larger tensors. The command runs both builds
 // alternately, so that other load affects both.
 //
 //	go build -o new ./bench/hotpath

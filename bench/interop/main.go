@@ -7,8 +7,8 @@
 //
 // The script writes a .safetensors and a .pt file of each model, with images and logits. The
 // command loads these files and prints the differences of the logits. It also saves models that it
-// made, with their logits, and the script compares them. It ends with status 1 if logits differ by
-// more than 1e-4 times the largest logit.
+// made, with their logits, and the script compares them. The command ends with status 1 if logits
+// differ by more than 1e-4 times the largest logit.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Command sequences times recurrent and attention layers on the CPU. Each line of its standard
-// input names a case, which it runs for one step. It answers with the seconds. compare.py beside it
-// runs PyTorch and this program alternately, and prints the medians of the ratios. Quote only these
-// medians:
+// input names a case, which it runs for one step. The program answers with the seconds. compare.py
+// beside it runs PyTorch and this program alternately, and prints the medians of the ratios. Quote
+// only these medians:
 //
 //	go build -o /tmp/sequences ./bench/sequences
 //	python3 bench/sequences/compare.py /tmp/sequences

@@ -27,9 +27,9 @@ func TestResumeTellsWhatIsOther(t *testing.T) {
 	}
 }
 
-// TestTwoTrainingsInADirectory: two trainings cannot write checkpoints to one directory, but other
-// processes may read there. When the first training is killed, another training may write to the
-// directory.
+// TestTwoTrainingsInADirectory: two trainings cannot write checkpoints to one directory at the same
+// time, but other processes may read there. When the first training is killed, another training may
+// write to the directory.
 func TestTwoTrainingsInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--checkpoint", dir, "--resume", "--every", "1", "--keep", "1", "--sched", "constant"}

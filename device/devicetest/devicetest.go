@@ -108,7 +108,7 @@ const (
 var outForms = []form{contiguous, offset, strided, transposed, reversed}
 var inForms = append(outForms[:len(outForms):len(outForms)], rowCast, colCast, allCast)
 
-// place returns the layout of a view of shape s in form f. n is the number of elements in the
+// place returns the layout of a view of shape s in form f, and the number of elements in the view's
 // storage.
 func place(s shape.Dims, f form) (shape.Layout, int) {
 	n := s.Rank()

@@ -34,7 +34,7 @@ func projectFiles(t *testing.T) []string {
 	var files []string
 	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil {
 		// The go command caches a test's result until a file changes that the test opened. It does
-		// not see the files that git reads, so the test reads the index itself.
+		// not see the files that git reads, so the test reads git's index.
 		_, _ = os.Stat(filepath.Join(root, ".git", "index"))
 		out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z").Output()
 		if err != nil {

@@ -69,9 +69,9 @@ func (p program) outside(function, file string) bool {
 }
 
 // standard reports whether a function belongs to one of Go's packages. If the file does not show
-// it, the package path of the function decides. A module of the program may be called like the
-// first element of a Go package ("text", "image"). Its packages cannot have the full path of a Go
-// package.
+// it, the package path of the function decides. The name of a module of the program may be the
+// first element of the path of a Go package ("text", "image"). The packages of such a module cannot
+// have the full path of a Go package.
 func (p program) standard(function, file string) bool {
 	if p.root != "" && filepath.IsAbs(filepath.FromSlash(file)) {
 		return strings.HasPrefix(file, p.root)

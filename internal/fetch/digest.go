@@ -35,7 +35,7 @@ type Digest struct {
 	hex  string // digits of the digest; for SHA-256 perhaps only the first digits
 }
 
-// SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of the first 8 or more of them.
+// SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of at least the first 8 of them.
 // torch publishes weights under names that contain such a beginning: resnet18-f37072fd.pth.
 func SHA256(digits string) Digest { return Digest{sha256Full, strings.ToLower(digits)} }
 

@@ -54,7 +54,7 @@ type File struct {
 // Case is one call of one op.
 type Case struct {
 	Op   string // the op's name in PyTorch: "add", "log_softmax"
-	Name string // what is special about the case: "broadcast", "empty dim=[0]"; different for each case of an op
+	Name string // what the case tests: "broadcast", "empty dim=[0]"; unique within the op
 	Args Args   // other arguments of the op, by PyTorch's names
 	In   []Operand
 	Out  []Result

@@ -10,10 +10,10 @@ import (
 var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
 
 // Kinds returns the kinds of operands that a case has. It finds them from the operands and from the
-// beginning of the case's name. They are strided (a transposed or narrowed operand), broadcast (an
-// expanded operand, or operands of several shapes), empty (an operand without elements), extreme
-// and ordinary. An extreme operand has NaN, infinities, denormal numbers, or int64 numbers of
-// magnitude 2⁶² and more. For floats, Kinds also returns "NaN", "infinity" or "denormal" if an
+// beginning of the case's name. The kinds are strided (a transposed or narrowed operand), broadcast
+// (an expanded operand, or operands of several shapes), empty (an operand without elements),
+// extreme and ordinary. An extreme operand has NaN, infinities, denormal numbers, or int64 numbers
+// of magnitude 2⁶² and more. For floats, Kinds also returns "NaN", "infinity" or "denormal" if an
 // operand has such numbers.
 func (c Case) Kinds() (has []string) {
 	name := func(prefixes ...string) bool {

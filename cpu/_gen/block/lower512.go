@@ -80,7 +80,7 @@ func (c *ctx) asY(v reg.VecVirtual) reg.VecVirtual { return v.AsY().(reg.VecVirt
 
 // toUnsigned converts floats to unsigned integers towards zero. For values that are too large, the
 // instruction returns the greatest integer. Negative values and NaN are first replaced by 0, with
-// the instruction for the maximum. It returns its second operand, 0, for NaN.
+// the instruction for the maximum. That instruction returns its second operand, 0, for NaN.
 func toUnsigned(size int, maxi, cvt inst) lowering {
 	return lowering{consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		maxi(c.Context, k[0], v[0], v[0])

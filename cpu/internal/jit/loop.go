@@ -85,9 +85,9 @@ const (
 	Min
 )
 
-// These are the registers of a loop. The addresses are in pointers. If there are more addresses
-// than that, the register regs keeps its meaning. Then the addresses from the seventh on are loaded
-// into the register spare at each access.
+// These are the registers of a loop. The addresses are in the registers of the list pointers. If
+// there are more addresses than such registers, the register regs keeps its meaning. Then the
+// addresses from the seventh on are loaded into the register spare at each access.
 const (
 	regs    = rdi
 	arena   = rsi
