@@ -31,8 +31,8 @@ type Device interface {
 	// Name returns the name that [Open] accepts: "cpu", "cuda:0".
 	Name() string
 	Info() Info
-	// Alloc returns a buffer of the given bytes for use on s, with undefined contents. If there is
-	// not enough memory, the error wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
+	// Alloc returns a buffer of the given number of bytes for use on s, with undefined contents. If
+	// there is not enough memory, the error wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
 	Alloc(bytes int, s Stream, o Origin) (Buffer, error)
 	// DefaultStream returns the stream that is used if the caller chooses none. NewStream makes
 	// another; a higher priority is more urgent.

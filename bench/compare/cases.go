@@ -217,8 +217,7 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 	}
 }
 
-// elementwise runs f on two large vectors. moved is the number of vectors that f reads or writes,
-// in units of a vector's bytes.
+// elementwise runs f on two large vectors. moved is the number of vectors that f reads or writes.
 func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(many, 4096)
