@@ -333,7 +333,7 @@ func (pl *plan) loopFor(once uint64) *jit.Code {
 const (
 	longestUnit    = 16 << 10
 	shortestRow    = 8
-	unitOfAProgram = 1 << 20 // limit of elements times instructions of a unit
+	unitOfAProgram = 1 << 20 // limit of a unit's elements times its instructions
 )
 
 // chooseLoop decides whether a loop runs on the operands' own memory. In a row of an operand, the

@@ -90,7 +90,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 		{g[:2], dtype.F32, 1e-4, 4},
 		// five samples on four devices: only three get a part
 		{g, dtype.F32, 1e-4, 5},
-		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // one part has 2 samples, the other has 1
+		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 samples and of 1 sample
 	} {
 		for _, m := range samples {
 			t.Run(fmt.Sprint(m.name, " ", c.t, " ", len(c.devices), " ", c.batch), func(t *testing.T) {
