@@ -1,14 +1,14 @@
 // Package flambeau is a torch for Go: tensors, gradients, layers, optimizers and data loading that
 // run on NVIDIA GPUs and on the CPU from one go build, without cgo, Python or a CUDA toolkit.
 //
-// This package is the module's first page and has no code. A program imports the packages below it.
-// Three make a training:
+// This package has no code. Its comment is the first page of the module. A program imports the
+// packages below it. A training needs three of them:
 //
 //   - tensor has the tensors, their ops and gradients, and the scopes that own memory.
-//   - nn has layers, losses, and what one does to a whole model.
+//   - nn has layers, losses, and functions for a whole model.
 //   - optim has the optimizers. optim/sched changes their learning rates.
 //
-// A step is as in PyTorch, except for the scope, which frees what the step made:
+// A step looks as in PyTorch, except for the scope, which frees the tensors that the step made:
 //
 //	dev, why := device.Best() // cuda:0 where there is a GPU, else cpu
 //	model := nn.To(nn.NewLinear(64, 10), dev)
@@ -20,28 +20,29 @@
 //		opt.ZeroGrad()
 //	}, tensor.On(dev))
 //
-// Around the step:
+// These packages are for the work around the step:
 //
 //   - data has datasets and loaders. data/vision, data/text and data/table read images, text and
-//     tables, data/detect tells which of them a path holds, and data/digits is a set to try.
-//   - train has the whole loop with metrics and checkpoints, and the plan that says whether a model
-//     fits a GPU. train/tensorboard writes curves.
-//   - models has known networks, and fetches published weights for them.
+//     tables. data/detect finds out which kind of data a path holds, and data/digits is a small
+//     data set.
+//   - train has a complete training loop with metrics and checkpoints. Its Plan says whether a
+//     model fits in a GPU's memory. train/tensorboard writes curves for TensorBoard.
+//   - models has well-known networks, and downloads published weights for them.
 //   - safetensors, torchfile and npy read and write files of weights. checkpoint saves trainings.
-//   - amp trains in float16, and autograd has Jacobians and gradients of one's own.
+//   - amp is for training in float16, and autograd has Jacobians and custom gradients.
 //   - dist trains on several devices.
-//   - profile says where the time goes, and profile/memsnap draws the memory.
+//   - profile measures where the time is spent, and profile/memsnap draws the memory.
 //   - vet finds mistakes with scopes in a program's source.
 //
-// On devices and kernels:
+// These packages are for devices and kernels:
 //
-//   - device opens devices by name. To link the driver of GPUs in, import cuda for its effect
-//     alone: import _ "github.com/flambeau-go/flambeau/cuda". cuda/doctor says why a GPU is not
+//   - device opens devices by name. To link the GPU driver into a program, import cuda only for its
+//     effect: import _ "github.com/flambeau-go/flambeau/cuda". cuda/doctor says why a GPU is not
 //     used.
-//   - cpu is the driver of the processor, which tensor imports.
+//   - cpu is the driver of the CPU, which tensor imports.
 //   - ptx and expr are for those who write kernels and ops. dtype and shape have the element types
 //     and the arithmetic of shapes.
-//   - device/devicetest and tensor/optest are the suites that a new driver has to pass.
+//   - device/devicetest and tensor/optest are the test suites that a new driver has to pass.
 //
 // The pages of the repository teach the library: docs/start leads from the first tensor to several
 // GPUs, docs/from-pytorch has PyTorch's names beside the names here, and docs/guide is about

@@ -11,7 +11,7 @@ import (
 )
 
 // attentionTask computes attention by blocks of queries, each with all keys that it sees. A unit of
-// work is one block of a head. The blocks depend only on the shapes, so the order of sums does too.
+// work is one block of a head. The blocks depend only on the shapes, and so does the order of sums.
 type attentionTask struct {
 	attentionBlocks
 	o *device.Attention
@@ -78,7 +78,7 @@ func (t *attentionTask) run(lo, hi int) {
 	}
 }
 
-// logs stores the logarithm of the sum of exponentials for each query of a block.
+// logs stores the logarithm of the sum of exponentials, for each query of a block.
 func (t *attentionTask) logs(w *attentionWorker, c block, most []float32) {
 	to := at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.from)*4), c.rows)
 	w.log.apply(w.rl, ptr(to), w.row(1), w.size, c.rows)

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A NaN in a key affects the causal queries that see the key, and no others.
+// TestCausalQueriesDoNotSeeWhatIsBehind: a NaN in a key affects only the causal queries that see
+// the key.
 func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	const queries, features, bad = 40, 4, 30
 	d := newDevice(1)
@@ -26,7 +27,8 @@ func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	}
 }
 
-// Ops with their own kernels have the same bits for 1, 2, 3 and 7 workers.
+// TestKernelsDoNotDependOnWorkers: the results of ops with their own kernels have the same bits for
+// 1, 2, 3 and 7 workers.
 func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 	var want [][]byte
 	for _, workers := range []int{1, 2, 3, 7} {
@@ -114,7 +116,7 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// The benchmark measures attention and its gradient at the size of a GPT-2 layer.
+// BenchmarkAttention measures attention and its gradient at the size of a GPT-2 layer.
 func BenchmarkAttention(b *testing.B) {
 	d := Get()
 	const heads, n, features = 12, 1024, 64

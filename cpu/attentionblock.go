@@ -19,19 +19,20 @@ func attentionTypes(q, mask *device.View) bool {
 		(mask.Absent() || mask.Type == dtype.F32 || mask.Type == dtype.Bool)
 }
 
-// attentionBlocks is the common part of attention and its gradient. They compute the weights by
-// blocks of queries and keys, which stay in the cache between the products.
+// attentionBlocks is the common part of attention and its gradient. Both compute the weights by
+// blocks of queries and keys. The weights of a block stay in the processor's cache between the
+// products.
 type attentionBlocks struct {
 	*device.Weighing
 	q, k          *device.View
 	heads, shared int // numbers of heads of queries, and of heads of keys
 	queries, keys int
 	features      int
-	rows, blocks  int // number of queries in a block, and of blocks in a head
+	rows, blocks  int // number of queries in a block, and number of blocks in a head
 	seed, offset  uint64
 }
 
-// newAttentionShape sets the fields that depend on shapes; it reads no buffer.
+// newAttentionShape sets the fields that depend only on shapes. It reads no buffer.
 func newAttentionShape(w *device.Weighing, q, k *device.View) attentionBlocks {
 	return attentionBlocks{Weighing: w, q: q, k: k, heads: q.Shape.At(1), shared: k.Shape.At(1), queries: q.Shape.At(2),
 		keys: k.Shape.At(2), features: q.Shape.At(3), seed: w.Seed, offset: w.Offset}
@@ -45,14 +46,14 @@ func (b *attentionBlocks) draw() {
 	}
 }
 
-// cut divides the queries into blocks; rows is the largest number of queries of a block.
+// cut divides the queries into blocks of at most the given number of rows.
 func (b *attentionBlocks) cut(rows int) {
 	b.rows = min(b.queries, rows)
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen returns an upper bound of the number of keys that some queries of a sample see. The index of
-// each of these queries is less than the argument before.
+// seen returns an upper bound of the number of keys that a query of a sample sees, for all queries
+// with an index less than before.
 func (b *attentionBlocks) seen(sample, before int) int {
 	n := b.keys
 	if b.Causal {
@@ -64,12 +65,13 @@ func (b *attentionBlocks) seen(sample, before int) int {
 	return n
 }
 
-// block is a range of queries of one head and a range of keys. The first query is from, the first
-// key is first.
+// block is a range of queries of one head, and a range of keys. The ranges begin at query number
+// from and at key number first.
 type block struct{ sample, head, from, rows, first, cols int }
 
-// scores sets p, [rows, cols], to the products of queries and keys, with masks. q holds the queries
-// multiplied by the scale. A key that a query does not see gets -Inf, whatever its product is.
+// scores sets p, a matrix of [rows, cols], to the products of queries and keys, with masks. q holds
+// the queries multiplied by the scale. A key that a query does not see gets -Inf, whatever its
+// product is.
 func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	k := headRows(b.k, c.sample, c.head/(b.heads/b.shared), c.first, c.cols)
 	gemm.F32(gemm.Serial, c.rows, c.cols, b.features, q, b.features, 1, k, b.k.Strides.At(3), b.k.Strides.At(2), p, c.cols, 1, false)
@@ -89,7 +91,7 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	}
 }
 
-// unseen holds the score -Inf of keys that are not seen.
+// unseen holds the score -Inf, for keys that a query does not see.
 var unseen = func() (x [maxBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
@@ -115,7 +117,7 @@ func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer,
 	}
 }
 
-// scaled stores the block's queries, multiplied by the scale, in q, [rows, features].
+// scaled stores the block's queries, multiplied by the scale, in q, a matrix of [rows, features].
 func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
 	rows, stride, step := headRows(b.q, c.sample, c.head, c.from, c.rows), b.q.Strides.At(2), b.q.Strides.At(3)
 	scale := float32(b.Scale)
@@ -139,7 +141,8 @@ var dropProgram = sync.OnceValue(func() *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
 })
 
-// kept sets m, [rows, cols], to the factors of the weights, which are 0 for dropped ones.
+// kept sets m, a matrix of [rows, cols], to the factors of the weights. Dropped weights have the
+// factor 0.
 func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	if w.drawn == nil {
 		pl := planFor(dropProgram(), 0, stored)
@@ -167,8 +170,8 @@ func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	}
 }
 
-// attentionWorker holds a worker's functions and memory: two matrices with rows for queries, in
-// addition to those of weights.
+// attentionWorker holds a worker's functions and memory. Besides the matrices of weights, the
+// memory has two matrices with a row for each query.
 type attentionWorker struct {
 	*rowWorker
 	queries [2][]byte
@@ -178,8 +181,8 @@ type attentionWorker struct {
 
 var attentionWorkers = sync.Pool{New: func() any { return new(attentionWorker) }}
 
-// newAttentionWorker allocates memory for weights of cols keys, and for rows of the widths features
-// and values.
+// newAttentionWorker allocates memory for matrices of the given number of rows. The matrices of
+// weights have cols columns. The two other matrices have max(features, values) columns.
 func newAttentionWorker(rows, cols, features, values int) *attentionWorker {
 	w := attentionWorkers.Get().(*attentionWorker)
 	w.rowWorker = newRowWorker(dtype.F32, max(cols, 1), rows)
@@ -202,8 +205,7 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of some rows of a sample's head. The parameter from is the number of
-// the first row.
+// headRows returns the memory of the given rows of a sample's head. The rows begin at number from.
 func headRows(v *device.View, sample, head, from, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

@@ -10,9 +10,9 @@ import (
 )
 
 // attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
-// queries that share a head of keys are divided into parts, and a unit of work is one part. It
+// queries that share a head of keys are divided into parts. A unit of work is one part. The unit
 // computes the gradients of its queries, and a partial sum of the gradients of keys and values. If
-// there are several parts, their sums are kept in memory and added in order. Blocks and parts
+// there are several parts, their sums stay in memory and are added in order. Blocks and parts
 // depend only on the shapes.
 type attentionGradTask struct {
 	attentionBlocks
@@ -23,8 +23,9 @@ type attentionGradTask struct {
 	sumK, sumV []float32
 }
 
-// A worker has three blocks of weights, which fit into a second-level cache together. The number of
-// parts is chosen so that there is work for about gradUnits workers.
+// These constants determine the sizes of blocks and parts. A worker's three blocks of weights
+// together fit into a second-level cache. The number of parts gives work to about gradUnits
+// workers.
 const (
 	gradRows  = 64
 	gradCols  = 512
@@ -71,8 +72,8 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums returns the memory in which a unit sums a gradient of keys or values, and its strides. The
-// parameter first is the number of the first key. If there is one part, the memory is that of the
+// sums returns the memory in which a unit sums a gradient of keys or values, and the memory's
+// strides. first is the number of the first key. If there is only one part, this memory is the
 // gradient itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, first, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
@@ -83,7 +84,7 @@ func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, fi
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add sums up n rows over all parts, and stores the sums in the gradient.
+// add adds n rows of all parts, and stores the sums in the gradient.
 func (t *attentionGradTask) add(d *device.View, parts []float32, pair, from, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return
@@ -112,8 +113,8 @@ func (t *attentionGradTask) run(lo, hi int) {
 				zero(x, t.keys, d.Shape.At(3), row, col)
 			}
 		}
-		// Neighbouring blocks go to different parts, because early blocks have less work if Causal
-		// is set.
+		// Neighbouring blocks go to different parts. With Causal, early blocks have less work, so
+		// this divides the work equally.
 		for b := part; b < group*t.blocks; b += t.parts {
 			c := block{sample: pair / t.shared, head: pair%t.shared*group + b/t.blocks, from: b % t.blocks * t.rows}
 			c.rows = min(t.rows, t.queries-c.from)
@@ -122,7 +123,7 @@ func (t *attentionGradTask) run(lo, hi int) {
 	}
 }
 
-// zero clears a strided matrix.
+// zero sets a strided matrix to zeros.
 func zero(x []float32, rows, cols, row, col int) {
 	for i := range rows {
 		if col == 1 {
@@ -135,7 +136,7 @@ func zero(x []float32, rows, cols, row, col int) {
 	}
 }
 
-// queryBlock computes the gradients of a block of queries, and adds the block's share to the
+// queryBlock computes the gradients of a block of queries. It adds the block's terms to the
 // gradients of keys and values.
 func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part int) {
 	q, dq := at[float32](data(w.queries[0]), c.rows*t.features), at[float32](data(w.queries[1]), c.rows*t.features)
@@ -192,8 +193,8 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 	}
 }
 
-// products stores in row 0 of w, for each query, the dot product of its result and its gradient. It
-// is the mean of the weights' gradients, weighted by the weights.
+// products stores, for each query, the dot product of its result and its gradient in row 0 of w.
+// This number is the mean of the gradients of the weights, weighted by the weights.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
 	y := headRows(&t.o.Out, c.sample, c.head, c.from, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)

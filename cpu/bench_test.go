@@ -61,7 +61,8 @@ func unaryProgram(e *expr.Expr) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 }
 
-// Compare the other results with the copy bandwidth of the same run: "copy" at the same size.
+// BenchmarkMap measures maps. Compare each result with the copy bandwidth in the same run, which is
+// the result of "copy" at the same size.
 func BenchmarkMap(b *testing.B) {
 	d := Get()
 	x := expr.X(0)
@@ -188,7 +189,8 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// The benchmark measures an embedding: rows of a table by a column of indices, and its gradient.
+// BenchmarkEmbedding measures an embedding and its gradient. The embedding selects rows of a table
+// by a column of indices.
 func BenchmarkEmbedding(b *testing.B) {
 	d := Get()
 	for _, s := range [][3]int{{65, 128, 768}, {50257, 768, 8192}} {
@@ -231,7 +233,7 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// The benchmark measures the cost of a call apart from its work.
+// BenchmarkSmallReduce measures the cost of a call, which here has hardly any work.
 func BenchmarkSmallReduce(b *testing.B) {
 	d := Get()
 	x, one, rows := newView(b, d, dtype.F32, 4, 8), newView(b, d, dtype.F32, 1, 1), newView(b, d, dtype.F32, 4, 1)
@@ -252,8 +254,8 @@ func BenchmarkSmallReduce(b *testing.B) {
 	}
 }
 
-// The benchmark measures the statistics of a batch of images: sums over all dimensions except the
-// second.
+// BenchmarkChannelSum measures the statistics of a batch of images. These are sums over all
+// dimensions except the second.
 func BenchmarkChannelSum(b *testing.B) {
 	d := Get()
 	x, out := newView(b, d, dtype.F32, 32, 64, 28, 28), newView(b, d, dtype.F32, 1, 64, 1, 1)
@@ -264,8 +266,8 @@ func BenchmarkChannelSum(b *testing.B) {
 	rate(b, 4*x.Size())
 }
 
-// BenchmarkForkJoin measures what it costs to share two units of work, beyond the work itself. The
-// units last some time, and the caller is busy with other things between two calls.
+// BenchmarkForkJoin measures the cost of sharing two units of work, without the work itself. Each
+// unit takes some time, and the caller does other work between two calls.
 func BenchmarkForkJoin(b *testing.B) {
 	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
 		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {

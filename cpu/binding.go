@@ -12,17 +12,18 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// access says how a view is traversed in the binding's order of dimensions. Strides are in bytes.
+// access says how a view is traversed, with dimensions in the order of the binding. Strides are in
+// bytes.
 type access struct {
 	base   unsafe.Pointer
-	size   int // size of an element
+	size   int // size of an element in bytes
 	stride [shape.MaxRank]int
 	inner  int  // stride of the innermost dimension
-	dense  bool // the elements are contiguous in the order of traversal
+	dense  bool // the elements are contiguous in the order in which they are traversed
 }
 
-// binding connects a plan with operands. The workers of one call share it. Elements are numbered in
-// row-major order of dims, which may differ from the views' order of dimensions.
+// binding connects a plan with operands. All workers of one call share it. It numbers the elements
+// in row-major order of dims, and the order of dims may differ from the views' dimensions.
 type binding struct {
 	pl     *plan
 	rank   int
@@ -30,22 +31,23 @@ type binding struct {
 	size   int
 	ins    []access
 	outs   []access
-	index  access // strides of an element's row-major position in the views' own order
-	direct []bool // whether the step of each result may write to the destination
+	index  access // strides that give an element's row-major position in the views' own order
+	direct []bool // for each result, whether the step that computes it may write to the destination
 	params []uint64
 	blk    int // number of elements of a block
-	whole  int // a block must end where a run of this many elements ends (0: anywhere)
+	whole  int // a block must end at a multiple of this many elements; 0: anywhere
 
-	loop       *jit.Code // a loop that reads and writes the operands' own memory; nil: none
-	rows, cols int       // how much of the innermost two dimensions a unit of loop has
+	loop       *jit.Code // loop that reads and writes the operands' own memory; nil: there is none
+	rows, cols int       // rows and columns in a unit of loop, along the innermost two dimensions
 
-	across             int // the dimension that forms tiles with the innermost one, -1: no tiles
+	across             int // dimension that forms tiles with the innermost one; -1: no tiles
 	tileRows, tileCols int
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
 
-// newBinding returns a recycled binding of p to ins; its dimensions are not set yet.
+// newBinding returns a recycled binding of plan p to the operands ins. Its dimensions are not set
+// yet.
 func newBinding(p *expr.Program, f form, ins []device.View, params []uint64) *binding {
 	var scalars uint64
 	for i := range ins {
@@ -76,8 +78,9 @@ func (b *binding) release() {
 }
 
 // arrange sets the order in which the elements are traversed. It merges neighbouring dimensions if
-// all views allow it and both have the same class (a nil class means that all are equal). If the
-// dimensions of class 0 come first, it returns how many of them are left after merging.
+// all views allow it and the dimensions have the same class. If class is nil, all have the same
+// class. If the dimensions with class false come first, it returns how many of them remain after
+// merging.
 func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) (kept int) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
@@ -149,7 +152,7 @@ func sized(a []access, n int) []access {
 	return a[:n]
 }
 
-// settle computes from the strides the fields that the loops use.
+// settle computes, from the strides, the fields that the loops use.
 func (b *binding) settle(a *access) {
 	a.inner = a.stride[b.rank-1]
 	p := a.size
@@ -171,8 +174,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing decides which results the step that computes them writes directly. Where a later step
-// still reads an operand in the same memory, a result must not be written directly.
+// aliasing decides which results are written to the destination by the step that computes them. A
+// result must not be written there if a later step still reads an operand in the same memory.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {
@@ -181,7 +184,7 @@ func (b *binding) aliasing() {
 		if ok {
 			lo, hi := b.extent(&b.outs[k])
 			for i := range b.ins {
-				// a loop reads an element before it writes a result in the same place
+				// within a loop, reading an element comes before writing a result to the same place
 				if b.pl.lastUse[i] > o.def || b.pl.fused != nil && !b.matches(&b.ins[i], &b.outs[k]) {
 					l, h := b.extent(&b.ins[i])
 					ok = ok && (h <= lo || hi <= l)
@@ -192,7 +195,7 @@ func (b *binding) aliasing() {
 	}
 }
 
-// matches reports whether each element of an operand lies where that of a result lies.
+// matches reports whether each element of an operand has the same address as the result's element.
 func (b *binding) matches(x, y *access) bool {
 	return x.base == y.base && x.size == y.size && x.stride == y.stride
 }
@@ -210,7 +213,7 @@ func (b *binding) extent(a *access) (lo, hi uintptr) {
 	return lo, hi
 }
 
-// cursor is the coordinates of an element.
+// cursor holds the coordinates of an element.
 type cursor [shape.MaxRank]int
 
 func (b *binding) locate(p int) (c cursor) {
@@ -231,8 +234,8 @@ func (a *access) offset(c *cursor, rank int) int {
 	return off
 }
 
-// next moves c from the end of an inner run to the start of the next one. It returns how a's offset
-// changes from the start of the old run.
+// next moves c from the end of a run along the innermost dimension to the start of the next run. It
+// returns the change of a's offset from the start of the old run to the start of the next run.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {
@@ -262,7 +265,7 @@ func (b *binding) begin(n int) *runner {
 	return r
 }
 
-// end returns the runner to its pool, without pointers to operands.
+// end returns the runner to its pool. It first removes the pointers to operands from it.
 func (b *binding) end(r *runner) {
 	for _, l := range b.pl.loads {
 		r.reg[l.val] = unsafe.Add(r.base, b.pl.slot[l.val])
@@ -308,8 +311,8 @@ func (b *binding) load(r *runner, p, n int) {
 	}
 }
 
-// fetch returns n elements from p on, at c. If they are contiguous, it returns them in place,
-// otherwise it gathers them into space.
+// fetch returns the address of n elements. They begin at element p, with coordinates c. If they are
+// contiguous, fetch returns their own address. Otherwise it gathers them into space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)
@@ -337,7 +340,8 @@ func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) un
 	}
 }
 
-// store writes the results of elements p … p+n-1, except those that were written directly.
+// store writes the results of elements p … p+n-1, except the results that steps have already
+// written to the destination.
 func (b *binding) store(r *runner, p, n int) {
 	var c cursor
 	if b.rank > 1 {
@@ -366,7 +370,7 @@ func (b *binding) store(r *runner, p, n int) {
 	}
 }
 
-// place returns the address of n elements from p on, if they are contiguous.
+// place returns the address of n elements, beginning with element p, if they are contiguous.
 func (b *binding) place(a *access, c *cursor, p, n int) (unsafe.Pointer, bool) {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size), true
@@ -393,7 +397,8 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 	}
 }
 
-// aim lets the steps that compute results write to the destination if it is contiguous there.
+// aim makes the steps that compute results write to the destination, where the destination is
+// contiguous.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false
@@ -418,7 +423,8 @@ func (b *binding) aim(r *runner, p, n int) {
 	}
 }
 
-// positions stores the row-major positions of n elements from p on, at c.
+// positions stores the row-major positions of n elements. They begin at element p, with coordinates
+// c.
 func (b *binding) positions(dst unsafe.Pointer, t dtype.Type, c cursor, p, n int) {
 	a := &b.index
 	if a.dense {

@@ -7,17 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// channelBlock is how many elements of a channel the primitives handle at once.
+// channelBlock is the number of elements of a channel that the primitives handle at a time.
 const channelBlock = 1024
 
 // channelTask runs f on each channel of tensors [n, channels, inner]. One worker handles a whole
-// channel, so that repeated passes read it from that worker's cache.
+// channel, so that its later passes find the channel in the cache.
 type channelTask struct {
 	n, channels, inner int
 	f                  func(c *channelWorker, channel int)
 }
 
-// channelWorker holds rows in which one value is repeated for every element of a block.
+// channelWorker has rows of memory. In each row one value is repeated for every element of a block.
 type channelWorker struct {
 	*channelTask
 	rows [4][channelBlock]float32
@@ -53,7 +53,7 @@ func (d *Device) channels(x *device.View, f func(c *channelWorker, channel int))
 	d.crew.parallel(t.channels, max(1, inlineWork/max(1, t.n*t.inner)), t)
 }
 
-// optional returns the elements of a view, nil for one that is absent.
+// optional returns the elements of a view, or nil if the view is absent.
 func optional(v *device.View) []float32 {
 	if v.Absent() {
 		return nil
@@ -61,7 +61,8 @@ func optional(v *device.View) []float32 {
 	return floats(v)
 }
 
-// channelNorm sums the elements within blocks in float32, and the blocks in float64.
+// channelNorm normalises channels. It sums the elements of a block in float32, and the blocks' sums
+// in float64.
 func (d *Device) channelNorm(o *device.ChannelNorm) {
 	from, to, w, b := floats(&o.X), floats(&o.Out), optional(&o.Weight), optional(&o.Bias)
 	means, variances, roots := floats(&o.Mean), floats(&o.Variance), floats(&o.Rstd)

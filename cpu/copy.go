@@ -9,29 +9,29 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// copyTask copies elements between views of one shape. A unit of work is a piece of a run, the
-// elements along one dimension. Strides are in bytes.
+// copyTask copies elements between views of one shape. A run is the elements along one dimension,
+// and a unit of work is a piece of a run. Strides are in bytes.
 type copyTask struct {
 	to, from  unsafe.Pointer
 	size      int
-	rank      int // dimensions other than that of the runs, the innermost one of the result last
+	rank      int // number of dimensions besides that of the runs; the innermost last
 	dims      [shape.MaxRank]int
 	do, di    [shape.MaxRank]int
-	n         int // elements in a run
-	stepO     int // strides along a run
+	n         int // number of elements in a run
+	stepO     int // strides in bytes along a run
 	stepI     int
-	piece, of int // elements in a piece, and pieces in a run
+	piece, of int // number of elements in a piece, and number of pieces in a run
 }
 
 const (
-	copyPiece = 1 << 13 // elements of a piece, and the least number for a range of pieces
-	copyRun   = 8       // elements from which a dimension is long enough for runs
+	copyPiece = 1 << 13 // elements in a piece, and the least number of elements that a worker gets
+	copyRun   = 8       // least length of a dimension that is used for runs
 )
 
 var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}
 
 // copied runs a map that copies elements of one type, and reports whether it did so. It leaves
-// copies onto overlapping memory, and transposed ones, to blocks and tiles.
+// copies between overlapping memory, and transposed copies, to other tasks.
 func (d *Device) copied(o *device.Map) bool {
 	p := o.Program
 	if len(p.Code) != 1 || p.Code[0].Op != expr.OpX || len(o.Outs) != 1 || len(o.Ins) != 1 || p.In[0] != p.Out[0] || o.Outs[0].Size() == 0 {
@@ -39,7 +39,7 @@ func (d *Device) copied(o *device.Map) bool {
 	}
 	t := copyTasks.Get().(*copyTask)
 	defer func() {
-		t.to, t.from = nil, nil // the pool keeps no memory of tensors
+		t.to, t.from = nil, nil // the pool of tasks must not keep memory of tensors alive
 		copyTasks.Put(t)
 	}()
 	if !t.arrange(&o.Outs[0], &o.Ins[0]) {
@@ -53,7 +53,7 @@ func (d *Device) copied(o *device.Map) bool {
 	return true
 }
 
-// arrange sets the order of the copy. It returns false if the copy is not for this task.
+// arrange sets the order of the copy. It returns false if another task must do the copy.
 func (t *copyTask) arrange(out, in *device.View) bool {
 	var space [shape.MaxRank]int
 	*t = copyTask{to: pointer(out), from: pointer(in), size: out.Type.Size()}
@@ -62,7 +62,7 @@ func (t *copyTask) arrange(out, in *device.View) bool {
 		if n == 1 {
 			continue
 		}
-		if l := t.rank - 1; l >= 0 && t.do[l] == n*do && t.di[l] == n*di { // merge with the dimension before
+		if l := t.rank - 1; l >= 0 && t.do[l] == n*do && t.di[l] == n*di { // merge with dimension l
 			t.dims[l], t.do[l], t.di[l] = t.dims[l]*n, do, di
 			continue
 		}
@@ -111,8 +111,8 @@ func (t *copyTask) overlaps() bool {
 	return lo < h && l < hi
 }
 
-// transposed reports whether neighbours in the operand are not neighbours in the result, and there
-// are enough of them for tiles.
+// transposed reports whether the copy is a transposition: neighbours in the operand are not
+// neighbours in the result. There must be enough elements for tiles.
 func (t *copyTask) transposed() bool {
 	last := t.rank - 1
 	if t.dims[last] < 8 || t.di[last] == t.size || t.di[last] == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Copies between views with permuted, reversed, repeated and distant dimensions move each element
-// to its place, and write nothing else.
+// TestCopiesBetweenAnyViews: copies between views with permuted, reversed, repeated and distant
+// dimensions move each element to its place. They write nothing else.
 func TestCopiesBetweenAnyViews(t *testing.T) {
 	d := newDevice(3)
 	defer d.crew.dismiss()
@@ -49,7 +49,8 @@ func TestCopiesBetweenAnyViews(t *testing.T) {
 	}
 }
 
-// The pool of tasks keeps no memory of tensors, also if a copy is left to tiles.
+// TestCopyTasksForgetMemory: the pool of copy tasks keeps no memory of tensors alive, even if
+// another task does the copy.
 func TestCopyTasksForgetMemory(t *testing.T) {
 	d := newDevice(1)
 	defer d.crew.dismiss()
@@ -62,8 +63,8 @@ func TestCopyTasksForgetMemory(t *testing.T) {
 	}
 }
 
-// anyView returns a view of shape s on zeros, with dimensions in any order and distance. Those of
-// an operand may be reversed or repeated.
+// anyView returns a view of shape s on zeros, with dimensions in any order and at any distance. The
+// dimensions of an operand may also be reversed or repeated.
 func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dims, operand bool) device.View {
 	v := device.View{Type: t, Layout: shape.Dense(s)}
 	next := 1 + rnd.IntN(2)
@@ -84,8 +85,8 @@ func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dim
 	return v
 }
 
-// One element is copied as such. The race detector's check of pointers finds a word that is read
-// beyond it.
+// TestCopiesOfOneElement: copying one element reads only that element. If a whole word is read, the
+// race detector's check of pointers reports it.
 func TestCopiesOfOneElement(t *testing.T) {
 	d := Get()
 	for _, ty := range dtype.Types() {

@@ -1,5 +1,4 @@
-// Package cpu is the driver of the processor: it runs the primitives of package device on all
-// cores.
+// Package cpu is the driver of the CPU. It runs the primitives of package device on all cores.
 //
 // Programs do not import it, because package tensor does. They open its devices by name:
 // device.Open("cpu"), device.Open("cpu:1"). [Get] is for programs that want the methods of
@@ -10,36 +9,36 @@
 //   - The package registers itself as kind "cpu" when it is imported. There is one device, [Get],
 //     named "cpu".
 //   - There are also ranks of the CPU, named "cpu:0", "cpu:1", …, which [device.Open] creates on
-//     request. Each is a device of its own, as "cuda:0" and "cuda:1" are, with its own pool,
-//     statistics and workers. So a program that trains on many devices runs on them without a
-//     GPU. Results have the same bits as on "cpu". All memory is the host's, so a copy between
-//     ranks is an ordinary copy, and Borrow makes one rank's memory usable on another. Apart from
-//     that, a buffer belongs to its own device.
-//   - Each device begins with GOMAXPROCS workers; [Device.SetWorkers] sets its share.
-//   - Work runs in the calling goroutine, with the help of permanent workers. A method returns
-//     when the work is done, so a stream has nothing queued and every event is done. All methods
-//     are safe for concurrent use, also from inside work.
+//     request. Each rank is a separate device, as "cuda:0" and "cuda:1" are, with its own pool,
+//     statistics and workers. So a program that trains on many devices runs on ranks without a GPU.
+//     Results have the same bits as on "cpu". The memory of all ranks is host memory. So a copy
+//     between ranks is an ordinary copy, and Borrow makes one rank's memory usable on another rank.
+//     In other respects, a buffer belongs to its own device.
+//   - Each device begins with GOMAXPROCS workers. [Device.SetWorkers] changes their number.
+//   - Work runs in the calling goroutine, with the help of permanent workers. A method returns when
+//     the work is done, so a stream has nothing queued and every event is done. All methods are
+//     safe for concurrent use, also inside of work that the device runs.
 //   - A [device.Map] gives the bits of [expr.Program.Eval], except for the payload of a NaN.
-//     Results do not depend on the number of workers: sums are divided into pieces that depend
-//     only on shapes, and float32 sums are pairwise.
+//     Results do not depend on the number of workers: sums are divided into pieces that depend only
+//     on shapes. Float32 sums are pairwise.
 //   - Products of matrices, and results computed with them (convolutions, attention, recurrent
-//     layers), have different bits with AVX-512, with AVX2 and without either. They differ within
-//     rounding errors. The order of sums fits the vectors, and products are fused with additions
-//     if the processor supports it. [device.Info] names the instruction set in use (SIMD). So a
-//     training that continues on another processor, or with GODEBUG=cpu.avx512f=off, does not
-//     give the bits that it would have given.
+//     layers), have different bits with AVX-512, with AVX2 and with neither. They differ only by
+//     rounding errors. The reasons are that the order of sums depends on the vectors, and that the
+//     processor may fuse products with additions. [device.Info] names the instruction set in use
+//     (SIMD). So a training that continues on another processor, or with GODEBUG=cpu.avx512f=off,
+//     does not give the same bits as a training without this change.
 //   - Products of bfloat16 ([device.MatMul]) use VDPBF16PS, if the processor has AVX512_BF16 and
 //     SIMD is avx512. Otherwise, and for float16 and in attention, factors are first converted to
-//     float32. With either, sums are float32 and a result is rounded once. VDPBF16PS adds the
-//     products of two neighbours in one step, so the order of sums differs. It takes subnormal
-//     factors and sums, below 2^-126, as zeros. The error has the same bound apart from that.
-//   - With AVX-512 or AVX2, on Linux, elementwise programs become machine code when they first
-//     run, for AVX2 those whose types have at most 32 bits. The code's memory is never writable
-//     and executable at once. If the system refuses such memory, or with FLAMBEAU_JIT=off,
-//     prepared kernels run one after the other, which give the same bits. [device.Info] says so
-//     (Interpreted).
-//   - Views are checked before anything is read or written. An operand with an element outside
-//     its buffer is a *[device.OperandError].
+//     float32. In both cases sums are float32, and a result is rounded once. VDPBF16PS adds the
+//     products of two neighbours in one step, so the order of sums differs. It treats subnormal
+//     factors and sums, below 2^-126, as zeros. Apart from these, the error has the same bound.
+//   - On Linux, with AVX-512 or AVX2, elementwise programs become machine code when they first run.
+//     With AVX2 this holds only for programs whose types have at most 32 bits. The code's memory is
+//     never writable and executable at the same time. If the system refuses such memory, or with
+//     FLAMBEAU_JIT=off, the device runs one prepared kernel after the other, which gives the same
+//     bits. The field Interpreted of [device.Info] gives the reason.
+//   - Views are checked before anything is read or written. If an operand has an element outside
+//     its buffer, the error is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
 //     memory, which the garbage collector frees even without Buffer.Free. [device.Stats] does not
 //     count them.
@@ -60,15 +59,16 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// Device is the CPU, or a rank of it. [Get] returns the CPU, [device.Open] of "cpu:0" a rank.
+// Device is the CPU or a rank of it. [Get] returns the CPU. [device.Open] with a name such as
+// "cpu:0" returns a rank.
 type Device struct {
 	name string
 	crew *crew
 	mem  memory
 	pool *pool.Pool
 	main stream
-	next atomic.Uint64 // the last stream's number
-	par  gemm.Parallel // runs tasks on the crew, in the form that package gemm needs
+	next atomic.Uint64 // number of the last stream
+	par  gemm.Parallel // runs tasks on the crew of workers, for package gemm
 
 	own int // initial number of workers
 }
@@ -86,8 +86,8 @@ func named(name string, workers int) *Device {
 	return d
 }
 
-// capacity returns the most memory in bytes that the process may have, 0 if the system does not
-// report it. It is read once, because every [Device.Info] needs it.
+// capacity returns the maximum memory in bytes that the process may have, or 0 if the system does
+// not report it. The value is read only once, because every call of Info needs it.
 var capacity = sync.OnceValue(func() uint64 {
 	_, total := new(hostmem.Memory).Capacity()
 	return total
@@ -117,11 +117,11 @@ func (d *Device) Info() device.Info {
 }
 
 // SetMemoryLimit bounds the memory in bytes that the device's pool takes from the system. At the
-// limit Alloc runs the garbage collector. If that is not enough, it fails with an error that wraps
-// [device.ErrOutOfMemory]. 0 restores the initial limit: nine tenths of the memory that the process
-// may have, or none if the system does not report it. The initial limit takes effect before the
-// system's own, at which Linux kills the process. It applies to the sum over "cpu" and all ranks. A
-// limit that is set applies to this device alone.
+// limit Alloc runs the garbage collector. If that is not enough, Alloc fails with an error that
+// wraps [device.ErrOutOfMemory]. 0 restores the initial limit: nine tenths of the memory that the
+// process may have, or none if the system does not report it. The initial limit takes effect before
+// the limit of the system, at which Linux kills the process. It applies to the sum over "cpu" and
+// all ranks. A limit that is set applies only to this device.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {
@@ -130,14 +130,14 @@ func (d *Device) SetMemoryLimit(bytes int) {
 	d.pool.SetLimit(uint64(bytes))
 }
 
-// most returns the limit in bytes of all devices together; 0 means none.
+// most returns the initial limit in bytes for all devices together. 0 means no limit.
 func most() uint64 { return capacity() / 10 * 9 }
 
 var _ device.WorkerSharer = (*Device)(nil)
 
-// SetWorkers sets how many goroutines, including the caller, share the work of one call. For
-// example, each of two ranks on two cores gets one. With 1 the caller does all work, and no other
-// worker runs. A number below 1 restores the initial number, GOMAXPROCS. A program may call it
+// SetWorkers sets how many goroutines, including the caller's, share the work of one call. For
+// example, each of two ranks on two cores gets one worker. With 1 the caller's goroutine does all
+// work. A number below 1 restores the initial number, GOMAXPROCS. A program may call SetWorkers
 // while work runs: a call that has begun keeps its workers. Results do not depend on the number.
 func (d *Device) SetWorkers(n int) {
 	if n < 1 {
@@ -146,7 +146,7 @@ func (d *Device) SetWorkers(n int) {
 	d.crew.resize(n)
 }
 
-// Workers returns how many goroutines share the work of one call, including the caller.
+// Workers returns how many goroutines share the work of one call, including the caller's.
 func (d *Device) Workers() int { return d.crew.size() }
 
 // Stats returns the counts of the pool's memory.
@@ -165,16 +165,16 @@ func poolStats(p *pool.Pool) device.Stats {
 // ResetPeak sets the peaks to the current values.
 func (d *Device) ResetPeak() { d.pool.ResetPeak() }
 
-// Empty gives cached memory back to the system and returns how many bytes.
+// Empty gives cached memory back to the system and returns the number of bytes.
 func (d *Device) Empty() int { return int(d.pool.Empty()) }
 
-// Synchronize returns at once, because every method returns only when its work is done.
+// Synchronize returns immediately, because every method returns only when its work is done.
 func (d *Device) Synchronize() error { return nil }
 
 // DefaultStream returns the stream that is used if the caller chooses none.
 func (d *Device) DefaultStream() device.Stream { return &d.main }
 
-// NewStream returns another stream; its priority has no effect.
+// NewStream returns another stream. Its priority has no effect.
 func (d *Device) NewStream(int) (device.Stream, error) {
 	return &stream{dev: d, id: d.next.Add(1)}, nil
 }
@@ -229,7 +229,7 @@ func (done) Release()    {}
 // String returns the device's name.
 func (d *Device) String() string { return d.Name() }
 
-// processor returns the product's name if the system reports it, else the architecture.
+// processor returns the name of the processor if the system reports it, else the architecture.
 var processor = sync.OnceValue(func() string {
 	if name := os.Getenv("PROCESSOR_IDENTIFIER"); runtime.GOOS == "windows" && name != "" {
 		return name

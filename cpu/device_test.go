@@ -20,8 +20,8 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 
-// The conformance suite runs with more workers than there are cores, and with kernels in place of
-// loops made at run time.
+// TestConformanceOfManyWorkers runs the conformance suite with more workers than there are cores.
+// It uses kernels instead of loops that are compiled at run time.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
 	defer d.crew.dismiss()
@@ -39,7 +39,7 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// Results have the same bits for 1, 2, 3 and 7 workers.
+// TestResultsDoNotDependOnWorkers: results have the same bits for 1, 2, 3 and 7 workers.
 func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	x := expr.X(0)
 	shapes := [][]int{{300_000}, {700, 900}, {900, 7}, {7, 90_000}, {40, 30, 50}}
@@ -116,7 +116,8 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// Long float32 sums stay precise. 0.1 added 2²⁴ times one by one would stop growing at 2²¹.
+// TestSumIsPairwise: long float32 sums stay precise. If 0.1 were added 2²⁴ times one by one, the
+// sum would stop growing at 2²¹.
 func TestSumIsPairwise(t *testing.T) {
 	d := Get()
 	for _, s := range [][]int{{1 << 22}, {1 << 20, 4}, {1 << 11, 1 << 11}, {4, 1 << 20}} {
@@ -149,7 +150,7 @@ func TestSumIsPairwise(t *testing.T) {
 	}
 }
 
-// The operations of small steps must not allocate.
+// TestSmallCallsDoNotAllocate: the ops of small steps must not allocate.
 func TestSmallCallsDoNotAllocate(t *testing.T) {
 	if poolsForget {
 		t.Skip("the race detector makes pools forget, so there is no steady state to measure")
@@ -165,7 +166,8 @@ func TestSmallCallsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Operands that reach outside their memory, or whose memory has been freed, are refused by name.
+// TestBadViewsAreRefused: an operand is refused by name if it reaches outside its memory, or if its
+// memory has been freed.
 func TestBadViewsAreRefused(t *testing.T) {
 	d := Get()
 	good := newView(t, d, dtype.F32, 4, 6)
@@ -219,7 +221,7 @@ func TestBadViewsAreRefused(t *testing.T) {
 	}
 }
 
-// An op without a kernel is not supported, and Run refuses it.
+// TestSupports: an op without a kernel is not supported, and Run refuses it.
 func TestSupports(t *testing.T) {
 	d := Get()
 	wide, one := newView(t, d, dtype.F64, 1, 4, 4), newView(t, d, dtype.F32, 1)
@@ -241,7 +243,7 @@ func TestSupports(t *testing.T) {
 	}
 }
 
-// The driver gives the same bits with every variant of the block primitives.
+// TestVariantsAgree: the driver gives the same bits with every variant of the block primitives.
 func TestVariantsAgree(t *testing.T) {
 	d := Get()
 	in := newView(t, d, dtype.F32, 5000)
@@ -297,7 +299,7 @@ func TestTransposedMaps(t *testing.T) {
 	}
 }
 
-// The program runs a primitive on a buffer of the CPU, without tensors.
+// Example runs a primitive on a buffer of the CPU, without tensors.
 func Example() {
 	d := Get()
 	b, err := d.Alloc(8, d.DefaultStream(), device.Origin{})
@@ -316,7 +318,8 @@ func Example() {
 
 func at8ptr(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }
 
-// A thousand ones of a 16-bit float, scattered to one element, must not get stuck at 256 or 2048.
+// TestHalfScatterRoundsOnce scatters a thousand ones of a 16-bit float to one element. The sum must
+// not stop growing at 256 or 2048.
 func TestHalfScatterRoundsOnce(t *testing.T) {
 	d := Get()
 	for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {
@@ -333,8 +336,8 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 	}
 }
 
-// Memory that the program does not free comes back when the garbage collector finds it: the test
-// allocates three times the limit.
+// TestLostMemoryComesBack: if the program does not free memory, the pool gets it back when the
+// garbage collector finds it. The test allocates three times the limit.
 func TestLostMemoryComesBack(t *testing.T) {
 	d := newDevice(1)
 	d.SetMemoryLimit(64 << 20)

@@ -38,8 +38,8 @@ func zeroProgram(t dtype.Type) *expr.Program {
 	return p
 }
 
-// finish converts the combined values, which are in computing form, by the reduction's Finish
-// program and stores them.
+// finish converts the combined values with the reduction's Finish program, and stores the results.
+// The values are in computing form.
 func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values []byte) {
 	p, out := o.Finish, &o.Out
 	if p == nil {
@@ -65,8 +65,8 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	b.release()
 }
 
-// widen adapts an access to elements in computing form. Truth values are wider in that form than in
-// memory.
+// widen changes an access for elements in computing form. Truth values are wider in that form than
+// in memory.
 func (b *binding) widen(a *access, size int) {
 	for k := range b.rank {
 		a.stride[k] = a.stride[k] / a.size * size

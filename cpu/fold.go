@@ -25,8 +25,8 @@ type number interface {
 	int32 | int64 | uint32 | uint64 | float32 | float64
 }
 
-// fold combines n ≥ 1 values in computing form and returns the bits of the result. The order
-// depends only on n.
+// fold combines n ≥ 1 values in computing form and returns the bits of the result. The order in
+// which it combines them depends only on n.
 func fold(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) uint64 {
 	switch t {
 	case dtype.F32:
@@ -100,8 +100,8 @@ func foldAs[T number](k device.ReduceKind, x []T) T {
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
 }
 
-// foldArg returns the extreme value of n ≥ 1 values and its first position; a NaN counts as the
-// extreme.
+// foldArg returns the extreme value of n ≥ 1 values and its first position. A NaN is the extreme
+// value.
 func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64, int) {
 	switch t {
 	case dtype.F32:
@@ -130,7 +130,7 @@ func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64
 	return uint64(x[i]), i
 }
 
-// argFloat finds the extreme value by the fast primitive, and then its position.
+// argFloat finds the extreme value with a fast primitive, and then its position.
 func argFloat[T float32 | float64](k device.ReduceKind, x []T, most, least func([]T) T) int {
 	if len(x) < 16 {
 		return argOf(k, x)
@@ -166,7 +166,7 @@ func argOf[T number](k device.ReduceKind, x []T) int {
 	return best
 }
 
-// better reports whether v replaces best, whose position is lower.
+// better reports whether v replaces best. The position of best is lower than that of v.
 func better[T number](k device.ReduceKind, v, best T) bool {
 	if best != best {
 		return false
@@ -177,7 +177,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats calls better for two values that are given by their bits.
+// beats calls better for two values, given as bits.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:
@@ -192,7 +192,8 @@ func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	return better(k, v, best)
 }
 
-// joinArg replaces values and positions in a by those in b that are better. a comes before b.
+// joinArg compares two lists of values with positions, and stores the better value of each pair in
+// a. The values of a come before those of b.
 func joinArg(t dtype.Type, k device.ReduceKind, a, b unsafe.Pointer, pa, pb []int64) {
 	n := len(pa)
 	switch t {
@@ -219,7 +220,7 @@ func joinArgAs[T number](k device.ReduceKind, a, b []T, pa, pb []int64) {
 	}
 }
 
-// updateArg compares n values at position pos with the best values so far.
+// updateArg compares n values at position pos with the best values so far, and updates these.
 func updateArg(t dtype.Type, k device.ReduceKind, best, v unsafe.Pointer, at0 []int64, pos int64) {
 	n := len(at0)
 	switch t {
@@ -246,19 +247,19 @@ func updateArgAs[T number](k device.ReduceKind, best, v []T, at []int64, pos int
 	}
 }
 
-// accumulator is the memory in which a unit combines its blocks.
+// accumulator is memory in which a unit combines its blocks.
 type accumulator struct {
 	run, sum [maxBlock]uint64
 	pos      [maxBlock]int64
 	at, row  [maxBlock]uint32
 	keep     [maxBlock]uint32
 	cascade  cascade
-	folded   [32]uint64 // bits of the results of a loop, one for each block
+	folded   [32]uint64 // bits of the results of a loop, one result for each block
 }
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n positions of a tile of columns. The parameter from is the first of them.
+// tile reduces n positions of a tile of columns. The first position is from.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)
@@ -290,14 +291,15 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		copy(r.pos[to:], pos)
 		return
 	}
-	// Narrow rows: a block holds several rows, counted by per, which are added as one wide row.
+	// If rows are narrow, a block holds several rows, and per counts them. They are added as one
+	// wide row.
 	per := 1
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
 	}
 	wide := per * cols
-	have := 0 // number of wide rows that were added up in run
-	sums := 0 // number of runs that were added up in sum
+	have := 0 // number of wide rows that were already added in run
+	sums := 0 // number of runs that were already added in sum
 	for i := 0; i < n; i += per {
 		m := min(per, n-i) * cols
 		v := r.evaluate(w, at(from+i), m)
@@ -305,7 +307,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		case have == 0 && m == wide:
 			copy(at8(run, wide*r.size), at8(v, wide*r.size))
 			have = 1
-		case have == 0: // the last, incomplete wide row is added to the sum directly
+		case have == 0: // the last, incomplete wide row is added directly to the sum
 			r.combine(sum, sum, v, v, m)
 			continue
 		default:
@@ -321,7 +323,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 			sums, have = sums+1, 0
 		}
 	}
-	for per > 1 { // fold the rows of a wide row, the upper half onto the lower
+	for per > 1 { // fold the rows of a wide row: add the upper half to the lower half, repeatedly
 		half := (per + 1) / 2
 		r.combine(sum, sum, unsafe.Add(sum, half*cols*r.size), sum, (per-half)*cols)
 		per = half
@@ -330,12 +332,13 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 }
 
 // argWords finds the extremes of a tile of 32-bit values by whole blocks. It stores the values in
-// acc.sum and their positions in acc.at. If there is a NaN it returns false, because comparisons
-// cannot find the first of several.
+// acc.sum and their positions in acc.at. If there is a NaN, it returns false, because comparisons
+// cannot find the first of several NaN.
 func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
 	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
 	pos, row := acc.at[:cols], acc.row[:cols]
-	// holds compares the best value with v: best ≥ v for the maximum, best ≤ v for the minimum
+	// holds compares the best value with v; it is best ≥ v for a maximum, and best ≤ v for a
+	// minimum
 	holds := ops[expr.OpGe][r.ct]
 	if r.ct == dtype.Bool {
 		holds = ops[expr.OpGe][dtype.U32]

@@ -10,10 +10,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A reduction of rows runs as one loop, where its map does: the loop computes the values and
-// combines them, in the order of [fold]. So the values are never in memory.
+// A reduction of rows runs as one loop if its map can run as a loop. The loop computes the values
+// and combines them, in the order of [fold]. So the values are never in memory.
 
-// foldedBody has the loops that reduce rows of a plan's first result.
+// foldedBody holds the loops that reduce rows of a plan's first result.
 type foldedBody struct {
 	loop  *jit.Loop
 	codes sync.Map // maps foldKey to *jit.Code; made on demand
@@ -22,14 +22,15 @@ type foldedBody struct {
 type foldKey struct {
 	kind  jit.FoldKind
 	short bool
-	once  uint64 // bit i: load i is one element a row
+	once  uint64 // bit i is set: load i reads one element for each row
 }
 
-// foldSpill is the spill memory of a loop that reduces, which keeps accumulators in registers.
+// foldSpill is the size of the spill memory of a loop that reduces. Such a loop keeps accumulators
+// in registers.
 const foldSpill = 64 * 64
 
-// foldLoop lets a loop reduce rows, in place of the stores that it has. A loop with too many
-// operands cannot go from row to row.
+// foldLoop makes a loop reduce rows instead of storing values. A loop with too many operands cannot
+// go from row to row.
 func (pl *plan) foldLoop(l *jit.Loop) {
 	if len(l.Loads)+1 > jit.MostPointers {
 		return
@@ -43,7 +44,7 @@ func (pl *plan) foldLoop(l *jit.Loop) {
 	pl.folded = &foldedBody{loop: l}
 }
 
-// foldValue lets a loop reduce rows of a plan that computes nothing.
+// foldValue gives a plan that computes nothing a loop that reduces rows.
 func (pl *plan) foldValue(uniform []bool) {
 	o := pl.p.Outs[0]
 	if len(pl.body) > 0 || uniform[o] || avx2Only() && !narrow(pl.p) || pl.p.Code[o].Op != expr.OpX {
@@ -54,8 +55,8 @@ func (pl *plan) foldValue(uniform []bool) {
 	pl.arena += foldSpill
 }
 
-// foldFor returns the loop that combines rows of n values of type t, nil if there is none. Each bit
-// in once stands for a load that is one element a row.
+// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. Each
+// bit that is set in once stands for a load of one element for each row.
 func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, once uint64) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
@@ -96,12 +97,12 @@ func (r *reduction) chooseFold() {
 	}
 }
 
-// foldUnit returns how many elements one call of a loop may reduce: fewer if the program is long,
-// because the goroutine cannot be preempted meanwhile.
+// foldUnit returns how many elements one call of a loop may reduce. For a long program they are
+// fewer, because the goroutine cannot be preempted during a call.
 func (pl *plan) foldUnit() int { return unitOfAProgram / max(1, len(pl.folded.loop.Steps)) }
 
-// foldRows reduces rows of n values each. The first begins at element p, and the results go to to.
-// If the operands are not read in place, all rows together have at most a block.
+// foldRows reduces rows of n values each. The first row begins at element p. The results are stored
+// at the address to. If the operands are not read in place, all rows together have at most a block.
 func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
 	if !r.inPlace {
 		r.load(w, p, n*rows)
@@ -137,7 +138,7 @@ func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
 	r.fold.Run(w.reg, w.strides, n, rows)
 }
 
-// foldRow is row for a loop.
+// foldRow does what row does, with a loop.
 func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 	c, blk := &acc.cascade, r.pl.block
 	c.n = 0

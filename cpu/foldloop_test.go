@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Reductions of programs with many operands give the same bits in each way.
+// TestReductionsOfManyOperands: reductions of programs with many operands give the same bits,
+// however they are computed.
 func TestReductionsOfManyOperands(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -54,11 +55,11 @@ func TestReductionsOfManyOperands(t *testing.T) {
 							}
 						}
 						switch {
-						case layout == 1 && i%2 == 1: // a row for all rows
+						case layout == 1 && i%2 == 1: // one row, broadcast to all rows
 							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(0, 1)}
-						case layout == 2 && i%2 == 1: // a value for each row
+						case layout == 2 && i%2 == 1: // one value for each row, broadcast
 							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, 0)}
-						case layout == 3: // transposed
+						case layout == 3: // transposed operands
 							v.Layout = shape.Layout{Shape: v.Shape, Strides: shape.Of(1, s[0])}
 						}
 						ins = append(ins, v)
@@ -92,7 +93,8 @@ func TestReductionsOfManyOperands(t *testing.T) {
 	}
 }
 
-// The order of sums does not depend on how many values a plan keeps in memory.
+// TestSumsOfLongPrograms: the order of sums does not depend on how many values a plan keeps in
+// memory.
 func TestSumsOfLongPrograms(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -127,7 +129,8 @@ func TestSumsOfLongPrograms(t *testing.T) {
 	}
 }
 
-// A runner in its pool has no address of operands or results, whose memory it would keep alive.
+// TestRunnersForgetMemory: a runner in its pool has no address of operands or results, because the
+// address would keep their memory alive.
 func TestRunnersForgetMemory(t *testing.T) {
 	d := newDevice(1)
 	defer d.crew.dismiss()
@@ -151,7 +154,7 @@ func TestRunnersForgetMemory(t *testing.T) {
 	})
 }
 
-// One call of a loop that reduces does little work, also if its program is long.
+// TestUnitsOfFolds: one call of a loop that reduces does little work, even if its program is long.
 func TestUnitsOfFolds(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")
@@ -169,7 +172,8 @@ func TestUnitsOfFolds(t *testing.T) {
 	}
 }
 
-// Where the system refuses memory for a loop, row operations give the same bits without it.
+// TestFormulasWithoutLoop: if the system refuses memory for a loop, row operations give the same
+// bits without the loop.
 func TestFormulasWithoutLoop(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")

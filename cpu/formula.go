@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A formula is an expression that fused row operations compute for groups of rows. Its operands are
-// matrices, and values for each row or for each column. Each is in its stored type.
+// A formula is an expression that fused row operations compute for groups of rows. An operand is a
+// matrix, or has one value for each row or for each column. Operands have their stored types.
 type formula struct {
 	e        *expr.Expr
 	programs sync.Map // maps formulaTypes to *expr.Program
@@ -19,30 +19,30 @@ type formula struct {
 // formulaTypes lists the types of the result and of the operands.
 type formulaTypes [1 + mostOperands]dtype.Type
 
-// mostOperands limits the operands of a formula.
+// mostOperands is the maximum number of operands of a formula.
 const mostOperands = 7
 
-// rowOperand is an operand or the result of a formula. Strides are in bytes; a value for each row
-// has a column stride of 0, one for each column a row stride of 0.
+// rowOperand is an operand or the result of a formula. Strides are in bytes. If it has one value
+// for each row, its column stride is 0. If it has one value for each column, its row stride is 0.
 type rowOperand struct {
 	p        unsafe.Pointer
 	t        dtype.Type
 	row, col int
 }
 
-// matrix is contiguous memory of the worker's type.
+// matrix returns an operand that is a contiguous matrix of the worker's type.
 func (w *rowWorker) matrix(p unsafe.Pointer) rowOperand {
 	return rowOperand{p, w.t, w.cols * w.size, w.size}
 }
 
-// each is a value for each row, of the worker's type.
+// each returns an operand with one value for each row, of the worker's type.
 func (w *rowWorker) each(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t, w.size, 0} }
 
-// column is a value for each column, of the worker's type.
+// column returns an operand with one value for each column, of the worker's type.
 func (w *rowWorker) column(p unsafe.Pointer) rowOperand { return rowOperand{p, w.t, 0, w.size} }
 
-// operand is the rows of a view from lo on. If the elements of a row are not neighbours in memory,
-// they are copied to space k.
+// operand returns an operand for n rows of a view, from row lo on. If the elements of a row are not
+// neighbours in memory, it copies the rows to space k.
 func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
 	if v.Strides.At(1) != 1 && w.cols > 1 {
 		return w.matrix(w.load(v, lo, n, k))
@@ -50,8 +50,9 @@ func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
 	return rowsOf(v, lo)
 }
 
-// output is the memory in which the rows of v from lo on are computed: their own if the elements of
-// a row are neighbours, otherwise space k. Then store copies them.
+// output returns the memory for the results in the rows of v, from row lo on. If the elements of a
+// row are neighbours, it is the memory of v. Otherwise it is space k, and store later copies the
+// rows to v.
 func (w *rowWorker) output(v *device.View, lo, k int) rowOperand {
 	if v.Strides.At(1) != 1 && w.cols > 1 {
 		return w.matrix(data(w.space[k]))
@@ -117,7 +118,8 @@ func (b *binding) take(a *access, o *rowOperand) {
 }
 
 // fold combines the values of a formula in each of n rows into dst, which is in the worker's type.
-// space is memory for the values, used if they are not combined as they are computed.
+// space is memory for the values, for the case that they are computed first and combined
+// afterwards.
 func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
 	pl := planFor(f.program(w.t, ins), 0, rawResults)
 	once := uint64(0)
@@ -158,7 +160,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 			to = unsafe.Pointer(&w.stage)
 		}
 		r.reg[len(r.reg)-1] = to
-		if m < maxBlock { // a form for a short rest is only faster
+		if m < maxBlock { // for a short remainder, a special form is faster
 			if rest := pl.foldFor(k, w.t, m, once); rest != nil {
 				code = rest
 			}
@@ -176,7 +178,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 	pl.pool.Put(r)
 }
 
-// Formulas of fused row operations. X(0), X(1) and so on are the operands.
+// These are formulas of fused row operations. X(0), X(1), … are the operands.
 var (
 	same       = &formula{e: expr.X(0)}
 	times      = &formula{e: expr.X(0).Mul(expr.X(1))}
@@ -188,7 +190,7 @@ var (
 	lessScaled = &formula{e: expr.X(0).Sub(expr.Call("exp", expr.X(1)).Mul(expr.X(2)))}
 	expLess    = &formula{e: expr.Call("exp", expr.X(0).Sub(expr.X(1)))}
 	expTwice   = &formula{e: expr.Call("exp", expr.X(0).Sub(expr.X(1)).Sub(expr.X(2)))}
-	// these turn -0 into +0
+	// adding 0 turns -0 into +0
 	plusZero   = &formula{e: expr.X(0).Add(expr.C(0))}
 	scaledPlus = &formula{e: expr.X(0).Mul(expr.X(1)).Add(expr.C(0))}
 )

@@ -14,26 +14,26 @@ import (
 // On processors with AVX-512 or AVX2, the body of a plan is made of loops that are compiled at run
 // time (package jit). A loop keeps the values between its instructions in registers. It converts
 // stored types as it loads and stores them. An instruction that jit does not know (a random number)
-// stays a kernel. Loops before and behind it exchange values with it through slots.
+// stays a kernel. The loops before and after the kernel exchange values with it through slots.
 //
 // If one loop is the whole body, it can also run on the operands' own memory, for many rows in one
 // call: see [binding.chooseLoop].
 
 // fusedBody says how the body of a plan runs as loops.
 type fusedBody struct {
-	// the loop that is the whole body; nil if the body has several steps
+	// loop that is the whole body; nil if the body has several steps
 	whole *jit.Loop
-	plain *jit.Code // whole, where no operand is one element a row
-	// the other forms of whole, made on demand: maps a word, whose bit i stands for load i, to
-	// *jit.Code
+	plain *jit.Code // machine code of whole, if no operand has one element for each row
+	// machine code of whole for other operands, made on demand. The key is a word: if bit i is set,
+	// load i reads one element for each row. The value is a *jit.Code
 	variants sync.Map
 }
 
-// fusing reports whether plans are fused: where the processor and the system allow it, unless
-// FLAMBEAU_JIT is off.
+// fusing reports whether plans are fused. The processor and the system must allow it, and
+// FLAMBEAU_JIT must not be off.
 func fusing() bool { return asm.Active() != "generic" && !unfused && jit.Why() == nil }
 
-// interpreted returns why plans are not fused, "" if they are.
+// interpreted returns the reason why plans are not fused, or "" if they are.
 func interpreted() string {
 	if err := jit.Why(); err != nil {
 		return err.Error()
@@ -44,11 +44,11 @@ func interpreted() string {
 	return ""
 }
 
-// unfused makes new plans run as kernels, in tests.
+// unfused makes new plans run as kernels. Tests set it.
 var unfused bool
 
 // fusable reports whether a plan computes or converts anything. Copies and constants have faster
-// ways of their own.
+// implementations.
 func fusable(p *expr.Program, f form) bool {
 	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
 		return false
@@ -66,7 +66,8 @@ func fusable(p *expr.Program, f form) bool {
 	return false
 }
 
-// avx2Only reports whether loops are for AVX2, which computes in types of at most 32 bits.
+// avx2Only reports whether loops are compiled for AVX2. Such loops compute in types of at most 32
+// bits.
 func avx2Only() bool { return asm.Active() == "avx2" }
 
 // narrow reports whether a loop for AVX2 can run the whole program.
@@ -79,11 +80,12 @@ func narrow(p *expr.Program) bool {
 	return true
 }
 
-// maskBits limits the operands of a plan whose kinds are bits of a word.
+// maskBits is the maximum number of operands of a plan that describes its operands by the bits of a
+// word.
 const maskBits = 64
 
-// fuse replaces the body by loops and sets everything that depends on it. It reports false if the
-// system refuses executable memory.
+// fuse replaces the body of a plan by loops, and sets all fields that depend on the body. It
+// reports false if the system refuses executable memory.
 func (pl *plan) fuse(root []int32, uniform []bool) bool {
 	p, n := pl.p, len(pl.p.Code)
 	f := &fusion{plan: pl, root: root, uniform: uniform, segment: make([]int, n), crossing: map[int32]bool{}}
@@ -100,7 +102,7 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 		}
 		pl.outs = append(pl.outs, r)
 	}
-	for s := range f.loops { // finds which values cross segments
+	for s := range f.loops { // find which values are used in several segments
 		f.describe(s)
 	}
 	f.allocate()
@@ -145,17 +147,17 @@ type fusion struct {
 	uniform  []bool
 	segment  []int // for each value, the loop that computes it; -1: none
 	loops    [][]int32
-	early    []step         // kernels before all loops
-	behind   [][]step       // kernels behind each loop
+	early    []step         // kernels that run before all loops
+	behind   [][]step       // kernels that run after each loop
 	crossing map[int32]bool // values that are in memory between steps
 	spill    int
 }
 
-// divide assigns the instructions to loops. A kernel comes before all loops if it can. Otherwise it
-// ends a loop.
+// divide assigns the instructions to loops. A kernel runs before all loops if its operands allow
+// it. Otherwise the current loop ends, and the kernel runs after it.
 func (f *fusion) divide() {
 	code := f.p.Code
-	outside := make([]bool, len(code)) // computed before all loops, or read from memory
+	outside := make([]bool, len(code)) // values computed before all loops or read from memory
 	f.loops, f.behind = [][]int32{nil}, [][]step{nil}
 	for i, c := range code {
 		f.segment[i] = -1
@@ -184,7 +186,8 @@ func (f *fusion) divide() {
 	}
 }
 
-// kernel returns the step of instruction i as a kernel, and marks the values that it reads.
+// kernel returns a step that computes instruction i with a kernel. It marks the values that the
+// kernel reads.
 func (f *fusion) kernel(i int32) step {
 	c := f.p.Code[i]
 	s := step{d: i, a: f.root[c.A], b: f.root[c.B], c: f.root[c.C]}
@@ -199,7 +202,7 @@ func (f *fusion) kernel(i int32) step {
 	return s
 }
 
-// describe returns loop s.
+// describe returns the description of loop s, for package jit.
 func (f *fusion) describe(s int) *jit.Loop {
 	code := f.p.Code
 	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Code: code, Steps: f.loops[s]}
@@ -239,7 +242,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 			l.Stores = append(l.Stores, jit.Store{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
 		}
 	}
-	if s == len(f.loops)-1 { // all results are in the last loop, behind all reads of operands
+	if s == len(f.loops)-1 { // the last loop stores all results, after all reads
 		for k, o := range f.p.Outs {
 			need(o)
 			t, wide := f.p.Out[k], f.key.form == rawResults
@@ -252,8 +255,8 @@ func (f *fusion) describe(s int) *jit.Loop {
 	return l
 }
 
-// allocate gives a slot to each value that is in memory. Uniform values come last, where they need
-// little room if a loop is the whole body.
+// allocate gives a slot to each value that is in memory. Uniform values get the last slots: if a
+// loop is the whole body, they need little memory there.
 func (f *fusion) allocate() {
 	pl, code := f.plan, f.p.Code
 	needed := f.crossing
@@ -295,10 +298,10 @@ func (f *fusion) allocate() {
 	}
 }
 
-// alone reports whether one loop is the whole body.
+// alone reports whether one loop is the whole body of the plan.
 func (f *fusion) alone() bool { return len(f.loops) == 1 && len(f.early) == 0 && len(f.index) == 0 }
 
-// kernels returns the kernels behind loops.
+// kernels returns the kernels that run after loops.
 func (f *fusion) kernels() (all []step) {
 	for _, s := range f.behind {
 		all = append(all, s...)
@@ -306,8 +309,8 @@ func (f *fusion) kernels() (all []step) {
 	return all
 }
 
-// loopFor returns the form of the whole body for operands that are one element a row. Each bit in
-// once stands for a load. It returns nil if there is none.
+// loopFor returns a form of the loop that is the whole body. Each bit that is set in once stands
+// for a load that reads one element for each row. It returns nil if there is no such form.
 func (pl *plan) loopFor(once uint64) *jit.Code {
 	if once == 0 {
 		return pl.fused.plain
@@ -324,16 +327,17 @@ func (pl *plan) loopFor(once uint64) *jit.Code {
 }
 
 // A loop over the operands' own memory works on units of at most longestUnit elements, or fewer if
-// the program is long: a goroutine cannot be preempted in one. Rows below shortestRow elements are
-// left to blocks, which have whole vectors.
+// the program is long, because a goroutine cannot be preempted within a unit. Rows of fewer than
+// shortestRow elements do not use the loop. Blocks of several rows are faster for them, because
+// such blocks fill whole vectors.
 const (
 	longestUnit    = 16 << 10
 	shortestRow    = 8
-	unitOfAProgram = 1 << 20 // elements times instructions
+	unitOfAProgram = 1 << 20 // limit of a unit's elements times its instructions
 )
 
-// chooseLoop decides whether a loop runs on the operands' own memory. That needs operands whose
-// elements in a row are neighbours in memory, or one element.
+// chooseLoop decides whether a loop runs on the operands' own memory. In a row of an operand, the
+// elements must be neighbours in memory, or there must be only one element.
 func (b *binding) chooseLoop() bool {
 	pl := b.pl
 	if pl.fused == nil || pl.fused.whole == nil {
@@ -367,10 +371,10 @@ func (b *binding) chooseLoop() bool {
 	return true
 }
 
-// loaded returns the operand of load i.
+// loaded returns the operand that load i of the loop reads.
 func (b *binding) loaded(l *jit.Loop, i int) *access { return &b.ins[l.Code[l.Loads[i].Value].Imm] }
 
-// divide sets the size of units to about n elements.
+// divide sets the size of units so that a unit has about n elements.
 func (b *binding) divide(n int) {
 	row := b.dims[b.rank-1]
 	b.cols, b.rows = min(row, n), 1
@@ -379,7 +383,7 @@ func (b *binding) divide(n int) {
 	}
 }
 
-// perUnit returns how many units the two innermost dimensions have.
+// perUnit returns into how many units the two innermost dimensions are divided.
 func (b *binding) perUnit() (rows, cols int) {
 	rows, cols = 1, (b.dims[b.rank-1]-1)/b.cols+1
 	if b.rank > 1 {
@@ -397,7 +401,7 @@ func (b *binding) loopUnits() int {
 	return n
 }
 
-// runLoop evaluates units lo … hi-1 by the loop.
+// runLoop computes units lo … hi-1 with the loop.
 func (b *binding) runLoop(lo, hi int) {
 	r := b.begin(1)
 	l := b.pl.fused.whole

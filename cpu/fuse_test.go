@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// inEachWay runs f with loops, with loops for AVX2, and with kernels.
+// inEachWay runs f three times: with loops, with loops for AVX2, and with kernels.
 func inEachWay(f func()) {
 	f()
 	asKernels(f)
@@ -23,14 +23,15 @@ func inEachWay(f func()) {
 	}
 }
 
-// asKernels runs f with plans that are not fused.
+// asKernels runs f with plans that run as kernels.
 func asKernels(f func()) {
 	unfused = true
 	defer func() { unfused = false }()
 	f()
 }
 
-// Random programs give the interpreter's bits in each way.
+// TestRandomPrograms: random programs give the same bits as the interpreter, with loops and with
+// kernels.
 func TestRandomPrograms(t *testing.T) {
 	n := 400
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -48,7 +49,7 @@ func FuzzPrograms(f *testing.F) {
 	})
 }
 
-// The conformance suite runs with the loops and kernels of AVX2.
+// TestConformanceOfAVX2 runs the conformance suite with the loops and kernels of AVX2.
 func TestConformanceOfAVX2(t *testing.T) {
 	for _, name := range asm.Variants() {
 		if name == "avx2" {
@@ -58,7 +59,7 @@ func TestConformanceOfAVX2(t *testing.T) {
 	}
 }
 
-// Loops run beside a collector that never rests.
+// TestLoopsBesideCollector runs loops while the garbage collector runs all the time.
 func TestLoopsBesideCollector(t *testing.T) {
 	calls := 100_000
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -100,7 +101,7 @@ func TestLoopsBesideCollector(t *testing.T) {
 	collector.Wait()
 }
 
-// A new program becomes machine code in less time than a large tensor takes.
+// TestTimeToCompile: compiling a new program takes less time than one run on a large tensor.
 func TestTimeToCompile(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")

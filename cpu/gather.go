@@ -7,18 +7,18 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// indexed is a gather, or the common part of a scatter. The index's elements are numbered in
-// row-major order. The first index outside the axis is recorded.
+// indexed is a gather, or the common part of a scatter. A position is the row-major number of an
+// element of the index. The position of the first index outside the axis is recorded.
 type indexed struct {
 	out, src, index *device.View
 	axis            int
 	bound           int64
-	bad             atomic.Int64 // position of the first bad index, -1 for none
+	bad             atomic.Int64 // position of the first index outside the axis; -1: there is none
 	shared          int          // number of neighbouring elements that share one index
-	suffix          int          // the first dimension of these elements
+	suffix          int          // number of the first dimension of these elements
 }
 
-// gather returns the error for an index outside the axis at once.
+// gather runs a gather. It returns the error for an index outside the axis immediately.
 func (d *Device) gather(o *device.Gather) error {
 	if o.Out.Size() == 0 {
 		return nil
@@ -35,8 +35,8 @@ func (d *Device) gather(o *device.Gather) error {
 	return g.fault(o.Tag)
 }
 
-// last returns the innermost dimension in which there is more than one index, or the first
-// dimension.
+// last returns the innermost dimension along which the index has several elements. If there is
+// none, it returns the first dimension.
 func (g *indexed) last() int {
 	k := g.index.Shape.Rank() - 1
 	for k > 0 && g.index.Shape.At(k) == 1 {
@@ -62,7 +62,7 @@ func (g *indexed) fault(tag uint32) error {
 	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
-// note records the lowest position of an index outside the axis.
+// note records a position with an index outside the axis, and keeps the lowest.
 func (g *indexed) note(p int) {
 	for {
 		b := g.bad.Load()
@@ -72,14 +72,14 @@ func (g *indexed) note(p int) {
 	}
 }
 
-// run gathers rows lo … hi-1. A row is the part along the innermost dimension with several indices.
-// If a run of elements shares one index, a row is such a run.
+// run gathers rows lo … hi-1. A row is the elements along the innermost dimension with several
+// indices. If neighbouring elements share one index, these elements are a row.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()
 	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
 	is := g.index.Type.Size()
-	outer := g.last() // number of outer dimensions that number the rows
+	outer := g.last() // number of outer dimensions, whose coordinates number the rows
 	if g.shared > 1 {
 		outer = g.suffix
 	}
@@ -122,8 +122,9 @@ func (g *indexed) run(lo, hi int) {
 	}
 }
 
-// share finds the innermost dimensions after the axis in which the index does not change and the
-// elements of both other views are contiguous: the rows of a table.
+// share finds the innermost dimensions, after the axis, for which the index does not change. The
+// elements of both other views must be contiguous there. For example, these are the columns of an
+// embedding's table.
 func (g *indexed) share(a, b *device.View) {
 	g.shared, g.suffix = 1, g.index.Shape.Rank()
 	for k := g.suffix - 1; k > g.axis; k-- {
@@ -152,7 +153,7 @@ type gatherLine struct {
 	bound             uint64
 }
 
-// run gathers the row. It returns the first position whose index is outside the axis, -1 for none.
+// run gathers the row. It returns the first position whose index is outside the axis, or -1.
 func (l *gatherLine) run(size, indexSize int) int {
 	switch size {
 	case 1:

@@ -11,7 +11,7 @@ import (
 // gridTaps holds the elements of one dimension that are read for a coordinate.
 type gridTaps[K float32 | float64] struct {
 	n     int
-	at    [4]int // indexes of the elements; -1: outside of the image
+	at    [4]int // indexes of the elements; -1 if outside of the image
 	w, d  [4]K   // weights of the elements, and their derivatives with respect to the place
 	slope K      // derivative of the place with respect to the coordinate
 }
@@ -20,7 +20,7 @@ type gridTaps[K float32 | float64] struct {
 type gridTask[K float32 | float64] struct {
 	device.GridSampling
 	channels, h, w, points int
-	image, out, grid, d    []K // out is the result, or the gradient of the result
+	image, out, grid, d    []K // out holds the result, or the gradient of the result
 	unit                   func(i int)
 }
 
@@ -42,7 +42,8 @@ func (d *Device) gridSampleGrad(o *device.GridSampleGrad) {
 	}
 }
 
-// gridSample computes the gradient o. If o.D is absent, it computes the result and stores it in G.
+// gridSample computes the gradient op o. If o.D is absent, it computes the result of the sampling
+// instead, and stores it in o.G.
 func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	all := func(v *device.View) []K {
 		if v.Absent() || v.Size() == 0 {
@@ -56,7 +57,8 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	switch {
 	case o.D.Absent():
 		t.unit = t.sample
-	// a unit is a whole plane, so that the terms of an element are added in the order of the points
+	// each unit is a whole plane, so that the terms of an element are added in the order of the
+	// points
 	case o.Input:
 		units, each = o.X.Shape.At(0)*t.channels, t.points
 		t.unit = t.spread
@@ -66,14 +68,14 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	d.crew.parallel(units, max(1, inlineWork/(32*max(1, each))), t)
 }
 
-// taps finds the elements that are read at point i, counted over all samples.
+// taps finds the elements that are read at point i. Points are counted over all samples.
 func (t *gridTask[K]) taps(i int) (x, y gridTaps[K]) {
 	x.find(&t.GridSampling, t.grid[2*i], t.w)
 	y.find(&t.GridSampling, t.grid[2*i+1], t.h)
 	return x, y
 }
 
-// each calls f for the elements inside the image that are read.
+// each calls f for each element inside the image that is read.
 func (t *gridTask[K]) each(x, y *gridTaps[K], f func(at int, i, j int)) {
 	for i := range y.n {
 		for j := range x.n {
@@ -133,7 +135,7 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 	if a.slope = size / 2; s.AlignCorners {
 		a.slope, low = (size-1)/2, 0
 	}
-	at := fused(x+1, a.slope, low) // torch's kernels fuse this multiplication and addition too
+	at := fused(x+1, a.slope, low) // torch's kernels also fuse this multiplication and addition
 	if s.Mode != device.GridBicubic {
 		var sign K
 		at, sign = padGrid(s, at, size)
@@ -158,7 +160,7 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 			to, _ = padGrid(s, to, size)
 		}
 		a.at[k] = -1
-		if to >= 0 && to <= size-1 { // the comparison is false for NaN
+		if to >= 0 && to <= size-1 { // for NaN the comparison is false
 			a.at[k] = int(to)
 		}
 	}
@@ -172,8 +174,8 @@ func fused[K float32 | float64](a, b, c K) K {
 	return K(math.FMA(float64(a), float64(b), float64(c)))
 }
 
-// padGrid maps a place into a dimension of the given size. sign is the derivative of the mapped
-// place.
+// padGrid maps a place to a place inside a dimension of the given size. sign is the derivative of
+// the mapped place by the place at.
 func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign K) {
 	sign = 1
 	switch s.Padding {
@@ -207,14 +209,14 @@ func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign 
 }
 
 // gridInner is Keys' kernel with a = -¾ (R. Keys, Cubic Convolution Interpolation for Digital Image
-// Processing, 1981) at a distance u of at most 1; v is 1-u. gridOuter is the kernel at distance
-// 1+u.
+// Processing, 1981). u is the distance, at most 1, and v is 1-u. gridOuter is the kernel at the
+// distance 1+u.
 func gridInner[K float32 | float64](u, v K) K { return K((K(K(u*u)*-1.25) + u + 1) * v) }
 
 func gridOuter[K float32 | float64](u, v K) K { return K(K(K(u*v)*v) * -0.75) }
 
-// gridInnerSlope is the derivative of gridInner with respect to u. gridOuterSlope is that of
-// gridOuter.
+// gridInnerSlope is the derivative of gridInner by u. gridOuterSlope is the derivative of gridOuter
+// by u.
 func gridInnerSlope[K float32 | float64](u K) K { return K(K(K(3.75*u)-4.5) * u) }
 
 func gridOuterSlope[K float32 | float64](u, v K) K { return K(K(-0.75*v) * (v - K(2*u))) }

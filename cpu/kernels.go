@@ -9,15 +9,15 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// kernel runs one instruction on n elements; unused operands are nil.
+// kernel runs one instruction on n elements. Operands that the instruction does not have are nil.
 type kernel func(d, a, b, c unsafe.Pointer, n int)
 
-// maxBlock is the largest number of elements on which an instruction runs at once.
+// maxBlock is the largest number of elements that a kernel computes in one call.
 const maxBlock = 1024
 
 var (
-	// ops holds the kernels by primitive and type. For comparisons that is the operands' type,
-	// otherwise the result's.
+	// ops holds the kernels by primitive and type. For comparisons the type is that of the
+	// operands, otherwise that of the result.
 	ops [expr.OpBitcast + 1][dtype.U64 + 1]kernel
 	// casts holds the conversions between computing types, by source and destination. A nil kernel
 	// means that the bits stay the same.
@@ -44,7 +44,8 @@ func ternary[D, M, S any](f func(dst []D, a []M, b, c []S)) kernel {
 	return func(d, a, b, c unsafe.Pointer, n int) { f(at[D](d, n), at[M](a, n), at[S](b, n), at[S](c, n)) }
 }
 
-// notZero returns a kernel that converts a number to a truth value by the comparison ne.
+// notZero returns a kernel that converts numbers to truth values. It compares them with 0, with the
+// kernel ne.
 func notZero[S any](ne func(dst []uint32, a, b []S)) kernel {
 	return func(d, a, _, _ unsafe.Pointer, n int) {
 		ne(at[uint32](d, n), at[S](a, n), at[S](unsafe.Pointer(&zeros), n))
@@ -156,7 +157,7 @@ func fillCasts() {
 	loads[dtype.I16], stores[dtype.I16] = unary(asm.CvtI16ToI32), unary(asm.CvtU32ToU16)
 }
 
-// cvtF32ToU64 rounds towards zero and saturates; NaN becomes 0.
+// cvtF32ToU64 converts numbers. It rounds towards zero and saturates, and NaN becomes 0.
 func cvtF32ToU64(dst []uint64, a []float32) {
 	for i, x := range a {
 		switch {
@@ -170,7 +171,8 @@ func cvtF32ToU64(dst []uint64, a []float32) {
 	}
 }
 
-// width returns the bytes of an element of a computing type in a block; truth values have 32 bits.
+// width returns the size in bytes of an element of a computing type in a block. Truth values have
+// 32 bits.
 func width(t dtype.Type) int {
 	if t == dtype.Bool {
 		return 4

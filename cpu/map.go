@@ -6,12 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inlineWork is the work below which a call stays on the caller's goroutine, because handing it
-// over costs some microseconds. Work is about elements times instructions.
+// inlineWork is the least work that a call shares with workers, because sharing costs some
+// microseconds. The unit of work is about one instruction on one element.
 const inlineWork = 1 << 15
 
-// elementwise runs a [device.Map] given by its parts. So an op that the driver itself needs stays
-// on the stack.
+// elementwise runs a [device.Map] that is given by its fields. So a map that the driver itself
+// needs does not escape to the heap.
 func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []uint64) {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
@@ -29,7 +29,7 @@ func (d *Device) cast(to, from *device.View) {
 	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }
 
-// byStride returns v's dimensions in an order in which the innermost one in memory comes last.
+// byStride returns the dimensions of v. The dimension that is innermost in memory comes last.
 func byStride(order []int, v *device.View) []int {
 	n := v.Shape.Rank()
 	order = order[:n]
@@ -42,7 +42,7 @@ func byStride(order []int, v *device.View) []int {
 	return order
 }
 
-// mapAll runs a binding over all of its elements.
+// mapAll runs a binding over all its elements.
 func (d *Device) mapAll(b *binding) {
 	b.choose()
 	parts := b.pace().parts(b.size, len(b.pl.body), d.crew.size())
@@ -66,8 +66,8 @@ func (b *binding) pace() *pace {
 	return &b.pl.dense
 }
 
-// choose decides how the elements are traversed: in tiles or in blocks. Blocks end at the ends of
-// inner runs if these are long enough to be used in place.
+// choose decides how the elements are traversed: in tiles or in blocks. If runs along the innermost
+// dimension are long enough to be used in place, a block does not cross the end of a run.
 func (b *binding) choose() {
 	b.chooseTiles()
 	if b.loop = nil; b.across < 0 && b.chooseLoop() {
@@ -83,16 +83,17 @@ func (b *binding) choose() {
 	}
 }
 
-// The sizes of a block of a program that needs no slots. It has longestBare elements, or a smaller
-// multiple of bareUnit if that shares the work better. The least is shortestBare.
+// These are the sizes of a block of a program that needs no slots. A block has longestBare
+// elements. If smaller blocks share the work better, the size is a smaller multiple of bareUnit,
+// but at least shortestBare.
 const (
 	longestBare  = 16 << 10
 	shortestBare = 1 << 10
 	bareUnit     = 64
 )
 
-// bare reports whether the program is at most one instruction, on operands and a result that are
-// used in place.
+// bare reports whether the program is at most one instruction, whose operands and result are used
+// in place.
 func (b *binding) bare() bool {
 	pl := b.pl
 	if len(pl.body) > 1 || len(pl.outs) != 1 || pl.outs[0].conv != nil || !b.outs[0].dense ||

@@ -11,17 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// pooled is the size in bytes from which a buffer comes from the pool.
+// pooled is the least size in bytes of a buffer from the pool.
 const pooled = 64 << 10
 
 // memory is the pool's backing. Its events are always done, because a method returns when its work
 // is done. Each recording has an arena of its own in the pool; all other work shares one.
 type memory struct {
 	hostmem.Memory
-	shared atomic.Bool // the pool stays within the common limit of all devices
+	shared atomic.Bool // the pool obeys the common limit of all devices
 }
 
-// reserved is how many bytes the pools of all devices have taken from the system.
+// reserved is the number of bytes that the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
 // Alloc allocates as [hostmem.Memory] does, within the common limit of all devices.
@@ -59,16 +59,16 @@ func (*memory) Wait(pool.Event)                          {}
 
 var _ pool.Backing = (*memory)(nil)
 
-// buffer is a block of memory. By the flag freed, most uses after Free are found and reported as
-// errors.
+// buffer is a block of memory. With the flag freed, the driver finds most uses after Free and
+// reports them as errors.
 type buffer struct {
 	dev   *Device
 	mem   []byte
-	block *pool.Block // block of the pool; nil: the buffer is Go memory
+	block *pool.Block // block of the pool; nil if the buffer is Go memory
 	gen   uint64
 	freed atomic.Bool
-	// release belongs to memory that the driver does not own. It is called once, when the buffer is
-	// freed. The field is kept after that, because the values that release references keep the
+	// release is set for memory that the driver does not own. It is called once, when the buffer is
+	// freed. The field keeps its value after that, because objects that release refers to keep the
 	// memory valid.
 	release func()
 }
@@ -76,9 +76,9 @@ type buffer struct {
 var _ device.Borrower = (*Device)(nil)
 
 // Borrow returns a buffer on the caller's memory. If release is not nil, it is called once, when
-// the buffer is freed or queued, from any goroutine. It must not block. The buffer references
-// release as long as it is reachable, so that everything that release references stays reachable
-// too.
+// the buffer is freed or queued, from any goroutine. It must not block. The buffer keeps a
+// reference to release, so that everything that release refers to is reachable as long as the
+// buffer is.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {
 		release = func() {}
@@ -118,13 +118,13 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyBut(d) > 0 {
-		// other devices had kept free memory, which has now been given back
+		// The other devices have now given their cached memory back, so try again.
 		blk, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	}
 	if err != nil {
 		return nil, err
 	}
-	// The block is outside Go's heap, or in Go memory that the pool's backing references.
+	// The block is outside of Go's heap, or is Go memory that the pool's backing refers to.
 	addr := blk.Addr()
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
@@ -134,8 +134,8 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	return b, nil
 }
 
-// small returns a buffer of Go memory. The least ones are one object with their memory. Words are
-// aligned for every type.
+// small returns a buffer of Go memory. For the smallest sizes, the buffer and its memory are one
+// object. The memory consists of words, which are aligned for every type.
 func small(bytes int) *buffer {
 	var b *buffer
 	var words *uint64
@@ -188,7 +188,7 @@ func (b *buffer) Free() {
 	}
 }
 
-// Queue is Free for cleanups of the garbage collector.
+// Queue frees the memory like Free. It is for cleanups of the garbage collector.
 func (b *buffer) Queue() {
 	switch {
 	case b.freed.Swap(true):
@@ -200,7 +200,7 @@ func (b *buffer) Queue() {
 	}
 }
 
-// bytesOf returns n bytes of the device's buffer buf, beginning at off.
+// bytesOf returns n bytes of the device's buffer buf, from offset off on.
 func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
 	if reason := device.OutsideBytes(d, buf, off, n); reason != "" {
 		return nil, flaw(d.name, op, arg, reason)
@@ -208,7 +208,7 @@ func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte,
 	return buf.(*buffer).mem[off : off+n], nil
 }
 
-// Upload copies src to dst, beginning at byte offset off.
+// Upload copies src to dst, beginning at byte offset off of dst.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	if err := refused(s, "upload", "replays would copy the bytes of now"); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	return err
 }
 
-// Download copies from src, beginning at byte offset off, to dst.
+// Download copies from src, beginning at byte offset off of src, to dst.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	if err := refused(s, "download", hostWaits); err != nil {
 		return err
@@ -275,7 +275,7 @@ func (d *Device) transfer(dst, src []byte) {
 // address returns the address of a slice's first byte.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// moveGrain is how many bytes a worker copies at a time.
+// moveGrain is the number of bytes that a worker copies at a time.
 const moveGrain = 256 << 10
 
 type mover struct{ dst, src []byte }
@@ -296,8 +296,8 @@ func (d *Device) move(dst, src []byte) {
 
 var _ device.MemoryHistorian = (*Device)(nil)
 
-// RecordMemoryHistory records every allocation of at least 64 KiB and its free from now on, with
-// the call's stack. Smaller buffers are Go memory, which runtime/pprof shows.
+// RecordMemoryHistory starts to record every allocation of at least 64 KiB and its free, with the
+// call's stack. Smaller buffers are Go memory, which runtime/pprof shows.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
 }

@@ -12,13 +12,13 @@ import (
 )
 
 // meta is the CPU without memory: see [device.OpenMeta]. Its pool works like that of [Device], but
-// on addresses without memory. So its Stats are those of the same program on the CPU: they do not
+// on addresses without memory. So its Stats equal those of the same program on the CPU. They do not
 // count buffers of less than 64 KiB, or Go memory that a primitive uses internally.
 type meta struct {
 	memory int
 	pool   *pool.Pool
 	main   metaStream
-	next   atomic.Uint64 // the last stream's number
+	next   atomic.Uint64 // number of the last stream
 	small  atomic.Uint64 // address of the last small buffer
 }
 
@@ -61,7 +61,7 @@ type metaBuffer struct {
 	dev   *meta
 	size  int
 	addr  uintptr
-	block *pool.Block // block of the pool; nil: the buffer is too small for it
+	block *pool.Block // block of the pool; nil if the buffer is too small for the pool
 	gen   uint64
 	freed atomic.Bool
 }
@@ -88,7 +88,7 @@ func (b *metaBuffer) Free() {
 	}
 }
 
-// Queue is Free for cleanups of the garbage collector.
+// Queue frees the addresses like Free. It is for cleanups of the garbage collector.
 func (b *metaBuffer) Queue() {
 	if b.freed.Swap(true) {
 		return
@@ -101,7 +101,7 @@ func (b *metaBuffer) Queue() {
 	}
 }
 
-// metaStream is a stream that never has queued work.
+// metaStream is a stream that never has work in its queue.
 type metaStream struct {
 	dev *meta
 	id  uint64
@@ -133,7 +133,7 @@ func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer
 		}
 		b.gen, b.addr = b.block.Generation(), b.block.Addr()
 	} else {
-		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // the small buffer has an address of its own
+		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // each small buffer has a different address
 	}
 	if t := device.Tracing(); t != nil {
 		b.told(t, false, false, o)
@@ -156,7 +156,7 @@ func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) 
 func (d *meta) Name() string   { return "cpu" }
 func (d *meta) String() string { return "cpu (meta)" }
 
-// Info describes the CPU, with the memory size with which the device was opened.
+// Info describes the CPU. The size of the memory is that with which the device was opened.
 func (d *meta) Info() device.Info {
 	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active(), Interpreted: interpreted()}
 }

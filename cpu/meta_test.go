@@ -27,7 +27,7 @@ func (w *workOf) Kernel(k device.KernelEvent) {
 	w.work, w.kernels = w.work.Add(k.Work), append(w.kernels, k.Primitive)
 }
 
-// The CPU without memory counts the same work and memory as the CPU.
+// TestMeta: the CPU without memory counts the same work and memory as the CPU.
 func TestMeta(t *testing.T) {
 	count := func(d device.Device) (w workOf, peak int) {
 		if !device.SetTracer(&w) {
@@ -54,7 +54,7 @@ func TestMeta(t *testing.T) {
 		half := [3]device.View{vector(dtype.BF16, 3, 200, 300), vector(dtype.BF16, 3, 200, 100), vector(dtype.BF16, 1, 100, 300)}
 		half[2].Shape, half[2].Strides = half[2].Shape.With(0, 3), half[2].Strides.With(0, 0)
 		table, picked := vector(dtype.F16, 300, 200), vector(dtype.F16, 10, 200)
-		// as returns the memory of v with another type, offset and shape.
+		// as returns a view on the buffer of v, with another type, offset and shape.
 		as := func(v device.View, typ dtype.Type, offset int, dims ...int) device.View {
 			l := shape.Dense(shape.Of(dims...))
 			l.Offset = offset
@@ -139,8 +139,8 @@ func TestMeta(t *testing.T) {
 	}
 }
 
-// The CPU without memory implements every interface that the CPU implements, so that a program
-// takes the same paths on both.
+// TestMetaSatisfiesWhatTheProcessorDoes: the CPU without memory implements every interface that the
+// CPU implements. So a program takes the same paths on both.
 func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	apart := map[string]string{
 		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",
@@ -168,7 +168,8 @@ func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	}
 }
 
-// A device without memory copies from another such device, as the CPU's contract says.
+// TestMetaCopiesFromAnother: a device without memory copies from another such device, as the
+// comment of package cpu promises for the CPU.
 func TestMetaCopiesFromAnother(t *testing.T) {
 	var b [2]device.Buffer
 	var d [2]device.Device

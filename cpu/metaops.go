@@ -8,7 +8,8 @@ import (
 
 var _ device.Device = (*meta)(nil)
 
-// Owns returns "" if b is a usable buffer of this device, else the reason why it is not.
+// Owns returns "" if b is a usable buffer of this device. Otherwise it returns the reason why b is
+// not usable.
 func (d *meta) Owns(b device.Buffer) (reason string) {
 	own, ok := b.(*metaBuffer)
 	if !ok || own == nil {
@@ -24,12 +25,12 @@ func (d *meta) checkBytes(op, arg string, b device.Buffer, off, n int) error {
 	return nil
 }
 
-// Upload checks the buffer and reports a copy; it does not read src.
+// Upload checks the buffer and reports a copy. It does not read src.
 func (d *meta) Upload(_ device.Stream, dst device.Buffer, off int, src []byte) error {
 	return d.checkBytes("upload", "dst", dst, off, len(src))
 }
 
-// Download fails, because there are no values.
+// Download returns an error, because there are no values.
 func (d *meta) Download(_ device.Stream, dst []byte, src device.Buffer, off int) error {
 	if err := d.checkBytes("download", "src", src, off, len(dst)); err != nil || len(dst) == 0 {
 		return err

@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// multi runs one program on groups of tensors. Blocks are numbered through the groups.
+// multi runs one program on groups of tensors. The blocks of all groups are numbered consecutively.
 type multi struct {
 	groups []*binding
-	first  []int // the number of each group's first block
+	first  []int // number of the first block of each group
 }
 
 func (d *Device) multiMap(o *device.MultiMap) {
@@ -43,7 +43,7 @@ func (d *Device) multiMap(o *device.MultiMap) {
 	}
 }
 
-// run evaluates blocks lo … hi-1 of all groups together.
+// run evaluates blocks lo … hi-1 of all groups.
 func (m *multi) run(lo, hi int) {
 	next, _ := slices.BinarySearch(m.first, lo+1)
 	for k := next - 1; lo < hi; k++ {

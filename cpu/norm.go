@@ -62,8 +62,8 @@ func (d *Device) norm(o *device.Norm) {
 }
 
 // normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
-// x, mean, rstd, weight and bias, without those that are absent. Weight and bias are applied by a
-// fused multiply-add. With zero and without a bias, -0 becomes +0.
+// x, mean, rstd, weight and bias, without the absent ones. A fused multiply-add applies weight and
+// bias. If zero is set and there is no bias, -0 becomes +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {
@@ -123,15 +123,15 @@ func (d *Device) normGrad(o *device.NormGrad) {
 }
 
 // normPartRows is the least number of rows in a part of the sums of weight and bias. The parts
-// depend only on the shape, so the order of the sums does too.
+// depend only on the shape, and so does the order of the sums.
 const normPartRows = 64
 
 // normGradTask computes the gradient of a normalisation of rows. A unit of work is one part of the
-// sums.
+// rows, with its own sums.
 type normGradTask struct {
 	o           *device.NormGrad
 	w           rowWeights
-	group, part int            // rows in a group, rows in a part
+	group, part int            // number of rows in a group, and number of rows in a part
 	sums        unsafe.Pointer // for each part, the sums of g·z, then the sums of g
 }
 
@@ -147,12 +147,13 @@ func (n *normGradTask) run(lo, hi int) {
 	}
 }
 
-// sum returns the sums of part p: those of g·z if which is 0, those of g if which is 1.
+// sum returns sums of part p. If which is 0, they are the sums of g·z. If which is 1, they are the
+// sums of g.
 func (n *normGradTask) sum(p, which int) unsafe.Pointer {
 	return unsafe.Add(n.sums, (2*p+which)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }
 
-// rows computes the gradient of some rows, and adds their terms to the sums.
+// rows computes the gradient of some rows. It adds the terms of these rows to the sums.
 func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 	o := n.o
 	g, z := k.operand(&o.G, lo, rows, 1), k.matrix(data(k.space[2]))
@@ -215,9 +216,9 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 	k.store(&o.DX, lo, rows, out.p)
 }
 
-// normGradientFormulas are the formulas of the gradient of a normalisation. With h = g·weight, they
-// are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g, weight,
-// z, mean(h·z), rstd, mean(h) and add, without those that are absent.
+// normGradientFormulas holds the formulas of the gradient of a normalisation. With h = g·weight,
+// they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g,
+// weight, z, mean(h·z), rstd, mean(h) and add, without the absent ones.
 type normGradientFormulas struct{ weighted, product, gradient *formula }
 
 func normGradient(mean, weight, add bool) normGradientFormulas {
@@ -252,7 +253,7 @@ var gradientFormulas = sync.OnceValue(func() (list [8]normGradientFormulas) {
 	return list
 })
 
-// join adds the parts of the sums pairwise, for a block of columns.
+// join adds the sums of the parts pairwise, for a block of columns.
 func (n *normGradTask) join(which, from, parts int) {
 	v := &n.o.DWeight
 	if which == 1 {
@@ -277,12 +278,12 @@ func (n *normGradTask) join(which, from, parts int) {
 	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), from*t.Size()), count*t.Size()))
 }
 
-// column returns the address of the value of row lo.
+// column returns the address of the element of row lo in a view with one element for each row.
 func column(v *device.View, lo int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), lo*v.Type.Size())
 }
 
-// divide divides n values by a count.
+// divide divides n values by the number by.
 func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	if t == dtype.F64 {
 		for i := range at[float64](p, n) {
@@ -295,7 +296,7 @@ func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	}
 }
 
-// inverseRoot replaces n sums v by 1/√(v/by + eps). A root that is computed in float64 and
+// inverseRoot replaces each of n sums v by 1/√(v/by + eps). A root that is computed in float64 and
 // then rounded to float32 has the same bits as a float32 root that is rounded once.
 func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	if t == dtype.F64 {
@@ -312,18 +313,20 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	}
 }
 
-// rowWeights holds weights in computing type. Each serves a run of inner columns, and they repeat
-// after period rows.
+// rowWeights holds weights in computing type. Each weight is for inner neighbouring columns, and
+// the weights repeat after period rows.
 type rowWeights struct {
-	v             unsafe.Pointer // nil: no weights
+	v             unsafe.Pointer // address of the weights; nil: there are none
 	keep          []byte
 	period, inner int
 }
 
-// simple reports whether there are no weights, or one for each column, the same in all rows.
+// simple reports whether there are no weights, or one weight for each column, which is the same in
+// all rows.
 func (r *rowWeights) simple() bool { return r.v == nil || r.inner == 1 && r.period == 1 }
 
-// shortRun is the longest run of columns for which weights are written out element by element.
+// shortRun is the largest value of inner for which weights are repeated in memory, element by
+// element.
 const shortRun = 64
 
 func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {
@@ -350,7 +353,7 @@ func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) row
 	return r
 }
 
-// apply computes dst = op(src, weight) for n rows, beginning with row lo.
+// apply computes dst = op(src, weight) for n rows, from row lo on.
 func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo, n int) {
 	if r.v == nil {
 		return

@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// A pace is how long a plan takes for an element. Its first runs are measured, and the shortest
-// time counts, because other work on the machine only adds to it. Results do not depend on it.
+// A pace is the time that a plan takes for an element. The first runs are measured, and the
+// shortest time counts, because other work on the machine only adds to it. Results do not depend on
+// the pace.
 type pace struct {
 	runs  atomic.Int32 // number of measured runs
-	least atomic.Int64 // picoseconds of an element; 0 before the first measured run
+	least atomic.Int64 // time of an element in picoseconds; 0 before the first measured run
 }
 
 const (
 	measuredRuns = 32
 	// least number of elements of a measured run, because reading the clock takes 40 ns
 	measuredLeast = 1 << 10
-	// picoseconds that a step is assumed to take for an element, without a measurement
+	// time of a step for an element in picoseconds, if there is no measurement
 	assumedPerStep = 100
 
-	// To share work costs half a microsecond. So no part is shorter than two.
+	// Sharing work costs half a microsecond, so each part takes at least two.
 	partLeast = 2 * time.Microsecond
 )
 
-// measures reports whether parts of a call of n elements are measured.
+// measures reports whether a call of n elements is measured.
 func (p *pace) measures(n int) bool { return n >= measuredLeast && p.runs.Load() < measuredRuns }
 
 // note adds a measurement of a run of n elements.
@@ -40,8 +41,9 @@ func (p *pace) note(n int, took time.Duration) {
 	}
 }
 
-// parts returns into how many parts to divide a call of n elements for a number of workers: 1, or a
-// multiple of the workers. Without a measurement, it goes by the number of steps of the plan.
+// parts returns the number of parts into which a call of n elements is divided for a number of
+// workers. It is 1, or a multiple of workers. If there is no measurement, it depends on the number
+// of steps of the plan.
 func (p *pace) parts(n, steps, workers int) int {
 	picos := p.least.Load()
 	if picos == 0 {

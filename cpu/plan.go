@@ -13,32 +13,32 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// plan is a program prepared for blocks: instructions are bound to kernels, values to slots of a
-// scratch arena. Values that are the same for all elements are uniform: constants, params, operands
-// that are one element broadcast, and values computed from these. They have slots of their own and
-// are computed once per runner.
+// plan is a program prepared for blocks: it has a kernel for each instruction, and a slot of a
+// scratch arena for each value. Values that are the same for all elements are uniform. These are
+// constants, params, operands with a single element that is broadcast, and values computed from
+// these. They have their own slots and are computed once per runner.
 type plan struct {
 	p       *expr.Program
 	key     planKey
-	block   int   // elements in a block
-	arena   int   // bytes of scratch a runner needs
-	slot    []int // for each value, its byte offset in the arena, -1 for none
-	stage   int   // offset of memory for conversion between stored and computing form
-	stage2  int   // offset of a second such memory
+	block   int   // number of elements in a block
+	arena   int   // number of bytes of scratch that a runner needs
+	slot    []int // for each value, its byte offset in the arena; -1: no slot
+	stage   int   // offset of memory for conversions between stored and computing form
+	stage2  int   // offset of a second piece of such memory
 	consts  []leaf
 	params  []leaf
-	scalar  []leaf // operands that are one element broadcast
-	loads   []leaf // the other operands
+	scalar  []leaf // operands with a single element that is broadcast
+	loads   []leaf // all other operands
 	index   []leaf
 	uniform []step // steps that run once for a runner
 	body    []step // steps that run for every block
 	outs    []result
-	lastUse []int       // for each operand, the last step of body that reads it, -1 for none
-	fused   *fusedBody  // how the body runs as loops made at run time; nil: as kernels
-	folded  *foldedBody // how a loop reduces rows of the first result; nil: not in one loop
+	lastUse []int       // for each operand, the last step of body that reads it; -1: none
+	fused   *fusedBody  // how the body runs as loops compiled at run time; nil: it runs as kernels
+	folded  *foldedBody // how one loop reduces rows of the first result; nil: one loop cannot
 	pool    sync.Pool
 
-	dense, scattered pace // on operands that are one run, and on others
+	dense, scattered pace // pace on contiguous operands, and pace on other operands
 }
 
 // leaf is a value from outside the program.
@@ -47,43 +47,43 @@ type leaf struct {
 	from int // index of the operand or param
 	typ  dtype.Type
 	bits uint64
-	conv kernel // converts from the stored to the computing form; nil: both are the same
-	// the value is also a result, and another result may overwrite the operand's memory, so it
+	conv kernel // converts from stored to computing form; nil: both forms are the same
+	// The value is also a result. Another result may overwrite the operand's memory, so the value
 	// needs a slot
 	keep bool
 }
 
 type step struct {
 	k          kernel
-	code       *jit.Code // a loop that takes the place of k
+	code       *jit.Code // loop that takes the place of k
 	d, a, b, c int32
 	bounded    bool // k accepts at most maxBlock elements
 }
 
 type result struct {
 	val  int32
-	typ  dtype.Type // the stored type
-	conv kernel     // converts to the stored form; nil: both are the same
-	// the step of body that computes the result, if it may write to the destination; else -1
+	typ  dtype.Type // stored type
+	conv kernel     // converts to the stored form; nil: both forms are the same
+	// step of body that computes the result, if that step may write to the destination; else -1
 	def int
 }
 
 type planKey struct {
 	program string
-	scalars uint64 // bit i: operand i is one element broadcast
+	scalars uint64 // bit i is set: operand i is a single element that is broadcast
 	form    form
-	// variant of the block primitives; variants differ in which functions have kernels
+	// variant of the block primitives; not every variant has kernels for all functions
 	variant string
-	fused   bool // the body runs as loops made at run time
+	fused   bool // the body runs as loops compiled at run time
 }
 
 // form says which operands and results of a plan are in computing form.
 type form uint8
 
 const (
-	stored      form = iota // none: they are as in tensors
-	rawOperands             // the operands
-	rawResults              // the results
+	stored      form = iota // no operand and no result: all are in the form of tensors
+	rawOperands             // the operands are in computing form
+	rawResults              // the results are in computing form
 )
 
 var plans struct {
@@ -91,12 +91,12 @@ var plans struct {
 	m map[planKey]*plan
 }
 
-// lately caches recently used plans by the program's address. A look-up here takes a tenth of the
-// time of one in the map.
+// lately caches recently used plans by the program's address. A look-up in this table takes a tenth
+// of the time of a look-up in the map.
 var lately [256]atomic.Pointer[plan]
 
-// planFor returns the plan of p. Each bit in scalars stands for an operand that is one element
-// broadcast.
+// planFor returns the plan of p. Each bit that is set in scalars stands for an operand with a
+// single element that is broadcast.
 func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	k := planKey{p.Key(), scalars, f, asm.Active(), fusing()}
 	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]
@@ -110,7 +110,8 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	if pl == nil {
 		pl = compile(p, k)
 		plans.Lock()
-		// clear the map if it is large: a program with ever new constants must not fill the memory
+		// Clear the map if it is large. Otherwise a program that always uses new constants would
+		// fill the memory
 		if plans.m == nil || len(plans.m) >= 1<<14 {
 			plans.m = map[planKey]*plan{}
 		}
@@ -124,10 +125,10 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 func compile(p *expr.Program, k planKey) *plan {
 	n := len(p.Code)
 	pl := &plan{p: p, key: k, slot: make([]int, n), lastUse: make([]int, len(p.In))}
-	root := make([]int32, n) // a conversion that keeps the bits shares the slot of its operand
+	root := make([]int32, n) // a conversion that keeps the bits shares its operand's slot
 	uniform := make([]bool, n)
-	operand := make([]int, n) // index of the operand that the value loads, else -1
-	var bodyVals []int32      // the value that each step of body computes
+	operand := make([]int, n) // index of the operand that each value loads, else -1
+	var bodyVals []int32      // value that each step of body computes
 	for i := range pl.lastUse {
 		pl.lastUse[i] = -1
 	}
@@ -193,7 +194,7 @@ func compile(p *expr.Program, k planKey) *plan {
 				same = same && uniform[*o]
 			}
 		}
-		if s.b < 0 { // if an instruction has fewer operands, the first one is repeated
+		if s.b < 0 { // missing operands repeat the first one
 			s.b = s.a
 		}
 		if s.c < 0 {
@@ -236,7 +237,7 @@ func compile(p *expr.Program, k planKey) *plan {
 		pl.pool.New = func() any { return pl.newRunner() }
 		return pl
 	}
-	if fuse { // the system refuses executable memory
+	if fuse { // the system has refused executable memory
 		kernels := k
 		kernels.fused = false
 		pl = compile(p, kernels)
@@ -255,7 +256,7 @@ func compile(p *expr.Program, k planKey) *plan {
 			}
 		}
 	}
-	for _, o := range pl.outs { // a result that is an operand is read after everything is computed
+	for _, o := range pl.outs { // if a result is an operand, it is read after all computations
 		if operand[o.val] >= 0 {
 			pl.lastUse[operand[o.val]] = len(pl.body)
 			for i := range pl.loads {
@@ -285,7 +286,7 @@ func (pl *plan) results(root []int32, uniform []bool, bodyVals []int32) {
 	}
 }
 
-// allocate assigns a slot to every value. The slot of a value that is no longer needed is reused.
+// allocate assigns a slot to every value. It reuses the slots of values that are no longer needed.
 func (pl *plan) allocate(uniform []bool) {
 	code := pl.p.Code
 	end := len(pl.body)
@@ -337,20 +338,21 @@ func (pl *plan) allocate(uniform []bool) {
 	pl.place(slots, w)
 }
 
-// place lays out the arena: slots of elements of w bytes, of which the results of allocation are
-// numbers, and two for conversions.
+// place lays out the arena. It has the given number of slots, numbered by allocate, with elements
+// of w bytes. After them come two slots for conversions.
 func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2
-	// Most of the scratch arena should stay in the first-level cache, and the rest, mainly
-	// constants, in the second-level cache. The order of sums depends on the block, so that of a
-	// reduction must not depend on the number of slots, which loops and kernels do not share.
+	// Most of the scratch arena should stay in the first-level cache. The remaining part, mainly
+	// constants, should stay in the second-level cache. Loops and kernels need different numbers of
+	// slots. So the block of a reduction must not depend on that number, because the order of sums
+	// depends on the block.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
-	// If slots were a power of two apart, loads would wait for stores whose addresses have the same
-	// low 12 bits.
+	// If slots were a power of two apart, a load would wait for an earlier store whose address has
+	// the same low 12 bits.
 	pitch := w*pl.block + 192
 	for i, s := range pl.slot {
 		if s >= 0 {
@@ -361,13 +363,13 @@ func (pl *plan) place(slots, w int) {
 	pl.arena = slots * pitch
 }
 
-// runner holds one worker's registers for a plan.
+// runner holds one worker's registers of a plan.
 type runner struct {
 	pl    *plan
-	reg   []unsafe.Pointer // for each value, its slot, or the memory of an operand or result
+	reg   []unsafe.Pointer // for each value, the address of its slot, operand or result
 	base  unsafe.Pointer   // start of the arena
 	stage unsafe.Pointer
-	// for a loop over rows, how far the addresses of loads and results are from row to row
+	// for a loop over rows: distance in bytes between rows, for the addresses of loads and results
 	strides []int
 }
 
@@ -375,7 +377,7 @@ func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	// behind the values come the arena, and the result of a fold
+	// after the values come the addresses of the arena and of the result of a fold
 	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+2), base: base, stage: unsafe.Add(base, pl.stage)}
 	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {
@@ -389,7 +391,7 @@ func (pl *plan) newRunner() *runner {
 	return r
 }
 
-// copies returns how many copies of a uniform value the steps need for n elements.
+// copies returns how many copies of a uniform value the steps need in a block of n elements.
 func (pl *plan) copies(n int) int {
 	switch {
 	case pl.fused == nil || pl.fused.whole == nil:
@@ -400,7 +402,7 @@ func (pl *plan) copies(n int) int {
 	return 1
 }
 
-// fillBits sets n elements of the given width to b.
+// fillBits sets n elements to b. Each element has width bytes.
 func fillBits(p unsafe.Pointer, b uint64, width, n int) {
 	switch width {
 	case 1:
@@ -420,7 +422,7 @@ func fillBits(p unsafe.Pointer, b uint64, width, n int) {
 	}
 }
 
-// readBits returns the element of the given width at p.
+// readBits returns the element at p, which has width bytes.
 func readBits(p unsafe.Pointer, width int) uint64 {
 	switch width {
 	case 1:

@@ -24,7 +24,8 @@ func (t *poolTask) run(lo, hi int) {
 	}
 }
 
-// windows runs f on every plane of x and its windows y; out, which is x or y, is the result.
+// windows runs f on every plane of x, with the results y of its windows. out is the result, and is
+// x or y.
 func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poolTask, plane int, x, y, row []float32)) {
 	if out.Size() == 0 {
 		return
@@ -38,7 +39,7 @@ func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poo
 	d.crew.parallel(x.Shape.At(0), max(1, inlineWork/plane), t)
 }
 
-// maxPoolGrad adds each window's gradient to the element that is the window's maximum.
+// maxPoolGrad adds each window's gradient to the element that is the maximum of the window.
 func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, i int, to, from, _ []float32) {
 		clear(to)
@@ -55,8 +56,8 @@ func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 	})
 }
 
-// reach adds each element of the slice from to an element of the slice to. The slice near holds the
-// distance of that element from the begin of the window.
+// reach adds each element of the slice from to an element of the slice to. near holds the distance
+// of that element from the beginning of the window.
 func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	cols, step := t.out[2], t.stride[2]
 	for z := range t.out[0] {
@@ -71,8 +72,8 @@ func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	}
 }
 
-// lines calls f for each input row that the windows of output row (z, y) cover. The argument at of
-// f is the row's offset in its plane.
+// lines calls f for each input row that the windows of output row (z, y) cover. f gets the offset
+// of the row in its plane.
 func (t *poolTask) lines(z, y int, f func(at int)) {
 	for k := range t.kernel[0] {
 		a := z*t.stride[0] + k*t.dilation[0] - t.before[0]
@@ -87,7 +88,7 @@ func (t *poolTask) lines(z, y int, f func(at int)) {
 	}
 }
 
-// sumWindows first adds the rows of a window, and then elements within the sum.
+// sumWindows sums windows. It first adds the rows of a window, and then the elements of the sum.
 func (d *Device) sumWindows(o *device.SumWindows) {
 	d.windows(&o.Window, &o.Y, &o.X, &o.Y, func(t *poolTask, _ int, from, to, row []float32) {
 		if t.whole() {
@@ -114,8 +115,8 @@ func (d *Device) sumWindows(o *device.SumWindows) {
 	})
 }
 
-// addWindows expands a row of places to one row of input elements, and adds it to all rows that the
-// windows cover.
+// addWindows is the gradient of sumWindows. It expands a row of places to one row of input
+// elements, and adds it to all rows that the windows cover.
 func (d *Device) addWindows(o *device.AddWindows) {
 	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, _ int, to, from, row []float32) {
 		if t.whole() {
@@ -126,7 +127,7 @@ func (d *Device) addWindows(o *device.AddWindows) {
 		}
 		clear(to)
 		add := addTo
-		if t.apart(0) && t.apart(1) { // an input row gets values from only one row of places
+		if t.apart(0) && t.apart(1) { // each input row gets values from only one row of places
 			add = func(dst, from []float32) { copy(dst, from) }
 		}
 		for z := range t.out[0] {
@@ -146,17 +147,17 @@ func (d *Device) addWindows(o *device.AddWindows) {
 	})
 }
 
-// whole reports whether there is a single window that covers a whole plane.
+// whole reports whether there is only one window, and it covers the whole plane.
 func (t *poolTask) whole() bool {
 	return t.kernel == t.in && t.out == [3]int{1, 1, 1} && t.dilation == [3]int{1, 1, 1} && t.before == [3]int{}
 }
 
-// apart reports whether windows do not overlap in dimension i.
+// apart reports whether windows do not overlap along dimension i.
 func (t *poolTask) apart(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 
-// addTo adds the elements of the slice from to those of dst.
+// addTo adds each element of the slice from to the element of dst with the same index.
 func addTo(dst, from []float32) {
 	if len(dst) < 32 {
 		from = from[:len(dst)]
@@ -171,7 +172,7 @@ func addTo(dst, from []float32) {
 	}
 }
 
-// sum returns the sum of x, block by block.
+// sum returns the sum of x. It sums block by block.
 func sum(x []float32) float32 {
 	if len(x) <= channelBlock {
 		return asm.SumF32(x)

@@ -2,5 +2,5 @@
 
 package cpu
 
-// With the race detector, sync.Pool drops some values at random.
+// poolsForget is true because, with the race detector, sync.Pool drops some values at random.
 const poolsForget = true

@@ -8,11 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// randomRun is the largest number of elements whose words are computed as blocks in advance.
+// randomRun is the largest number of elements whose random words are computed in advance, as
+// blocks.
 const randomRun = 256
 
-// philox returns the kernel of an OpPhilox of type T. shared says that all elements have the same
-// seed and offset. Neighbouring elements then use words of the same blocks.
+// philox returns the kernel of an OpPhilox of type T. If shared is set, all elements have the same
+// seed and offset. Then neighbouring elements use words of the same blocks.
 func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	return func(dst, seed, offset, index unsafe.Pointer, n int) {
 		out, at := at[T](dst, n), at[int64](index, n)
@@ -31,8 +32,8 @@ func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	}
 }
 
-// neighbours returns the length of the run at the start of x in which each number is one more than
-// the number before.
+// neighbours returns how many numbers at the start of x are consecutive: each is one more than the
+// number before.
 func neighbours(x []int64) int {
 	n := 0
 	for ; n+4 <= len(x); n += 4 {
@@ -47,10 +48,11 @@ func neighbours(x []int64) int {
 	return n
 }
 
-// randomWords holds memory for a run: two words for each element, and the blocks at both ends.
+// randomWords holds memory for a run. It has two words for each element, and two more blocks for
+// both ends.
 var randomWords = sync.Pool{New: func() any { return new([2*randomRun + 8]uint32) }}
 
-// drawRun sets out to the random numbers of the elements from index on.
+// drawRun sets out to the random numbers of consecutive elements, from index on.
 func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
 	if direct, ok := any(out).([]uint32); ok && d == (expr.Draw{}) && index%4 == 0 {
 		whole := len(out) &^ 3
@@ -74,8 +76,8 @@ func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index
 	}
 }
 
-// pick sets out to the random numbers of the elements from index on. words holds the words with the
-// numbers from first on.
+// pick sets out to the random numbers of consecutive elements, from index on. words holds the words
+// from number first on.
 func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, first uint64) {
 	draw := func(words []uint32) T {
 		if unsafe.Sizeof(T(0)) == 8 {

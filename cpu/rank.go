@@ -11,7 +11,7 @@ import (
 // mostRanks limits the number of ranks of the CPU.
 const mostRanks = 256
 
-// ranks holds the ranks "cpu:0", "cpu:1", … that have been opened.
+// ranks holds the opened ranks "cpu:0", "cpu:1", ….
 var ranks struct {
 	sync.Mutex
 	opened [mostRanks]*Device
@@ -30,11 +30,12 @@ func opened() []*Device {
 	return list
 }
 
-// EmptyAll gives the cached memory of "cpu" and of all ranks back to the system and returns how
-// many bytes.
+// EmptyAll gives the cached memory of "cpu" and of all ranks back to the system. It returns the
+// number of bytes.
 func EmptyAll() int { return emptyBut(nil) }
 
-// emptyBut gives back the cached memory of all devices except spared, and returns how many bytes.
+// emptyBut gives back the cached memory of all devices except spared. It returns the number of
+// bytes.
 func emptyBut(spared *Device) (bytes int) {
 	for _, d := range opened() {
 		if d != spared {

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// rank opens a rank of the CPU.
+// rank opens the rank of the CPU with the given name.
 func rank(t *testing.T, name string) *Device {
 	t.Helper()
 	d, err := device.Open(name)
@@ -29,8 +29,8 @@ func rank(t *testing.T, name string) *Device {
 
 func TestConformanceOfRank(t *testing.T) { devicetest.Run(t, rank(t, "cpu:200")) }
 
-// A rank is a device of its own, and Open returns the same one each time. Lists of devices do not
-// contain it.
+// TestRanksAreDevices: a rank is a separate device, and Open returns the same device each time.
+// Lists of devices do not contain it.
 func TestRanksAreDevices(t *testing.T) {
 	a, b := rank(t, "cpu:0"), rank(t, "cpu:1")
 	if a == Get() || a == b || a != rank(t, "cpu:0") || b != rank(t, "cpu:1") {
@@ -62,7 +62,7 @@ func TestRanksAreDevices(t *testing.T) {
 	}
 }
 
-// Goroutines that open the same rank at once get the same device.
+// TestRankIsOpenedOnce: goroutines that open the same rank at the same time get the same device.
 func TestRankIsOpenedOnce(t *testing.T) {
 	var got [8]device.Device
 	var wg sync.WaitGroup
@@ -77,8 +77,8 @@ func TestRankIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// Memory counts on the rank that allocated it, and other ranks refuse it. It can be copied and
-// borrowed between ranks.
+// TestMemoryOfRanks: memory counts on the rank that allocated it, and other ranks refuse it. It can
+// be copied and borrowed between ranks.
 func TestMemoryOfRanks(t *testing.T) {
 	a, b, host := rank(t, "cpu:2"), rank(t, "cpu:3"), Get()
 	const n = 3 << 20
@@ -141,7 +141,7 @@ func TestMemoryOfRanks(t *testing.T) {
 	}
 }
 
-// An out-of-memory error names the rank.
+// TestLimitOfRank: an out-of-memory error names the rank.
 func TestLimitOfRank(t *testing.T) {
 	d := rank(t, "cpu:4")
 	d.SetMemoryLimit(8 << 20)
@@ -152,7 +152,7 @@ func TestLimitOfRank(t *testing.T) {
 	}
 }
 
-// The memory of all devices together counts against the initial limit.
+// TestDevicesShareTheBound: the memory of all devices together counts against the initial limit.
 func TestDevicesShareTheBound(t *testing.T) {
 	if most() == 0 {
 		t.Skip("the system does not tell how much memory there is")
@@ -173,7 +173,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	if _, err = b.Alloc(1 << 60); !errors.Is(err, pool.ErrNoMemory) {
 		t.Errorf("far beyond the bound: %v", err)
 	}
-	b.shared.Store(false) // now b has a limit of its own
+	b.shared.Store(false) // b now has a separate limit
 	own, err := b.Alloc(4 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	b.Free(addr, 4<<20)
 }
 
-// The number of workers may change at any time, and results do not change with it.
+// TestSetWorkers: the number of workers may change at any time, and results do not depend on it.
 func TestSetWorkers(t *testing.T) {
 	d := rank(t, "cpu:5")
 	defer d.SetWorkers(0)
@@ -260,8 +260,8 @@ func staff(t *testing.T, c *crew, want int) {
 	}
 }
 
-// A crew that shrinks and grows under load keeps the promises of parallel, and has the right size
-// at the end.
+// TestCrewChangesUnderLoad: a crew shrinks and grows while it works. It keeps the promises of
+// parallel, and has the right size at the end.
 func TestCrewChangesUnderLoad(t *testing.T) {
 	c := newCrew(3)
 	defer c.dismiss()
@@ -295,7 +295,8 @@ func TestCrewChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// Memory that another device caches does not make an allocation fail.
+// TestRankTakesWhatOthersKeep: if another device caches memory, an allocation does not fail for
+// that reason.
 func TestRankTakesWhatOthersKeep(t *testing.T) {
 	if most() == 0 {
 		t.Skip("the system does not tell how much memory there is")

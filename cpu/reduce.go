@@ -13,22 +13,22 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Reductions are divided into units by shape alone, so that sums do not depend on the number of
-// workers. Elements are traversed as [outer][reduced][inner]. outer and inner are the dimensions
-// that stay; inner are those after the last reduced one in memory.
+// Reductions are divided into units, which depend only on the shape, so that sums do not depend on
+// the number of workers. Elements are traversed as [outer][reduced][inner]. outer and inner are the
+// dimensions that are not reduced. inner are those after the last reduced dimension in memory.
 //
 //   - Rows (inner is 1): a unit is a number of rows, or a segment of a long row. The reducing
-//     primitives fold each block to one value, and these values are combined pairwise.
-//   - Columns: a unit is a tile of columns times a number of reduced positions. Blocks are added
-//     to an accumulator as wide as a block. For narrow rows the accumulator holds several rows,
-//     which are folded at the end.
+//     primitives combine each block to one value, and these values are combined pairwise.
+//   - Columns: a unit is a tile of columns times a number of reduced positions. Blocks are added to
+//     an accumulator as wide as a block. For narrow rows the accumulator holds several rows, which
+//     are combined at the end.
 //
-// If several units belong to one output, their partial results are combined pairwise.
+// If several units belong to one result, their partial results are combined pairwise.
 const (
 	rowSegment = 1 << 15 // largest number of elements of a row in a unit
 	tileSize   = 1 << 16 // number of elements of a tile
 	tileRows   = 128     // least number of reduced positions in a tile
-	// blocks that are added one by one before their sum is added to the unit's sum
+	// number of blocks that are added one by one before their sum is added to the unit's sum
 	runRows = 16
 )
 
@@ -47,11 +47,11 @@ type reduction struct {
 	chunks     int // number of chunks, which divide the reduced positions
 	combine    kernel
 
-	fold    *jit.Code // code that reduces rows; nil: the mapped values are computed first
-	inPlace bool      // fold reads the operands in place
+	fold    *jit.Code // loop that reduces rows; nil: the mapped values are computed first
+	inPlace bool      // the loop reads the operands in place
 
-	part []byte  // combined values in the layout [chunk][outer][inner]
-	pos  []int64 // positions for ArgMax and ArgMin, in the layout of part
+	part []byte  // combined values, in the layout [chunk][outer][inner]
+	pos  []int64 // positions for ArgMax and ArgMin, in the same layout as part
 }
 
 func (d *Device) reduce(o *device.Reduce) error {
@@ -76,7 +76,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 	if !red.arg {
 		result = red.ct
 	}
-	// Strides of the combined values, which are contiguous in the order of traversal.
+	// These are strides of the combined values, which are contiguous in the order of traversal.
 	dense := shape.Layout{Shape: out.Shape, Strides: out.Shape}
 	at, isDense := 1, true
 	for i := n - 1; i >= 0; i-- {
@@ -123,7 +123,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 var plusZeros [4096]byte
 
 // fromZero turns results of -0 into +0. A sum is defined to begin with +0, so it is never -0. The
-// loop that adds up rows begins with the first row instead, and so may return -0.
+// loop that adds rows begins with the first row instead, so it may return -0.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {
@@ -135,7 +135,7 @@ func fromZero(final []byte, t dtype.Type, n int) {
 
 func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// scratch is temporary memory for one call; its contents are undefined.
+// scratch is temporary memory for one call. Its contents are undefined.
 type scratch struct {
 	values, parts, positions []byte
 	red                      reduction
@@ -143,9 +143,9 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// split orders the dimensions and sets the sizes of the three groups.
+// split orders the dimensions, and sets the sizes of the three groups outer, reduced and inner.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	lead, most := 0, -1 // the order follows the operand with the most dimensions of stride not 0
+	lead, most := 0, -1 // follow the operand with the most dimensions of stride not 0
 	for i := range ins {
 		moves := 0
 		for k := range order {
@@ -159,7 +159,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 	stride := func(k int) int {
 		if s.At(k) == 1 {
-			return math.MaxInt // a dimension of size 1 may come anywhere
+			return math.MaxInt // a dimension of size 1 may be at any place in the order
 		}
 		v := ins[lead].Strides.At(k)
 		return max(v, -v)
@@ -171,16 +171,16 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 		}
 	}
 	n := len(order)
-	inner := n // index of the first dimension after the last reduced one
+	inner := n // index of the first dimension after the last reduced dimension
 	for inner > 0 && !class[order[inner-1]] {
 		inner--
 	}
 	if inner == 0 {
-		inner = n // if nothing is reduced, rows have one element
+		inner = n // if no dimension is reduced, rows have one element
 	}
-	// Before inner come the dimensions that stay, then the reduced ones; each group keeps its
-	// order. For ArgMax and ArgMin the reduced dimensions have the views' order, because positions
-	// count in it.
+	// Before inner come the other dimensions that are not reduced, and then the reduced dimensions.
+	// Each group keeps its order. For ArgMax and ArgMin the reduced dimensions have the order of
+	// the view, because positions are counted in that order.
 	var o [shape.MaxRank]int
 	w := 0
 	for _, k := range order[:inner] {
@@ -220,7 +220,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 }
 
-// identity returns the bits, in computing form, of the combination of no values.
+// identity returns the bits, in computing form, of the result for no values.
 func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	ct := t.Compute()
 	switch k {
@@ -246,8 +246,8 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// mostPartials limits the bytes of partial results. For a tensor that fits into memory, partial
-// results are a small part of it. For one that is expanded to 2⁵⁰ elements they would not fit, and
+// mostPartials limits the number of bytes of partial results. If a tensor fits into memory, partial
+// results are a small part of it. If a tensor is expanded to 2⁵⁰ elements, they would not fit, and
 // the sum would take years.
 const mostPartials = 1 << 33
 
@@ -307,7 +307,8 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 
 func at64(b []byte) []int64 { return unsafe.Slice((*int64)(unsafe.Pointer(&b[0])), len(b)/8) }
 
-// join combines the partial results of the chunks pairwise into those of the first chunk.
+// join combines the partial results of all chunks pairwise. It stores them in the partial results
+// of the first chunk.
 func (r *reduction) join(total int) {
 	for step := 1; step < r.chunks; step *= 2 {
 		for c := 0; c+step < r.chunks; c += 2 * step {
@@ -323,7 +324,7 @@ func (r *reduction) join(total int) {
 
 func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[i*r.size]) }
 
-// run reduces units lo … hi-1, which are numbered [outer][tile][chunk].
+// run reduces units lo … hi-1. Units are numbered in the order [outer][tile][chunk].
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
 	acc := accumulators.Get().(*accumulator)
@@ -342,7 +343,7 @@ func (r *reduction) run(lo, hi int) {
 			}
 		}
 	}
-	w.reg[len(w.reg)-1] = nil // the address of a fold's results
+	w.reg[len(w.reg)-1] = nil // remove the address of a fold's results
 	r.end(w)
 	accumulators.Put(acc)
 }
@@ -354,7 +355,7 @@ func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	exec(w.reg, r.pl.body, n)
 	o := &r.pl.outs[0]
 	v := w.reg[o.val]
-	if o.conv != nil && o.typ.IsInteger() { // narrow integers wrap, as they do when they are stored
+	if o.conv != nil && o.typ.IsInteger() { // narrow integers wrap, as in a tensor
 		o.conv(w.stage, v, nil, nil, n)
 		v = unsafe.Add(w.base, r.pl.stage2)
 		loads[o.typ](v, w.stage, nil, nil, n)
@@ -362,7 +363,7 @@ func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	return v
 }
 
-// shortRows reduces whole rows; a block holds several of them.
+// shortRows reduces whole rows. A block holds several rows.
 func (r *reduction) shortRows(w *runner, lo, hi int) {
 	per := r.pl.block / r.reduc
 	if r.inPlace {
@@ -388,7 +389,7 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n positions of one row. The parameter from is the first of them.
+// row reduces n positions of one row, from position from on.
 func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	p := k*r.reduc + from
 	to := chunk*r.outer + k
@@ -420,8 +421,8 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// reach shortens a block of n elements from p on so that it ends at the end of an inner run. If
-// runs are too short to be used in place, it returns n.
+// reach shortens a block of n elements that begins at p, so that it ends at the end of an inner
+// run. If runs are too short to be used in place, it returns n.
 func (r *reduction) reach(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {
@@ -430,7 +431,7 @@ func (r *reduction) reach(p, n int) int {
 	return min(n, run-p%run)
 }
 
-// cascade combines a row of values pairwise: level i holds a combination of 2^i values.
+// cascade combines the values of a row pairwise. Level i holds a combination of 2^i values.
 type cascade struct {
 	level [32]uint64
 	pair  [2]uint64
@@ -461,7 +462,7 @@ func (c *cascade) total(r *reduction) uint64 {
 	return v
 }
 
-// two combines two values given by their bits.
+// two combines two values, given as bits.
 func (c *cascade) two(r *reduction, a, b uint64) uint64 {
 	c.pair = [2]uint64{a, b}
 	p, q := unsafe.Pointer(&c.pair[0]), unsafe.Pointer(&c.pair[1])

@@ -9,14 +9,15 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The fused row operations work on groups of rows that have some thousand elements together. So
-// short rows share the cost of calling the functions, which are plans of package expr's formulas.
+// groupSize is the approximate number of elements in a group of rows. The fused row operations work
+// on groups of rows. So short rows share the cost of calling the functions, which are plans of
+// package expr's formulas.
 const groupSize = 4096
 
-// sameBlock is how many copies of a row's value the block primitives need at once.
+// sameBlock is the number of copies of a row's value that the block primitives need at a time.
 const sameBlock = 256
 
-// function is the plan of a function with one operand in computing form, for use on arrays.
+// function is the plan of a function of one operand in computing form. It is used on arrays.
 type function struct {
 	pl      *plan
 	in, out int32
@@ -60,7 +61,7 @@ func (f *function) apply(r *runner, dst, src unsafe.Pointer, size, n int) {
 	}
 }
 
-// release returns a runner to its pool, without pointers to operands.
+// release returns a runner to its pool. It first removes the pointers to operands.
 func (f *function) release(r *runner) {
 	r.reg[f.in] = unsafe.Add(r.base, f.pl.slot[f.in])
 	r.reg[f.out] = unsafe.Add(r.base, f.pl.slot[f.out])
@@ -104,8 +105,8 @@ func (w *rowWorker) release() {
 	rowWorkers.Put(w)
 }
 
-// groupRows returns how many rows of x form a group. If the elements of a column are contiguous, a
-// group has at least a cache line of rows.
+// groupRows returns the number of rows of x in a group. If the elements of a column are contiguous,
+// a group has at least as many rows as fill a cache line.
 func groupRows(x *device.View) int {
 	cols := max(1, x.Shape.At(1))
 	n := max(1, groupSize/cols)
@@ -115,10 +116,11 @@ func groupRows(x *device.View) int {
 	return n
 }
 
-// turned reports whether the columns of a matrix are contiguous, and its rows are not.
+// turned reports whether the columns of a matrix are contiguous and its rows are not.
 func turned(v *device.View) bool { return v.Strides.At(0) == 1 && v.Strides.At(1) > 1 }
 
-// grown returns a slice of n bytes, aligned for every type. It returns b if that is large enough.
+// grown returns a slice of n bytes, aligned for every type. If b is large enough, it returns a part
+// of b.
 func grown(b []byte, n int) []byte {
 	if cap(b) >= n {
 		return b[:n]
@@ -129,8 +131,8 @@ func grown(b []byte, n int) []byte {
 
 func data(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// load returns rows lo … lo+n-1 of v in computing form: in place if possible, otherwise copied to
-// space k.
+// load returns rows lo … lo+n-1 of v in computing form. If possible, it returns the memory of v.
+// Otherwise it copies the rows to space k.
 func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	size := v.Type.Size()
 	src := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
@@ -162,8 +164,8 @@ func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	return dst
 }
 
-// target returns the memory in which rows lo … lo+n-1 of v are computed: in place if they are
-// contiguous and in computing form, otherwise space k.
+// target returns the memory for the results in rows lo … lo+n-1 of v. If the rows are contiguous
+// and in computing form, it is the memory of v, otherwise space k.
 func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	if v.Type == w.t && (v.Strides.At(1) == 1 || w.cols == 1) && (v.Strides.At(0) == w.cols || n == 1) {
 		return unsafe.Add(pointer(v), lo*v.Strides.At(0)*w.size)
@@ -171,7 +173,7 @@ func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	return data(w.space[k])
 }
 
-// store copies rows lo … lo+n-1 from src to v, if src is not their place already.
+// store copies rows lo … lo+n-1 from src to v, unless src is already the memory of v.
 func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 	size := v.Type.Size()
 	dst := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
@@ -200,7 +202,7 @@ func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 	}
 }
 
-// run computes dst[c] = k(src[c], v) for n elements; v holds the bits of a value.
+// run computes dst[c] = k(src[c], v) for n elements. v holds the bits of a value.
 func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	same := unsafe.Pointer(&w.same)
 	if w.size == 4 {
@@ -210,7 +212,7 @@ func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	for j := range words[:min(8, len(words))] {
 		words[j] = v
 	}
-	for j := 8; j < len(words); j *= 2 { // copy is vectorised
+	for j := 8; j < len(words); j *= 2 { // copy uses vector instructions
 		copy(words[j:], words[:j])
 	}
 	for c := 0; c < n; c += sameBlock {
@@ -219,7 +221,7 @@ func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	}
 }
 
-// foldMatrix combines each of n rows of a matrix into dst.
+// foldMatrix combines the elements of each of n rows of a matrix. It stores the results in dst.
 func (w *rowWorker) foldMatrix(k device.ReduceKind, dst, src unsafe.Pointer, n int) {
 	combine := combiner(k, w.t)
 	for i := range n {
@@ -238,7 +240,7 @@ func (w *rowWorker) foldMatrix(k device.ReduceKind, dst, src unsafe.Pointer, n i
 
 func (w *rowWorker) row(k int) unsafe.Pointer { return data(w.rows[k]) }
 
-// element returns the address of element i of a rank-1 view.
+// element returns the address of element i of a view of rank 1.
 func element(v *device.View, i int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), i*v.Strides.At(0)*v.Type.Size())
 }

@@ -11,8 +11,8 @@ import (
 // Supports reports whether the CPU has a kernel for op.
 func (d *Device) Supports(op device.Op) bool { return supports(op) }
 
-// supports answers for the CPU and for the CPU without memory, so that a program takes the same
-// paths on both.
+// supports reports whether the CPU has a kernel for op. The CPU without memory also calls it, so
+// that a program takes the same paths on both devices.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,
@@ -132,7 +132,8 @@ func unsupported(op device.Op) error {
 	return fmt.Errorf("cpu: %s: %w", op.Name(), errors.ErrUnsupported)
 }
 
-// Owns returns "" if b is usable memory of the CPU, else the reason why it is not.
+// Owns returns "" if b is usable memory of the CPU. Otherwise it returns the reason why b is not
+// usable.
 func (d *Device) Owns(b device.Buffer) (reason string) {
 	own, ok := b.(*buffer)
 	if !ok || own == nil {

@@ -12,23 +12,24 @@ import (
 // scanLanes is the largest number of neighbouring columns that are scanned together.
 const scanLanes = 256
 
-// Rows are columns without neighbours. scanRows of them are scanned at once, because each sum waits
-// for the one before. A block has scanPart elements of each.
+// A column without neighbours is a row. scanRows rows are scanned together: each sum of a row waits
+// for the sum before, and meanwhile the processor works on other rows. A block has scanPart
+// elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
 )
 
-// scanTask scans columns; a unit of work is a block of neighbouring columns, or some rows.
+// scanTask scans columns. A unit of work is a block of neighbouring columns, or some rows.
 type scanTask struct {
 	*device.Scan
-	n      int // elements in a column
+	n      int // number of elements in a column
 	inner  int // number of neighbouring columns
-	lanes  int // columns in a unit
-	blocks int // units for each outer index
+	lanes  int // number of columns in a unit
+	blocks int // number of units for each outer index
 }
 
-// scan combines the elements of each column in order.
+// scan combines the elements of each column, in their order.
 func (d *Device) scan(o *device.Scan) {
 	if o.Out.Size() == 0 {
 		return
@@ -45,7 +46,7 @@ func (d *Device) scan(o *device.Scan) {
 
 // scanSpace is a worker's memory. It is reused, because clearing it takes longer than many scans.
 type scanSpace struct {
-	raw, computed   [maxBlock]uint64 // buffers of fetch and put
+	raw, computed   [maxBlock]uint64 // buffers of the methods fetch and put
 	x, b, positions [maxBlock]uint64
 }
 
@@ -73,8 +74,8 @@ func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u in
 	scanColumns[T](t, w, typ, u/t.blocks, j, min(t.lanes, t.inner-j))
 }
 
-// fetch reads n elements that are stride apart. It converts them to the type in to, which is
-// float64 or int64.
+// fetch reads n elements that are stride apart. It converts them to the type to, which is float64
+// or int64.
 func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, offset, stride, n int) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	src := unsafe.Add(pointer(v), offset*size)
@@ -92,7 +93,8 @@ func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, off
 	}
 }
 
-// put writes n numbers to elements that are stride apart. Their type, in from, is float64 or int64.
+// put writes n numbers to elements that are stride apart. The numbers have the type from, which is
+// float64 or int64.
 func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, from dtype.Type) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	if cast := casts[from][t]; cast != nil && t != from {
@@ -106,17 +108,17 @@ func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointe
 	spread(unsafe.Add(pointer(v), offset*size), src, size, stride*size, n)
 }
 
-// positions reports whether the results are the positions of greatest or least elements.
+// positions reports whether the results are the positions of the greatest or least elements.
 func (t *scanTask) positions() bool { return t.Kind == device.ScanMax || t.Kind == device.ScanMin }
 
-// scanSomeRows scans rows first … first+rows-1.
+// scanSomeRows scans the rows first … first+rows-1.
 func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, first, rows int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	var state [scanRows]T
 	var best [scanRows]int64
 	for done := 0; done < t.n; done += scanPart {
 		m := min(scanPart, t.n-done)
-		low := done // a block's elements are read in ascending order
+		low := done // the elements of a block are read in ascending order of their addresses
 		if t.Reverse {
 			low = t.n - done - m
 		}
@@ -156,8 +158,8 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 	}
 }
 
-// chains replaces the first n elements of each of four rows by their sums or products so far. Rows
-// that the unit does not have are computed too.
+// chains replaces each of the first n elements of four rows by the sum or product of the row up to
+// there. It also computes rows that the unit does not have.
 func chains[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, reverse, product bool) {
 	a := x[:n]
 	b, c, d := x[scanPart:][:len(a)], x[2*scanPart:][:len(a)], x[3*scanPart:][:len(a)]
@@ -176,7 +178,7 @@ func chains[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, revers
 	*state = [scanRows]T{p, q, r, s}
 }
 
-// chain is chains for one row.
+// chain does what chains does, for one row.
 func chain[T float64 | int64](x []T, s T, reverse, product bool) T {
 	if reverse {
 		for k := len(x) - 1; k >= 0; k-- {
@@ -199,7 +201,7 @@ func link[T float64 | int64](s, v T, product bool) T {
 	return s + v
 }
 
-// scanRow scans a part of one row, whose first element in memory is low.
+// scanRow scans a part of one row. low is the first element of the part in memory.
 func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, state *T, best *int64, start bool) {
 	k, step := 0, 1
 	if t.Reverse {
@@ -221,7 +223,7 @@ func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, 
 		if least {
 			worse = v > s
 		}
-		if start || !worse && (v != v || s == s) { // a NaN gives way to the next NaN only
+		if start || !worse && (v != v || s == s) { // after a NaN, only another NaN is better
 			s, at, start = v, int64(low+k), false
 		}
 		places[k] = at
@@ -230,7 +232,8 @@ func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, 
 	*state, *best = s, at
 }
 
-// next returns the state s of a scan after the element v. start says that it is the first.
+// next returns the state of a scan after the element v, from the state s before. start says that v
+// is the first element.
 func next[T float64 | int64](kind device.ScanKind, s, v, b T, start bool) T {
 	switch {
 	case kind == device.ScanProd && start:
@@ -244,11 +247,11 @@ func next[T float64 | int64](kind device.ScanKind, s, v, b T, start bool) T {
 	case start:
 		return b
 	}
-	s = T(v * s) // the product is rounded before the sum
+	s = T(v * s) // round the product before the sum
 	return s + b
 }
 
-// scanColumns scans w neighbouring columns, beginning at j, of outer index o. A block holds one
+// scanColumns scans w neighbouring columns of outer index o, from column j on. A block holds one
 // element of each column.
 func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)

@@ -7,21 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatter combines along lines of the axis. Only positions on the same line can have the same
-// target. One worker handles a line in the order of its positions, so the result does not depend on
-// the distribution of lines.
+// scatter combines elements along lines of the axis. Only positions on the same line can have the
+// same target. One worker handles a line in the order of its positions, so the result does not
+// depend on the distribution of lines.
 type scatter struct {
 	indexed
 	dst  *device.View
-	line func(l *scatterLine) int // combines along one line
+	line func(l *scatterLine) int // function that combines elements along one line
 
-	// combines parts of rows that share an index; nil: elements are combined one by one
+	// kernel that combines parts of rows that share an index; nil: elements are combined one by one
 	whole       kernel
-	cols, parts int // columns in a part, parts of a row
+	cols, parts int // number of columns in a part, and number of parts of a row
 }
 
-// scatter leaves out positions whose index is outside the axis, and returns the error for them at
-// once.
+// scatter runs a scatter. It leaves out positions whose index is outside the axis, and returns the
+// error for them immediately.
 func (d *Device) scatter(o *device.Scatter) error {
 	if o.Index.Size() == 0 {
 		return nil
@@ -36,7 +36,7 @@ func (d *Device) scatter(o *device.Scatter) error {
 	n := o.Index.Shape.At(o.Axis)
 	lines := o.Index.Size() / n
 	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
-		// For rows of a table, the workers divide the columns.
+		// If rows of a table are added, the workers share the columns.
 		s.whole, s.cols = k, max(64, (s.shared+d.crew.size()-1)/d.crew.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
@@ -49,8 +49,8 @@ func (d *Device) scatter(o *device.Scatter) error {
 	return s.fault(o.Tag)
 }
 
-// rowKernel returns the kernel that combines a row with a row, nil if the stored form differs from
-// the computing form.
+// rowKernel returns the kernel that combines two rows. It returns nil if the stored form differs
+// from the computing form.
 func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 	if kind == device.ScatterSet {
 		size := t.Size()
@@ -63,8 +63,8 @@ func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 		device.ScatterMax: device.Max, device.ScatterMin: device.Min}[kind], t)
 }
 
-// scatterHalf combines 16-bit floats in a float32 copy of the target, which is rounded once at the
-// end.
+// scatterHalf combines 16-bit floats in a float32 copy of the target. It rounds the copy once at
+// the end.
 func (d *Device) scatterHalf(o *device.Scatter) error {
 	t, err := temporaries(d, o)
 	defer release(t[:])
@@ -75,13 +75,13 @@ func (d *Device) scatterHalf(o *device.Scatter) error {
 	d.cast(&t[1], &o.Src)
 	wide := *o
 	wide.Dst, wide.Src = t[0], t[1]
-	// if an index is outside the axis, the other positions are done all the same
+	// if an index is outside the axis, all other positions are still combined
 	bad := d.scatter(&wide)
 	d.cast(&o.Dst, &t[0])
 	return bad
 }
 
-// run processes lines lo … hi-1, or the parts of rows with these numbers.
+// run combines lines lo … hi-1. If elements share an index, these are numbers of parts of rows.
 func (s *scatter) run(lo, hi int) {
 	if s.whole != nil {
 		for u := lo; u < hi; u++ {
@@ -113,7 +113,7 @@ func (s *scatter) run(lo, hi int) {
 	}
 }
 
-// rows processes one part of the rows with the given outer index: the columns from c on.
+// rows combines one part of the rows with the given outer index. The part is the columns from c on.
 func (s *scatter) rows(outer, c int) {
 	var do, so, io int
 	q := outer
@@ -142,13 +142,13 @@ func (s *scatter) rows(outer, c int) {
 // scatterLine holds the positions along one line. Strides are in bytes.
 type scatterLine struct {
 	dst, src, index unsafe.Pointer
-	n, is           int // number of positions, size of an index in bytes
+	n, is           int // number of positions, and size of an index in bytes
 	dx, ds, along   int
 	bound           uint64
 }
 
-// lineInto returns the function that combines along a line. That function returns the first
-// position whose index is outside the axis, -1 for none. For truth values the sum is "or" and the
+// lineInto returns the function that combines elements along a line. That function returns the
+// first position whose index is outside the axis, or -1. For truth values the sum is "or" and the
 // product is "and".
 func lineInto(kind device.ScatterKind, t dtype.Type) func(l *scatterLine) int {
 	if kind == device.ScatterSet {
@@ -200,8 +200,8 @@ func lineOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(l *sc
 	return lineMin[T]
 }
 
-// next returns the target and the source of position t. ok is false if its index is outside the
-// axis.
+// next returns the target and the source of position t. If the index of t is outside the axis, ok
+// is false.
 func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 	i := uint64(indexAt(unsafe.Add(l.index, t*l.dx), l.is))
 	if i >= l.bound {
@@ -212,7 +212,7 @@ func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 
 func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 	bad := -1
-	if l.is == 8 && l.dx == 8 { // the usual case
+	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
 		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {
@@ -235,7 +235,7 @@ func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 
 func lineAdd[T number | int16 | int8 | uint8](l *scatterLine) int {
 	bad := -1
-	if l.is == 8 && l.dx == 8 { // the usual case
+	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
 		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {

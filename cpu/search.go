@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// searchTask looks values up. A unit of work is one value; values are numbered row by row.
+// searchTask searches sorted rows for values. A unit of work is one value. Values are numbered row
+// by row.
 type searchTask struct {
 	*device.Search
 	find func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool)
@@ -37,7 +38,7 @@ func (d *Device) search(o *device.Search) {
 		t.find = find[int16]
 	case dtype.I8:
 		t.find = find[int8]
-	default: // U8, Bool
+	default: // the type is U8 or Bool
 		t.find = find[uint8]
 	}
 	d.crew.parallel(n, max(inlineWork/32, n/(8*d.crew.size())), t)
@@ -57,7 +58,7 @@ func (t *searchTask) run(lo, hi int) {
 	}
 }
 
-// find does a binary search in the row for each of m values. Strides are in bytes.
+// find searches the row for each of m values, with a binary search. Strides are in bytes.
 func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 	for i := range m {
 		v := *(*T)(unsafe.Add(values, i*valueStride))
@@ -79,7 +80,7 @@ func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStr
 	}
 }
 
-// findHalf is find for elements that load reads.
+// findHalf returns a function that does what find does for 16-bit floats, which load reads.
 func findHalf(load func(unsafe.Pointer) float32) func(row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 	return func(row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 		for i := range m {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// rowTask is a fused row operation; a unit of work is a group of rows.
+// rowTask is a fused row operation. A unit of work is a group of rows.
 type rowTask struct {
 	f     func(w *rowWorker, lo, n int)
 	t     dtype.Type
@@ -59,7 +59,7 @@ func (d *Device) softmax(o *device.Softmax) {
 	})
 }
 
-// softmaxGrad computes (g - Σg·y)·y, or for the logarithm g - e^y·Σg.
+// softmaxGrad computes (g - Σg·y)·y. For the logarithm it computes g - e^y·Σg.
 func (d *Device) softmaxGrad(o *device.SoftmaxGrad) {
 	d.byRows(&o.Y, func(w *rowWorker, lo, n int) {
 		y, g, out := w.operand(&o.Y, lo, n, 0), w.operand(&o.G, lo, n, 1), w.output(&o.DX, lo, 2)
@@ -75,7 +75,8 @@ func (d *Device) softmaxGrad(o *device.SoftmaxGrad) {
 	})
 }
 
-// crossEntropy returns the error for a target outside the classes at once.
+// crossEntropy computes the losses. It returns the error for a target that is not a class
+// immediately.
 func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	rows, cols := o.X.Shape.At(0), o.X.Shape.At(1)
 	var bad atomic.Int64
@@ -96,7 +97,7 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 		}
 		w.fold(device.Sum, expLess, sum, n, data(w.space[1]), x, w.each(most))
 		w.log.apply(w.rl, logs, sum, w.size, n)
-		// if log p is 0, it is +0 as in torch, so that the loss is -0
+		// if log p is 0, it must be +0 as in torch, so that the loss is -0
 		sub := ops[expr.OpSub][w.t]
 		sub(total, total, most, most, n)
 		sub(total, total, logs, logs, n)
@@ -121,7 +122,7 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	return d.meanOfTargets(o)
 }
 
-// sumsOfLosses holds the reductions that sum losses of float32 and float64.
+// sumsOfLosses holds the reductions that sum losses, for float32 and float64.
 var sumsOfLosses = map[dtype.Type]*device.Reduction{}
 
 func init() {
@@ -149,7 +150,7 @@ func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
 	return nil
 }
 
-// lower stores v in a if v is less.
+// lower stores v in a if v is less than the value of a.
 func lower(a *atomic.Int64, v int64) {
 	for {
 		o := a.Load()
@@ -192,7 +193,7 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 				sub(p, p, w.row(2), w.row(2), 1)
 			}
 		}
-		// -0 becomes +0, because torch subtracts products from g
+		// turn -0 into +0, as in torch, which subtracts products from g
 		w.compute(scaledPlus, n, out, w.matrix(y), w.each(w.row(1)))
 		for i := range n {
 			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) >= uint64(cols) || c == o.Ignore {

@@ -11,18 +11,18 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// The key of an element is an unsigned integer with the order of the elements. A row is sorted as
-// words: the upper bits hold the key's distance from the row's least key, the lower bits the
-// position. If the distances have more bits than there is room for, their low bits are left out,
-// and elements whose words have equal upper bits are compared by their keys.
+// The key of an element is an unsigned integer. Keys have the same order as the elements. A row is
+// sorted as words. The upper bits of a word hold the distance of the key from the row's least key,
+// and the lower bits hold the position. If the distances have too many bits for a word, their low
+// bits are left out. Then elements whose words have equal upper bits are compared by their keys.
 
-// sortTask sorts rows; a unit of work is a row.
+// sortTask sorts rows. A unit of work is a row.
 type sortTask struct {
 	*device.Argsort
 	n, k int
 }
 
-// radixLength is the number of elements from which radix sort replaces comparisons.
+// radixLength is the least number of elements for which radix sort is used instead of comparisons.
 const radixLength = 128
 
 func (d *Device) argsort(o *device.Argsort) {
@@ -37,9 +37,9 @@ func (d *Device) argsort(o *device.Argsort) {
 // sortSpace is a worker's memory.
 type sortSpace struct {
 	keys, words, spare []uint64
-	low                int // bits of a word that hold the position
-	high               int // bits above them that are in use
-	cut                int // low bits of keys that the words leave out
+	low                int // number of lower bits of a word, which hold the position
+	high               int // number of upper bits that are in use
+	cut                int // number of low bits of keys that the words leave out
 }
 
 var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
@@ -66,7 +66,7 @@ func (t *sortTask) run(lo, hi int) {
 
 func (s *sortSpace) position(w uint64) uint64 { return w & (1<<s.low - 1) }
 
-// before orders words as their elements.
+// before reports whether the element of word a comes before the element of word b.
 func (s *sortSpace) before(a, b uint64) bool {
 	if s.cut > 0 && a>>s.low == b>>s.low {
 		if x, y := s.keys[s.position(a)], s.keys[s.position(b)]; x != y {
@@ -94,7 +94,7 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 
 func resized(x []uint64, n int) []uint64 { return slices.Grow(x[:0], n)[:n] }
 
-// sorted returns the words in order.
+// sorted returns the words in sorted order.
 func (s *sortSpace) sorted() []uint64 {
 	x := s.words
 	if len(x) < radixLength {
@@ -106,7 +106,7 @@ func (s *sortSpace) sorted() []uint64 {
 	return x
 }
 
-// settle orders words that have equal upper bits, by keys.
+// settle sorts words that have equal upper bits, by their keys.
 func (s *sortSpace) settle(x []uint64) {
 	if s.cut == 0 {
 		return
@@ -128,8 +128,8 @@ func (s *sortSpace) settle(x []uint64) {
 	}
 }
 
-// radix sorts the words by their upper bits, eight at a time from the lowest on. Positions already
-// are in order.
+// radix sorts the words by their upper bits, eight bits at a time, from the lowest bits on. The
+// positions are already in order.
 func (s *sortSpace) radix() []uint64 {
 	s.spare = resized(s.spare, len(s.words))
 	from, to := s.words, s.spare
@@ -144,7 +144,7 @@ func (s *sortSpace) radix() []uint64 {
 	}
 	for p := range passes {
 		place, shift := &counts[p], s.low+8*p
-		if place[uint8(from[0]>>shift)] == len(from) { // all elements have this digit
+		if place[uint8(from[0]>>shift)] == len(from) { // all elements have the same digit
 			continue
 		}
 		sum := 0
@@ -161,7 +161,7 @@ func (s *sortSpace) radix() []uint64 {
 	return from
 }
 
-// keys sets dst to the keys of a row.
+// keys sets dst to the keys of the elements of a row.
 func (t *sortTask) keys(row int, dst []uint64) {
 	size := t.X.Type.Size()
 	stride := t.X.Strides.At(1) * size
@@ -183,7 +183,7 @@ func (t *sortTask) keys(row int, dst []uint64) {
 		keysOf(dst, p, stride, t.Descending, func(v int16) uint64 { return uint64(int64(v) + 1<<15) }, math.MaxUint16)
 	case dtype.I8:
 		keysOf(dst, p, stride, t.Descending, func(v int8) uint64 { return uint64(int64(v) + 1<<7) }, math.MaxUint8)
-	default: // U8, Bool
+	default: // the type is U8 or Bool
 		keysOf(dst, p, stride, t.Descending, func(v uint8) uint64 { return uint64(v) }, math.MaxUint8)
 	}
 }
@@ -198,7 +198,8 @@ func keysOf[T any](dst []uint64, p unsafe.Pointer, stride int, descending bool, 
 	}
 }
 
-// key32 returns the key of a float32: all NaN have the same, greatest key, and -0 has the key of 0.
+// key32 returns the key of a float32. All NaN have the same key, which is the greatest, and -0 has
+// the key of 0.
 func key32(v float32) uint32 {
 	if v != v {
 		return math.MaxUint32
@@ -216,9 +217,9 @@ func key64(v float64) uint64 {
 	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// leastFloats returns the smallest words of a row of float32, in order. Nearly all elements are
-// greater than the heap's maximum, which one float comparison finds. If a NaN is involved, keys are
-// compared.
+// leastFloats returns the words of the smallest elements of a row of float32, in order. Nearly all
+// elements are greater than the heap's maximum, and one comparison of floats suffices to skip them.
+// If a NaN occurs, it compares keys.
 func (t *sortTask) leastFloats(row int, s *sortSpace) []uint64 {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
@@ -248,7 +249,7 @@ func (t *sortTask) leastFloats(row int, s *sortSpace) []uint64 {
 	return heap
 }
 
-// least returns the k smallest words in order. It uses a heap of k words, whose root is the
+// least returns the k smallest words, in order. It uses a heap of k words whose root is the
 // maximum.
 func (s *sortSpace) least(k int) []uint64 {
 	heap := s.words[:k]
@@ -259,7 +260,7 @@ func (s *sortSpace) least(k int) []uint64 {
 			s.sift(heap, 0)
 		}
 	}
-	slices.Sort(heap) // positions are not in order, as radix needs them
+	slices.Sort(heap) // the heap is not in the order of positions, which radix would need
 	s.settle(heap)
 	return heap
 }
@@ -270,7 +271,7 @@ func (s *sortSpace) heapify(heap []uint64) {
 	}
 }
 
-// sift moves element i of a heap, whose root is the maximum, down to its place.
+// sift moves element i of a heap down to its place. The root of the heap is the maximum.
 func (s *sortSpace) sift(heap []uint64, i int) {
 	for {
 		c := 2*i + 1

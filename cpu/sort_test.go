@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Keys with more bits than a word has room for beside the position are sorted like others. Some of
-// them differ only in the bits that words leave out. Keys of few bits are often equal.
+// TestSortsKeysOfManyBits sorts keys that have too many bits for a word, which also holds the
+// position. Some keys differ only in the bits that words leave out. Keys of few bits are often
+// equal.
 func TestSortsKeysOfManyBits(t *testing.T) {
 	d := newDevice(1)
 	rnd := rand.New(rand.NewPCG(3, 4))

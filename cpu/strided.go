@@ -8,13 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A walk goes over positions in row-major order. It counts the offsets in bytes of up to three
-// views, because to compute them from the position takes a division for each dimension.
+// A walk goes over positions in row-major order. For up to three views, it keeps the offset in
+// bytes of the current position. Computing them from the position would take a division for each
+// dimension.
 type walk struct {
 	rank    int
 	dims, c [shape.MaxRank]int
 	by      [shape.MaxRank][3]int
-	at      [3]int // the views' offsets at the position
+	at      [3]int // offsets of the views at the current position
 }
 
 // dim adds an inner dimension of n positions, with the views' strides in bytes.
@@ -54,7 +55,7 @@ func (w *walk) next() {
 // gather copies n elements of the given size, which are stride bytes apart, to contiguous dst.
 func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	switch {
-	case n == 1: // below, two words are read as one
+	case n == 1: // the code below reads two words at a time, so it needs two elements
 		writeBits(dst, size, readBits(src, size))
 	case stride == size:
 		if n*size <= 64 && size == 4 { // for short runs, calling memmove takes longer
@@ -85,7 +86,8 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	}
 }
 
-// reverseWords is gather for words of 32 bits in reverse order. It moves two at a time.
+// reverseWords does what gather does, for words of 32 bits in reverse order. It moves two words at
+// a time.
 func reverseWords(dst, src unsafe.Pointer, n int) {
 	low := unsafe.Add(src, -4*(n-1))
 	if n%2 == 1 {
@@ -105,10 +107,10 @@ func reverseWords(dst, src unsafe.Pointer, n int) {
 	}
 }
 
-// everySecondWord is gather for words of 32 bits with one word between neighbours. It writes two at
-// a time.
+// everySecondWord does what gather does, for words of 32 bits with one word between neighbours. It
+// writes two words at a time.
 func everySecondWord(dst, src unsafe.Pointer, n int) {
-	s := at[uint64](src, n-1) // the word behind the last one may not be memory
+	s := at[uint64](src, n-1) // the word after the last one may be outside the memory
 	*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(unsafe.Add(src, 8*(n-1)))
 	d := at[uint64](dst, (n-1)/2)
 	for ; len(d) >= 4 && len(s) >= 8; d, s = d[4:], s[8:] {
@@ -130,7 +132,7 @@ func gatherAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, strid
 		a, b := *(*T)(src), *(*T)(unsafe.Add(src, stride))
 		src = unsafe.Add(src, 2*stride)
 		d[i], d[i+1], d[i+2], d[i+3] = a, b, *(*T)(src), *(*T)(unsafe.Add(src, stride))
-		if i+4 < n { // a pointer past the end of the memory must not be created
+		if i+4 < n { // Go allows no pointer past the end of the memory
 			src = unsafe.Add(src, 2*stride)
 		}
 	}

@@ -6,11 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// temporaries allocates the memory that a primitive needs beside its operands. For a primitive on
-// 16-bit floats these are float32 copies, so that sums and products are rounded once. A product
-// that multiplies bfloat16 itself needs a float32 copy of the bias, and copies of float32 factors,
-// rounded to bfloat16. For a batch that repeats one matrix, the copy has only that matrix. For the
-// gradient of attention they are partial sums. The caller releases them, also after an error.
+// temporaries allocates the memory that a primitive needs besides its operands. A primitive on
+// 16-bit floats needs float32 copies, so that sums and products are rounded once. A product that
+// multiplies in bfloat16 needs a float32 copy of the bias, and copies of float32 factors, rounded
+// to bfloat16. If a batch repeats one matrix, the copy has only that matrix. For the gradient of
+// attention, the temporaries hold partial sums. The caller must release the temporaries, also after
+// an error.
 func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	var s [3]shape.Dims
 	n, types := 0, [3]dtype.Type{dtype.F32, dtype.F32, dtype.F32}

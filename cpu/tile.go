@@ -8,10 +8,10 @@ import (
 )
 
 // If an operand of a map is transposed relative to the results, the map is traversed in tiles of
-// two dimensions: the innermost dimension of the results and that of the operand. So each cache
-// line of a tile is used completely while it is in the cache.
+// two dimensions. These are the innermost dimension of the results and the innermost dimension of
+// the operand. So each cache line of a tile is used completely while it is in the cache.
 
-// chooseTiles sets up tiles if an operand is transposed.
+// chooseTiles chooses tiles if an operand is transposed.
 func (b *binding) chooseTiles() {
 	b.across = -1
 	in := b.rank - 1
@@ -64,12 +64,12 @@ func (b *binding) runTiles(lo, hi int) {
 	b.end(r)
 }
 
-// evalTile evaluates the tile of rows×cols elements at c.
+// evalTile evaluates a tile of rows×cols elements, whose first element has the coordinates c.
 func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	pl := b.pl
 	n := rows * cols
-	// Read each cache line of the tile first: these reads depend on nothing, so their cache misses
-	// overlap. Small operands are in the cache anyway.
+	// Read each cache line of the tile first. These reads are independent of each other, so their
+	// cache misses overlap. Small operands are in the cache anyway.
 	var sum byte
 	far := b.size >= 1<<17
 	for i := range pl.loads {
@@ -134,7 +134,7 @@ func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	}
 }
 
-// line writes the n positions off, off+step, …
+// line writes the n positions off, off+step, off+2·step, … to dst.
 func line(dst unsafe.Pointer, t dtype.Type, off, step, n int) {
 	if t == dtype.U32 {
 		for i, d := 0, at[uint32](dst, n); i < n; i++ {
@@ -147,8 +147,8 @@ func line(dst unsafe.Pointer, t dtype.Type, off, step, n int) {
 	}
 }
 
-// transpose sets contiguous dst[i][j] = src[j][i]. The elements of a row of src are contiguous, and
-// its rows are stride bytes apart. dst has rows×cols elements.
+// transpose sets dst[i][j] = src[j][i]. dst is contiguous and has rows×cols elements. The elements
+// of a row of src are contiguous, and its rows are stride bytes apart.
 func transpose(dst, src unsafe.Pointer, size, stride, rows, cols int) {
 	switch size {
 	case 1:
@@ -200,7 +200,8 @@ func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	}
 }
 
-// transposeWords handles four rows of src at once, so that it writes 16 bytes at a time.
+// transposeWords transposes 32-bit words. It handles four rows of src at a time, so that it writes
+// 16 bytes at a time.
 func transposeWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	j := 0
 	if stride > 0 && stride%4 == 0 {

@@ -8,20 +8,23 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/spin"
 )
 
-// A goroutine that spins sees a change in a tenth of a microsecond. One that sleeps must be woken.
-// That takes 5 to 10 µs on a machine of its own and 150 µs in some virtual machines, and costs the
-// waker 2 to 12 µs. So whoever waits spins as long as waking takes, and then sleeps. That costs at
-// most twice what the best choice would have cost. What it may cost others is bounded too:
+// A goroutine that spins sees a change in a tenth of a microsecond. A goroutine that sleeps must be
+// woken. Waking takes 5 to 10 µs on a physical machine and 150 µs in some virtual machines, and
+// costs the waker 2 to 12 µs. So a goroutine that waits spins as long as waking would take, and
+// then sleeps. This costs at most twice as much as the best choice. The cost for other goroutines
+// and processes is limited too:
 //
-//   - A worker spins only if most of its recent waits were short, also those in which it slept.
-//   - If the system takes the processor away from a goroutine that spins, others need it. Then
-//     nobody spins for some milliseconds.
-//   - A worker that never sleeps yields to other goroutines every courtesy.
+//   - A worker spins only if most of its recent waits were short. These include waits in which it
+//     slept.
+//   - If the system takes the processor away from a goroutine that spins, other programs need it.
+//     Then no goroutine spins for some milliseconds.
+//   - A worker that never sleeps yields to other goroutines, once in each period of length
+//     courtesy.
 const (
 	leastPatience = 20 * time.Microsecond
 	mostPatience  = 200 * time.Microsecond
 	courtesy      = 100 * time.Microsecond
-	// gap between two readings of the clock, which shows that something else ran
+	// a gap of this length between two readings of the clock shows that something else ran
 	interruption = 100 * time.Microsecond
 	leastTruce   = time.Millisecond
 	mostTruce    = 64 * time.Millisecond
@@ -31,29 +34,30 @@ var processStart = time.Now()
 
 func clock() time.Duration { return time.Since(processStart) }
 
-// market is what the crews have learned about the processors, which they share.
+// market holds what the crews have measured about the processors, which they share.
 var market struct {
-	waking     atomic.Int64 // how long it takes to wake a goroutine, in ns; a moving average
-	truce      atomic.Int64 // time of clock before which nobody spins, in ns
-	length     atomic.Int64 // how long the last truce was, in ns
-	processors atomic.Int64 // the value of GOMAXPROCS
+	waking     atomic.Int64 // time that waking a goroutine takes, in ns; a moving average
+	truce      atomic.Int64 // time on the package's clock before which no goroutine spins, in ns
+	length     atomic.Int64 // length of the last truce, in ns
+	processors atomic.Int64 // value of GOMAXPROCS
 	spinning   atomic.Int64 // number of workers that spin
 }
 
 func init() { market.waking.Store(int64(50 * time.Microsecond)) }
 
-// patience returns how long a goroutine spins before it sleeps.
+// patience returns the time for which a goroutine spins before it sleeps.
 func patience() time.Duration { return time.Duration(market.waking.Load()) }
 
-// woken notes how long it took to wake a worker. A machine that is busy takes much longer, which
-// is no reason to spin.
+// woken notes the time that waking a worker took. On a busy machine it takes much longer, but this
+// must not lead to longer spinning.
 func woken(took time.Duration) {
 	took = min(max(took, leastPatience), mostPatience)
 	old := market.waking.Load()
 	market.waking.Store(old + (int64(took)-old)/8)
 }
 
-// interrupted begins a truce. It is twice as long as the last one if that was not long ago.
+// interrupted begins a truce, a time in which no goroutine spins. If the last truce was not long
+// ago, the new truce is twice as long.
 func interrupted(now time.Duration) {
 	length := time.Duration(market.length.Load())
 	if now < time.Duration(market.truce.Load())+8*length {
@@ -65,10 +69,11 @@ func interrupted(now time.Duration) {
 	market.truce.Store(int64(now + length))
 }
 
-// truce reports whether spinning would take the processor from others.
+// truce reports whether a truce is in progress. Spinning would then take the processor away from
+// other programs.
 func truce(now time.Duration) bool { return now < time.Duration(market.truce.Load()) }
 
-// spinUntil calls done until it returns true. It gives up when patience ends, or if it is
+// spinUntil calls done until it returns true. It gives up when its patience ends, or when it is
 // interrupted.
 func spinUntil(began time.Duration, done func() bool) bool {
 	end := began + patience()
@@ -91,7 +96,7 @@ func spinUntil(began time.Duration, done func() bool) bool {
 	}
 }
 
-// await returns when all ranges are finished.
+// await returns when all ranges of the job are finished.
 func (j *job) await() {
 	over := func() bool { return j.phase.Load() == ended }
 	if over() {
@@ -105,9 +110,9 @@ func (j *job) await() {
 	}
 }
 
-// lead is [job.work] for a caller whose workers sleep. Up to n of them can help. lead wakes them if
-// that pays: if the job takes longer than waking them, or if calls come so often that the woken
-// workers find work after the job.
+// lead does the job of [job.work] for a caller whose workers sleep. Up to n workers can help. lead
+// wakes them if that pays. It pays if the job takes longer than waking them, or if calls come so
+// often that the woken workers find work after the job.
 func (c *crew) lead(j *job, n int) {
 	now := clock()
 	often := now-time.Duration(c.led.Swap(int64(now))) < patience()
@@ -122,16 +127,16 @@ func (c *crew) lead(j *job, n int) {
 	j.work()
 }
 
-// waiter is how a worker waits for jobs.
+// waiter decides how a worker waits for jobs.
 type waiter struct {
 	crew    *crew
-	hope    int           // how many of the recent waits were short, from 0 to hopeMost
-	yielded time.Duration // when the worker last slept or yielded
+	hope    int           // number of recent waits that were short, from 0 to hopeMost
+	yielded time.Duration // time when the worker last slept or yielded
 }
 
 const hopeMost = 8
 
-// next returns a job to work on. It returns nil if the worker was woken and found none.
+// next returns a job to work on. It returns nil if the worker was woken and found no job.
 func (w *waiter) next() *job {
 	if j := w.crew.find(); j != nil {
 		return j
@@ -155,14 +160,14 @@ func (w *waiter) next() *job {
 	return j
 }
 
-// spin waits for a job without sleeping, if a job is likely to come soon and nobody else needs the
-// processor.
+// spin waits for a job without sleeping. It does so only if a job is likely to come soon and no
+// other program needs the processor.
 func (w *waiter) spin(began time.Duration) (found *job) {
 	c := w.crew
 	if w.hope < hopeMost/2 || truce(began) {
 		return nil
 	}
-	// leave one processor to the callers
+	// leave one processor for the callers
 	if market.spinning.Add(1) < market.processors.Load() {
 		c.spinners.Add(1)
 		spinUntil(began, func() bool {
@@ -175,17 +180,17 @@ func (w *waiter) spin(began time.Duration) (found *job) {
 	return found
 }
 
-// sleep waits until rouse wakes the worker. It returns the job that it finds then, and when rouse
-// was called.
+// sleep waits until rouse wakes the worker. It returns the job that the worker then finds, and the
+// time when rouse was called.
 func (w *waiter) sleep() (*job, time.Duration) {
 	c := w.crew
 	market.processors.Store(int64(runtime.GOMAXPROCS(0)))
 	c.asleep.Add(1)
-	// callers that post a job from now on see this worker asleep; look for jobs that were posted
-	// before
+	// From now on, callers that post a job see that this worker sleeps. Look for jobs that were
+	// posted before
 	if j := c.find(); j != nil || c.crowded() {
 		if !c.choose() {
-			<-c.wake // rouse has chosen this worker
+			<-c.wake // rouse has chosen this worker to wake up
 		}
 		return j, clock()
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// task is work on a range of units. The ranges of one parallel call are disjoint and may run at the
-// same time.
+// task is work on a range of units. The ranges of one parallel call are disjoint. They may run at
+// the same time.
 type task interface{ run(lo, hi int) }
 
 // each is a task that calls a function for each unit.
@@ -20,47 +20,48 @@ func (f each) run(lo, hi int) {
 	}
 }
 
-// crew is the set of workers that share the units of a parallel call with the goroutine that makes
-// it. The first call that needs workers starts them; later calls start no goroutine. The caller
-// always takes part, and waits only for units that a worker has begun. So nested and concurrent
-// calls cannot deadlock: at worst a caller does all of its units itself.
+// crew is a set of workers. They share the units of a parallel call with the goroutine that makes
+// the call. The first call that needs workers starts them, and later calls start no goroutine. The
+// caller always takes part, and waits only for units that a worker has begun. So nested and
+// concurrent calls cannot deadlock: in the worst case, a caller does all of its units itself.
 //
-// The caller posts its job, where workers that spin find it within a fraction of a microsecond. It
-// wakes sleeping workers only if too few spin, and if that pays ([crew.lead]).
+// The caller posts its job in a list, where spinning workers find it within a fraction of a
+// microsecond. The caller wakes sleeping workers only if too few workers spin, and if waking them
+// pays ([crew.lead]).
 //
 // The size may change while work runs. The next call starts missing workers. Surplus workers end
-// between two jobs; nudge wakes one that sleeps.
+// between two jobs, and nudge wakes a surplus worker that sleeps.
 type crew struct {
-	wanted atomic.Int64 // size including the caller, at least 1
-	hired  atomic.Int64 // running workers without the caller; changed under mu
+	wanted atomic.Int64 // number of goroutines including the caller, at least 1
+	hired  atomic.Int64 // number of running workers without the caller; changed under mu
 	mu     sync.Mutex
 	jobs   sync.Pool
 
-	posts    []atomic.Pointer[job] // the jobs that workers may join
+	posts    []atomic.Pointer[job] // jobs that workers may join
 	posted   atomic.Int64          // number of jobs in posts
 	spinners atomic.Int64          // number of workers that look at posts all the time
-	// number of workers that wait for wake, without those that rouse has chosen
+	// number of workers that wait on wake, without the workers that rouse has chosen
 	asleep atomic.Int64
-	wake   chan time.Duration // the time when rouse chose a worker
-	led    atomic.Int64       // when a caller last found workers asleep, in ns of clock
+	wake   chan time.Duration // rouse sends the current time to the worker that it wakes
+	led    atomic.Int64       // when a caller last found workers asleep, in ns on the clock
 }
 
-// job is one parallel call. Workers may join as long as it has references. A job that is used
-// again keeps its memory, so a worker that comes too late joins the next call, or none.
+// job is one parallel call. Workers may join as long as there are references to the job. A job is
+// reused and keeps its memory. So a worker that comes too late joins the next call, or none.
 type job struct {
 	t      task
 	n      int
 	grain  int
-	todo   atomic.Int64 // number of ranges that no goroutine has taken; below 0: none
+	todo   atomic.Int64 // number of ranges that no goroutine has taken; below 0 if there are none
 	left   atomic.Int64 // number of ranges that are not finished
 	refs   atomic.Int64 // number of goroutines that use the job
-	phase  atomic.Int32 // begun, awaited or ended
+	phase  atomic.Int32 // one of the phases begun, awaited and ended
 	done   chan struct{}
 	raised atomic.Pointer[raised]
 }
 
-// The phases of a job. The goroutine that finishes the last range sends to done only if the caller
-// has set awaited.
+// These are the phases of a job. The goroutine that finishes the last range sends to done only if
+// the caller has set the phase awaited.
 const (
 	begun int32 = iota
 	awaited
@@ -76,7 +77,7 @@ func newCrew(size int) *crew {
 	return c
 }
 
-// size returns how many goroutines share a call, including the caller.
+// size returns how many goroutines share a call, including the caller's.
 func (c *crew) size() int { return int(c.wanted.Load()) }
 
 // resize changes the size, also while work runs.
@@ -88,15 +89,17 @@ func (c *crew) resize(size int) {
 // crowded reports whether there are more workers than the size allows.
 func (c *crew) crowded() bool { return c.hired.Load() >= c.wanted.Load() }
 
-// nudge wakes a sleeping worker if there are too many. All others check the size by themselves.
+// nudge wakes a sleeping worker if there are too many workers. Workers that are awake check the
+// size by themselves.
 func (c *crew) nudge() {
 	if c.crowded() {
 		c.rouse(clock(), 1)
 	}
 }
 
-// parallel runs t on the units 0 … n-1 in ranges of grain units, and returns when all are done. It
-// repeats a panic of a worker. If n is at most grain, the caller runs all units.
+// parallel runs t on the units 0 … n-1, in ranges of grain units, and returns when all are done. If
+// a worker panics, parallel panics with the same value. If n is at most grain, the caller runs all
+// units.
 func (c *crew) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return
@@ -128,7 +131,8 @@ func (c *crew) parallel(n, grain int, t task) {
 		c.posted.Add(-1)
 	}
 	j.await()
-	// the caller may change the task's data now; a worker that comes too late does not read it
+	// now the caller may change the task's data, because a worker that comes too late does not read
+	// it
 	j.t = nil
 	r := j.raised.Load()
 	c.release(j)
@@ -137,8 +141,8 @@ func (c *crew) parallel(n, grain int, t task) {
 	}
 }
 
-// post shows j to the workers, and returns where. If very many calls run at once, there may be no
-// place. Then the result is nil, and the caller works alone.
+// post shows j to the workers, and returns the place of j in the list. If very many calls run at
+// the same time, there may be no place. Then the result is nil, and the caller works alone.
 func (c *crew) post(j *job) *atomic.Pointer[job] {
 	for i := range c.posts {
 		if p := &c.posts[i]; p.Load() == nil && p.CompareAndSwap(nil, j) {
@@ -149,8 +153,8 @@ func (c *crew) post(j *job) *atomic.Pointer[job] {
 	return nil
 }
 
-// find returns a posted job that has ranges left, with a reference for the caller; nil if there is
-// none.
+// find returns a posted job that has ranges left. The caller gets a reference to the job. If there
+// is no such job, find returns nil.
 func (c *crew) find() *job {
 	if c.posted.Load() == 0 {
 		return nil
@@ -170,7 +174,8 @@ func (c *crew) rouse(now time.Duration, n int) {
 	}
 }
 
-// choose takes a worker out of the number of those asleep. It returns false if there is none.
+// choose subtracts one worker from the number of sleeping workers. It returns false if no worker
+// sleeps.
 func (c *crew) choose() bool {
 	for n := c.asleep.Load(); n > 0; n = c.asleep.Load() {
 		if c.asleep.CompareAndSwap(n, n-1) {
@@ -186,7 +191,7 @@ func (c *crew) release(j *job) {
 	}
 }
 
-// dismiss ends the workers as soon as they are idle, for crews that tests create.
+// dismiss ends the workers as soon as they have no work. It is for crews that tests create.
 func (c *crew) dismiss() { c.resize(1) }
 
 // hire starts the missing workers.
@@ -199,12 +204,12 @@ func (c *crew) hire() {
 	}
 }
 
-// serve is a worker's loop. It ends when the crew has too many workers.
+// serve is the loop of a worker. It ends when the crew has too many workers.
 func (c *crew) serve() {
 	w := waiter{crew: c}
 	for {
 		if c.crowded() && c.leave() {
-			c.nudge() // there may be another surplus worker
+			c.nudge() // another surplus worker may be asleep
 			return
 		}
 		if j := w.next(); j != nil {
@@ -214,7 +219,8 @@ func (c *crew) serve() {
 	}
 }
 
-// leave removes a worker from the count. It returns false if the worker is needed after all.
+// leave subtracts a worker from the count of workers. It returns false if the worker is still
+// needed.
 func (c *crew) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +231,7 @@ func (c *crew) leave() bool {
 	return true
 }
 
-// join adds a reference. It returns false if the job has no ranges left, or has ended.
+// join adds a reference to the job. It returns false if the job has no ranges left or has ended.
 func (j *job) join() bool {
 	if j.todo.Load() <= 0 {
 		return false
@@ -244,7 +250,7 @@ func (j *job) work() {
 	}
 }
 
-// one runs a range. It returns false if none is left.
+// one runs a range of the job. It returns false if no range is left.
 func (j *job) one() bool {
 	k := int(j.todo.Add(-1))
 	if k < 0 {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Every unit runs exactly once, for all sizes, also with many callers at once.
+// TestParallelDoesEveryUnitOnce: every unit runs exactly once, for all sizes, also with many
+// callers at the same time.
 func TestParallelDoesEveryUnitOnce(t *testing.T) {
 	c := newCrew(4)
 	defer c.dismiss()
@@ -78,15 +79,16 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 			}()
 		}
 	}
-	var n atomic.Int32 // the crew still works
+	var n atomic.Int32 // the crew still works after the panic
 	c.parallel(50, 1, each(func(int) { n.Add(1) }))
 	if n.Load() != 50 {
 		t.Fatalf("after panics: %d of 50 units", n.Load())
 	}
 }
 
-// Calls come in bursts and one by one, so workers spin, fall asleep, are woken and are needed while
-// they fall asleep. The number of workers changes meanwhile. No unit is lost, and no call hangs.
+// TestWorkersSpinAndSleep makes calls in bursts and one by one. So workers spin, fall asleep, are
+// woken, and are needed while they fall asleep. Meanwhile the number of workers changes. No unit is
+// lost, and no call hangs.
 func TestWorkersSpinAndSleep(t *testing.T) {
 	c := newCrew(4)
 	defer c.dismiss()
@@ -125,13 +127,13 @@ func TestWorkersSpinAndSleep(t *testing.T) {
 	quiet(t, c, 3)
 }
 
-// wait keeps the processor for a time.
+// wait keeps the processor busy for a time.
 func wait(d time.Duration) {
 	for start := time.Now(); time.Since(start) < d; {
 	}
 }
 
-// quiet waits until all workers of a crew sleep: no worker spins for long without work.
+// quiet waits until all workers of a crew sleep. No worker spins for long without work.
 func quiet(t *testing.T, c *crew, workers int64) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); c.asleep.Load() != workers; time.Sleep(time.Millisecond) {
@@ -147,7 +149,8 @@ func quiet(t *testing.T, c *crew, workers int64) {
 	}
 }
 
-// There are more calls than a crew has posts. Those without one do all of their work alone.
+// TestMoreCallsThanPosts makes more calls than a crew has posts. The calls without a post do all of
+// their work alone.
 func TestMoreCallsThanPosts(t *testing.T) {
 	c := newCrew(3)
 	defer c.dismiss()
@@ -159,7 +162,7 @@ func TestMoreCallsThanPosts(t *testing.T) {
 			first := true
 			c.parallel(4, 1, each(func(i int) {
 				if sum.Add(1); first && i == 0 {
-					// all calls are under way at the same time
+					// wait until all calls have begun
 					for begun.Add(1); begun.Load() < int64(calls); runtime.Gosched() {
 					}
 				}
@@ -173,7 +176,7 @@ func TestMoreCallsThanPosts(t *testing.T) {
 	quiet(t, c, 2)
 }
 
-// keepMarket restores what the crews have learned when the test ends.
+// keepMarket restores the fields of market when the test ends.
 func keepMarket(t *testing.T) {
 	length, truce, waking := market.length.Load(), market.truce.Load(), market.waking.Load()
 	t.Cleanup(func() {
@@ -183,8 +186,8 @@ func keepMarket(t *testing.T) {
 	})
 }
 
-// Spinning ends when the system interrupts it, and begins again later: after twice the time if it
-// is interrupted soon again.
+// TestTruce: spinning ends when the system interrupts it, and begins again later. If it is
+// interrupted again soon, the pause is twice as long.
 func TestTruce(t *testing.T) {
 	keepMarket(t)
 	market.length.Store(0)
@@ -225,7 +228,8 @@ func TestTruce(t *testing.T) {
 	}
 }
 
-// The time for which a goroutine spins follows what waking takes, within bounds.
+// TestPatience: the time for which a goroutine spins follows the time that waking takes, within
+// bounds.
 func TestPatience(t *testing.T) {
 	keepMarket(t)
 	for _, c := range []struct{ took, want time.Duration }{
@@ -242,8 +246,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A call of little work, alone, wakes nobody. Calls that follow one another do, and so does one
-// that lasts.
+// TestWhoIsWoken: a single call of little work wakes no worker. Calls that follow one another wake
+// workers, and so does a call that takes long.
 func TestWhoIsWoken(t *testing.T) {
 	keepMarket(t)
 	woke := func(apart, unit time.Duration) bool {
@@ -258,7 +262,7 @@ func TestWhoIsWoken(t *testing.T) {
 			began := clock()
 			c.led.Store(int64(began - apart))
 			c.lead(j, 1)
-			// a call that took longer shows only that the machine did something else meanwhile
+			// if a call took longer, the machine was busy with something else
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
 				return len(c.wake) == 1 && c.asleep.Load() == 0
 			}
@@ -275,7 +279,8 @@ func TestWhoIsWoken(t *testing.T) {
 	}
 }
 
-// With one processor nobody spins, because what it waits for could not run.
+// TestOneProcessorDoesNotSpin: with one processor no goroutine spins, because the work that it
+// waits for could not run.
 func TestOneProcessorDoesNotSpin(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c := newCrew(3)

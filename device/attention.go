@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Weighing says how queries weigh keys: with softmax(Scale·Q·Kᵀ + mask) over the visible keys. A
-// key is visible to a query if Causal, Lengths and Mask all allow it. If a query sees no key, its
-// result is 0, and so are the gradients through it.
+// Weighing holds the parameters of attention weights: softmax(Scale·Q·Kᵀ + mask) over the visible
+// keys. A key is visible to a query if Causal, Lengths and Mask all allow it. If a query sees no
+// key, its result is 0, and its gradients are 0.
 type Weighing struct {
 	Scale  float64
 	Causal bool // query i sees only the keys 0 … i
@@ -20,18 +20,18 @@ type Weighing struct {
 	// scaled products.
 	Mask View
 	// Drop is the probability with which a weight becomes 0. The other weights are multiplied by
-	// 1/(1-Drop). Let r be the number of a row of weights, counted over [batch, heads, queries].
-	// The weight of key k stays if [expr.RandomKeeps] is true for Seed, Offset and the index
+	// 1/(1-Drop). Let r be the row-major index of a row of weights in [batch, heads, queries]. The
+	// weight of key k is not dropped if [expr.RandomKeeps] is true for Seed, Offset and the index
 	// r·[RowNumbers](keys) + k.
 	Drop         float64
 	Seed, Offset uint64
-	// Numbers, I64 of [2], holds a seed that replaces Seed, and a number that is added to Offset.
-	// With it each replay of a captured step draws other random numbers.
+	// Numbers is an I64 view of shape [2]. The first number replaces Seed, and the second is added
+	// to Offset. With Numbers, each replay of a captured step draws other random numbers.
 	Numbers View
 }
 
-// RowNumbers returns how many random numbers a row of the given number of weights consumes: the
-// number of keys, rounded up to blocks of four.
+// RowNumbers returns how many random numbers belong to a row of weights. That is the number of
+// keys, rounded up to a multiple of four.
 func RowNumbers(keys int) int { return (keys + 3) &^ 3 }
 
 // Rest returns the factor of the weights that are not dropped.
@@ -48,12 +48,12 @@ func (w *Weighing) Plain() bool { return w.Lengths.Absent() && w.Mask.Absent() &
 // Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V. Q is [batch,
 // heads, queries, features], K [batch, heads/g, keys, features] and V [batch, heads/g, keys,
 // values]. g neighbouring heads of queries share one head of keys. The weights of all queries and
-// keys are never in memory at once. The views have one floating point type; their strides must not
-// be negative. 16-bit floats are computed in float32.
+// keys are never in memory at the same time. All views have the same floating-point type, and no
+// negative strides. For 16-bit types, attention computes in float32.
 //
-// LSE is contiguous [batch, heads, queries] of the computing type. It gets the logarithm of the sum
-// of exponentials of each query's scores, or +Inf if the query sees no key. The gradient reads it.
-// It may be absent.
+// LSE is a contiguous view of shape [batch, heads, queries], in the computing type. It gets, for
+// each query, the logarithm of the sum of exponentials of its scores, or +Inf if the query sees no
+// key. The gradient reads it. It may be absent.
 type Attention struct {
 	Out, LSE, Q, K, V View
 	Weighing
@@ -62,7 +62,7 @@ type Attention struct {
 // Name returns "attention".
 func (*Attention) Name() string { return "attention" }
 
-// Operand returns the results, then the operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (o *Attention) Operand(i int) Operand {
 	return nth(i, Operand{"out", &o.Out, true}, Operand{"lse", &o.LSE, true},
 		Operand{"q", &o.Q, false}, Operand{"k", &o.K, false}, Operand{"v", &o.V, false},
@@ -70,7 +70,7 @@ func (o *Attention) Operand(i int) Operand {
 		Operand{"numbers", &o.Numbers, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *Attention) Check() (arg, reason string) {
 	return o.check(&o.Q, &o.K, &o.V, &o.LSE, Operand{"out", &o.Out, true})
 }
@@ -90,9 +90,9 @@ func (o *Attention) Work() Work {
 func (o *Attention) Clone() Op { c := *o; return &c }
 
 // AttentionGrad sets DQ, DK and DV to the gradients of an [Attention] with the result Out, whose
-// gradient is G. DQ, DK and DV have the shapes of Q, K and V; each may be absent. The weights are
-// recomputed from Q, K and LSE (T. Dao and others, arXiv:2205.14135). The order of sums depends
-// only on the shapes. A mask gets no gradient.
+// gradient is G. DQ, DK and DV have the shapes of Q, K and V. Each of them may be absent. The
+// weights are recomputed from Q, K and LSE (T. Dao and others, arXiv:2205.14135). The order of sums
+// depends only on the shapes. A mask gets no gradient.
 type AttentionGrad struct {
 	DQ, DK, DV, G, Q, K, V, Out, LSE View
 	Weighing
@@ -101,7 +101,7 @@ type AttentionGrad struct {
 // Name returns "attention gradient".
 func (*AttentionGrad) Name() string { return "attention gradient" }
 
-// Operand returns the results, then the operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (o *AttentionGrad) Operand(i int) Operand {
 	return nth(i, Operand{"dq", &o.DQ, true}, Operand{"dk", &o.DK, true},
 		Operand{"dv", &o.DV, true}, Operand{"g", &o.G, false}, Operand{"q", &o.Q, false},
@@ -110,7 +110,7 @@ func (o *AttentionGrad) Operand(i int) Operand {
 		Operand{"lengths", &o.Lengths, false}, Operand{"numbers", &o.Numbers, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *AttentionGrad) Check() (arg, reason string) {
 	if o.LSE.Absent() {
 		return "lse", "absent"
@@ -132,7 +132,8 @@ func (o *AttentionGrad) Check() (arg, reason string) {
 	return arg, reason
 }
 
-// Work counts five products of the weights' size, fewer if results are absent, and the weights.
+// Work counts five products with as many results as there are weights, and the computation of the
+// weights. If gradients are absent, it counts fewer products.
 func (o *AttentionGrad) Work() Work {
 	if o.Out.Size() == 0 || o.DQ.Absent() && o.DK.Absent() && o.DV.Absent() {
 		return Work{}
@@ -157,7 +158,8 @@ func (o *AttentionGrad) Work() Work {
 // Clone copies the op.
 func (o *AttentionGrad) Clone() Op { c := *o; return &c }
 
-// weights returns the number of weights; for a causal op it counts only those of visible keys.
+// weights returns the number of weights. For a causal op it counts only the weights of visible
+// keys.
 func (w *Weighing) weights(q, k *View) int {
 	queries, keys := q.Shape.At(2), k.Shape.At(2)
 	n := queries * keys
@@ -168,8 +170,8 @@ func (w *Weighing) weights(q, k *View) int {
 	return q.Shape.At(0) * q.Shape.At(1) * n
 }
 
-// backwards names a negative stride of v, if there is one. v may have fewer strides than
-// dimensions.
+// backwards returns a reason that names a negative stride of v, or "". v may have fewer strides
+// than dimensions.
 func (v *View) backwards() (reason string) {
 	for d := range v.Strides.Rank() {
 		if v.Strides.At(d) < 0 {
@@ -179,7 +181,8 @@ func (v *View) backwards() (reason string) {
 	return ""
 }
 
-// check compares the operands with each other. results have the shape of the attention's result.
+// check compares the operands' shapes and types with each other. The views in results have the
+// shape of the attention's result.
 func (w *Weighing) check(q, k, v, lse *View, results ...Operand) (arg, reason string) {
 	operands := [...]Operand{{"q", q, false}, {"k", k, false}, {"v", v, false}}
 	for _, list := range [...][]Operand{operands[:], results} {

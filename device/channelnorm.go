@@ -9,19 +9,19 @@ import (
 
 // ChannelNorm normalises the channels of X, [n, channels, inner], over a batch: Out = (X -
 // Mean)·Rstd·Weight + Bias. Mean and the biased Variance are computed over all elements of a
-// channel, in two passes. Rstd is 1/√(Variance + Eps). Out has X's shape; the other views are
-// [channels]. All views are contiguous float32. Weight and Bias may be absent.
+// channel, in two passes. Rstd is 1/√(Variance + Eps). Out has X's shape. The other views have the
+// shape [channels]. All views are contiguous float32. Weight and Bias may be absent.
 type ChannelNorm struct {
 	Out, Mean, Variance, Rstd, X, Weight, Bias View
 	Eps                                        float64
-	// if Bias is absent, add 0, which turns -0 into 0
+	// if Bias is absent, add 0 to Out, which turns -0 into 0
 	Zero bool
 }
 
 // Name returns "channel norm".
 func (*ChannelNorm) Name() string { return "channel norm" }
 
-// Operand returns the results, then the operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (o *ChannelNorm) Operand(i int) Operand {
 	return nth(i, Operand{"out", &o.Out, true}, Operand{"mean", &o.Mean, true},
 		Operand{"variance", &o.Variance, true}, Operand{"rstd", &o.Rstd, true},
@@ -29,7 +29,7 @@ func (o *ChannelNorm) Operand(i int) Operand {
 		Operand{"bias", &o.Bias, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *ChannelNorm) Check() (arg, reason string) {
 	return checkChannels(o, &o.X)
 }
@@ -44,9 +44,9 @@ func (o *ChannelNorm) Work() Work {
 func (o *ChannelNorm) Clone() Op { c := *o; return &c }
 
 // ChannelNormGrad is the gradient of a [ChannelNorm]. G is the gradient of its result. With z = (X
-// - Mean)·Rstd it sets, for each channel, Sum to Σ G and Product to Σ G·z. These are the gradients
-// of bias and weight. It sets DX to (G - m(G) - z·m(G·z))·Rstd·Weight, where m is the mean over a
-// channel. DX and Weight may be absent.
+// - Mean)·Rstd, ChannelNormGrad sets Sum to Σ G and Product to Σ G·z, for each channel. Sum is the
+// gradient of the bias, and Product is the gradient of the weight. ChannelNormGrad sets DX to (G -
+// m(G) - z·m(G·z))·Rstd·Weight, where m is the mean over a channel. DX and Weight may be absent.
 type ChannelNormGrad struct {
 	Sum, Product, DX, G, X, Mean, Rstd, Weight View
 }
@@ -54,7 +54,7 @@ type ChannelNormGrad struct {
 // Name returns "channel norm gradient".
 func (*ChannelNormGrad) Name() string { return "channel norm gradient" }
 
-// Operand returns the results, then the operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (o *ChannelNormGrad) Operand(i int) Operand {
 	return nth(i, Operand{"sum", &o.Sum, true}, Operand{"product", &o.Product, true},
 		Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false}, Operand{"x", &o.X, false},
@@ -62,13 +62,13 @@ func (o *ChannelNormGrad) Operand(i int) Operand {
 		Operand{"weight", &o.Weight, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *ChannelNormGrad) Check() (arg, reason string) {
 	return checkChannels(o, &o.X)
 }
 
-// Work counts a sum, a difference, a product and a sum for each element. For DX it adds a
-// difference and two products with sums.
+// Work counts a sum, a difference, a product and a sum for each element. If DX is present, it also
+// counts a difference and two products with sums.
 func (o *ChannelNormGrad) Work() Work {
 	each := 4
 	if !o.DX.Absent() {
@@ -81,8 +81,8 @@ func (o *ChannelNormGrad) Work() Work {
 // Clone copies the op.
 func (o *ChannelNormGrad) Clone() Op { c := *o; return &c }
 
-// checkChannels checks the operands. "out", "dx" and "g" must have x's shape, the other views
-// [channels]. dx, weight and bias may be absent.
+// checkChannels checks the operands. Those named "out", "dx" and "g" must have x's shape. All other
+// operands must have the shape [channels]. dx, weight and bias may be absent.
 func checkChannels(op Op, x *View) (arg, reason string) {
 	if x.Shape.Rank() != 3 || x.Size() == 0 {
 		return "x", fmt.Sprintf("shape %v, want [n, channels, inner] with elements", x.Shape)

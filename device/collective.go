@@ -7,11 +7,11 @@ import (
 )
 
 // CollectiveKind names a collective. In the comments on the kinds, n is the number of elements of
-// one rank's part, and W is the number of ranks. n → W·n means: the input has n elements, the
-// output W·n.
+// one rank's part, and W is the number of ranks. n → W·n means that the input has n elements and
+// the output has W·n.
 type CollectiveKind uint8
 
-// The kinds.
+// These are the kinds of collectives.
 const (
 	KindAllReduce CollectiveKind = iota // every output is the combination of all inputs: n → n
 	KindBroadcast                       // every output is the root's input: n → n
@@ -36,11 +36,11 @@ func (k CollectiveKind) String() string {
 	return fmt.Sprintf("CollectiveKind(%d)", uint8(k))
 }
 
-// Combine says how the ranks' elements become one element.
+// Combine says how a collective combines the ranks' elements into one element.
 type Combine uint8
 
-// The ways to combine. The mean exists only for floats. In max and min NaN wins, as in PyTorch's
-// amax.
+// These are the ways to combine elements. The mean exists only for floats. If an element is NaN,
+// max and min are NaN, as in PyTorch's amax.
 const (
 	CombineSum Combine = iota
 	CombineMean
@@ -60,8 +60,8 @@ func (c Combine) String() string {
 }
 
 // Collective describes one of torch.distributed's collectives, with the operands of all ranks.
-// Views are contiguous. If input and output of a rank have the same size, they may be the same
-// view; otherwise they must not overlap.
+// Views are contiguous. The input and the output of a rank may be the same view if they have the
+// same size. Otherwise they must not overlap.
 type Collective struct {
 	Kind    CollectiveKind
 	Combine Combine // how KindAllReduce and KindReduceScatter combine
@@ -69,26 +69,26 @@ type Collective struct {
 	Root int
 	Peer int // the receiver of KindSendRecv
 	// Weights, if given, holds a weight for the input of each rank, for CombineSum and CombineMean.
-	// The sum is Σ w·in; the mean is that sum divided by Σ w. If a weight is not above 0, the
-	// rank's input does not count.
+	// The sum is Σ w·in, over the weights w and inputs in. The mean is that sum divided by Σ w. If
+	// a weight is not above 0, the rank's input does not count.
 	Weights []float64
-	Outs    []View // outputs by rank; absent if a rank gets nothing: see [CollectiveKind.MayMiss]
-	Ins     []View // inputs by rank; absent if a rank gives nothing: see [CollectiveKind.MayLack]
+	Outs    []View // outputs by rank; may be absent: see [CollectiveKind.MayMiss]
+	Ins     []View // inputs by rank; may be absent: see [CollectiveKind.MayLack]
 }
 
 // Reduces reports whether the kind combines elements.
 func (k CollectiveKind) Reduces() bool { return k == KindAllReduce || k == KindReduceScatter }
 
-// MayLack reports whether a rank may have no operands at all. If the kind combines nothing, zeros
-// stand for that rank's part.
+// MayLack reports whether a rank may have neither input nor output. If the kind combines nothing,
+// the rank's part counts as zeros.
 func (k CollectiveKind) MayLack() bool {
 	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
 }
 
-// MayMiss reports whether a rank may have no output although the kind gives one to every rank.
+// MayMiss reports whether a rank may do without the output that the kind gives to every rank.
 func (k CollectiveKind) MayMiss() bool { return k == KindBroadcast || k == KindScatter }
 
-// Gives reports whether a rank has an input.
+// Gives reports whether the given rank has an input.
 func (c *Collective) Gives(rank int) bool {
 	switch c.Kind {
 	case KindBroadcast, KindScatter, KindSendRecv:
@@ -97,7 +97,7 @@ func (c *Collective) Gives(rank int) bool {
 	return true
 }
 
-// Gets reports whether a rank has an output.
+// Gets reports whether the given rank has an output.
 func (c *Collective) Gets(rank int) bool {
 	switch c.Kind {
 	case KindGather:
@@ -121,7 +121,8 @@ func (k CollectiveKind) Parts(world int) (in, out int) {
 	return 1, 1
 }
 
-// Check says which operand of which rank is wrong, and why. The reason is empty if everything fits.
+// Check checks the operands of all ranks. It returns the rank and the name of a wrong operand, and
+// the reason. If everything fits, the reason is empty.
 func (c *Collective) Check() (rank int, arg, reason string) {
 	world := len(c.Outs)
 	switch {
@@ -182,22 +183,22 @@ func (c *Collective) Check() (rank int, arg, reason string) {
 // Communicator runs collectives of a fixed list of devices. A device's index in the list is its
 // rank.
 type Communicator interface {
-	// Name names the implementation that moves the data: "in-process", "nccl".
+	// Name returns the name of the implementation that moves the data: "in-process" or "nccl".
 	Name() string
 	// Collect queues c, which has passed its Check, on each rank's stream. It returns when
 	// everything is queued. The collective runs after earlier work on these streams and before
 	// later work. Only one call may run at a time. After an error that does not wrap
 	// errors.ErrUnsupported, the communicator cannot be used any more.
 	Collect(streams []Stream, c *Collective) error
-	// Close releases the communicator. Abort ends calls and kernels that hang; any goroutine may
-	// call it.
+	// Close releases the communicator. Abort ends calls and kernels that hang, and any goroutine
+	// may call it.
 	Close() error
 	Abort() error
 }
 
 // Connector is satisfied by devices whose driver has a library for collectives.
 type Connector interface {
-	// Connect returns a communicator in which devices[r] is rank r. All devices belong to this
+	// Connect returns a communicator in which devices[r] is rank r. All devices must belong to this
 	// driver. If the library is missing, the error is an *[UnavailableError].
 	Connect(devices []Device) (Communicator, error)
 }

@@ -10,30 +10,32 @@ import (
 // ConvKind selects the result of a convolution or one of its two gradients.
 type ConvKind uint8
 
-// The kinds. ConvForward computes Y from X and W. ConvData computes the gradient of X from W and
-// the gradient of Y. ConvWeight computes the gradient of W from X and the gradient of Y.
+// These are the kinds of convolutions. ConvForward computes Y from X and W. ConvData computes the
+// gradient of X from W and the gradient of Y. ConvWeight computes the gradient of W from X and the
+// gradient of Y.
 const (
 	ConvForward ConvKind = iota
 	ConvData
 	ConvWeight
 )
 
-// Convolution moves windows over an input with one to three spatial dimensions. Its lists hold one
-// number for each of these dimensions. All views are contiguous float32: X is [n, channels, in…], W
-// [outputs, channels/groups, kernel…], Y [n, outputs, out…]. The element k of the window at place p
-// lies at p·stride + k·dilation - before in the input, which is zero outside its borders:
+// Convolution is a convolution with one to three spatial dimensions, or one of its gradients. Its
+// lists hold one number for each spatial dimension. All views are contiguous float32. Their shapes
+// are X [n, channels, in…], W [outputs, channels/groups, kernel…] and Y [n, outputs, out…]. For
+// output place p, kernel element k reads the input at p·stride + k·dilation - before. The input is
+// zero outside its borders. So, with o an output channel and c an input channel:
 //
 //	Y[n, o, p] = Σ X[n, c, p·stride + k·dilation - before] · W[o, c, k]
 //
-// Kind says which of the three views is set; the other two are read. ConvData sets X to the
-// gradient of X, and ConvWeight sets W to the gradient of W; for both, Y holds the gradient of Y.
-// The padding's zeros get no gradient. So in the gradient of X, an infinite weight affects only the
-// elements that it was multiplied with.
+// Kind says which of the three views is the result; the other two are operands. ConvData sets X to
+// the gradient of X, and ConvWeight sets W to the gradient of W. For both kinds, Y holds the
+// gradient of Y. The zeros of the padding get no gradient. So an infinite weight affects the
+// gradient only of those elements of X that it was multiplied with.
 type Convolution struct {
 	Kind         ConvKind
 	X, W, Y      View
 	Rank, Groups int
-	// Before is the padding before the input; the padding behind follows from Y's shape
+	// Before is the padding before the input; the padding behind it follows from Y's shape
 	Stride, Dilation, Before [3]int
 }
 
@@ -45,7 +47,7 @@ func (c *Convolution) Name() string {
 	return [...]string{"convolution", "convolution data gradient", "convolution weight gradient"}[c.Kind]
 }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (c *Convolution) Operand(i int) Operand {
 	x, w, y := Operand{"x", &c.X, c.Kind == ConvData}, Operand{"w", &c.W, c.Kind == ConvWeight},
 		Operand{"y", &c.Y, c.Kind == ConvForward}
@@ -58,7 +60,7 @@ func (c *Convolution) Operand(i int) Operand {
 	return nth(i, y, x, w)
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (c *Convolution) Check() (arg, reason string) {
 	if c.Kind > ConvWeight {
 		return "kind", fmt.Sprintf("there is no kind %d", c.Kind)
@@ -85,8 +87,9 @@ func (c *Convolution) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts two operations for each element of Y, channel of its group and element of the kernel.
-// It counts products with padding too. All three kinds need the same products.
+// Work counts two operations for each product. The number of products is the size of Y, times the
+// channels in a group, times the size of the kernel. It counts products with padding too. All three
+// kinds need the same number of products.
 func (c *Convolution) Work() Work {
 	if c.Operand(0).View.Size() == 0 {
 		return Work{}
@@ -101,8 +104,8 @@ func (c *Convolution) Work() Work {
 // Clone copies the op.
 func (c *Convolution) Clone() Op { d := *c; return &d }
 
-// Spatial returns the sizes of a view's spatial dimensions as three numbers. If there are fewer
-// than three, the first numbers are 1.
+// Spatial returns the sizes of the spatial dimensions of shape s, as three numbers. With fewer than
+// three dimensions, the first numbers are 1.
 func (c *Convolution) Spatial(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}
 	for i := range c.Rank {

@@ -8,13 +8,14 @@ import (
 )
 
 // CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]], or 0 if the target is Ignore. It also
-// sets Top[i] to the maximum of the row, and Rest[i] = log Σ exp(X[i] - Top[i]). X is [n, classes]
-// and Target I64 [n]. Loss, Top and Rest are [n] in X's computing type. If a target is not a class,
-// its loss is 0. The op then returns an [IndexError] with Tag, at once or at the next wait.
+// sets Top[i] to the maximum of the row, and Rest[i] = log Σ exp(X[i] - Top[i]). X has the shape
+// [n, classes], and Target is an I64 view of shape [n]. Loss, Top and Rest have the shape [n] and
+// the computing type of X. If a target is neither Ignore nor a class, its loss is 0. Then Run or
+// the next wait returns an [IndexError] with Tag.
 //
-// Mean and Count have one element each; either both are present or both are absent. Count, an I64,
-// is how many targets are not Ignore. Mean, of Loss's type, is the sum of Loss divided by Count;
-// the sum has the bits of [Reduce].
+// Mean and Count have one element each. Either both are present or both are absent. Count is an
+// I64: the number of targets that are not Ignore. Mean has the type of Loss: it is the sum of Loss,
+// divided by Count. The sum has the same bits as a [Reduce].
 type CrossEntropy struct {
 	Loss, Top, Rest, X, Target View
 	Mean, Count                View
@@ -25,7 +26,7 @@ type CrossEntropy struct {
 // Name returns "cross-entropy".
 func (*CrossEntropy) Name() string { return "cross-entropy" }
 
-// Operand returns the results, then the operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (o *CrossEntropy) Operand(i int) Operand {
 	return nth(i, Operand{"loss", &o.Loss, true}, Operand{"top", &o.Top, true},
 		Operand{"rest", &o.Rest, true}, Operand{"mean", &o.Mean, true},
@@ -33,7 +34,7 @@ func (o *CrossEntropy) Operand(i int) Operand {
 		Operand{"target", &o.Target, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *CrossEntropy) Check() (arg, reason string) {
 	if arg, reason := checkClasses(&o.X, &o.Target, o.Operand(0), o.Operand(1), o.Operand(2)); reason != "" {
 		return arg, reason
@@ -50,7 +51,7 @@ func (o *CrossEntropy) Check() (arg, reason string) {
 	return checkCount(&o.Count, true)
 }
 
-// checkCount checks Count, the number of targets.
+// checkCount checks the view that holds the number of targets.
 func checkCount(v *View, needed bool) (arg, reason string) {
 	switch {
 	case v.Absent() && !needed:
@@ -62,8 +63,8 @@ func checkCount(v *View, needed bool) (arg, reason string) {
 	return "", ""
 }
 
-// Work counts a maximum, a difference, an exponential and a sum for each element. For the mean it
-// adds a sum and a comparison.
+// Work counts a maximum, a difference, an exponential and a sum for each element. If Mean is
+// present, it also counts a sum and a comparison.
 func (o *CrossEntropy) Work() Work {
 	w := Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
 	if !o.Mean.Absent() {
@@ -75,10 +76,10 @@ func (o *CrossEntropy) Work() Work {
 // Clone copies the op.
 func (o *CrossEntropy) Clone() Op { c := *o; return &c }
 
-// CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i]. A row whose target
-// is Ignore or not a class gets 0. [CrossEntropy] has computed Top and Rest. G is [n], its strides
-// may be 0; an absent G is 1. If Count is present, G is divided by it; it is the I64 of one element
-// that [CrossEntropy] sets. DX may be X.
+// CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i]. If the target of a
+// row is Ignore or not a class, DX of the row is 0. Top, Rest and Count are results of
+// [CrossEntropy]. G has the shape [n], and its strides may be 0. If G is absent, 1 takes its place.
+// If Count is present, G is divided by Count. DX may be the same view as X.
 type CrossEntropyGrad struct {
 	DX, X, Top, Rest, Target, G, Count View
 	Ignore                             int64
@@ -87,7 +88,7 @@ type CrossEntropyGrad struct {
 // Name returns "cross-entropy gradient".
 func (*CrossEntropyGrad) Name() string { return "cross-entropy gradient" }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (o *CrossEntropyGrad) Operand(i int) Operand {
 	return nth(i, Operand{"dx", &o.DX, true}, Operand{"x", &o.X, false},
 		Operand{"top", &o.Top, false}, Operand{"rest", &o.Rest, false},
@@ -95,7 +96,7 @@ func (o *CrossEntropyGrad) Operand(i int) Operand {
 		Operand{"count", &o.Count, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *CrossEntropyGrad) Check() (arg, reason string) {
 	if arg, reason := checkRows(o, 2); reason != "" {
 		return arg, reason
@@ -121,8 +122,8 @@ func (o *CrossEntropyGrad) Work() Work {
 // Clone copies the op.
 func (o *CrossEntropyGrad) Clone() Op { c := *o; return &c }
 
-// checkClasses checks the logits and targets. columns must have one value for each row, in the
-// computing type.
+// checkClasses checks the logits and targets. The views in columns must have one value for each
+// row, in the computing type.
 func checkClasses(x, target *View, columns ...Operand) (arg, reason string) {
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() {
 		return "x", fmt.Sprintf("%v of %v, want [rows, classes] of a float type", x.Shape, x.Type)

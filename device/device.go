@@ -1,20 +1,22 @@
 // Package device is the contract between tensors and the drivers that run their ops (packages cpu
 // and cuda).
 //
-// A program that trains needs little of it: [Best] finds the fastest device, [Open] opens a certain
-// one, and Device.Stats reports its memory. The rest is for drivers and for authors of ops.
+// A program that trains needs little of this package. [Best] finds the fastest device, [Open] opens
+// a device by name, and Device.Stats reports the memory in use. All other parts are for drivers and
+// for authors of ops.
 //
 // A driver implements [Device]: memory, streams, host copies and primitives. A primitive is a
-// value, an [Op]: [Run] checks it, reports it to the tracer and hands it to the driver. Every
-// driver supports [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver supports a further op
-// ([Softmax], [Norm], [MultiMap], …) if it can run that op faster than a composition. Everything
-// else is arithmetic on tensors.
+// value, an [Op]. The function [Run] checks it, reports it to the tracer and passes it to the
+// driver. Every driver supports [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver
+// supports a further op ([Softmax], [Norm], [MultiMap], …) if it can run that op faster than a
+// composition. Package tensor has a composition of other ops for each op that a driver does not
+// support.
 //
-// Work is queued on a [Stream] and runs in its order. A call returns when the work is queued, and
-// returns the errors known by then. The next call that waits ([Device.Download],
-// [Stream.Synchronize]) returns faults of the work itself. The caller may reuse slices of views and
-// scalars when a call has returned. Outputs never overlap inputs, except if they are the same view
-// (in place).
+// Work is queued on a [Stream] and runs in the stream's order. A call returns when the work is
+// queued, with the errors that are known by then. The next call that waits ([Device.Download],
+// [Stream.Synchronize]) returns errors of the work itself. When a call has returned, the caller may
+// reuse the slices of views and scalars that it passed. Outputs must not overlap inputs, but an
+// output may be the same view as an input (in place).
 package device
 
 import (
@@ -29,54 +31,57 @@ type Device interface {
 	// Name returns the name that [Open] accepts: "cpu", "cuda:0".
 	Name() string
 	Info() Info
-	// Alloc returns a buffer of the given bytes for use on s, with undefined contents. If memory
-	// does not suffice, the error wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
+	// Alloc returns a buffer of the given number of bytes for use on s, with undefined contents. If
+	// there is not enough memory, the error wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
 	Alloc(bytes int, s Stream, o Origin) (Buffer, error)
 	// DefaultStream returns the stream that is used if the caller chooses none. NewStream makes
 	// another; a higher priority is more urgent.
 	DefaultStream() Stream
 	NewStream(priority int) (Stream, error)
 
-	// Upload copies src to dst, beginning at byte offset off. The caller may reuse src when Upload
-	// returns. Download waits for s and the copy, and returns late faults ([IndexError], [Fault]).
+	// Upload copies src to dst, beginning at byte offset off of dst. The caller may reuse src when
+	// Upload returns. Download copies from src to dst, and waits for s and for the copy. It returns
+	// late errors of the work on s ([IndexError], [Fault]).
 	Upload(s Stream, dst Buffer, off int, src []byte) error
 	Download(s Stream, dst []byte, src Buffer, off int) error
 	// CopyFrom copies size bytes from a buffer of another device of the same driver.
 	CopyFrom(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
 
-	// Owns returns an empty reason if b is usable memory of the device. Otherwise, also for a nil
-	// b, the reason says why it is not.
+	// Owns returns an empty reason if b is usable memory of the device. Otherwise the reason says
+	// why it is not usable, also for a nil b.
 	Owns(b Buffer) (reason string)
-	// Supports reports whether the device runs op itself; if not, a composition of other ops
-	// replaces it. It looks at layouts, types and modes but not at buffers, so it can be called
-	// before results are allocated. It is true of Map, Reduce, MatMul, Gather and Scatter.
+	// Supports reports whether the device runs op itself. If it does not, a composition of other
+	// ops replaces op. Supports looks at layouts, types and modes but not at buffers, so it can be
+	// called before results are allocated. It returns true for Map, Reduce, MatMul, Gather and
+	// Scatter.
 	Supports(op Op) bool
 	// Run queues op on s, a stream of the device. Only the function [Run] calls it, after it has
 	// checked op. For an op that the device does not support, the error wraps
-	// errors.ErrUnsupported. told is the event that [Run] reports to a tracer, nil if there is
-	// none. A device that launches kernels adds its launches to told.
+	// errors.ErrUnsupported. told is the event that [Run] reports to the tracer, nil if there is no
+	// tracer. A device that launches kernels adds its launches to told.
 	Run(s Stream, op Op, told *KernelEvent) error
 
-	// Stats counts the memory in use. Empty gives cached memory back to the system and returns how
-	// many bytes.
+	// Stats counts the memory in use. Empty gives cached memory back to the system and returns the
+	// number of bytes.
 	Stats() Stats
 	ResetPeak()
 	Empty() int
-	// Synchronize waits for all streams and returns late faults.
+	// Synchronize waits for all streams and returns late errors.
 	Synchronize() error
 }
 
-// Buffer is a block of a device's memory. A program calls Free or Queue once; afterwards it may not
-// use the buffer.
+// Buffer is a block of a device's memory. A program calls either Free or Queue once, and may not
+// use the buffer afterwards.
 type Buffer interface {
 	Device() Device
 	Size() int     // the number of requested bytes
-	Addr() uintptr // address on the device; on the CPU the address of Host
+	Addr() uintptr // address on the device; on the CPU, the address of the memory that Host returns
 	Host() []byte  // the memory itself if the host can access it, else nil
-	// notes that another stream than the buffer's own uses it, so that Free waits for that stream
+	// Use notes that the buffer is used on another stream than its own, so that Free waits for that
+	// stream
 	Use(s Stream)
 	Free()  // frees the memory in stream order
-	Queue() // frees the memory later: for cleanups of the garbage collector, which must not block
+	Queue() // frees the memory later; for cleanups of the garbage collector, which must not block
 }
 
 // Stream is a queue of one device's work.
@@ -84,7 +89,7 @@ type Stream interface {
 	Device() Device
 	ID() uint64
 	Record() (Event, error) // marks the work queued so far
-	// makes later work wait for the event, which may be of another stream or device
+	// makes later work wait for the event, also an event of another stream or device
 	Wait(Event) error
 	Synchronize() error // waits for all work queued so far
 }
@@ -103,15 +108,15 @@ type View struct {
 	shape.Layout
 }
 
-// Borrower is satisfied by devices that can work on host memory that belongs to others, such as a
-// mapped file.
+// Borrower is satisfied by devices that can use host memory of another owner, such as a mapped
+// file.
 type Borrower interface {
 	// Borrow returns a buffer on mem. mem must stay valid as long as release is reachable. release
 	// is called once, when the buffer is freed or queued, from any goroutine. It must not block.
 	Borrow(mem []byte, release func()) Buffer
 }
 
-// Origin says what a buffer was allocated for. Reports of memory show it.
+// Origin says what a buffer is for. Reports of memory show it.
 type Origin struct {
 	// prints the call site or the scope; nil if nothing is known
 	Where fmt.Stringer
@@ -119,7 +124,7 @@ type Origin struct {
 	Scope string // the names of the enclosing scopes, joined by slashes
 	Shape shape.Dims
 	Type  dtype.Type
-	// Collected marks memory that the garbage collector frees, not the program.
+	// Collected marks memory that the garbage collector frees, because the program does not.
 	Collected bool
 }
 
@@ -134,9 +139,9 @@ func (o Origin) String() string {
 
 // Info describes a device.
 type Info struct {
-	Kind string // "cpu", "cuda"
+	Kind string // kind of the device: "cpu" or "cuda"
 	Name string // name of the product
-	// the processor does the work, before the call returns, and can access the device's memory
+	// the processor does the work before the call returns, and can access the device's memory
 	Host       bool
 	Emulated   bool
 	Meta       bool   // the device has addresses without memory: see [OpenMeta]
@@ -144,53 +149,56 @@ type Info struct {
 	Memory     int    // size of the memory in bytes
 	Cores      int    // CPU cores or streaming multiprocessors
 	SIMD       string // CPU only: "avx512", "avx2", "generic", …
-	// CPU only: why elementwise programs do not become machine code at run time; "" if they do
+	// CPU only: the reason why elementwise programs do not become machine code; "" if they do
 	Interpreted string
 	Driver      string // version of the driver, CUDA only
 	PTX         string // newest PTX version that the driver compiles
 }
 
 // Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers below 64
-// KiB do not come from the allocator. They are ordinary Go memory, which runtime.MemStats counts.
+// KiB do not come from the allocator. They are Go memory, which runtime.MemStats counts.
 type Stats struct {
 	Allocated, AllocatedPeak int // number of bytes in blocks that are in use
 	Reserved, ReservedPeak   int // number of bytes taken from the system
 	AllocatedTotal           int // number of bytes allocated since the start
-	Allocations, Frees       int // number of calls
+	Allocations, Frees       int // number of calls of Alloc and Free
 	Segments                 int
-	// allocations that had to empty caches first; allocations that failed
+	// Retries counts allocations that had to empty caches first, OOMs counts allocations that
+	// failed
 	Retries, OOMs int
 }
 
-// PinnedAllocator is satisfied by devices that can copy from and to page-locked host memory while
-// the host goes on. Such memory is scarce, because it cannot be paged out. The system takes long to
-// provide it, so a device keeps freed memory for reuse.
+// PinnedAllocator is satisfied by devices that can copy from and to page-locked host memory
+// asynchronously. The system cannot page out such memory, so it should be used sparingly.
+// Allocating it takes the system a long time, so a device keeps freed page-locked memory for reuse.
 type PinnedAllocator interface {
 	Device
-	// AllocPinned returns page-locked host memory with undefined contents; its Host is never nil.
-	// Free and Queue do not block. The next AllocPinned may reuse the memory when the copies below
-	// that use it are done. Use has no effect. The error may wrap [ErrOutOfMemory].
+	// AllocPinned returns page-locked host memory with undefined contents. The buffer's Host is
+	// never nil, its Free and Queue do not block, and its Use has no effect. After Free, the memory
+	// is reused when the copies by UploadPinned and DownloadPinned that use it are done. The error
+	// may wrap [ErrOutOfMemory].
 	AllocPinned(bytes int, o Origin) (Buffer, error)
 	// UploadPinned queues a copy of size bytes from src to dst, a buffer of this device, and
-	// returns. src is memory of AllocPinned of this device or of another device of its driver. The
-	// host must not write those bytes before the copy is done.
+	// returns. src must come from AllocPinned of this device or of another device of its driver.
+	// The host must not write the copied bytes before the copy is done.
 	UploadPinned(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
-	// DownloadPinned queues a copy in the opposite direction and returns. The host may read the
-	// bytes after a wait for s.
+	// DownloadPinned queues a copy from src, a buffer of this device, to the page-locked dst, and
+	// returns. The host may read the bytes after a wait for s.
 	DownloadPinned(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
 	// PinnedStats counts the driver's page-locked memory. EmptyPinned gives unused page-locked
-	// memory back to the system and returns how many bytes.
+	// memory back to the system and returns the number of bytes.
 	PinnedStats() Stats
 	EmptyPinned() int
 }
 
-// WorkerSharer is a device that works in goroutines of the program, such as the CPU. Several ranks
-// of the CPU share the machine's cores: a program gives each rank a part of the workers.
+// WorkerSharer is satisfied by devices that work in goroutines of the program, such as the CPU.
+// Several ranks of the CPU share the machine's cores: the program gives each rank a part of the
+// workers.
 type WorkerSharer interface {
 	Device
-	// SetWorkers sets how many goroutines, including the caller, share the work of one call. With 1
-	// the caller does all work, and no other worker runs. 0 restores the device's initial number. A
-	// program may call it while work runs. Results do not depend on the number.
+	// SetWorkers sets how many goroutines, including the caller's, share the work of one call. With
+	// 1 the caller's goroutine does all work. With 0 the device uses its initial number again. A
+	// program may call SetWorkers while work runs. Results do not depend on the number.
 	SetWorkers(n int)
 	// Workers returns the number of workers.
 	Workers() int
@@ -199,7 +207,7 @@ type WorkerSharer interface {
 // Preparer is satisfied by devices that load code at its first use. Loading needs memory.
 type Preparer interface {
 	// Prepare loads the code of an op whose kernels do not depend on its views, such as a
-	// [MultiMap]. For other ops it does nothing. A program prepares launches that belong together,
-	// so that an out-of-memory error comes before the first of them.
+	// [MultiMap]. For other ops it does nothing. A program calls it before several launches of
+	// which all or none must run. Then an out-of-memory error comes before the first launch.
 	Prepare(op Op) error
 }

@@ -5,23 +5,23 @@ import (
 	"fmt"
 )
 
-// Raised is an error with which a function without an error result panics: for misuse, or for a
-// device that cannot be opened. tensor.Try returns errors of this family, whichever package they
-// come from, and repeats other panics. A program's own error type joins the family by implementing
-// the method.
+// Raised is an error with which a function panics if it has no error result. It is used for misuse,
+// and for a device that cannot be opened. tensor.Try returns every error that has the method
+// Raised, from any package, and repeats other panics. A program may give the method to its own
+// error types.
 type Raised interface {
 	error
 	Raised()
 }
 
-// ErrOutOfMemory is wrapped by every error for exhausted device memory.
+// ErrOutOfMemory is wrapped by every error that reports exhausted device memory.
 var ErrOutOfMemory = errors.New("out of memory")
 
 // UnavailableError says why a device cannot be opened and what to do.
 type UnavailableError struct {
-	Name   string // the requested device
+	Name   string // name of the requested device
 	Reason string // what is missing, in one line
-	Help   string // what to do
+	Help   string // advice on what to do
 	Err    error
 }
 
@@ -36,10 +36,10 @@ func (e *UnavailableError) Error() string {
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Raised makes the error one that tensor.Try returns: see [Raised].
+// Raised marks the error as one that tensor.Try returns: see [Raised].
 func (e *UnavailableError) Raised() {}
 
-// IndexError is an index outside its axis, found by a kernel.
+// IndexError reports an index outside its axis, which a kernel found.
 type IndexError struct {
 	Tag          uint32 // the number that the caller passed to Gather, Scatter or CrossEntropy
 	Index, Bound int64
@@ -50,8 +50,8 @@ func (e *IndexError) Error() string {
 	return fmt.Sprintf("index %d at position %d is out of range for an axis of size %d", e.Index, e.Position, e.Bound)
 }
 
-// Fault is work that failed on the device. After a fault with Sticky set, the process cannot use
-// the device any more.
+// Fault reports work that failed on the device. If Sticky is set, the process cannot use the device
+// any more.
 type Fault struct {
 	Device string
 	Kernel string
@@ -70,8 +70,8 @@ func (e *Fault) Error() string {
 // Unwrap returns the cause.
 func (e *Fault) Unwrap() error { return e.Err }
 
-// Shortage holds the numbers behind an error that wraps [ErrOutOfMemory]. All are bytes, 0 if
-// unknown.
+// Shortage holds the numbers behind an error that wraps [ErrOutOfMemory]. All are in bytes, and 0
+// if unknown.
 type Shortage struct {
 	Device    string
 	Asked     int // size of the allocation that failed
@@ -79,13 +79,13 @@ type Shortage struct {
 	Total     int // memory of the device
 	Free      int // part of Total that no program uses
 	Limit     int // limit of this program's pool; 0: no limit
-	Reserved  int // taken by the pool from the driver
+	Reserved  int // memory that the pool has taken from the driver
 	Allocated int // part of Reserved that is in use
 	Owners    []string
 }
 
-// Available returns how many bytes the program could still have allocated, if they were in one
-// piece.
+// Available returns how many bytes the program could still have allocated, if the free memory were
+// in one piece.
 func (s *Shortage) Available() int {
 	n := s.Free + s.Reserved - s.Allocated
 	if s.Limit > 0 {
@@ -94,8 +94,8 @@ func (s *Shortage) Available() int {
 	return max(n, 0)
 }
 
-// ShortageError is satisfied by drivers' errors that wrap [ErrOutOfMemory] and know the numbers.
-// errors.As finds it.
+// ShortageError is satisfied by drivers' errors that wrap [ErrOutOfMemory] and know the numbers of
+// the shortage. errors.As finds it.
 type ShortageError interface {
 	error
 	Shortage() Shortage

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Best corresponds to torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says
-// why. This program does not link in a GPU driver.
+// Best corresponds to torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why
+// it chose the device. This program does not link in a GPU driver.
 func Example() {
 	dev, why := device.Best()
 	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
@@ -42,8 +42,8 @@ func ExampleOpen() {
 	// device "cpu:1000" is not available: the processor has at most 256 ranks; they are cpu:0 to cpu:255
 }
 
-// Ranks of the CPU are devices with a part of the workers each. Two of them train side by side as
-// two GPUs do.
+// Each rank of the CPU is a device with a part of the workers. Two ranks train side by side as two
+// GPUs do.
 func ExampleWorkerSharer() {
 	for i := range 2 {
 		dev, err := device.Open(fmt.Sprintf("cpu:%d", i))
@@ -78,7 +78,7 @@ func ExampleStats() {
 	// 0 cpu
 }
 
-// Count returns how many devices of a kind there are; if there are none, the error says why.
+// Count returns the number of devices of a kind. If there are none, the error says why.
 func ExampleCount() {
 	n, err := device.Count("cpu")
 	fmt.Println(n, err)
@@ -100,7 +100,8 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// A primitive is a value. A device supports an op if it can run it faster than a composition.
+// A primitive is a Go value. A device supports a primitive if it can run it faster than a
+// composition.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {

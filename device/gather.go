@@ -6,9 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Gather sets Out[i…] = Src[i… with Index[i…] along Axis]; Out and Index have the same shape. For
-// an index outside the axis it stores 0 and returns an [IndexError] with Tag, at once or at the
-// next wait. Every device supports it.
+// Gather sets each element of Out to the element of Src whose index along Axis is the element of
+// Index, as torch.gather does. Out and Index have the same shape. For an index outside the axis it
+// stores 0. Then Run or the next wait returns an [IndexError] with Tag. Every device supports
+// Gather.
 type Gather struct {
 	Out, Src, Index View
 	Axis            int
@@ -18,13 +19,13 @@ type Gather struct {
 // Name returns "gather".
 func (*Gather) Name() string { return "gather" }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (g *Gather) Operand(i int) Operand {
 	return nth(i, Operand{"out", &g.Out, true}, Operand{"src", &g.Src, false},
 		Operand{"index", &g.Index, false})
 }
 
-// Check compares the shapes.
+// Check checks the shapes of the operands.
 func (g *Gather) Check() (arg, reason string) {
 	return checkIndexed("out", &g.Out, "src", &g.Src, &g.Index, g.Axis)
 }
@@ -40,8 +41,8 @@ func (g *Gather) Work() Work {
 // Clone copies the op.
 func (g *Gather) Clone() Op { c := *g; return &c }
 
-// checkIndexed checks the operands of a gather (dense is out, table is src) or a scatter (dense is
-// src, table is dst).
+// checkIndexed checks the operands of a gather (dense is Out, table is Src) or of a scatter (dense
+// is Src, table is Dst).
 func checkIndexed(denseName string, dense *View, tableName string, table, index *View, axis int) (arg, reason string) {
 	switch {
 	case index.Type != dtype.I64 && index.Type != dtype.I32:

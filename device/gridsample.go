@@ -7,31 +7,31 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// GridMode says which elements around a place are read, and their weights.
+// GridMode says which elements around a place are read, and with which weights.
 type GridMode uint8
 
-// The modes, with PyTorch's numbers.
+// These are the modes, with PyTorch's numbers.
 const (
 	GridBilinear GridMode = iota // the four elements around the place
-	GridNearest                  // the nearest element; of two at a distance of ½, the even one
+	GridNearest                  // the nearest element, the even one if two are equally near
 	// the sixteen elements around the place, with Keys' kernel for a = -¾
 	GridBicubic
 )
 
-// String returns PyTorch's name.
+// String returns PyTorch's name of the mode.
 func (m GridMode) String() string { return nameOf(int(m), "bilinear", "nearest", "bicubic") }
 
 // GridPadding says what lies outside the image.
 type GridPadding uint8
 
-// The paddings, with PyTorch's numbers.
+// These are the paddings, with PyTorch's numbers.
 const (
-	GridZeros      GridPadding = iota // zeros lie outside
-	GridBorder                        // the nearest element of the border lies outside
-	GridReflection                    // the image lies outside, mirrored as often as needed
+	GridZeros      GridPadding = iota // the image continues with zeros
+	GridBorder                        // the image continues with its border elements
+	GridReflection                    // the image continues with its mirror images
 )
 
-// String returns PyTorch's name.
+// String returns PyTorch's name of the padding.
 func (p GridPadding) String() string { return nameOf(int(p), "zeros", "border", "reflection") }
 
 func nameOf(i int, names ...string) string {
@@ -42,25 +42,27 @@ func nameOf(i int, names ...string) string {
 }
 
 // GridSampling says how images are read at places between their elements. The coordinates -1 and 1
-// are the borders of an image. With AlignCorners these are the middles of the first and the last
-// element, otherwise their outer edges. In a dimension of size n a coordinate x is the place
+// are the borders of an image. With AlignCorners, the borders are the middles of the first and the
+// last element. Without it, they are the outer edges of these elements. In a dimension of size n,
+// coordinate x is the place
 //
 //	(x+1)/2·(n-1)    with AlignCorners
 //	(x+1)·n/2 - ½    without
 //
-// Padding is applied to places outside the image, but in mode bicubic to the elements that are
-// read. A coordinate that is not finite lies outside: with GridZeros it reads zeros. With the other
-// paddings it reads an element of the border, the first one for NaN. In mode bicubic its weights
-// are undefined, so the result is NaN.
+// Padding applies to places outside the image. In mode bicubic it applies to each element that is
+// read. A coordinate that is infinite or NaN lies outside: with GridZeros it reads zeros. With the
+// other paddings it reads an element of the border; NaN reads the first element. In mode bicubic
+// the weights for such a coordinate are NaN, so the result is NaN.
 type GridSampling struct {
 	Mode         GridMode
 	Padding      GridPadding
 	AlignCorners bool
 }
 
-// GridSample reads images X, [n, c, h, w], at the places of Grid, [n, oh, ow, 2], into Out, [n, c,
-// oh, ow]. The last dimension of Grid is (x, y). All views are contiguous and of one type, float32
-// or float64. If h or w is 0, Out has size 0 too.
+// GridSample interpolates images, as torch's grid_sample does. X holds the images, [n, c, h, w],
+// and Grid holds the places, [n, oh, ow, 2]. The last dimension of Grid is (x, y). Out is [n, c,
+// oh, ow]. All views are contiguous, and all have the type float32 or all float64. If h or w is 0,
+// Out must have size 0 too.
 type GridSample struct {
 	Out, X, Grid View
 	GridSampling
@@ -69,12 +71,12 @@ type GridSample struct {
 // Name returns "grid sample".
 func (*GridSample) Name() string { return "grid sample" }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (o *GridSample) Operand(i int) Operand {
 	return nth(i, Operand{"out", &o.Out, true}, Operand{"x", &o.X, false}, Operand{"grid", &o.Grid, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *GridSample) Check() (arg, reason string) {
 	return o.check("out", &o.Out, &o.X, &o.Grid)
 }
@@ -100,10 +102,11 @@ func (s *GridSampling) check(name string, out, x, grid *View) (arg, reason strin
 	return "", ""
 }
 
-// taps returns how many elements are read for a result.
+// taps returns how many elements of X are read for an element of Out.
 func (s *GridSampling) taps() int { return [...]int{4, 1, 16}[s.Mode] }
 
-// Work counts a product and a sum for each element that is read, and the bytes of each view once.
+// Work counts a product and a sum for each element that is read. It counts the bytes of each view
+// once.
 func (o *GridSample) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}
@@ -114,9 +117,10 @@ func (o *GridSample) Work() Work {
 // Clone copies the op.
 func (o *GridSample) Clone() Op { c := *o; return &c }
 
-// GridSampleGrad sets D to a gradient of [GridSample]; G is the gradient of its result. D is the
-// gradient of Grid or, if Input is set, of X, whose elements are not read then. D has the shape of
-// Grid or X. Each element's terms are added in a fixed order.
+// GridSampleGrad computes a gradient of [GridSample]. G is the gradient of GridSample's result. If
+// Input is set, D becomes the gradient of X, and the elements of X are not read. Otherwise D
+// becomes the gradient of Grid. D has the shape of X or of Grid. The terms of each element are
+// added in a fixed order.
 type GridSampleGrad struct {
 	D, G, X, Grid View
 	Input         bool
@@ -131,13 +135,13 @@ func (o *GridSampleGrad) Name() string {
 	return "grid sample gradient"
 }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (o *GridSampleGrad) Operand(i int) Operand {
 	return nth(i, Operand{"d", &o.D, true}, Operand{"g", &o.G, false}, Operand{"x", &o.X, false},
 		Operand{"grid", &o.Grid, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *GridSampleGrad) Check() (arg, reason string) {
 	if arg, reason := o.check("g", &o.G, &o.X, &o.Grid); reason != "" {
 		return arg, reason
@@ -152,8 +156,8 @@ func (o *GridSampleGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts two products and two sums for each element that is read; for the input's gradient,
-// one of each.
+// Work counts two products and two sums for each element that is read. For the gradient of X it
+// counts one product and one sum.
 func (o *GridSampleGrad) Work() Work {
 	if o.D.Size() == 0 {
 		return Work{}

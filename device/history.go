@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// MemoryHistorian is satisfied by devices whose allocator can record its calls:
-// torch.cuda.memory._record_memory_history. Package profile/memsnap writes a snapshot as a page or
-// for PyTorch's viewer.
+// MemoryHistorian is satisfied by devices whose allocator can record its calls, as
+// torch.cuda.memory._record_memory_history does. Package profile/memsnap writes a snapshot as a web
+// page or for PyTorch's viewer.
 type MemoryHistorian interface {
 	Device
 	// RecordMemoryHistory records every allocation and free from now on, with the call's stack. It
@@ -28,14 +28,14 @@ var ErrNoHistory = errors.New("the device keeps no history of its memory")
 
 // HistorySettings holds the values that the options of [MemoryHistorian.RecordMemoryHistory] set.
 type HistorySettings struct {
-	MaxEntries int // size of the ring of events
+	MaxEntries int // number of events that the ring keeps
 }
 
 // DefaultHistoryEntries is the default number of events that a history keeps. They need about 10 MB
 // and cover some steps of a large model.
 const DefaultHistoryEntries = 100_000
 
-// HistoryOption changes how memory is recorded.
+// HistoryOption changes how a device records the history of its memory.
 type HistoryOption func(*HistorySettings)
 
 // MaxHistoryEntries limits how many events are kept. The oldest are dropped first, and a snapshot
@@ -44,7 +44,7 @@ func MaxHistoryEntries(n int) HistoryOption {
 	return func(s *HistorySettings) { s.MaxEntries = max(n, 1) }
 }
 
-// NewHistorySettings applies the options to the defaults, for drivers.
+// NewHistorySettings applies the options to the default settings. Drivers call it.
 func NewHistorySettings(opts ...HistoryOption) HistorySettings {
 	s := HistorySettings{MaxEntries: DefaultHistoryEntries}
 	for _, o := range opts {
@@ -57,28 +57,30 @@ func NewHistorySettings(opts ...HistoryOption) HistorySettings {
 // All sizes are in bytes.
 type MemorySnapshot struct {
 	Device   string // name of the device: "cuda:0"
-	Product  string // the product's name
+	Product  string // name of the product
 	Emulated bool
 	Time     time.Time
 
-	// Recording says whether a history was being recorded, and Since when. Without a recording
-	// there are no Events and no stacks.
+	// Recording says whether a history was being recorded, and Since says when the recording began.
+	// Without a recording there are no Events and no stacks.
 	Recording  bool
 	Since      time.Time
 	MaxEntries int
 	Dropped    uint64 // number of recorded events that the ring has dropped, oldest first
 
-	// bytes in live blocks, rounded; the peak since the last reset, possibly before the recording
+	// Allocated counts the bytes of live blocks, with rounding. AllocatedPeak is its maximum since
+	// the last reset, which may be before the recording
 	Allocated, AllocatedPeak uint64
-	Reserved, ReservedPeak   uint64 // bytes taken from the driver
+	Reserved, ReservedPeak   uint64 // bytes taken from the driver, and their maximum
 	Limit                    uint64 // limit of the allocator, 0: none
 	Total                    uint64 // memory of the device, 0 if unknown
 
 	Segments []MemorySegment // segments, sorted by address
 	Events   []HistoryEvent  // events, oldest first
-	// owners, which the Owner fields refer to by index; element 0 stands for unknown
+	// owners; the Owner fields are indexes of this list, and element 0 stands for unknown
 	Owners []MemoryOwner
-	// indexed by the Stack fields, innermost frame first; element 0 is empty: not recorded
+	// stacks, innermost frame first; the Stack fields are indexes of this list. Element 0 is empty:
+	// not recorded
 	Stacks [][]Frame
 }
 
@@ -89,14 +91,14 @@ type MemorySegment struct {
 	Size       uint64
 	Stream     uint64
 	Small      bool // the segment serves small blocks
-	Expandable bool // part of a range of addresses that grows by pages
+	Expandable bool // the segment is part of an address range that grows by pages
 	Blocks     []MemoryBlock
 }
 
 // MemoryBlock is a piece of a segment.
 type MemoryBlock struct {
 	Addr      uintptr
-	Size      uint64 // size with rounding
+	Size      uint64 // size after rounding
 	Requested uint64 // requested size, 0 if inactive
 	State     BlockState
 	// number of the block's allocation, counted from 1 by the allocator; 0 if inactive
@@ -108,7 +110,7 @@ type MemoryBlock struct {
 // BlockState says whether a block is in use.
 type BlockState uint8
 
-// The states of a block, named as in PyTorch's documentation of snapshots.
+// These are the states of a block, named as in PyTorch's documentation of snapshots.
 const (
 	BlockInactive        BlockState = iota // the block is cached: its stream may reuse it
 	BlockActiveAllocated                   // the block is in use
@@ -116,7 +118,7 @@ const (
 	BlockActiveAwaitingFree
 )
 
-// String returns PyTorch's word.
+// String returns PyTorch's name of the state.
 func (s BlockState) String() string {
 	return [...]string{"inactive", "active_allocated", "active_awaiting_free"}[s]
 }
@@ -124,7 +126,7 @@ func (s BlockState) String() string {
 // MemoryAction says what happened in an event.
 type MemoryAction uint8
 
-// The actions, named as in PyTorch's snapshots.
+// These are the actions, named as in PyTorch's snapshots.
 const (
 	ActionAlloc         MemoryAction = iota // a block was allocated
 	ActionFreeRequested                     // the owner freed the block
@@ -138,7 +140,7 @@ const (
 	ActionOOM          // an allocation failed because memory was exhausted
 )
 
-// String returns PyTorch's word.
+// String returns PyTorch's name of the action.
 func (a MemoryAction) String() string {
 	return [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom"}[a]
 }
@@ -149,7 +151,7 @@ type HistoryEvent struct {
 	Time      int64  // Unix time in nanoseconds
 	Action    MemoryAction
 	Addr      uintptr // address; 0 for ActionOOM and ActionSnapshot
-	Size      uint64  // size with rounding; for ActionOOM the requested size
+	Size      uint64  // size after rounding; for ActionOOM the requested size
 	Requested uint64  // requested size of a block
 	Stream    uint64
 	// number of the block's allocation, see [MemoryBlock]; 0 if the event concerns no block
@@ -157,20 +159,20 @@ type HistoryEvent struct {
 	Owner  int // owner of the block, or of the request that failed
 	// stack of the call; 0 if there is none, as for a free by the garbage collector
 	Stack    int
-	Free     uint64 // free memory by the driver's count, for ActionOOM
+	Free     uint64 // free memory that the driver reports, for ActionOOM
 	Category string // category of the block
 }
 
-// MemoryOwner says what blocks were allocated for. All allocations of one op for one shape at one
-// place share it.
+// MemoryOwner says what blocks were allocated for. Allocations have the same owner if they are for
+// the same op, shape and place in the program.
 type MemoryOwner struct {
 	Op    string // name of the op: "matmul"
 	Scope string // the names of the enclosing scopes (tensor.Named), joined by slashes
 	Type  string // name of the element type: "float32"
 	Shape []int
-	// place of the request: "train.go:31", or words about the scope; "" if nothing is known
+	// the line that requested the memory: "train.go:31", or words about the scope; "" if unknown
 	Where string
-	Stack int // stack of the allocation
+	Stack int // index of the allocation's stack
 }
 
 // String returns a line such as "matmul [64, 512] float32 at digits/train.go:31 in forward".
@@ -202,7 +204,7 @@ func (o MemoryOwner) String() string {
 	return b.String()
 }
 
-// Frame is one call of a stack.
+// Frame is one function call of a stack.
 type Frame struct {
 	Function string // name of the function with its package
 	File     string
@@ -214,11 +216,12 @@ func (f Frame) String() string {
 	return fmt.Sprintf("%s:%d %s", f.File[strings.LastIndexByte(f.File, '/')+1:], f.Line, f.Function)
 }
 
-// Categories of memory. A driver finds them from the stack of the allocation. An optimizer's Step
-// allocates its state and its temporaries. Backward allocates gradients and intermediate results. A
-// layer's or model's constructor, or nn.To, allocates parameters and buffers. A Forward allocates
-// activations. The category says where memory was requested, not what it is used for later. Only
-// the program knows that, and sets it by [MemorySnapshot.Label].
+// These are the categories of memory. A driver finds the category of a block from the stack of its
+// allocation. An optimizer's Step allocates its state and its temporaries. Backward allocates
+// gradients and intermediate results. A layer's or model's constructor, or nn.To, allocates
+// parameters and buffers. A Forward allocates activations. The category says where memory was
+// requested, not what it is used for later. Only the program knows the later use. It can change the
+// category with [MemorySnapshot.Label].
 const (
 	CategoryParameter  = "parameter"
 	CategoryGradient   = "gradient"

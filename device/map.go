@@ -8,9 +8,9 @@ import (
 )
 
 // Map computes Outs[k] = Program(Ins…) element by element. All views have the same shape; broadcast
-// operands have strides of 0. A program without operands fills; the identity copies, converts types
-// and gathers strided elements. Params are the bits of the scalars (expr.Encode). Results may be
-// the operands themselves. Every device supports it.
+// operands have strides of 0. A program without operands fills the results with a value. The
+// identity program copies, converts types and gathers strided elements. Params are the bits of the
+// scalars (expr.Encode). A result may be the same view as an operand. Every device supports it.
 type Map struct {
 	Program   *expr.Program
 	Outs, Ins []View
@@ -20,7 +20,7 @@ type Map struct {
 // Name returns "map".
 func (*Map) Name() string { return "map" }
 
-// Operand returns results, then operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (m *Map) Operand(i int) Operand {
 	if i < len(m.Outs) {
 		return Operand{"out", &m.Outs[i], true}

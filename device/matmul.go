@@ -8,37 +8,38 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// MatMul computes Out[b] = A[b]·B[b] for views of rank 3, [batch, m, k]·[batch, k, n]. They may
-// have any strides, and 0 in a broadcast batch. 16-bit floats accumulate in float32; integers wrap;
-// Bool is the product over "or" and "and". For factors of BF16 a device may take subnormal factors
-// and sums, which are below 2^-126, as zeros. Every device supports this much. A device may lack
-// the following:
+// MatMul computes Out[b] = A[b]·B[b] for views of rank 3, [batch, m, k]·[batch, k, n]. The views
+// may have any strides, and a broadcast batch has stride 0. Sums of 16-bit floats are computed in
+// float32, and integers wrap. For Bool, "or" is the addition and "and" the multiplication. For BF16
+// factors, a device may treat subnormal factors and sums (below 2^-126) as zeros. Every device
+// supports this much. The following is optional:
 //
-//   - Out of F32 for factors of 16-bit floats gets the sums without rounding.
-//   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. The
-//     factors must be floating point. It may be absent.
+//   - If the factors are 16-bit floats and Out is F32, Out gets the sums without rounding.
+//   - Bias, of shape [n], is added to each row before the result is rounded. It has the factors'
+//     type or F32. The factors must have a floating-point type. Bias may be absent.
 //   - Act is a program with one result of Out's type. It is applied to the results after they are
-//     rounded to that type, and to With, if present. The bits are those of a [Map] after the
-//     product. The factors must be floating point. Act uses no scalars and no positions; nil
-//     means no activation.
-//   - With, of Out's shape and a type of floats, is the second operand of Act. For the gradient
-//     of an activation, it holds the values to which the activation was applied.
-//   - Pre, of Out's shape and type, gets the results before Act. It may be absent.
-//   - Sums, [m] of F32, gets the sum of each row of A. A must be F32 or 16-bit floats, with a
-//     batch of one. If A is the transpose of a gradient, the sums are the gradient of a bias. It
-//     may be absent.
-//   - ColumnSums, [n] of F32, gets the sum of each column of B, in the same way.
-//   - If one factor is F32 and the other has 16 bits, the F32 factor is rounded to the other's
-//     type as it is read. Out has that type, or F32.
-//   - TF32 permits the device to round factors of F32 to ten bits of mantissa; the sums stay
-//     float32. A device that gains nothing by it multiplies float32.
+//     rounded to that type, and to With, if present. The result has the same bits as a [Map] after
+//     the product. The factors must have a floating-point type. Act uses no scalars and no
+//     positions. If it is nil, there is no activation.
+//   - With is the second operand of Act. It has the shape of Out and a floating-point type. If Act
+//     is the gradient of an activation, With holds the values to which the activation was applied.
+//   - Pre gets the results before Act. It has the shape and type of Out, and may be absent.
+//   - Sums, an F32 view of shape [m], gets the sum of each row of A. A must be F32 or 16-bit
+//     floats, with a batch of one. If A is the transpose of a gradient, the sums are the gradient
+//     of a bias. Sums may be absent.
+//   - ColumnSums, an F32 view of shape [n], gets the sum of each column of B. The conditions for
+//     Sums and A apply to ColumnSums and B.
+//   - If one factor is F32 and the other has 16 bits, the F32 factor is rounded to the 16-bit type
+//     when it is read. Out has the 16-bit type, or F32.
+//   - TF32 permits the device to round F32 factors to ten bits of mantissa. The sums stay float32.
+//     A device for which TF32 is not faster multiplies in float32.
 type MatMul struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With View
 	Act                                          *expr.Program
 	TF32                                         bool
 }
 
-// Factor returns the type in which both factors are multiplied.
+// Factor returns the type in which the two factors are multiplied.
 func (m *MatMul) Factor() dtype.Type {
 	if m.B.Type.IsHalf() {
 		return m.B.Type
@@ -55,7 +56,7 @@ func (m *MatMul) Plain() bool {
 // Name returns "matmul".
 func (*MatMul) Name() string { return "matmul" }
 
-// Operand returns two results, Sums, the factors and the bias, then ColumnSums and With.
+// Operand returns operand i. The order is: Out, Pre, Sums, A, B, Bias, ColumnSums, With.
 func (m *MatMul) Operand(i int) Operand {
 	switch i {
 	case 0:
@@ -78,7 +79,7 @@ func (m *MatMul) Operand(i int) Operand {
 	return Operand{}
 }
 
-// Check compares the shapes.
+// Check checks the shapes of the operands.
 func (m *MatMul) Check() (arg, reason string) {
 	factor := m.Factor()
 	for i, v := range [...]*View{&m.Out, &m.A, &m.B} {
@@ -115,8 +116,7 @@ func (m *MatMul) Check() (arg, reason string) {
 	return m.checkAct()
 }
 
-// checkSums compares sums, which may be absent, with dimension d of the factor f, whose size it
-// must have.
+// checkSums checks that sums, which may be absent, fits dimension d of factor f.
 func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason string) {
 	switch t := sums.Type; {
 	case sums.Absent():
@@ -131,7 +131,7 @@ func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason strin
 	return "", ""
 }
 
-// checkAct compares the activation and With with the result.
+// checkAct checks that the activation and With fit the result.
 func (m *MatMul) checkAct() (arg, reason string) {
 	f, t := m.Act, m.Out.Type
 	takes := func() bool {
@@ -159,8 +159,8 @@ func (m *MatMul) checkAct() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts 2·batch·m·n·k, plus batch·m·n with a bias, the activation for each result, and m·k or
-// k·n with sums.
+// Work counts 2·batch·m·n·k operations. A bias adds batch·m·n, an activation adds its operations
+// for each result, and sums add m·k or k·n.
 func (m *MatMul) Work() Work {
 	if m.Out.Size() == 0 && m.Sums.Size() == 0 && m.ColumnSums.Size() == 0 {
 		return Work{}

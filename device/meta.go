@@ -9,25 +9,25 @@ var ErrNoValues = errors.New("the device has addresses without memory, so there 
 // MetaConfig describes a device without memory.
 type MetaConfig struct {
 	Memory     int    // limit of the bytes in use, 0 means 4 TiB
-	Capability [2]int // compute capability of a GPU, zero means 9.0
+	Capability [2]int // compute capability of a GPU; [0, 0] means 9.0
 }
 
 // MetaDriver is a driver that also has devices without memory.
 type MetaDriver interface {
 	Driver
-	// OpenMeta returns a new device; see the function of this name.
+	// OpenMeta returns a new device without memory: see the function OpenMeta.
 	OpenMeta(MetaConfig) (Device, error)
 }
 
 // OpenMeta returns a new device of a kind ("cuda", "cpu") that has addresses without memory:
 // PyTorch's device "meta" with an allocator. A program runs on it as on other devices of the kind,
-// with the same kernels and the same allocations, up to the limit of its memory. That needs hardly
+// with the same kernels and the same allocations, up to the limit of its memory. A run needs hardly
 // any time or memory, because work is only counted. Reading a value, as Item or a shape that
 // depends on data does, fails with an error that wraps [ErrNoValues]. Stats returns how much memory
 // the program would use.
 //
-// The device has the name of the kind's first device, but [Open] does not return it. It is released
-// when it is unreachable. The error is an *[UnavailableError].
+// The device has the name of the kind's first device, but [Open] does not return it. The garbage
+// collector releases it when it is unreachable. The error is an *[UnavailableError].
 func OpenMeta(kind string, c MetaConfig) (Device, error) {
 	d, err := driver(kind, kind)
 	if err != nil {

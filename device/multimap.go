@@ -7,13 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch, as
-// for an optimizer's step. Params is a contiguous buffer on the device, with the bits of a scalar
-// in each 8-byte slot. So a captured step can use new values. Params is absent if the program has
-// no scalars.
+// MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch. An
+// optimizer's step uses it. Params is a contiguous view on the device, with the bits of a scalar in
+// each element of 8 bytes. So a captured step can use new values of the scalars. Params is absent
+// if the program has no scalars.
 //
-// Found may be absent. It is one F32 that is 0 or 1. It becomes 1 if the first operand of some
-// group has an infinite or NaN element before the op. Unscaling of gradients uses this.
+// Found may be absent. It is one F32 element that is 0 or 1. It becomes 1 if the first operand of
+// some group has an infinite or NaN element before the op. A GradScaler uses Found when it unscales
+// gradients.
 type MultiMap struct {
 	Program       *expr.Program
 	Outs, Ins     [][]View
@@ -23,7 +24,8 @@ type MultiMap struct {
 // Name returns "multi-map".
 func (*MultiMap) Name() string { return "multi-map" }
 
-// Operand returns the results of all groups and Found, then the operands of all groups and Params.
+// Operand returns operand i. First come the results of all groups and Found, then the inputs of all
+// groups and Params.
 func (m *MultiMap) Operand(i int) Operand {
 	n := len(m.Program.Out)
 	if i < n*len(m.Outs) {

@@ -7,30 +7,30 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias. mean is the row's
-// mean and rstd = 1/√(v + Eps), where v is the mean square distance from the mean, in two passes.
-// With RMS, mean is 0.
+// RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias. mean is the mean of
+// the row, and rstd = 1/√(v + Eps), where v is the biased variance of the row, computed in two
+// passes. If RMS is set, 0 takes the place of mean.
 //
-// Weights and biases repeat every Period rows, and each serves Inner neighbouring columns. Element
-// (r, c) has the weight with the index (r mod Period · columns + c) / Inner. A layer normalisation
-// has Period 1 and Inner 1. A group normalisation has Period groups, and Inner is the number of
-// elements of a channel.
+// Weights and biases repeat every Period rows, and each of them is used for Inner neighbouring
+// columns. Element (r, c), in row r and column c, has the weight with the index (r mod Period ·
+// columns + c) / Inner. A layer normalisation has Period 1 and Inner 1. A group normalisation has
+// Period groups, and Inner is the number of elements of a channel.
 type RowNorm struct {
 	Eps    float64
 	RMS    bool
-	Zero   bool // if Bias is absent, add 0, which turns -0 into 0
+	Zero   bool // if Bias is absent, add 0 to the result, which turns -0 into 0
 	Period int
 	Inner  int
 }
 
-// Affine returns the number of weights for rows of the given number of columns.
+// Affine returns how many weights a normalisation of rows with the given number of columns has.
 func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
-// Norm normalises the rows of X, of rank 2: it sets Out, Mean and Rstd. All views are contiguous. X
-// and Out have one shape [rows, columns]. They have one type, or X is float32 and Out a 16-bit
-// float; then the result is rounded once, as a cast would round it. Mean and Rstd are [rows] of the
-// computing type. Weight and Bias are [Affine(columns)] of X's type or the computing type. Mean is
-// absent with RMS; Weight and Bias may be absent.
+// Norm normalises the rows of X and sets Out, Mean and Rstd. All views are contiguous. X and Out
+// have the same shape [rows, columns]. Either both have the same type, or X is float32 and Out a
+// 16-bit float. In the second case the result is rounded once, as a cast rounds. Mean and Rstd have
+// the shape [rows] and the computing type. Weight and Bias have the shape [Affine(columns)] and X's
+// type or the computing type. Mean is absent with RMS. Weight and Bias may be absent.
 type Norm struct {
 	Out, Mean, Rstd, X, Weight, Bias View
 	RowNorm
@@ -39,20 +39,21 @@ type Norm struct {
 // Name returns "norm".
 func (*Norm) Name() string { return "norm" }
 
-// Operand returns the results, then the operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (o *Norm) Operand(i int) Operand {
 	return nth(i, Operand{"out", &o.Out, true}, Operand{"mean", &o.Mean, true},
 		Operand{"rstd", &o.Rstd, true}, Operand{"x", &o.X, false},
 		Operand{"weight", &o.Weight, false}, Operand{"bias", &o.Bias, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *Norm) Check() (arg, reason string) {
 	return o.check(&o.X, &o.Mean, &o.Rstd, o.Operand(0), o.Operand(4), o.Operand(5))
 }
 
-// Work counts the mean (two operations with the difference), the square and its sum, the product
-// with rstd, and one operation each for weight and bias.
+// Work counts the operations for each element: the sum for the mean, the difference from the mean,
+// the square, the sum of squares, and the product with rstd. Weight and bias add one operation
+// each. With RMS there is no mean and no difference.
 func (o *Norm) Work() Work {
 	if o.Rstd.Size() == 0 {
 		return Work{}
@@ -73,17 +74,18 @@ func (o *Norm) Work() Work {
 // Clone copies the op.
 func (o *Norm) Clone() Op { c := *o; return &c }
 
-// NormGrad is the gradient of a [Norm]; G is the gradient of its result. Let h = g·weight, z =
-// (x - mean)·rstd and m the mean over the row; with RMS, m(h) is left out. It sets
+// NormGrad is the gradient of a [Norm]. G is the gradient of the norm's result. Let h = g·weight,
+// let z = (x - mean)·rstd, and let m be the mean over the row. With RMS, 0 takes the place of m(h).
+// NormGrad sets
 //
 //	DX:      rstd·(h - m(h) - z·m(h·z)) + Add, where Add is another part of x's gradient
 //	DWeight: the sum of g·z over the elements that share the weight
 //	DBias:   the sum of g over the elements that share the bias
 //
-// G has the shape and type of Norm's Out; X, Mean, Rstd and Weight are Norm's. DX and Add have
-// those of X; DWeight and DBias are [Affine(columns)] of the computing type. Any of the three
-// results may be absent, but not all of them. Weight may be absent, and so may Add, which must be
-// absent without DX.
+// G has the shape and type of Norm's Out. X, Mean, Rstd and Weight are the operands of Norm. DX and
+// Add have the shape and type of X. DWeight and DBias have the shape [Affine(columns)] and the
+// computing type. Any of the three results may be absent, but not all of them. Weight and Add may
+// be absent. Add must be absent if DX is.
 type NormGrad struct {
 	DX, DWeight, DBias, G, X, Mean, Rstd, Weight, Add View
 	RowNorm
@@ -92,7 +94,7 @@ type NormGrad struct {
 // Name returns "norm gradient".
 func (*NormGrad) Name() string { return "norm gradient" }
 
-// Operand returns the results, then the operands.
+// Operand returns operand i: the results come first, then the inputs.
 func (o *NormGrad) Operand(i int) Operand {
 	return nth(i, Operand{"dx", &o.DX, true}, Operand{"dweight", &o.DWeight, true},
 		Operand{"dbias", &o.DBias, true}, Operand{"g", &o.G, false}, Operand{"x", &o.X, false},
@@ -103,7 +105,7 @@ func (o *NormGrad) Operand(i int) Operand {
 // Sums reports whether DWeight or DBias is present.
 func (o *NormGrad) Sums() bool { return !o.DWeight.Absent() || !o.DBias.Absent() }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *NormGrad) Check() (arg, reason string) {
 	if arg, reason := o.check(&o.X, &o.Mean, &o.Rstd, o.Operand(3), o.Operand(7)); reason != "" {
 		return arg, reason
@@ -130,7 +132,7 @@ func (o *NormGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts rstd·(h - m(h) - z·m(h·z)), g·z and the sums.
+// Work counts the operations of rstd·(h - m(h) - z·m(h·z)), of g·z, and of the sums.
 func (o *NormGrad) Work() Work {
 	if o.X.Size() == 0 && !o.Sums() {
 		return Work{}
@@ -144,7 +146,7 @@ func (o *NormGrad) Work() Work {
 	dx, dw := !o.DX.Absent(), !o.DWeight.Absent()
 	count(1, dx || dw)             // the product in z = (x - mean)·rstd
 	count(1, (dx || dw) && !o.RMS) // the difference in z
-	count(5, dx)                   // h·z and its sum, z·m, the difference, ·rstd
+	count(5, dx)                   // h·z and its sum, z·m, the difference, the product with rstd
 	count(2, dx && !o.RMS)         // the sum of h and the difference
 	count(1, dx && !o.Weight.Absent())
 	count(1, !o.Add.Absent())
@@ -156,8 +158,8 @@ func (o *NormGrad) Work() Work {
 // Clone copies the op.
 func (o *NormGrad) Clone() Op { c := *o; return &c }
 
-// check checks the rows, the statistics and the result or its gradient. affine are the views with a
-// value for each weight.
+// check checks X, the statistics, and y, which is the result or its gradient. The operands in
+// affine have one value for each weight.
 func (n RowNorm) check(x, mean, rstd *View, y Operand, affine ...Operand) (arg, reason string) {
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() || !x.Contiguous() {
 		return "x", fmt.Sprintf("%v of %v with strides %v, want contiguous [rows, columns] of a float type",

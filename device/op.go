@@ -8,18 +8,18 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Op is a primitive with its operands; [Run] runs it. Each kind of op is a struct with a file of
-// its own in this package.
+// Op is a primitive with its operands. The function [Run] runs it. Each kind of op is a struct type
+// of this package.
 //
-// The caller may change an op when Run has returned. Code that keeps an op longer clones it.
+// The caller may change an op when Run has returned. Code that keeps an op longer must clone it.
 type Op interface {
 	// Name returns a name such as "softmax gradient".
 	Name() string
-	// Operand returns operand i; its View is nil if i is past the last operand. Results come first.
-	// It may be called for any i if Check has found no mistake.
+	// Operand returns operand i. Results come first. If i is past the last operand, the View is
+	// nil. Operand may be called for any i if Check has found no mistake.
 	Operand(i int) Operand
-	// Check says which argument is wrong, and why. The reason is empty if everything fits. Check
-	// looks at shapes, types and layouts; the driver checks memory.
+	// Check returns the name of a wrong argument and the reason. The reason is empty if everything
+	// fits. Check looks at shapes, types and layouts. The driver checks memory.
 	Check() (arg, reason string)
 	// Work returns the op's work. The zero Work means that the op has nothing to do.
 	Work() Work
@@ -29,16 +29,17 @@ type Op interface {
 
 // Operand is one view of an op.
 type Operand struct {
-	Name    string // name in the op: "out", "x"; operands of one list share a name
+	Name    string // name in the op: "out", "x"; all operands of a list have one name
 	View    *View
 	Written bool
 }
 
-// Absent reports whether v stands for an operand that is not given: its type is [dtype.Invalid].
-// Such a view must have no dimensions, or [Run] reports a mistake.
+// Absent reports whether v stands for an optional operand that is not given: its type is
+// [dtype.Invalid]. Such a view must have no dimensions, or [Run] returns an error.
 func (v *View) Absent() bool { return v.Type == dtype.Invalid }
 
-// OperandError says why an op cannot use an operand. Nothing has been read, written or queued.
+// OperandError says why an op cannot use an operand. The op has not read, written or queued
+// anything.
 type OperandError struct {
 	Device string // name of the device: "cpu"
 	Op     string // name of the op: "map"
@@ -51,10 +52,10 @@ func (e *OperandError) Error() string {
 	return e.Device + ": " + e.Op + ": " + e.Arg + ": " + e.Reason
 }
 
-// Raised makes the error one that tensor.Try returns: see [Raised].
+// Raised marks the error as one that tensor.Try returns: see [Raised].
 func (e *OperandError) Raised() {}
 
-// Refuse returns the error for operand i of op.
+// Refuse returns the error for a wrong operand i of op.
 func Refuse(d Device, op Op, i int, reason string) *OperandError {
 	name, number, same := op.Operand(i).Name, 0, 0
 	for k := 0; ; k++ {
@@ -75,9 +76,10 @@ func Refuse(d Device, op Op, i int, reason string) *OperandError {
 	return &OperandError{d.Name(), op.Name(), name, reason}
 }
 
-// Run queues op on s, a stream of d; nil is the default stream. All ops reach a driver through Run:
-// it checks the op, reports it to the tracer and calls d. It returns when the work is queued, with
-// the errors known by then: an *[OperandError] or the driver's error.
+// Run queues op on s, a stream of d. If s is nil, it uses the default stream. All ops reach a
+// driver through Run. Run checks the op, reports it to the tracer and calls d.Run. It returns when
+// the work is queued, with the errors that are known by then: an *[OperandError] or an error of the
+// driver.
 func Run(d Device, s Stream, op Op) error {
 	if err := check(d, op); err != nil {
 		return err
@@ -148,12 +150,12 @@ func check(d Device, op Op) error {
 	}
 }
 
-// far bounds the distance of an element from the start of its buffer, in elements. Nothing larger
-// fits into any memory, and offsets in bytes would overflow.
+// far is the largest distance of an element from the start of its buffer, in elements. A larger
+// buffer fits into no memory, and its offsets in bytes would overflow.
 const far int64 = 1 << 55
 
 // Outside returns an empty reason if every element of v lies in usable memory of d. Otherwise the
-// reason says why not.
+// reason says what is wrong with v.
 func Outside(d Device, v *View) (reason string) {
 	n := v.Shape.Rank()
 	if n != v.Strides.Rank() {
@@ -196,7 +198,7 @@ func Outside(d Device, v *View) (reason string) {
 	return ""
 }
 
-// OutsideBytes is [Outside] for n bytes of b, beginning at off.
+// OutsideBytes does what [Outside] does, for n bytes of b from offset off on.
 func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	if reason := d.Owns(b); reason != "" {
 		return reason
@@ -207,7 +209,8 @@ func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	return ""
 }
 
-// nth returns element i of a list of operands. The ops' Operand methods use it.
+// nth returns element i of a list of operands, or the zero Operand. The ops' Operand methods use
+// it.
 func nth(i int, list ...Operand) Operand {
 	if i < len(list) {
 		return list[i]
@@ -218,12 +221,12 @@ func nth(i int, list ...Operand) Operand {
 // clone returns a copy of a list of views.
 func clone(v []View) []View { return append([]View(nil), v...) }
 
-// sparse says that v is not a contiguous view of the given type and shape.
+// sparse returns a reason if v is not a contiguous view of the given type and shape.
 func sparse(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v with strides %v, want contiguous %v of %v", v.Shape, v.Type, v.Strides, want, t)
 }
 
-// wrong says that v is not a view of the given type and shape.
+// wrong returns a reason if v is not a view of the given type and shape.
 func wrong(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v, want %v of %v", v.Shape, v.Type, want, t)
 }

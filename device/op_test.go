@@ -45,7 +45,7 @@ func opTypes(t *testing.T) (names []string) {
 	return names
 }
 
-// Every type of op must be in the list that the tests use.
+// TestOpsAreListed checks that every type of op is in the list that the tests use.
 func TestOpsAreListed(t *testing.T) {
 	var listed []string
 	for _, op := range devicetest.Ops(dense) {
@@ -57,7 +57,7 @@ func TestOpsAreListed(t *testing.T) {
 	}
 }
 
-// Zero values and unknown kinds are refused with a reason.
+// TestSenselessOps checks that zero values and unknown kinds are refused with a reason.
 func TestSenselessOps(t *testing.T) {
 	senseless := func(what string, op device.Op) {
 		t.Helper()
@@ -78,7 +78,7 @@ func TestSenselessOps(t *testing.T) {
 	}
 }
 
-// Properties that every op must have.
+// TestOps checks the properties that every op must have.
 func TestOps(t *testing.T) {
 	for _, op := range devicetest.Ops(dense) {
 		if arg, reason := op.Check(); reason != "" || op.Name() == "" {
@@ -137,7 +137,7 @@ func shared(a, b reflect.Value) string {
 	return ""
 }
 
-// refused expects that Run refuses an op, names the argument, and does not call the driver.
+// refused checks that Run refuses an op, names the argument arg, and does not call the driver.
 func refused(t *testing.T, what string, op device.Op, arg string) {
 	t.Helper()
 	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error {
@@ -151,7 +151,7 @@ func refused(t *testing.T, what string, op device.Op, arg string) {
 	}
 }
 
-// Invalid views are refused, for every op and operand.
+// TestSenselessViews checks that invalid views are refused, for every op and operand.
 func TestSenselessViews(t *testing.T) {
 	for _, op := range devicetest.Ops(dense) {
 		for i := 0; op.Operand(i).View != nil; i++ {
@@ -176,7 +176,7 @@ func TestSenselessViews(t *testing.T) {
 	}
 }
 
-// An operand that does not fit is refused by name.
+// TestCheck checks that the error for an operand that does not fit has the operand's name.
 func TestCheck(t *testing.T) {
 	f := func(d ...int) device.View { return dense(dtype.F32, d...) }
 	list := func(v ...device.View) []device.View { return v }
@@ -232,7 +232,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The code of Run before the driver's call must not allocate.
+// TestRunDoesNotAllocate checks the code of Run before the call of the driver.
 func TestRunDoesNotAllocate(t *testing.T) {
 	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error { return nil }}
 	s := dev.DefaultStream()

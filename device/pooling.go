@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Window says how the windows of a pool move over planes of one to three dimensions. In the window
-// of place p, element k lies at p·Stride + k·Dilation - Before. Elements outside the plane are left
-// out.
+// Window says how the windows of a pooling op move over planes of one to three dimensions. For the
+// window at place p, element k lies at p·Stride + k·Dilation - Before in the plane. Elements
+// outside the plane are left out.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int
@@ -25,12 +25,12 @@ type SumWindows struct {
 // Name returns "window sums".
 func (*SumWindows) Name() string { return "window sums" }
 
-// Operand returns the result, then the operand.
+// Operand returns operand i: the result comes first, then the input.
 func (o *SumWindows) Operand(i int) Operand {
 	return nth(i, Operand{"y", &o.Y, true}, Operand{"x", &o.X, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *SumWindows) Check() (arg, reason string) { return o.check(o.Operand(1), o.Operand(0)) }
 
 // Work counts an addition for each element of each window.
@@ -49,12 +49,12 @@ type AddWindows struct {
 // Name returns "window sums gradient".
 func (*AddWindows) Name() string { return "window sums gradient" }
 
-// Operand returns the result, then the operand.
+// Operand returns operand i: the result comes first, then the input.
 func (o *AddWindows) Operand(i int) Operand {
 	return nth(i, Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *AddWindows) Check() (arg, reason string) { return o.check(o.Operand(0), o.Operand(1)) }
 
 // Work counts an addition for each element of each window.
@@ -64,10 +64,10 @@ func (o *AddWindows) Work() Work { return o.work(&o.DX, &o.G) }
 func (o *AddWindows) Clone() Op { c := *o; return &c }
 
 // MaxPoolGrad sets DX, [planes, in…], to the gradient of the maximum of each window. G, [planes,
-// out…], is the gradient of these maxima. Near, of G's shape, says where each maximum lies: its
-// distance in elements of the plane from the begin of the window. Near is uint8, int16 or int32. If
-// several windows have their maximum in one element, their gradients are added in the windows'
-// order. DX and G are contiguous float32.
+// out…], is the gradient of these maxima. Near has the shape of G and says where each maximum lies:
+// the distance from the beginning of the window, in elements of the plane. Near is uint8, int16 or
+// int32. If several windows have their maximum in one element, their gradients are added in the
+// windows' order. DX and G are contiguous float32.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window
@@ -76,12 +76,12 @@ type MaxPoolGrad struct {
 // Name returns "max pool gradient".
 func (*MaxPoolGrad) Name() string { return "max pool gradient" }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (o *MaxPoolGrad) Operand(i int) Operand {
 	return nth(i, Operand{"dx", &o.DX, true}, Operand{"g", &o.G, false}, Operand{"near", &o.Near, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *MaxPoolGrad) Check() (arg, reason string) {
 	n := &o.Near
 	if t := n.Type; n.Shape != o.G.Shape || !n.Contiguous() || t != dtype.U8 && t != dtype.I16 && t != dtype.I32 {
@@ -101,7 +101,7 @@ func (o *MaxPoolGrad) Work() Work {
 // Clone copies the op.
 func (o *MaxPoolGrad) Clone() Op { c := *o; return &c }
 
-// check checks planes x and their windows y.
+// check checks that planes x and the results y of their windows fit together.
 func (w *Window) check(x, y Operand) (arg, reason string) {
 	s, to := &x.View.Shape, &y.View.Shape
 	for _, o := range [...]Operand{x, y} {
@@ -121,7 +121,7 @@ func (w *Window) check(x, y Operand) (arg, reason string) {
 	return "", ""
 }
 
-// Planes returns the sizes of a view's planes as three numbers. If there are fewer than three
+// Planes returns the sizes of the planes of shape s, as three numbers. With fewer than three
 // dimensions, the first numbers are 1.
 func (w *Window) Planes(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}

@@ -5,55 +5,59 @@ import "errors"
 // Recorder is satisfied by devices that can record work and repeat it: as one launch of a CUDA
 // graph, or as one call that runs a list of primitives on the CPU.
 type Recorder interface {
-	// NewRecording starts a recording of work on this device, and on other devices of its driver,
-	// if given. Any number of recordings may be open at once. Work on streams outside the recording
-	// runs as usual. If a device cannot be recorded with this one, or is given twice, the error is
-	// an *[OperandError].
+	// NewRecording starts a recording of work on this device. If other devices of the same driver
+	// are given, it records their work too. Several recordings may be open at the same time. Work
+	// on streams outside the recording runs as usual. The error is an *[OperandError] if a device
+	// is given twice or cannot be recorded together with this device.
 	NewRecording(others ...Device) (Recording, error)
 }
 
-// Recording is work that is being recorded. It ends with Finish or Abort.
+// Recording is work that is being recorded. A call of Finish or Abort ends it.
 type Recording interface {
 	// Stream returns the recording's first stream. Work queued on it does not run: it is recorded,
 	// with its current addresses and scalars. Buffers that are allocated on it belong to the
-	// recording. If one is freed, only this stream reuses the memory, in its order, until
-	// [Replayer.Close]. Other buffers that recorded work uses must not be freed before that either.
-	// Every replay waits for whatever the stream has waited for.
+	// recording. If such a buffer is freed, only this stream reuses the memory, in stream order,
+	// until [Replayer.Close]. Other buffers that the recorded work uses must not be freed before
+	// [Replayer.Close]. If the stream has waited for an event, every replay waits for that event
+	// too.
 	//
 	// Operations that cannot be recorded return a *[RecordError] and leave the recording unchanged.
-	// These are all operations in which the host waits (Download, Synchronize, Wait of an event
-	// that is only recorded) and copies from devices that take no part. Upload is another, because
-	// a replay would repeat the same bytes. Copies from and to page-locked memory are recorded:
-	// each replay reads or writes that memory. It is not reused before [Replayer.Close], even if it
-	// is freed. When the recording has ended, the stream is an ordinary one.
+	// These are all operations in which the host waits: Download, Synchronize, and Wait of an event
+	// that is only recorded. Upload cannot be recorded either, because a replay would repeat the
+	// same bytes. Nor can copies from devices that take no part. Copies from and to page-locked
+	// memory are recorded: each replay reads or writes that memory. The memory is not reused before
+	// [Replayer.Close], even if it is freed. When the recording has ended, the stream is an
+	// ordinary stream.
 	Stream() Stream
-	// On returns the recording's first stream of a device. For the Recorder's own device, that is
-	// the result of Stream. For a device that takes no part, it is nil.
+	// On returns the recording's first stream on device d. If d is the Recorder's own device, it
+	// returns the result of Stream. If d takes no part in the recording, it returns nil.
 	On(d Device) Stream
-	// Fork returns another stream of the recording. Its work and that of the recording's other
-	// streams are ordered only by waits for each other's marks, and every replay keeps this order.
-	// Memory that is allocated on it belongs to the recording too. Freed memory is reused on that
-	// stream when the stream comes after all work that uses it. The recording's first stream
-	// (Stream) must wait, directly or through other streams, for the last work of the new one.
+	// Fork returns another stream of the recording, on the device on. Only waits for events order
+	// its work and the work of the recording's other streams. Every replay keeps this order. Memory
+	// that is allocated on the new stream belongs to the recording too. Freed memory is reused on
+	// the new stream when the stream comes after all work that uses it. The recording's first
+	// stream (Stream) must wait, directly or through other streams, for the last work of the new
+	// stream.
 	//
-	// If the new stream waits for a mark from outside that is set only once, all replays run after
-	// that mark. Other waits for outside work return a *[RecordError], because replays would not
-	// wait again. A wait of an outside stream for a stream of the recording also returns a
-	// *[RecordError]. If the device on takes no part in the recording, the error is an
-	// *[OperandError].
+	// The new stream may wait for an event of a stream outside the recording, if that event is set
+	// only once. Then all replays run after that event. Other waits for work outside the recording
+	// return a *[RecordError], because replays would not wait again. A wait of an outside stream
+	// for a stream of the recording also returns a *[RecordError]. If the device on takes no part
+	// in the recording, the error is an *[OperandError].
 	Fork(on Device) (Stream, error)
-	// For sets a value that identifies the recording's user. It must be called before anything is
-	// queued on the recording's streams.
+	// For sets a value that identifies the user of the recording. It must be called before anything
+	// is queued on the recording's streams.
 	For(whom any)
-	// Feed returns a buffer that the host fills anew for each replay, at this place in the order of
-	// the device's first stream. If the device takes no part, the error is an *[OperandError].
+	// Feed returns a buffer of the device on. The host fills it again for each replay, at this
+	// place in the order of the device's first stream. If the device takes no part in the
+	// recording, the error is an *[OperandError].
 	Feed(on Device, bytes int, o Origin) (Buffer, error)
 	// Finish ends the recording. If Stream does not come after some recorded work, the error is a
-	// *[RecordError]; its field Stream is the stream of that work. After an error the recording is
-	// over, as after Abort.
+	// *[RecordError], and its field Stream is the stream of that work. After an error the recording
+	// has ended as after Abort.
 	Finish() (Replayer, error)
-	// Abort ends the recording without a result. Its buffers become ordinary ones, with undefined
-	// contents.
+	// Abort ends the recording without a result. The recording's buffers become ordinary buffers,
+	// with undefined contents.
 	Abort()
 }
 
@@ -61,11 +65,12 @@ type Recording interface {
 type Replayer interface {
 	// Replay queues the recorded work on the recording's stream in one launch. It calls fill for
 	// each [Recording.Feed], in their order, to write the bytes for this replay. It returns without
-	// waiting for the work, but only a few replays can be queued at once.
+	// waiting for the work, but it may wait for an earlier replay, because only a few replays can
+	// be queued at the same time.
 	Replay(fill func(feed int, to []byte)) error
 	// Operations returns the number of kernels, copies and fills of one replay.
 	Operations() int
-	// Close waits for the replays and frees the memory. A second call has no effect.
+	// Close waits for the replays and frees the recording's memory. A second call has no effect.
 	Close() error
 }
 
@@ -75,7 +80,7 @@ type RecordingStream interface {
 	// Recording reports whether work on the stream is recorded now.
 	Recording() bool
 	// RecordedFor returns the value that [Recording.For] set for the stream's recording. It is nil
-	// if none was set, or if the stream is not being recorded.
+	// if For was not called, or if the stream is not being recorded.
 	RecordedFor() any
 }
 
@@ -85,9 +90,9 @@ var ErrRecording = errors.New("not recordable")
 // RecordError says which operation cannot be recorded, and why.
 type RecordError struct {
 	Device string
-	Op     string // the operation: "download"
+	Op     string // name of the operation: "download"
 	Why    string
-	Stream Stream // the stream that is being recorded; nil if no stream in particular
+	Stream Stream // the stream that is being recorded; nil if the error concerns no single stream
 }
 
 // Error returns a text such as "cuda:0: download cannot be recorded: …".

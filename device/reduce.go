@@ -7,12 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// ReduceKind says how values are combined.
+// ReduceKind says how a reduction combines values.
 type ReduceKind uint8
 
-// The ways to combine. Max and Min propagate NaN. Combining nothing gives the identity of the type
-// (0, 1, ∓Inf or the extreme integer). ArgMax and ArgMin return the first position, as I64, in
-// row-major order of the reduced dimensions. They treat NaN as the extreme value.
+// These are the ways to combine values. Max and Min propagate NaN. A reduction of no elements gives
+// the identity of the operation (0, 1, ∓Inf or the extreme integer). ArgMax and ArgMin return the
+// first position of the extreme value, as I64, in row-major order of the reduced dimensions. They
+// treat NaN as the extreme value.
 const (
 	Sum ReduceKind = iota
 	Prod
@@ -22,19 +23,19 @@ const (
 	ArgMin
 )
 
-// String returns the kind in lower case.
+// String returns the name of the kind in lower case.
 func (k ReduceKind) String() string {
 	return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k]
 }
 
-// Reduction has three stages: map, combine, finish. Values are combined in the type that Map stores
-// (float32 for 16-bit floats). Sums in float32 are pairwise or more accurate. Their order does not
-// depend on the number of workers.
+// Reduction has three stages: map, combine, finish. Values are combined in the result type of Map
+// (for 16-bit floats, in float32). Sums in float32 are pairwise or more accurate. Their order does
+// not depend on the number of workers.
 type Reduction struct {
 	Kind ReduceKind
 	Map  *expr.Program // program on the operands, with one result
-	// Finish gets the combined value as operand 0 and the same scalars as Map. If it is nil, the
-	// value is converted to the result's type.
+	// Finish computes a result from the combined value, which is its operand 0, and from the same
+	// scalars as Map. If Finish is nil, the value is converted to the result's type.
 	Finish *expr.Program
 }
 
@@ -50,7 +51,7 @@ type Reduce struct {
 // Name returns "reduce".
 func (*Reduce) Name() string { return "reduce" }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (r *Reduce) Operand(i int) Operand {
 	if i == 0 {
 		return Operand{"out", &r.Out, true}

@@ -11,9 +11,10 @@ import (
 
 // Driver opens the devices of one kind.
 type Driver interface {
-	// Count returns how many devices there are. If there are none, an *UnavailableError says why.
+	// Count returns the number of devices. If there are none, the error is an *UnavailableError
+	// that says why.
 	Count() (int, error)
-	// Open returns device i, the same value each time.
+	// Open returns device i. It returns the same value each time.
 	Open(i int) (Device, error)
 }
 
@@ -22,25 +23,27 @@ var registry = struct {
 	drivers map[string]Driver
 }{drivers: map[string]Driver{}}
 
-// RankDriver is a driver with ranks: numbered devices beside its one device without a number. The
-// CPU is one device, "cpu", with any number of ranks that share it, "cpu:0", "cpu:1", …. Programs
-// use them to train as on several devices. Count and lists of devices do not include the ranks.
+// RankDriver is satisfied by drivers with ranks: numbered devices besides its device without a
+// number. The CPU is one device, "cpu". Its ranks "cpu:0", "cpu:1", … share it, and there may be
+// any number of them. With ranks a program trains as on several devices. Count and lists of devices
+// do not include the ranks.
 type RankDriver interface {
 	Driver
-	// OpenRank returns rank i, the same value each time. If i is beyond the driver's bound, the
-	// error is an *[UnavailableError].
+	// OpenRank returns rank i. It returns the same value each time. If i is too large for the
+	// driver, the error is an *[UnavailableError].
 	OpenRank(i int) (Device, error)
 }
 
-// OpenedDriver is a driver whose devices are expensive to open: a GPU needs a context.
+// OpenedDriver is satisfied by drivers whose devices are expensive to open, such as GPUs, which
+// need a context.
 type OpenedDriver interface {
 	Driver
-	// Opened returns the device with the lowest number among those that the program has opened, nil
-	// if there are none. It does not open a device.
+	// Opened returns the device with the lowest number among the devices that the program has
+	// opened. If there are none, it returns nil. It does not open a device.
 	Opened() Device
 }
 
-// Register adds a driver for a kind ("cpu", "cuda"). Drivers call it in init.
+// Register adds the driver d for a kind of device ("cpu", "cuda"). Drivers call it in init.
 func Register(kind string, d Driver) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -74,8 +77,8 @@ func driver(kind, name string) (Driver, error) {
 }
 
 // Open returns the device with the given name: "cpu", "cuda" (the first), "cuda:1", or "auto" (the
-// result of [Best]). "cpu:1" is a rank of the CPU, a device of its own ([RankDriver]). "cuda" and
-// "cuda:0" are the same device. The error is an *[UnavailableError].
+// result of [Best]). "cpu:1" is a rank of the CPU, which is another device than "cpu" (see
+// [RankDriver]). "cuda" and "cuda:0" are the same device. The error is an *[UnavailableError].
 func Open(name string) (Device, error) {
 	if name == "auto" || name == "" {
 		d, _ := Best()
@@ -114,10 +117,10 @@ func Open(name string) (Device, error) {
 	return d.Open(i)
 }
 
-// OpenAny returns some device of a kind, for services that each device does for all, such as
-// page-locked memory. If the program has opened a device of the kind, it returns that one
-// ([OpenedDriver]), else it opens the first. So a program that uses only "cuda:1" creates no
-// context on "cuda:0". The error is an *[UnavailableError].
+// OpenAny returns some device of a kind. It is for services that are the same on all devices of the
+// kind, such as page-locked memory. If the program has opened a device of the kind, OpenAny returns
+// that device ([OpenedDriver]). Otherwise it opens the first device. So a program that uses only
+// "cuda:1" creates no context on "cuda:0". The error is an *[UnavailableError].
 func OpenAny(kind string) (Device, error) {
 	name := kind + ":0"
 	d, err := driver(kind, name)
@@ -151,8 +154,8 @@ func Count(kind string) (int, error) {
 	return d.Count()
 }
 
-// Best returns the first GPU if there is one, else the CPU, and a line that says why. It returns
-// nil if no driver is linked in.
+// Best returns the first GPU if there is one, else the CPU. It also returns a line that says why.
+// If no driver is linked in, the device is nil.
 func Best() (Device, string) {
 	why := ""
 	if d, err := Open("cuda:0"); err == nil {

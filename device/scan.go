@@ -9,28 +9,30 @@ import (
 // ScanKind says how a scan combines each element with the elements before it.
 type ScanKind uint8
 
-// The ways to combine. Sums of floats start with +0.
+// These are the ways to combine elements. Sums of floats start with +0.
 const (
 	ScanSum ScanKind = iota
 	ScanProd
-	ScanLogSumExp // the elements combine to log Σ exp
-	// the position, as I64, of the maximum so far, the last of equal ones; NaN is the greatest
+	ScanLogSumExp // logarithm of the sum of the exponentials so far
+	// position of the maximum so far, as I64; of equal elements the last; NaN is the greatest value
 	ScanMax
-	// the position, as I64, of the minimum so far, the last of equal ones; NaN is the least
+	// position of the minimum so far, as I64; of equal elements the last; NaN is the least value
 	ScanMin
-	// linear recurrence of factors a and terms b, in this order: yᵢ = bᵢ + aᵢ·yᵢ₋₁, and y₀ = b₀
+	// linear recurrence; the operands are the factors a and the terms b: y₀ = b₀ and yᵢ = bᵢ +
+	// aᵢ·yᵢ₋₁
 	ScanLinear
 )
 
-// String returns the kind in lower case.
+// String returns the name of the kind in lower case.
 func (k ScanKind) String() string {
 	return [...]string{"sum", "prod", "logsumexp", "max", "min", "linear"}[k]
 }
 
-// Scan combines elements along dimension 1 of views of rank 3 and of one shape. If Reverse is set,
-// it starts at the end. For floats the result has their type; they are combined in float64, and
-// 16-bit floats at least in float32. Integers and Bool give I64, and positions are I64. The order
-// of operations depends only on the shape.
+// Scan combines elements along dimension 1. All views have the same shape, of rank 3. If Reverse is
+// set, the scan starts at the last element. The result of a scan of floats has the type of the
+// operand. Floats are combined in float64, but 16-bit floats may be combined in float32. The
+// results of integers and of Bool are I64, and positions are I64. The order of operations depends
+// only on the shape.
 type Scan struct {
 	Kind    ScanKind
 	Out     View
@@ -38,7 +40,7 @@ type Scan struct {
 	Reverse bool
 }
 
-// Name returns "scan-" and the kind.
+// Name returns "scan-" followed by the kind.
 func (o *Scan) Name() string {
 	if o.Kind > ScanLinear {
 		return "scan"
@@ -46,7 +48,7 @@ func (o *Scan) Name() string {
 	return [...]string{"scan-sum", "scan-prod", "scan-logsumexp", "scan-max", "scan-min", "scan-linear"}[o.Kind]
 }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (o *Scan) Operand(i int) Operand {
 	if i == 0 {
 		return Operand{"out", &o.Out, true}
@@ -88,8 +90,8 @@ func (o *Scan) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts one operation for each element. It adds an exponential and a logarithm for
-// ScanLogSumExp, and counts two operations for a linear recurrence.
+// Work counts one operation for each element, and two for a linear recurrence. For ScanLogSumExp it
+// also counts an exponential and a logarithm.
 func (o *Scan) Work() Work {
 	each := 1
 	switch o.Kind {

@@ -5,9 +5,9 @@ import "fmt"
 // ScatterKind says how a scatter combines a value with the target's element.
 type ScatterKind uint8
 
-// The ways to scatter. With Set, the last position in row-major order wins; the other kinds combine
-// with the target's element. Max and Min propagate NaN. The sum of truth values is "or", their
-// product is "and".
+// These are the ways to scatter. With Set, the last position in row-major order wins. The other
+// kinds combine the value with the target's element. Max and Min propagate NaN. For Bool, the sum
+// is "or" and the product is "and".
 const (
 	ScatterSet ScatterKind = iota
 	ScatterAdd
@@ -16,27 +16,28 @@ const (
 	ScatterMin
 )
 
-// String returns the kind in lower case.
+// String returns the name of the kind in lower case.
 func (k ScatterKind) String() string {
 	return [...]string{"set", "add", "prod", "max", "min"}[k]
 }
 
-// Scatter combines Src[i…] into Dst[i… with Index[i…] along Axis], in the order of the positions.
-// If many positions have the same target, a device may first combine groups of a fixed number of
-// positions, and then the groups in order. 16-bit floats are added and multiplied in float32.
-// Positions with an index outside the axis are left out. The error for them is as for [Gather].
-// Every device supports it.
+// Scatter combines each element of Src into the element of Dst whose index along Axis is the
+// element of Index, as torch's scatter_reduce does. It takes the positions in order. If many
+// positions have the same target, a device may first combine groups of a fixed number of positions,
+// and then the groups in order. 16-bit floats are added and multiplied in float32. Positions with
+// an index outside the axis are left out. Then Run or the next wait returns an [IndexError] with
+// Tag. Every device supports Scatter.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View
 	Axis            int
 	Tag             uint32
 	// Distinct promises that no two positions have the same target, so that the order does not
-	// matter. If the promise is broken, such a target is undefined.
+	// matter. If two positions do have the same target, the target's element is undefined.
 	Distinct bool
 }
 
-// Name returns "scatter-" and the kind.
+// Name returns "scatter-" followed by the kind.
 func (s *Scatter) Name() string {
 	if s.Kind > ScatterMin {
 		return "scatter"
@@ -44,13 +45,13 @@ func (s *Scatter) Name() string {
 	return [...]string{"scatter-set", "scatter-add", "scatter-prod", "scatter-max", "scatter-min"}[s.Kind]
 }
 
-// Operand returns the target, then the operands.
+// Operand returns operand i: the target comes first, then the inputs.
 func (s *Scatter) Operand(i int) Operand {
 	return nth(i, Operand{"dst", &s.Dst, true}, Operand{"src", &s.Src, false},
 		Operand{"index", &s.Index, false})
 }
 
-// Check compares the shapes.
+// Check checks the shapes of the operands.
 func (s *Scatter) Check() (arg, reason string) {
 	if s.Kind > ScatterMin {
 		return "kind", fmt.Sprintf("there is no kind %d", s.Kind)
@@ -58,8 +59,8 @@ func (s *Scatter) Check() (arg, reason string) {
 	return checkIndexed("src", &s.Src, "dst", &s.Dst, &s.Index, s.Axis)
 }
 
-// Work counts as many elements of Dst as Src has. They are written, and also read if values are
-// combined.
+// Work counts one written element of Dst for each element of Src. If values are combined, it counts
+// one read element of Dst too.
 func (s *Scatter) Work() Work {
 	if s.Index.Size() == 0 {
 		return Work{}

@@ -7,10 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Search counts elements of sorted rows. Sorted is [rows, n], each row in ascending order. Values
-// is [rows, m] of the same type; Out is I64 of the values' shape. Each element of Out becomes the
-// number of elements in its row of Sorted that are less than its value. If Right is set, it becomes
-// the number of elements that are not greater than the value. For a NaN value it becomes n.
+// Search counts elements of sorted rows. Sorted has the shape [rows, n], and each row is in
+// ascending order. Values has the shape [rows, m] and the same type. Out is I64, with the shape of
+// Values. Each element of Out becomes the number of elements in its row of Sorted that are less
+// than its value. If Right is set, it becomes the number of elements that are not greater than the
+// value. For a NaN value it becomes n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool
@@ -19,13 +20,13 @@ type Search struct {
 // Name returns "search".
 func (*Search) Name() string { return "search" }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (o *Search) Operand(i int) Operand {
 	return nth(i, Operand{"out", &o.Out, true}, Operand{"sorted", &o.Sorted, false},
 		Operand{"values", &o.Values, false})
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *Search) Check() (arg, reason string) {
 	v, s := &o.Values, &o.Sorted
 	if v.Shape.Rank() != 2 || o.Out.Shape != v.Shape || o.Out.Type != dtype.I64 {

@@ -2,8 +2,8 @@ package device
 
 import "fmt"
 
-// Softmax sets Out to softmax(X), or to its logarithm, row by row. Both have one shape of rank 2
-// and one float type.
+// Softmax sets Out to softmax(X), or to its logarithm, row by row. X and Out have the same shape,
+// of rank 2, and the same floating-point type.
 type Softmax struct {
 	Out, X View
 	Log    bool
@@ -12,7 +12,7 @@ type Softmax struct {
 // Name returns "softmax".
 func (*Softmax) Name() string { return "softmax" }
 
-// Operand returns the result, then the operand.
+// Operand returns operand i: the result comes first, then the input.
 func (o *Softmax) Operand(i int) Operand {
 	switch i {
 	case 0:
@@ -23,18 +23,18 @@ func (o *Softmax) Operand(i int) Operand {
 	return Operand{}
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *Softmax) Check() (arg, reason string) { return checkRows(o, 2) }
 
-// Work counts for each element the maximum, the difference, the exponential, the sum, and the
-// division or difference.
+// Work counts, for each element, the maximum, the difference, the exponential and the sum. Then it
+// counts a division, or a difference for the logarithm.
 func (o *Softmax) Work() Work { return Work{(4 + expCost) * o.X.Size(), bytesOf(o.Out, o.X)} }
 
 // Clone copies the op.
 func (o *Softmax) Clone() Op { c := *o; return &c }
 
-// SoftmaxGrad sets DX from the result Y of a [Softmax] and Y's gradient G. All have one shape of
-// rank 2 and one float type.
+// SoftmaxGrad computes DX from the result Y of a [Softmax] and from the gradient G of Y. All three
+// have the same shape, of rank 2, and the same floating-point type.
 type SoftmaxGrad struct {
 	DX, Y, G View
 	Log      bool
@@ -43,7 +43,7 @@ type SoftmaxGrad struct {
 // Name returns "softmax gradient".
 func (*SoftmaxGrad) Name() string { return "softmax gradient" }
 
-// Operand returns the result, then the operands.
+// Operand returns operand i: the result comes first, then the inputs.
 func (o *SoftmaxGrad) Operand(i int) Operand {
 	switch i {
 	case 0:
@@ -56,7 +56,7 @@ func (o *SoftmaxGrad) Operand(i int) Operand {
 	return Operand{}
 }
 
-// Check compares the shapes and types.
+// Check checks the shapes and types of the operands.
 func (o *SoftmaxGrad) Check() (arg, reason string) { return checkRows(o, 3) }
 
 // Work counts for each element a product, a sum, a difference and a product. For the logarithm, an
@@ -72,8 +72,8 @@ func (o *SoftmaxGrad) Work() Work {
 // Clone copies the op.
 func (o *SoftmaxGrad) Clone() Op { c := *o; return &c }
 
-// checkRows checks that the first n operands have the same float type and the same shape, of rank
-// 2.
+// checkRows checks that the first n operands have the same shape, of rank 2, and the same
+// floating-point type.
 func checkRows(op Op, n int) (arg, reason string) {
 	first := op.Operand(0).View
 	for i := range n {

@@ -9,23 +9,26 @@ import (
 )
 
 // Tracer is called for the events of drivers and tensors while it is set. Package profile has one;
-// others only count. Its methods are called on the goroutine that does the work, by any number of
-// goroutines at once. They must return soon, and call neither a device nor a tensor.
+// other tracers may only count. Its methods are called on the goroutine that does the work, and by
+// several goroutines at the same time. They must return soon, and must not call a device or a
+// tensor.
 //
-// Kernels, copies, waits and memory are reported when the call is over, spans when they open and
-// when they close. The tracer has to find the span of a kernel: it is the span that the same
-// goroutine opened last and has not closed. Drivers do not know tensors, so no other link can be
-// passed to them. tensor always calls a driver on the goroutine of the op.
+// The library reports kernels, copies, waits and memory when the call is over. It reports spans
+// when they open and when they close. The tracer must find the span to which a kernel belongs. It
+// is the span that the same goroutine opened last and has not closed. Drivers do not know tensors,
+// so the event of a kernel cannot name its span. But tensor always calls a driver on the goroutine
+// of the op.
 type Tracer interface {
-	// Wants is called before each event, so that data that the tracer does not need is not
-	// collected.
+	// Wants is called before each event, so that the library collects only data that the tracer
+	// needs.
 	Wants() TraceWants
 	// Begin opens a span on the calling goroutine and returns a number from [NewSpanID]. End gets
-	// that number, on the same goroutine. Spans close in reverse order, except loose ones.
+	// that number, on the same goroutine. Spans close in reverse order, except spans with Loose
+	// set.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost op of the calling goroutine has become this node of the
-	// graph. The span of the node's backward work has the same number.
+	// Recorded says that the innermost op of the calling goroutine has become node number node of
+	// the graph. The span of the node's backward work has the same number in its field Node.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)
@@ -33,9 +36,9 @@ type Tracer interface {
 	Memory(m MemoryEvent)
 }
 
-// TraceWants says which data a tracer wants beside those that cost nothing.
+// TraceWants says which optional data a tracer wants.
 type TraceWants struct {
-	Times        bool // intervals on the device, which need two timing events a launch
+	Times        bool // intervals on the device, which need two timing events for each launch
 	Shapes       bool // shapes of the operands of spans
 	KernelShapes bool // shapes of the results and operands of kernels
 	Memory       bool // events of allocations and frees
@@ -52,11 +55,11 @@ func NewSpanID() SpanID { return SpanID(spanIDs.Add(1)) }
 // SpanKind says what opened a span.
 type SpanKind uint8
 
-// The kinds of spans.
+// These are the kinds of spans.
 const (
 	SpanOp SpanKind = iota // a tensor op
-	// work outside of a declared op, such as an update in place; of interest if the innermost open
-	// span is not an op
+	// work outside of a declared op, such as an update in place; a tracer shows it only if the
+	// innermost open span is not an op
 	SpanDirect
 	SpanBackward // the gradient of an op, or the addition of a gradient to a leaf
 	SpanModule   // a call of a layer
@@ -64,7 +67,7 @@ const (
 	SpanUser     // a span that the program opened
 )
 
-// String returns the kind in lower case.
+// String returns the name of the kind in lower case.
 func (k SpanKind) String() string {
 	return [...]string{"op", "direct", "backward", "module", "scope", "user"}[k]
 }
@@ -75,15 +78,15 @@ type Span struct {
 	Name   string
 	Shapes []shape.Dims // shapes of the operands, if the tracer wants them
 	Node   uint64       // SpanBackward: the node of the graph; 0 means none
-	// the innermost named scope around the operands' scope, whichever goroutine opened it
+	// the innermost named scope around the operands' scope; any goroutine may have opened it
 	Scope SpanID
-	// SpanScope: another goroutine may close it, or it may close before spans that were opened
-	// later
+	// for SpanScope: another goroutine may close the span, or it may close before spans that were
+	// opened later
 	Loose bool
-	// SpanModule: the layer's pointer, which tells calls of one layer from calls of another
+	// for SpanModule: the layer's pointer, which distinguishes layers
 	Owner any
 	// Callers is the stack of the call that asked for the work, in the form of runtime.Callers. It
-	// is set if a goroutine of the library does the work.
+	// is set only if a goroutine of the library does the work.
 	Callers []uintptr
 }
 
@@ -91,13 +94,15 @@ type Span struct {
 type KernelEvent struct {
 	Device Device
 	Stream Stream
-	// name of the primitive: "map", "reduce", "matmul", …; for a program's own kernel its name
+	// name of the primitive: "map", "reduce", "matmul", …; for a program's own kernel, the kernel's
+	// name
 	Primitive string
 	Class     Class
 	Work      Work
 	Type      dtype.Type   // type of the result
 	Shapes    []shape.Dims // shapes of the results, then of the operands, if the tracer wants them
-	// Start and End are times of the host ([Now]): of the work on the CPU, of queueing it on a GPU.
+	// Start and End are times of the host, on the clock of [Now]. On the CPU they are the times of
+	// the work, on a GPU the times of queueing it.
 	Start, End time.Duration
 	Launches   []LaunchEvent // launches on a GPU; empty on the CPU
 	// the primitive has not run: it is part of a graph that is being recorded
@@ -109,17 +114,18 @@ type LaunchEvent struct {
 	Kernel      string
 	Grid, Block [3]int
 	Shared      int // size of the dynamic shared memory in bytes
-	// Tensor is the number of operations in the matrix units (tensor cores), as [Work] counts them.
-	// It includes operations on the padding of tiles. It is 0 if the kernel uses no matrix units.
+	// Tensor is the number of operations in the tensor cores, as [Work] counts operations. It
+	// includes operations on the padding of tiles. It is 0 if the kernel uses no tensor cores.
 	Tensor     int
-	TF32       bool // the matrix units multiply TF32, at half the rate of 16-bit floats
+	TF32       bool // the tensor cores multiply TF32, at half the rate of 16-bit floats
 	Start, End time.Duration
-	// time on the device; nil if not wanted or not available, as in a captured graph
+	// time on the device; nil if the tracer does not want it, or if it is not available, as in a
+	// captured graph
 	Time Interval
 }
 
-// Interval is the time at which work ran on a device. It is resolved only when it is needed, so
-// that nothing waits before.
+// Interval is the time at which work ran on a device. The tracer resolves it later, so that no work
+// waits for it.
 type Interval interface {
 	// Resolve waits for the work and returns when it began and ended. The times are on the clock of
 	// [Now], as far as the device's clock can be aligned with it. It may be called once. The
@@ -131,7 +137,7 @@ type Interval interface {
 // CopyKind says between which memories a copy transfers data.
 type CopyKind uint8
 
-// The kinds of copies.
+// These are the kinds of copies.
 const (
 	HostToDevice CopyKind = iota
 	DeviceToHost
@@ -148,19 +154,18 @@ type CopyEvent struct {
 	Device Device // the device whose driver copies
 	Stream Stream
 	Kind   CopyKind
-	Op     string // the driver's method, or the reason why the driver copies its own data
+	Op     string // name of the driver's method, or the reason why the driver copies its own data
 	Bytes  int
 	Peer   Device // the source device of a PeerToPeer copy
-	// a PeerToPeer copy goes through the host's memory, because the devices cannot address each
-	// other's
+	// a PeerToPeer copy goes through host memory, because the devices cannot access each other's
+	// memory
 	Staged bool
-	Pinned bool // the host's memory is page-locked
+	Pinned bool // the host memory is page-locked
 	Own    bool // the driver copies its own data, such as a table that a primitive needs
-	// the call returned only when the copy was done, or its source was read: the host waited from
-	// Start to End
+	// the host waited from Start to End, until the copy was done or its source was read
 	Blocked    bool
 	Start, End time.Duration // time of the call
-	Time       Interval      // time on the device; nil as in LaunchEvent
+	Time       Interval      // time on the device; nil as the Time of a LaunchEvent
 	Recorded   bool          // the copy has not run: it is part of a graph that is being recorded
 }
 
@@ -180,9 +185,9 @@ type MemoryEvent struct {
 	Freed  bool
 	Pinned bool   // page-locked memory of the host
 	Origin Origin // origin of the allocation
-	// InUse is the device's memory in use afterwards, as [Stats] counts it; for page-locked memory,
-	// the page-locked memory in use. It is -1 if it is not known, because the memory is freed
-	// later. It is also -1 for the CPU's buffers below 64 KiB, which Stats does not count.
+	// InUse is the device's memory in use after the event, as [Stats] counts it. For page-locked
+	// memory, it is the page-locked memory in use. It is -1 if it is unknown, because the memory is
+	// freed later. It is also -1 for the CPU's buffers below 64 KiB, which Stats does not count.
 	InUse int
 }
 
@@ -190,8 +195,8 @@ type tracerBox struct{ t Tracer }
 
 var tracer atomic.Pointer[tracerBox]
 
-// SetTracer sets the tracer for all devices of the process; nil removes it. If another tracer is
-// set, it changes nothing and returns false.
+// SetTracer sets the tracer for all devices of the process. If t is nil, it removes the tracer. If
+// another tracer is set, SetTracer changes nothing and returns false.
 func SetTracer(t Tracer) (ok bool) {
 	if t == nil {
 		tracer.Store(nil)

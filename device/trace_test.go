@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// counter is a tracer that counts.
+// counter is a tracer that counts events.
 type counter struct {
 	mu      sync.Mutex
 	events  map[string]int
@@ -47,7 +47,7 @@ func (c *counter) Copy(e device.CopyEvent)     { c.add("copy " + e.Kind.String()
 func (c *counter) Sync(e device.SyncEvent)     { c.add("sync " + e.Call) }
 func (c *counter) Memory(m device.MemoryEvent) { c.add("memory") }
 
-// Only one tracer can be set: a second one is refused until the first is removed.
+// TestOneTracer: only one tracer can be set: a second one is refused until the first is removed.
 func TestOneTracer(t *testing.T) {
 	a, b := &counter{}, &counter{}
 	if device.Tracing() != nil {
@@ -66,7 +66,7 @@ func TestOneTracer(t *testing.T) {
 	}
 }
 
-// puppet is a device whose Run is a given function.
+// puppet is a device whose method Run calls a given function.
 type puppet struct {
 	device.Device
 	run func(s device.Stream, op device.Op, told *device.KernelEvent) error
@@ -87,12 +87,13 @@ type strand struct {
 
 func (s *strand) Device() device.Device { return s.dev }
 
-// room is a buffer of a given size.
+// room is a buffer of a given size without memory.
 type room struct{ device.Buffer }
 
 func (room) Size() int { return 1 << 60 }
 
-// Run reports each op that has run, with the op's own description and what the device adds.
+// TestRunTells checks that Run reports each op that has run. The report has the op's own
+// description and what the device adds.
 func TestRunTells(t *testing.T) {
 	dev := &puppet{}
 	launch := device.LaunchEvent{Kernel: "k"}
@@ -139,7 +140,8 @@ func TestRunTells(t *testing.T) {
 	}
 }
 
-// Run reports nothing for an op that is refused, fails or has nothing to do.
+// TestRunTellsNothing checks that Run reports nothing for an op that is refused, fails or has
+// nothing to do.
 func TestRunTellsNothing(t *testing.T) {
 	c := &counter{}
 	device.SetTracer(c)
@@ -169,7 +171,7 @@ func TestRunTellsNothing(t *testing.T) {
 	}
 }
 
-// Without a tracer, an event costs a driver one atomic load.
+// BenchmarkTracingOff measures the cost of an event without a tracer, which is one atomic load.
 func BenchmarkTracingOff(b *testing.B) {
 	for b.Loop() {
 		if device.Tracing() != nil {
@@ -178,7 +180,7 @@ func BenchmarkTracingOff(b *testing.B) {
 	}
 }
 
-// A tracer is called for every primitive on every device; this one counts them.
+// A tracer is called for every primitive on every device. The tracer of this example counts them.
 func ExampleSetTracer() {
 	dev, err := device.Open("cpu")
 	if err != nil {

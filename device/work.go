@@ -5,15 +5,16 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Work counts what a primitive does by its definition: the arithmetic operations, and the bytes
-// that it must at least read and write. A driver may do more operations (a second pass over a row,
-// padding of a tile) or less traffic (if a cache holds data). The roofline follows from the work of
-// the definition: time ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A.
+// Work counts the arithmetic operations in the definition of a primitive, and the bytes that it
+// must at least read and write. A driver may do more operations (a second pass over a row, padding
+// of a tile). It may transfer fewer bytes if a cache holds the data. These counts give the roofline
+// of the primitive: time ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A.
 // Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
 //
-// A multiplication and an addition count as two. In an expression every operation counts as one,
-// also comparisons, conversions and integer arithmetic. So exp counts as the about twenty
-// instructions of its implementation. An operand that is broadcast is read once.
+// A multiplication followed by an addition counts as two operations. In an expression every
+// operation counts as one, also comparisons, conversions and integer arithmetic. So exp counts as
+// about twenty operations, the instructions of its implementation. An operand that is broadcast is
+// read once.
 type Work struct {
 	FLOPs, Bytes int
 }
@@ -29,16 +30,16 @@ func (w Work) Intensity() float64 {
 	return float64(w.FLOPs) / float64(w.Bytes)
 }
 
-// Class says what determines the time of a primitive.
+// Class says what limits the speed of a primitive.
 type Class uint8
 
-// The classes of primitives.
+// These are the classes of primitives.
 const (
-	ByBytes Class = iota // the time depends on the memory that the primitive reads and writes
-	// the time depends on the operations of matrix products, whose number per byte varies widely
+	ByBytes Class = iota // the memory that the primitive reads and writes determines the time
+	// the operations of matrix products determine the time; their number per byte varies widely
 	ByProducts
-	// the time depends on the memory that the primitive reads and writes, and on the operations of
-	// an expression for each element
+	// memory that the primitive reads and writes, and the operations of an expression for each
+	// element, determine the time
 	ByExpression
 )
 
@@ -52,7 +53,8 @@ func classOf(op Op) Class {
 	return ByBytes
 }
 
-// bytesOf returns the bytes of the views. Each element counts once, however often it is broadcast.
+// bytesOf returns the number of bytes of the views. Each stored element counts once, even if it is
+// broadcast.
 func bytesOf(views ...View) int {
 	n := 0
 	for i := range views {
@@ -77,18 +79,19 @@ func touched(v *View) int {
 // expCost is the number of operations of exp in float32, as package expr implements it.
 var expCost = expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1).Cost()
 
-// Peak holds the greatest rates of a device, from its maker's data or from measurement.
+// Peak holds the peak rates of a device, from its maker's data or from measurement.
 type Peak struct {
-	FLOPs float64 // float32 operations a second
-	// operations a second in products of 16-bit floats, by tensor cores if there are any; 0 means
-	// FLOPs
+	FLOPs float64 // float32 operations per second
+	// operations per second in products of 16-bit floats, with tensor cores if there are any; 0
+	// means FLOPs
 	Half   float64
-	Bytes  float64 // memory bandwidth in bytes a second
+	Bytes  float64 // memory bandwidth in bytes per second
 	Source string  // source of the numbers
 }
 
-// Peaker is satisfied by devices that know their peak.
+// Peaker is satisfied by devices that know their peak rates.
 type Peaker interface {
-	// Peak returns an error if the device's driver does not report the numbers.
+	// Peak returns the peak rates. It returns an error if the device's driver does not report the
+	// numbers.
 	Peak() (Peak, error)
 }

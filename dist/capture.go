@@ -27,17 +27,18 @@ import (
 //		err = graph.Replay()
 //	}
 //
-// The ranks record one after the other, in order, from collective to collective, so the graph is
-// the same each time. If one rank's f waits for another's by other means, it waits forever.
-// Collectives in f use copies and kernels of this library, even if eager ones use the driver's
-// library. Data that ranks exchange on the host is exchanged during the capture only, and stays the
-// same in every replay. This includes the parameters that a step reaches, and [Reducer.Weigh]. Run
-// a step or two before the capture. From the second Backward on, DDP's buckets are in the order in
-// which gradients become ready, and a graph keeps their order.
+// The ranks take turns to record, in their order: each records until its next collective. So the
+// graph is the same each time. If one rank's f waits for another rank's f by means other than a
+// collective, it waits forever. Collectives in f use copies and kernels of this library, even if
+// eager collectives use NCCL. Data that ranks exchange on the host is exchanged during the capture
+// only, and stays the same in every replay. Such data are the list of parameters that a step
+// reaches, and the weights of [Reducer.Weigh]. Run a step or two before the capture, because a
+// graph keeps the order of DDP's buckets. From the second Backward on, the buckets are in the order
+// in which gradients become ready.
 //
-// The error is a *[CaptureError], the same on all ranks. Then nothing of the capture is left,
-// gradients that it put into leaves are removed, and the ranks may go on. If the run ends
-// meanwhile, the error is an *[Error].
+// The error is a *[CaptureError], the same on all ranks. After an error nothing of the capture is
+// left: the gradients that the capture put into leaves are removed. The ranks may go on. If the [Run]
+// ends during the capture, the error is an *[Error].
 //
 // Ranks of the CPU are recorded as one list of work. All workers of the CPU run the list, one op
 // after the other.
@@ -166,7 +167,7 @@ func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) 
 	w.mu.Unlock()
 }
 
-// follow joins the recording.
+// follow joins the recording, on a rank other than 0.
 func (t *capture) follow(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	select {
 	case <-t.opened:
@@ -180,7 +181,7 @@ func (t *capture) follow(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 // of the library.
 var errEnded = errors.New("its function panicked, or ended its goroutine by runtime.Goexit")
 
-// record runs a rank's function when it is the rank's turn.
+// record calls f on a rank when it is the rank's turn to record.
 func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	here := &g.core.world.capturing[g.core.members[g.rank]]
 	err := errEnded
@@ -204,8 +205,8 @@ func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 	})
 }
 
-// conclude waits until all ranks are done. It fails the capture if a collective lacks ranks. If the
-// capture has failed, it ends all its collectives.
+// conclude waits until all ranks are done. It fails the capture if some ranks have not called a
+// collective. If the capture has failed, conclude ends all collectives of the capture.
 func (t *capture) conclude() {
 	t.others.Wait()
 	for _, b := range t.slots {
@@ -266,7 +267,7 @@ func (t *capture) began(c *core, sl *slot) {
 	t.slots = append(t.slots, begun{c, sl})
 }
 
-// ran is called when a collective has been recorded, or has failed.
+// ran is called when a collective of the capture has been recorded or has failed.
 func (t *capture) ran(c *core, sl *slot, err error) {
 	if err != nil {
 		t.fail(t.rankIn(c, sl.first.rank), err)
@@ -275,7 +276,7 @@ func (t *capture) ran(c *core, sl *slot, err error) {
 	t.progress()
 }
 
-// refuses returns the reason why a rank's collective cannot be recorded.
+// refuses returns the reason why a rank's collective cannot be recorded, or nil.
 func (t *capture) refuses(c *core, k *call) error {
 	if err := t.broken(); err != nil {
 		return c.fault(k.rank, err, k, "the capture has failed")
@@ -312,12 +313,13 @@ func (t *capture) guard(r *Reducer) {
 	})
 }
 
-// capture returns the capture that the rank is recording in, nil if its work runs at once.
+// capture returns the capture that the rank is recording in. It returns nil if the rank's work runs
+// eagerly.
 func (c *core) capture(rank int) *capture { return c.world.capturing[c.members[rank]].Load() }
 
 func (g *Group) capture() *capture { return g.core.capture(g.rank) }
 
-// recorded returns the rank's scope in its capture, nil if its work runs at once.
+// recorded returns the rank's scope in its capture. It returns nil if the rank's work runs eagerly.
 func (g *Group) recorded() *tensor.Scope {
 	t := g.capture()
 	if t == nil {

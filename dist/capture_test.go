@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated returns GPUs of an emulated driver of their own.
+// emulated starts an emulated driver, and returns its GPUs, also as a DeviceList.
 func emulated(t testing.TB, spec string) ([]*cuda.Device, DeviceList) {
 	t.Helper()
 	gpus, err := cuda.Emulate("emulate:" + spec)
@@ -57,7 +57,7 @@ type captured struct {
 	weigh   bool
 	sync    bool // batch norms over all ranks
 	scaled  bool // a GradScaler, which skips a step in which rank 0's gradients overflow
-	parts   bool // gradients of two parts of the batch add up; the first pass is not averaged
+	parts   bool // gradients of two parts of the batch add up; only the second is averaged
 }
 
 var waysToTrain = []captured{
@@ -131,7 +131,7 @@ func (p *trainee) step(s *tensor.Scope) {
 	}
 }
 
-// numbers returns the rank's parameters, buffers, gradients, loss and state of its generator.
+// numbers returns the rank's parameters, buffers, gradients, loss, and the state of its generator.
 func (p *trainee) numbers() []float64 {
 	v := append(weights(p.m), p.loss.Item())
 	for _, x := range nn.Parameters(p.m) {
@@ -168,7 +168,7 @@ func TestCapturedStep(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	for _, world := range []int{1, 2, 3} {
 		for k, how := range waysToTrain {
-			// run all ways on two GPUs, and some on other numbers
+			// run all variants on two GPUs, and a fifth of them on each other number
 			if !soak && world != 2 && k%5 != world {
 				continue
 			}
@@ -240,7 +240,8 @@ func TestCapturedStep(t *testing.T) {
 	}
 }
 
-// TestCapturedStepGoesOn: eager steps between replays, a second graph, and closing.
+// TestCapturedStepGoesOn runs eager steps between replays, captures a second graph, and closes
+// graphs.
 func TestCapturedStepGoesOn(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	t.Run("gpu", func(t *testing.T) { testCapturedStepGoesOn(t, l) })
@@ -295,7 +296,8 @@ func testCapturedStepGoesOn(t *testing.T, l DeviceList) {
 	}, Seed(3))
 }
 
-// TestCapturedCollectives: any collective can be part of a graph, also one of some ranks only.
+// TestCapturedCollectives: any collective can be part of a graph, also a collective of a subset of
+// the ranks.
 func TestCapturedCollectives(t *testing.T) {
 	_, l := emulated(t, "3,mem=64MiB")
 	t.Run("gpu", func(t *testing.T) { testCapturedCollectives(t, l) })
@@ -319,7 +321,7 @@ func testCapturedCollectives(t *testing.T, l DeviceList) {
 			z := x.In(s).AddScalar(1)
 			sub.AllReduce(z, Sum)
 			pair.In(s).Copy(z)
-			g.AllReduce(only, Sum) // an older tensor that nothing else uses
+			g.AllReduce(only, Sum) // an older tensor that no other op uses
 			g.AllReduce(freed, Sum)
 		}, tensor.NoGrad())
 		if err != nil {
@@ -351,8 +353,8 @@ func testCapturedCollectives(t *testing.T, l DeviceList) {
 	})
 }
 
-// TestCaptureFails: a mistake of one rank is the same error on all ranks. Nothing is left of the
-// capture, and the ranks go on training.
+// TestCaptureFails: a mistake of one rank is the same error on all ranks. The capture leaves
+// nothing behind, and the ranks go on training.
 func TestCaptureFails(t *testing.T) {
 	odd := errors.New("odd")
 	for _, c := range []struct {
@@ -560,7 +562,8 @@ func TestCaptureEndsWithRun(t *testing.T) {
 	}
 }
 
-// TestCaptureWithoutTurns: if a rank in a capture never gives up its turn, the others stop waiting.
+// TestCaptureWithoutTurns: if a rank in a capture never ends its turn, the other ranks stop
+// waiting.
 func TestCaptureWithoutTurns(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	end := make(chan bool)

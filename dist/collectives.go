@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ways to combine the ranks' elements.
+// These constants say how a collective combines the ranks' elements.
 const (
 	Sum     = device.CombineSum
 	Mean    = device.CombineMean // the mean exists for floats only
@@ -37,8 +37,8 @@ func (w *Work) Done() bool {
 	}
 }
 
-// Wait blocks until all ranks have called the collective and its work is queued; on the CPU, until
-// the work is done. It panics with an *[Error] if that cannot happen any more.
+// Wait blocks until all ranks have called the collective and its work is queued. On the CPU it
+// blocks until the work is done. It panics with an *[Error] if that cannot happen any more.
 func (w *Work) Wait() {
 	if err := w.err(); err != nil {
 		panic(err)
@@ -47,8 +47,8 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
-// held waits for the call on behalf of an op that needs one of its tensors. It ignores the error of
-// a call that was dropped in an earlier, void step.
+// held waits until a collective is queued, for an op that needs one of its tensors. It ignores the
+// error of a collective that was dropped in an earlier, void step.
 func (w *Work) held() error {
 	err := w.err()
 	if err != nil && w.core.over(w.slot, w.call.rank) {
@@ -57,8 +57,8 @@ func (w *Work) held() error {
 	return err
 }
 
-// messages identifies the messages from one rank to another. It is the owner of the holds on their
-// tensors.
+// messages identifies the messages from one rank to another. It owns the holds on the tensors that
+// are sent.
 type messages struct {
 	core     *core
 	from, to int
@@ -148,34 +148,35 @@ func (g *Group) AllGather(out, x *tensor.Tensor) *Work {
 	return g.begin(what{op: "all gather", kind: device.KindAllGather}, "", out, x, 1)
 }
 
-// ReduceScatter copies part number Rank of the combination of all ranks' x into out:
-// reduce_scatter_tensor. x has World times as many elements as out.
+// ReduceScatter combines all ranks' x, divides the combination into World parts, and copies this
+// rank's part into out: reduce_scatter_tensor. x has World times as many elements as out.
 func (g *Group) ReduceScatter(out, x *tensor.Tensor, c Combine) *Work {
 	return g.begin(what{op: "reduce scatter", kind: device.KindReduceScatter, combine: c}, "", out, x, 1)
 }
 
-// AllToAll copies part number Rank of rank r's x into part r of out, for every r: all_to_all_single
-// with equal parts.
+// AllToAll sends part r of x to each rank r, and copies the part that rank r sends into part r of
+// out: all_to_all_single with equal parts.
 func (g *Group) AllToAll(out, x *tensor.Tensor) *Work {
 	return g.begin(what{op: "all to all", kind: device.KindAllToAll}, "", out, x, 1)
 }
 
-// Gather copies all ranks' x into out of rank root, in the order of ranks. On other ranks out is
-// nil.
+// Gather copies all ranks' x into out of rank root, in the order of ranks. On the other ranks out
+// must be nil.
 func (g *Group) Gather(out, x *tensor.Tensor, root int) *Work {
 	a := what{op: "gather", kind: device.KindGather, root: g.ranked("gather", root)}
 	return g.begin(a, "", g.only(a.op, "out", root, out), x, 1)
 }
 
-// Scatter copies part number Rank of the root's x into out. On other ranks x is nil.
+// Scatter divides the x of rank root into World parts and copies this rank's part into out. On the
+// other ranks x must be nil.
 func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
 	a := what{op: "scatter", kind: device.KindScatter, root: g.ranked("scatter", root)}
 	return g.begin(a, "", out, g.only(a.op, "in", root, x), 1)
 }
 
 // Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks arrive in order. A
-// Recv into the same tensor waits until x has been sent. So ranks that send to each other need two
-// tensors.
+// Recv into the same tensor waits until x has been sent. So two ranks that send to each other each
+// need one tensor to send and one to receive.
 func (g *Group) Send(x *tensor.Tensor, to int) *Work {
 	g.member("send")
 	return g.begin(g.message("send", g.rank, to), "", nil, x, 1)
@@ -220,8 +221,8 @@ func (g *Group) Barrier() {
 	g.exchange("barrier", nil, nil)
 }
 
-// Exchange sends v to all ranks and returns the ranks' values, in their order: all_gather_object.
-// It copies nothing, so all ranks share the memory that v points to.
+// Exchange sends v to all ranks and returns all ranks' values, in the order of ranks:
+// all_gather_object. It copies nothing, so all ranks share the memory that v points to.
 func Exchange[T any](g *Group, v T) []T {
 	all := g.exchange("exchange", v, nil)
 	list := make([]T, len(all))

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lists returns the devices for tests of collectives: ranks of the CPU and GPUs.
+// lists returns the devices for tests of collectives: lists of CPU ranks and lists of GPUs.
 func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	t.Helper()
 	all := map[string]DeviceList{}
@@ -34,8 +34,8 @@ func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	return all
 }
 
-// each runs f on every list. In the short form it leaves out GPUs, because the race detector makes
-// the emulator slow; tests that call lists themselves still use them.
+// each runs f on every list. With -short it leaves out GPUs, because CI runs the race detector with
+// -short, and it makes the emulator slow. Tests that call lists directly use GPUs also with -short.
 func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	for name, l := range lists(t, worlds...) {
 		if testing.Short() && strings.HasPrefix(name, "cuda") {
@@ -45,7 +45,7 @@ func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	}
 }
 
-// run calls Run, in which copies between devices do the collectives. It fails the test if Run
+// run calls Run with the backend InProcess, which copies between devices. It fails the test if Run
 // returns an error.
 func run(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
@@ -167,8 +167,8 @@ func combined(c Combine, world, i int) float64 {
 	return v
 }
 
-// A sum that needs several rounds, because it has more elements than a staging buffer, is exact
-// too.
+// TestRounds: a sum is exact even if it has more elements than a staging buffer and so needs
+// several rounds.
 func TestRounds(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -22,8 +22,8 @@ type Parallel[M any] struct {
 // DataParallel returns a model that divides its input along dimension 0, one part for each device,
 // and computes the parts at the same time: torch.nn.DataParallel. Prefer DDP, which keeps a model
 // on each device. DataParallel copies the model to the devices in each call, gathers all results on
-// the first device, and runs the loss and the optimizer only there. It lets a program for one
-// device use several by a change of one line:
+// the first device, and runs the loss and the optimizer only there. A program for one device uses
+// several devices after a change of one line:
 //
 //	model := dist.DataParallel(nn.To(newModel(), devices[0]), devices)
 //	loss := nn.CrossEntropy(model.Forward(x), target)
@@ -31,17 +31,18 @@ type Parallel[M any] struct {
 //
 // The parameters and buffers of the model are on devices[0], and so are the results of a call. x
 // may be on any device. If the model treats each sample independently, gradients equal those of one
-// device with the whole batch, except for rounding. A normalisation over the batch sees only its
-// device's part. Backward runs on all devices too. Each parameter gets one gradient, the sum over
-// the devices in their order. The same run gives the same bits each time.
+// device with the whole batch, except for rounding. A batch norm sees only the part on its device.
+// Backward runs on all devices too. Each parameter gets one gradient, the sum over the devices in
+// their order. The same run gives the same bits each time.
 //
-// Parts are those of torch's chunk. For n samples each part has n divided by the number of devices,
-// rounded up, and the last part has the rest. If there are fewer parts than devices, the first
-// devices are used. With one part or one device, the model itself is called. Otherwise each device
-// has a replica for the time of the call, which is a copy as [nn.Replace] makes it:
+// The input is divided as torch.chunk does it. For n samples each part has n divided by the number
+// of devices, rounded up, and the last part has the remaining samples. If there are fewer parts
+// than devices, the first devices are used. With one part or one device, the model itself is
+// called. Otherwise each device has a replica during the call. A replica is a copy of the model,
+// made as [nn.Replace] makes copies:
 //
-//   - Parameters and buffers are copied to it together. A tensor without an nn tag stays on
-//     devices[0]. Its use by a replica on another device is an error that names it.
+//   - Parameters and buffers are copied to the replica together. A tensor without an nn tag stays
+//     on devices[0]. Its use by a replica on another device is an error that names it.
 //   - The replica on devices[0] uses the buffers of the model itself, so running statistics are
 //     those of the first part. Changes that the other replicas make in place to their buffers and
 //     parameters are lost. So are changes that any replica makes to other fields of its layers.
@@ -64,7 +65,7 @@ type Parallel[M any] struct {
 // Backward returns late errors of the other devices, such as an index outside its axis. If the call
 // records no graph, the call itself waits for these errors. An error in a replica becomes one
 // *[ReplicaError], for the first device that has one. A panic of the program becomes a
-// *[ReplicaPanic]. If devices is empty or names a device twice, DataParallel panics with a
+// *[ReplicaPanic]. If devices is empty or contains a device twice, DataParallel panics with a
 // *[tensor.Error].
 func DataParallel[M any](model M, devices []device.Device) *Parallel[M] {
 	if len(devices) == 0 {
@@ -90,9 +91,10 @@ func misuse(kind error, msg string, operands ...*tensor.Tensor) *tensor.Error {
 // Devices returns the devices in their order.
 func (d *Parallel[M]) Devices() []device.Device { return append([]device.Device(nil), d.devices...) }
 
-// Forward computes a model that is an [nn.Module]. x has the shape [n, …] and the result [m, …];
-// each device computes a part along dimension 0. A result of rank 0, such as a loss, becomes a
-// vector with one element for each part. Other models and results need [Parallel.Call].
+// Forward computes a model that is an [nn.Module]. x has the shape [n, …] and the result [m, …].
+// Each device computes a part along dimension 0. If the model's result has rank 0, such as a loss,
+// Forward returns a vector with one element for each part. For other models and results use
+// [Parallel.Call].
 func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 	if _, ok := any(d.Module).(nn.Module); !ok {
 		panic(misuse(tensor.ErrValue, fmt.Sprintf("a %T has no method Forward of one tensor; use Call", d.Module), x))
@@ -103,7 +105,7 @@ func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // Call computes f on each device; f calls a model m with inputs x. It is for models with several
-// inputs or results, and for arguments that are not tensors, which f captures.
+// inputs or results. f may also capture arguments that are not tensors.
 //
 //	y := dp.Call(func(m *nn.TransformerDecoder, x ...*tensor.Tensor) []*tensor.Tensor {
 //		return []*tensor.Tensor{m.Forward(x[0], x[1], nn.Masks{Causal: true}, nn.Masks{})}
@@ -112,8 +114,8 @@ func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 // All tensors of x have the same size along dimension 0, and f gets a part of each. f returns at
 // least one tensor, and the same number for each part. Call concatenates them along dimension 0;
 // tensors of rank 0 become vectors. The results belong to the youngest scope among x and the
-// parameters. f runs on several goroutines at once. A tensor that each device needs as a whole,
-// such as a mask, f moves itself: mask.To(x[0].Device()).
+// parameters. f runs on several goroutines at the same time. If each device needs a whole tensor,
+// such as a mask, f must move it: mask.To(x[0].Device()).
 func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Tensor) []*tensor.Tensor {
 	if f == nil {
 		panic(misuse(tensor.ErrValue, "the function is nil", x...))

@@ -38,7 +38,7 @@ func (c *replicated) devices() []device.Device {
 	return out
 }
 
-// stand returns the replica's copies by the names of the model's tensors.
+// stand returns a map from the names of the model's tensors to the replica's copies of them.
 func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
 	with := map[string]*tensor.Tensor{}
 	for j, t := range r.tensors {
@@ -61,8 +61,8 @@ func (c *replicated) setModes() {
 	}
 }
 
-// mixed spreads the bits of n: the finaliser of splitmix64 (G. L. Steele, D. Lea, C. H. Flood,
-// "Fast Splittable Pseudorandom Number Generators", 2014).
+// mixed spreads the bits of n over the result: the finaliser of splitmix64 (G. L. Steele, D. Lea,
+// C. H. Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
 func mixed(n uint64) uint64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
@@ -120,7 +120,7 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 	}
 }
 
-// scatter copies to each replica its part of the inputs, in scope home.
+// scatter copies to each replica its part of the inputs. The copies belong to scope home.
 func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	main := c.replicas[0].dev
 	c.inputs = make([]*tensor.Tensor, len(x))
@@ -174,8 +174,8 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			c.home.Do(func(s *tensor.Scope) { r.out = compute(s) }, r.modes...)
 			return
 		}
-		// Set Autocast anew, so that its cached casts of the replica's parameters end with the
-		// call.
+		// Set Autocast again in a scope around the call, so that its cached casts of the replica's
+		// parameters end with the call.
 		c.home.Do(func(around *tensor.Scope) {
 			var out []*tensor.Tensor
 			around.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)
@@ -186,7 +186,7 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 	c.checkAlike()
 }
 
-// checkAlike checks that the results of all replicas fit together.
+// checkAlike checks that all replicas returned results that can be concatenated.
 func (c *replicated) checkAlike() {
 	first := c.replicas[0]
 	for _, r := range c.replicas[1:] {
@@ -217,7 +217,8 @@ func (c *replicated) end() {
 	}
 }
 
-// joined returns result k of all replicas on the first device, in scope s, which records no graph.
+// joined concatenates result k of all replicas on the first device, in scope s. The scope records
+// no graph.
 func (c *replicated) joined(s *tensor.Scope, k int) *tensor.Tensor {
 	parts := make([]*tensor.Tensor, len(c.replicas))
 	for i, r := range c.replicas {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Many tensors move to another device in few copies. Tensors of one type are packed into a buffer,
-// and become views of the buffer's copy on the other device.
+// The functions of this file move many tensors to another device in few copies. Tensors of one type
+// are packed into a buffer. The buffer is copied, and the tensors become views of the copy.
 
 const (
 	// size of a buffer, as in PyTorch; a larger tensor has a buffer of its own
@@ -25,7 +25,7 @@ type bundle struct {
 	n      int
 }
 
-// bundlesOf groups the tensors of one type, in the order of the list.
+// bundlesOf groups tensors of the same type, in the order of the list.
 func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 	open := map[dtype.Type]*bundle{}
 	for i, x := range list {
@@ -46,8 +46,8 @@ func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 	return all
 }
 
-// pack copies the tensors of a bundle into one buffer on their device, in scope s. If there is only
-// one tensor, it returns that tensor.
+// pack copies the tensors of a bundle into one buffer on their device, in scope s. It returns a
+// single tensor itself.
 func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	first := list[b.which[0]]
 	if len(b.which) == 1 {
@@ -80,8 +80,8 @@ func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Ten
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
 
-// carry copies tensors from one device to another, in scope s, which records no graph. nil stays
-// nil.
+// carry copies tensors from one device to another, in scope s. The scope records no graph. For a
+// nil tensor the result is nil.
 func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(list))
 	for _, b := range bundlesOf(list) {
@@ -96,8 +96,8 @@ func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.T
 }
 
 // summed returns the sum of each list of tensors, in scope s. All tensors are on one device, and
-// those of a list have one shape and type. Lists of the same type and length are summed in one
-// launch. The sum of no tensors is nil, the sum of one tensor is the tensor itself.
+// all tensors of a list have the same shape and type. Lists of the same type and length are summed
+// in one launch. The sum of an empty list is nil. The sum of one tensor is the tensor itself.
 func summed(s *tensor.Scope, lists [][]*tensor.Tensor) []*tensor.Tensor {
 	type kind struct {
 		t dtype.Type

@@ -14,17 +14,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mlp is a model of three layers.
+// mlp returns a model of three layers.
 func mlp() nn.Module {
 	return nn.NewSequential(nn.NewLinear(6, 16), &nn.Tanh{}, nn.NewLinear(16, 8), &nn.GELU{}, nn.NewLinear(8, 3))
 }
 
-// convs returns a model with a normalisation whose buffers change.
+// convs returns a convolutional model with batch norms, whose buffers change.
 func convs() nn.Module {
 	return nn.NewSequential(nn.NewConv2d(2, 4, 3), nn.NewBatchNorm2d(4), &nn.ReLU{}, nn.NewFlatten(1, -1), nn.NewLinear(4*2*2, 3))
 }
 
-// chars is a small transformer over characters that uses its embedding as its last layer too.
+// chars is a small transformer over characters. Its last layer shares the weight of its embedding.
 type chars struct {
 	nn.Base
 	Embed   *nn.Embedding
@@ -42,7 +42,7 @@ func (m *chars) Forward(x *tt) (y *tt) {
 	return m.Out.Forward(m.Encoder.ForwardMasked(m.Embed.Forward(x), nn.Masks{Causal: true}))
 }
 
-// sample is a model for the comparison, with inputs of n samples.
+// sample is a model for the comparison, with a function that makes inputs of n samples.
 type sample struct {
 	name  string
 	model func() nn.Module
@@ -63,7 +63,7 @@ func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	var parts []*tt
 	for at := 0; at < n; at += size {
 		use := m
-		if at > 0 { // a copy with the parameters of the model and its own buffers
+		if at > 0 { // a copy with the model's parameters and with its own buffers
 			with := map[string]*tt{}
 			for _, b := range nn.NamedBuffers(m) {
 				with[b.Name] = b.Tensor.Clone()
@@ -75,9 +75,9 @@ func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	return tensor.Cat(0, parts...)
 }
 
-// Results, gradients, and the weights after some steps equal those of one device, with full and
-// uneven batches. The models run on the CPU and on GPUs; the tolerance is 1e-9 in float64, and
-// larger in float32.
+// TestDataParallelEqualsOneDevice compares results, gradients, and the weights after some steps
+// with those of one device, for full and uneven batches. The models run on the CPU and on GPUs. The
+// tolerance is 1e-9 in float64, and larger in float32.
 func TestDataParallelEqualsOneDevice(t *testing.T) {
 	g := gpus(t, ":4,mem=64MiB")
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 		{g[:2], dtype.F32, 1e-4, 4},
 		// five samples on four devices: only three get a part
 		{g, dtype.F32, 1e-4, 5},
-		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // the parts have 2 samples and 1
+		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 samples and of 1 sample
 	} {
 		for _, m := range samples {
 			t.Run(fmt.Sprint(m.name, " ", c.t, " ", len(c.devices), " ", c.batch), func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}
 }
 
-// If a model treats each sample independently, its gradients equal those of the whole batch on one
-// device. That also holds for a normalisation over the batch in evaluation.
+// TestDataParallelEqualsWholeBatch: if a model treats each sample independently, its gradients
+// equal those of the whole batch on one device. That also holds for a batch norm in evaluation.
 func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	for _, m := range samples {
@@ -165,7 +165,7 @@ func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	}
 }
 
-// Two runs give the same bits, whichever goroutine is faster.
+// TestDataParallelHasTheSameBits: two runs give the same bits, whichever goroutine is faster.
 func TestDataParallelHasTheSameBits(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":3,mem=64MiB")...)
 	var first []byte
@@ -192,7 +192,8 @@ func TestDataParallelHasTheSameBits(t *testing.T) {
 	}
 }
 
-// Running statistics are those of the first device's part, and the batch is counted once.
+// TestDataParallelBuffers: running statistics are those of the first device's part, and the batch
+// is counted once.
 func TestDataParallelBuffers(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	norm := nn.NewBatchNorm1d(3)
@@ -219,7 +220,8 @@ func TestDataParallelBuffers(t *testing.T) {
 	})
 }
 
-// For a batch of one sample, or a list of one device, the model itself is called.
+// TestDataParallelAlone: for a batch of one sample, or a list of one device, the model itself is
+// called.
 func TestDataParallelAlone(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), g[0])

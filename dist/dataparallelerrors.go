@@ -27,15 +27,14 @@ func (e *ReplicaError) Error() string {
 // Unwrap returns the error of the replica.
 func (e *ReplicaError) Unwrap() error { return e.Err }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns: see device.Raised.
 func (e *ReplicaError) Raised() {}
 
-// ReplicaPanic reports a panic of the program in a replica. The goroutine that called the
-// [Parallel] panics with it, because the replica's goroutine has ended by then. tensor.Try does not
-// catch it.
+// ReplicaPanic reports a panic of the program in a replica. It is the argument of a panic on the
+// goroutine that called the [Parallel]. tensor.Try does not catch it.
 type ReplicaPanic struct {
 	Device string // device of the replica
-	Value  any    // argument of the panic
+	Value  any    // argument of the panic in the replica
 	Stack  []byte // stack of the panic, as debug.Stack prints it
 }
 
@@ -43,15 +42,16 @@ func (p *ReplicaPanic) Error() string {
 	return fmt.Sprintf("dist: the replica on %s panicked: %v\n\n%s", p.Device, p.Value, p.Stack)
 }
 
-// Unwrap returns the value if it is an error.
+// Unwrap returns the argument of the panic if it is an error.
 func (p *ReplicaPanic) Unwrap() error {
 	err, _ := p.Value.(error)
 	return err
 }
 
-// onEach calls f for all devices at the same time, for the first one on the caller's goroutine, and
-// returns when all calls have ended. It repeats the first panic. If a call of f ended its goroutine
-// (runtime.Goexit), it ends this one too.
+// onEach calls f for all devices at the same time, and returns when all calls have ended. The call
+// for the first device is on the caller's goroutine. If calls of f panic, onEach panics with the
+// panic of the first such device. If a call of f ended its goroutine (runtime.Goexit), onEach ends
+// the caller's goroutine too.
 func onEach(devices []device.Device, backward bool, f func(i int)) {
 	panics := make([]any, len(devices))
 	exits := make([]bool, len(devices))
@@ -84,7 +84,7 @@ func onEach(devices []device.Device, backward bool, f func(i int)) {
 	for i := range devices {
 		switch p := panics[i].(type) {
 		case *ReplicaError:
-			// no frame of the program is on the goroutine's stack
+			// the replica's goroutine has no frame of the program, so take the caller's line
 			if e, ok := p.Err.(*tensor.Error); ok && e.Site == "" {
 				e.Site = misuse(nil, "").Site
 			}

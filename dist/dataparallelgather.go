@@ -6,12 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// In the graph, the results of a call come from one function of the model's parameters and the
+// In the graph, one function computes all results of a call from the model's parameters and the
 // inputs. Each replica has a graph of its own, which the function's node keeps. The VJP sends the
 // gradient of each part back through its device's graph, on all devices at the same time.
 
-// gathered is the function from which the results of a call come. Its operands are on the first
-// device.
+// gathered is the function that computes the results of a call in the graph. Its operands are on
+// the first device.
 type gathered struct {
 	call     *replicated
 	operands []operand
@@ -22,15 +22,15 @@ type gathered struct {
 	branch [][]int
 }
 
-// operand is a parameter or an input, with its leaf in each replica. A leaf is nil if the replica
-// does not use it.
+// operand is a parameter or an input of the call, with its leaf in each replica. The leaf is nil if
+// the replica does not use the operand.
 type operand struct {
 	x      *tensor.Tensor
 	input  bool
 	leaves []*tensor.Tensor
 }
 
-// gather returns the results on the first device, connected to the graph.
+// gather returns the results on the first device, as results of the function gathered in the graph.
 func (c *replicated) gather() []*tensor.Tensor {
 	f := &gathered{call: c}
 	y := make([]*tensor.Tensor, len(c.replicas[0].out))
@@ -88,7 +88,7 @@ func (c *replicated) gather() []*tensor.Tensor {
 	return y
 }
 
-// apply records the function. The replicas' tensors live as long as its node.
+// apply records the function in the graph. The replicas' tensors live as long as its node.
 func (f *gathered) apply() []*tensor.Tensor {
 	c := f.call
 	first := c.replicas[0].out
@@ -193,7 +193,7 @@ type way struct {
 	y, g   []*tensor.Tensor
 	starts []int // by result: the first row of this replica's part
 	rows   []int
-	at     []int            // indexes of the operands whose gradients are wanted
+	at     []int            // indexes of the operands that want a gradient
 	leaves []*tensor.Tensor // leaves of the operands in at
 	out    []*tensor.Tensor // gradients of the operands in at, on the first device
 }
@@ -255,7 +255,8 @@ func settle(s *tensor.Scope, dev device.Device) {
 // device main.
 func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
 	if w.dev != main {
-		// wait for this device only: work of the first device needs the results of all
+		// Wait only for the work of this device. Waiting for the first device would take longer,
+		// because its work needs the results of all devices.
 		settle(s, w.dev)
 	}
 	y, g := make([]*tensor.Tensor, len(w.y)), make([]*tensor.Tensor, len(w.y))
@@ -314,7 +315,8 @@ func (f *gathered) collect(c *tensor.Context, ways []*way) []*tensor.Tensor {
 	return out
 }
 
-// parts returns the gradient of an input, with zeros for a part that its replica did not use.
+// parts returns the gradient of an input: the parts' gradients, concatenated. If a replica did not
+// use the input, its part is 0.
 func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *tensor.Tensor {
 	list := make([]*tensor.Tensor, len(found))
 	at := -1
@@ -332,7 +334,7 @@ func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *te
 	return tensor.Cat(0, list...)
 }
 
-// gatheredOne is gathered for a single result.
+// gatheredOne is gathered for a call with a single result.
 type gatheredOne struct{ f *gathered }
 
 func (o gatheredOne) Name() string { return o.f.Name() }

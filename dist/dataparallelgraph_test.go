@@ -16,14 +16,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// pair returns a model on three devices and an equal model on one, both in float64.
+// pair returns a model on three devices and an equal model on one device, both in float64.
 func pair(t *testing.T) (dp *dist.Parallel[nn.Module], one nn.Module, devices []device.Device) {
 	devices = append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(mlp(), dtype.F64)
 	return dist.DataParallel(m, devices), nn.Clone(m), devices
 }
 
-// same compares gradients and then clears them.
+// same compares the gradients of models a and b, and then clears them.
 func same(t *testing.T, what string, a, b any) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -34,7 +34,7 @@ func same(t *testing.T, what string, a, b any) {
 	})
 }
 
-// Every kind of backward pass gives the same results as on one device.
+// TestDataParallelBackward: every kind of backward pass gives the same results as on one device.
 func TestDataParallelBackward(t *testing.T) {
 	dp, one, devices := pair(t)
 	inputs := func(s *tensor.Scope) (*tt, *tt) { return s.Randn(7, 6).Double(), s.Randn(4, 6).Double() }
@@ -128,8 +128,8 @@ func TestDataParallelBackward(t *testing.T) {
 	})
 }
 
-// A parameter has one gradient. Its hooks are called once, when the gradient is complete. A scaler
-// and an average over calls use the complete gradient too.
+// TestDataParallelHooks: a parameter has one gradient. Its hooks are called once, when the gradient
+// is complete. A GradScaler and an average over several calls use the complete gradient too.
 func TestDataParallelHooks(t *testing.T) {
 	dp, one, _ := pair(t)
 	before, after := 0, 0
@@ -168,7 +168,7 @@ func TestDataParallelHooks(t *testing.T) {
 	}
 }
 
-// The gradient of an input is on the input's device.
+// TestDataParallelInputs: the gradient of an input is on the input's device.
 func TestDataParallelInputs(t *testing.T) {
 	dp, one, devices := pair(t)
 	for _, d := range devices {
@@ -184,8 +184,8 @@ func TestDataParallelInputs(t *testing.T) {
 		})
 		same(t, d.Name(), dp, one)
 	}
-	// A tensor that is older than the batch stays in its scope, and a leaf of the root scope may be
-	// an input.
+	// A tensor that is older than the batch stays in its scope. A leaf of the root scope may be an
+	// input.
 	tensor.Do(func(s *tensor.Scope) {
 		x := tensor.Ones(4, 6).Double().RequiresGrad()
 		if y := dp.Forward(x.In(s)); y.Scope() != s {
@@ -212,7 +212,8 @@ func (m *two) Forward(x, y *tt, scale float64, back bool) []*tt {
 	return []*tt{h, loss, h.Detach().Mul(h.Detach()), h.Sum(1).Float(), h.Argmax(1)}
 }
 
-// Call supports models with several inputs and results, and arguments that are not tensors.
+// TestDataParallelCall: Call supports models with several inputs and results, and arguments that
+// are not tensors.
 func TestDataParallelCall(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(&two{A: nn.NewLinear(4, 3), B: nn.NewLinear(2, 3)}, dtype.F64)
@@ -270,7 +271,8 @@ func TestDataParallelCall(t *testing.T) {
 	}
 }
 
-// Second derivatives are refused, and so is a call that Backward would have to repeat.
+// TestDataParallelRefusals: second derivatives return an error. So does a call that Backward would
+// have to repeat.
 func TestDataParallelRefusals(t *testing.T) {
 	dp, _, _ := pair(t)
 	tensor.Do(func(s *tensor.Scope) {

@@ -61,8 +61,8 @@ func near(t *testing.T, what string, got, want *tt, tolerance float64) {
 	}
 }
 
-// wants checks that f panics with an error of the library that contains all of the words. Its kind
-// must be kind; nil allows any kind.
+// wants checks that f panics with an error of the library that contains all of the words. The error
+// must wrap kind; nil allows any error.
 func wants(t *testing.T, kind error, f func(), words ...string) error {
 	t.Helper()
 	err := tensor.Try(f)

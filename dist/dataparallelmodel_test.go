@@ -54,8 +54,9 @@ func (m *odd) Forward(x *tt) (y *tt) {
 	return x
 }
 
-// A model with maps, lists, functions, shared parameters, parametrizations and unexported fields is
-// replicated correctly, and its hooks are called for each replica.
+// TestDataParallelOddModel: a model with maps, lists, functions, shared parameters,
+// parametrizations and unexported fields is replicated correctly, and its hooks are called for each
+// replica.
 func TestDataParallelOddModel(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(newOdd(), dtype.F64)
@@ -72,7 +73,8 @@ func TestDataParallelOddModel(t *testing.T) {
 		want.Square().Sum().Backward()
 		same(t, "gradient", dp, one)
 		for k, b := range nn.NamedBuffers(dp) {
-			// the power method does not depend on the batch
+			// Spectral norm's power iteration does not depend on the batch, so its buffers are
+			// equal.
 			near(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
 		}
 	})
@@ -111,7 +113,7 @@ func (m *loose) Forward(x *tt) (y *tt) {
 	return m.A.Forward(x).Mul(m.Scale)
 }
 
-// Errors name the part of a model that cannot be replicated.
+// TestDataParallelModelErrors: errors name the part of a model that prevents replication.
 func TestDataParallelModelErrors(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	tensor.Do(func(s *tensor.Scope) {
@@ -131,7 +133,8 @@ func TestDataParallelModelErrors(t *testing.T) {
 	})
 }
 
-// A step leaves no memory behind: with Backward, without it, and when it fails.
+// TestDataParallelMemory: a step with Backward leaves no memory behind. Neither does a step without
+// Backward, or a step that fails.
 func TestDataParallelMemory(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(convs(), devices[0])

@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Without gradients, and in evaluation, a call leaves only its result behind.
+// TestDataParallelInference: in no-grad mode, and in evaluation, a call leaves only its result
+// behind.
 func TestDataParallelInference(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(nn.Eval(convs()), devices[0])
@@ -37,12 +38,12 @@ func TestDataParallelInference(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
 	}
-	// keep them in use, so that their memory is counted until here
+	// keep the models in use, so that their memory is counted until here
 	runtime.KeepAlive([]any{m, one, dp})
 }
 
-// Autocast applies to the replicas, and their casts end with the call. Gradients have the
-// parameters' type.
+// TestDataParallelAutocast: Autocast applies to the replicas, and their casts end with the call.
+// Gradients have the parameters' type.
 func TestDataParallelAutocast(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), devices[0])
@@ -79,8 +80,9 @@ func TestDataParallelAutocast(t *testing.T) {
 	}, tensor.Autocast(dtype.BF16))
 }
 
-// Replicas drop different elements, and so does the next call; the same seed drops the same ones.
-// Backward uses the elements that the call dropped.
+// TestDataParallelDropout: replicas drop different elements, and the next call again drops other
+// elements. With the same seed, the same elements are dropped. Backward uses the elements that the
+// call dropped.
 func TestDataParallelDropout(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	dp := dist.DataParallel(nn.NewSequential(nn.NewDropout(0.5)), devices)
@@ -127,7 +129,7 @@ type roots struct {
 
 func (m *roots) Forward(x *tt) *tt { return x.Mul(m.W).Sqrt().Mul(x) }
 
-// Anomaly mode works in replicas, in the call and in Backward.
+// TestDataParallelAnomaly: anomaly mode works in replicas, in the call and in Backward.
 func TestDataParallelAnomaly(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":1,mem=64MiB")...)
 	dp := dist.DataParallel(&roots{W: tensor.Ones(1).RequiresGrad()}, devices)
@@ -144,7 +146,8 @@ func TestDataParallelAnomaly(t *testing.T) {
 	}, tensor.DetectAnomaly(tensor.AnomalyForward))
 }
 
-// The stream of a scope applies to its device; the other devices use their own.
+// TestDataParallelStreams: the stream of a scope applies to its device; the other devices use their
+// own.
 func TestDataParallelStreams(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	st, err := devices[0].NewStream(0)
@@ -174,7 +177,7 @@ func TestDataParallelStreams(t *testing.T) {
 	}
 }
 
-// In a capture the call is refused before anything is computed.
+// TestDataParallelCapture: a call inside a capture panics before anything is computed.
 func TestDataParallelCapture(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(mlp(), devices[0]), devices)

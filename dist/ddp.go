@@ -12,12 +12,12 @@ import (
 // DDP makes Backward average the gradients of a model over the ranks of g: torch's
 // DistributedDataParallel. All ranks call it. It returns the model itself, unchanged.
 //
-// DDP copies rank 0's parameters and buffers to all ranks at once. Later each Backward that reaches
-// parameters reduces their gradients while it computes those of earlier layers. Gradients are
-// grouped in buckets, which are reduced one after the other, and are views of their bucket from
-// then on. Parameters that a run does not reach cost nothing and need no option. A parameter that
-// no rank reaches keeps its gradient. After Backward all ranks get the buffers, such as running
-// statistics, of the lowest rank.
+// DDP immediately copies rank 0's parameters and buffers to all ranks. Later, each Backward reduces
+// the gradients of some layers while it computes the gradients of earlier layers. Gradients are
+// grouped in buckets, and the buckets are reduced one after the other. A reduced gradient is a view
+// of its bucket. Parameters that Backward does not reach cost nothing and need no option. A
+// parameter that no rank reaches keeps its gradient. After Backward all ranks get the buffers, such
+// as running statistics, of the lowest rank with data.
 //
 // Parameters that require no gradient now are left out, even if they require one later. Each rank
 // makes its own model: see [Make]. [Group.NoSync] turns the averaging off for a while.
@@ -26,8 +26,9 @@ func DDP[M any](model M, g *Group, opts ...DDPOption) M {
 	return model
 }
 
-// Make calls f on one rank after the other, in order, and returns its result. So a model that draws
-// its parameters from the root scope's generator has the same values in each run.
+// Make calls f on one rank after the other, in order, and returns the result of this rank's call.
+// If f draws parameters from the root scope's generator, the model has the same values in each run
+// of the program.
 func Make[M any](g *Group, f func() M) (m M) {
 	for r := range g.World() {
 		if r == g.rank {
@@ -42,7 +43,7 @@ func Make[M any](g *Group, f func() M) (m M) {
 type DDPOption func(*ddpSettings)
 
 type ddpSettings struct {
-	first, rest int // size of a bucket in bytes
+	first, rest int // limits of the first bucket and of all other buckets, in bytes
 	hook        CommHook
 	keepBuffers bool
 	fixed       bool // buckets keep their initial order
@@ -63,22 +64,22 @@ type Bucket struct {
 	Index, Of int            // number of the bucket, and how many there are
 	Grads     *tensor.Tensor // this rank's gradients of one type, concatenated to one dimension
 	Names     []string       // names of the parameters
-	// Average averages a tensor as the bucket is averaged without a hook: by weight, if weights are
-	// set.
+	// Average averages x over the ranks, as the reducer averages a bucket without a hook. It uses
+	// the weights of [Reducer.Weigh], if they are set.
 	Average func(x *tensor.Tensor) *Work
 }
 
 // CommHook replaces the reduction of a bucket: torch's register_comm_hook. It is called when the
-// bucket is full. finish, which may be nil, is called at the end of Backward; when it has returned,
-// b.Grads must hold the result. All ranks get the buckets in the same order.
+// bucket is full. finish is called at the end of Backward, and may be nil. When finish has
+// returned, b.Grads must hold the result. All ranks get the buckets in the same order.
 type CommHook func(g *Group, b Bucket) (finish func())
 
 // WithHook makes a hook reduce the buckets.
 func WithHook(h CommHook) DDPOption { return func(s *ddpSettings) { s.hook = h } }
 
 // Compress averages gradients in bfloat16, which halves the traffic between devices: torch's
-// bf16_compress_hook. Each rank's gradient is rounded to 8 bits before the average, and the mean is
-// rounded again.
+// bf16_compress_hook. Each rank's gradient is rounded to bfloat16, with 8 significant bits, before
+// the average. The mean is rounded again.
 func Compress() DDPOption {
 	return WithHook(func(g *Group, b Bucket) func() {
 		wire := b.Grads.BFloat16()
@@ -107,9 +108,9 @@ type Reducer struct {
 	home     []int   // index of each leaf's bucket
 	statics  []*flat // buffers, packed for a broadcast
 	packed   [][]int
-	order    []int  // order in which gradients became ready, nil once the buckets have it
-	ordered  bool   // the buckets have the order in which gradients became ready
-	unsynced []bool // leaves that runs without averaging have reached
+	order    []int  // order in which gradients became ready; nil once the buckets are in this order
+	ordered  bool   // the buckets are in the order in which gradients became ready
+	unsynced []bool // whether runs without averaging have reached the leaf, by leaf
 	weight   float64
 	weighted bool
 	quiet    int // depth of NoSync calls
@@ -118,8 +119,8 @@ type Reducer struct {
 	remove   func()
 }
 
-// NewReducer is [DDP], but returns the Reducer. All ranks call it, with models of the same
-// structure.
+// NewReducer does what [DDP] does, but returns the Reducer. All ranks call it, with models of the
+// same structure.
 func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	const op = "ddp"
 	g.member(op)
@@ -200,7 +201,7 @@ func (r *Reducer) spread(root int) {
 	}
 }
 
-// give copies tensors of rank root to all ranks, through f.
+// give broadcasts tensors of rank root to all ranks, packed in f.
 func (r *Reducer) give(f *flat, part []*tensor.Tensor, root int, of string) {
 	if r.g.rank == root {
 		f.put(r.g.recorded(), part)
@@ -223,10 +224,10 @@ func pick[T any](list []T, which []int) []T {
 func (r *Reducer) Group() *Group { return r.of }
 
 // Weigh sets the weight of this rank's gradients from now on: the number of samples in its batch.
-// Gradients are averaged by weight, so ranks may have batches of different sizes, even empty ones.
-// Either all ranks call it or none does. If the ranks' losses depend on each other, as with
-// [ConvertSyncBatchNorm], weights come too late. Then scale each loss by its samples times World,
-// divided by the samples of all ranks.
+// The average of the gradients is weighted, so ranks may have batches of different sizes, even
+// empty batches. Either all ranks call it or none does. If the ranks' losses depend on each other,
+// as with [ConvertSyncBatchNorm], weights do not give the right gradient. Then multiply each rank's
+// loss by its number of samples and by World, and divide it by the number of samples of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.of.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))
@@ -250,8 +251,8 @@ func (r *Reducer) Close() {
 	r.of.reducers = slices.DeleteFunc(r.of.reducers, func(o *Reducer) bool { return o == r })
 }
 
-// NoSync runs f, in which Backward averages nothing: torch's no_sync. The gradients of several
-// batches add up on each rank, and the first Backward after f averages their sum.
+// NoSync runs f without averaging of gradients: torch's no_sync. The gradients of the batches in f
+// add up on each rank. The first Backward after f averages their sum.
 func (g *Group) NoSync(f func()) {
 	g.member("no sync")
 	list := slices.Clone(g.reducers)

@@ -68,7 +68,7 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// tolerance returns the allowed distance from one process, for float64 and float32.
+// tolerance returns the allowed distance from the weights of one process, for float64 and float32.
 func tolerance(typ dtype.Type) float64 {
 	if typ == dtype.F64 {
 		return 1e-9
@@ -93,8 +93,8 @@ func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []flo
 	return weights(m)
 }
 
-// TestDDP trains on many devices and on one, and compares the weights. On GPUs it takes fewer
-// steps, and alternates sizes of buckets and types, because the emulator is slow.
+// TestDDP trains on many devices and on one, and compares the weights. The emulator is slow. So on
+// GPUs the test takes fewer steps, and tries only one bucket size with each type.
 func TestDDP(t *testing.T) {
 	t.Parallel()
 	alones := map[string][]float64{}

@@ -79,15 +79,15 @@ func kits(typ dtype.Type, dropout float64) map[string]kit {
 // drill says how a kit is trained.
 type drill struct {
 	kit
-	steps, parts int // steps, and parts of a batch whose gradients add up
+	steps, parts int // numbers of steps, and of parts of a batch whose gradients add up
 	bf16         bool
 	sharded      bool // the optimizer is ZeRO with AdamW
 	synced       bool // batch norms over all ranks
 	opts         []DDPOption
 }
 
-// train trains on samples lo … hi-1 of each step, and returns weights and losses. It computes every
-// part but the last within quiet.
+// train trains on samples lo … hi-1 of each step, and returns weights and losses. It calls quiet
+// for every part of the batch but the last.
 func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
 	var opt interface {
 		optim.Optimizer

@@ -13,15 +13,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The tests in this file, ddpuse_test.go and ddpuneven_test.go have the names of PyTorch's tests in
-// torch/testing/_internal/distributed/distributed_test.py and test/distributed/test_c10d_common.py.
-// Each compares the ranks with one process that has the whole batch.
+// The comments of the tests in this file, ddpuse_test.go and ddpuneven_test.go name PyTorch's tests
+// in torch/testing/_internal/distributed/distributed_test.py and
+// test/distributed/test_c10d_common.py. Each test compares the ranks with one process that has the
+// whole batch.
 
-// course is a training that ranks run together, and one process alone.
+// course describes a training that ranks run together, and that one process runs alone.
 type course[M any] struct {
 	model func() M
-	// loss returns the mean over samples lo … hi-1 of a step. In one process, which stands for all
-	// ranks, rank is -1.
+	// loss returns the mean over samples lo … hi-1 of a step. rank is -1 in the process that stands
+	// for all ranks.
 	loss  func(s *tensor.Scope, m M, step, rank, lo, hi int) *tensor.Tensor
 	opts  []DDPOption
 	steps int // number of steps; 0 means 4
@@ -48,7 +49,7 @@ func (c *course[M]) train(m M, dev func() []tensor.Option, rank, lo, hi int) {
 	}
 }
 
-// check trains on lists of two ranks and compares with one process.
+// check trains on lists of two ranks, and compares the weights with those of one process.
 func (c *course[M]) check(t *testing.T) {
 	t.Helper()
 	one := c.model()
@@ -82,7 +83,7 @@ func (c *course[M]) compare(t *testing.T, got [][]float64, want []float64) {
 	}
 }
 
-// linears is a model whose layers a loss uses in its own way.
+// linears is a model of linear layers. Each test's loss says how they are used.
 type linears struct {
 	nn.Base
 	L []*nn.Linear
@@ -103,8 +104,8 @@ func inputs(s *tensor.Scope, step, lo, hi int) *tensor.Tensor {
 	return x
 }
 
-// torch: the test has the model of test_ddp_multiple_nested_unused_params_error, and NestedModel of
-// test_c10d.
+// TestDDPNestedModules corresponds to torch's test_nested_modules, with the models of
+// test_ddp_multiple_nested_unused_params_error and NestedModel of test_c10d.
 func TestDDPNestedModules(t *testing.T) {
 	c := &course[*nn.Sequential]{
 		model: func() *nn.Sequential {
@@ -120,7 +121,7 @@ func TestDDPNestedModules(t *testing.T) {
 	c.check(t)
 }
 
-// torch: the test corresponds to test_multiple_outputs_multiple_backward.
+// TestDDPMultipleOutputs corresponds to torch's test_multiple_outputs_multiple_backward.
 func TestDDPMultipleOutputs(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 3) },
@@ -133,7 +134,8 @@ func TestDDPMultipleOutputs(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_shared_grad_acc_unused_params, with weights that two layers share.
+// TestDDPSharedParameters corresponds to torch's test_ddp_shared_grad_acc_unused_params, with
+// weights that two layers share.
 func TestDDPSharedParameters(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears {
@@ -148,7 +150,8 @@ func TestDDPSharedParameters(t *testing.T) {
 	c.check(t)
 }
 
-// torch: _test_DistributedDataParallel with parameters that require no gradient.
+// TestDDPRequiresGradMix corresponds to torch's _test_DistributedDataParallel with parameters that
+// require no gradient.
 func TestDDPRequiresGradMix(t *testing.T) {
 	frozen := newLinears(12, 6, 6).L[0].Weight.Floats()
 	c := &course[*linears]{
@@ -167,8 +170,8 @@ func TestDDPRequiresGradMix(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_ignore_params_arg: parameters that require no gradient when DDP begins are left
-// to the rank, even if they require one later.
+// TestDDPIgnoreParams corresponds to torch's test_ddp_ignore_params_arg. If a parameter requires no
+// gradient when DDP begins, DDP leaves it out, even if it requires a gradient later.
 func TestDDPIgnoreParams(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -191,7 +194,7 @@ func TestDDPIgnoreParams(t *testing.T) {
 	})
 }
 
-// torch: the test corresponds to test_ddp_control_flow_same_across_ranks.
+// TestDDPControlFlowSame corresponds to torch's test_ddp_control_flow_same_across_ranks.
 func TestDDPControlFlowSame(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 6, 6) },
@@ -204,7 +207,7 @@ func TestDDPControlFlowSame(t *testing.T) {
 	c.check(t)
 }
 
-// torch: the test corresponds to test_ddp_control_flow_different_across_ranks.
+// TestDDPControlFlowDifferent corresponds to torch's test_ddp_control_flow_different_across_ranks.
 func TestDDPControlFlowDifferent(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 6, 6) },
@@ -224,8 +227,10 @@ func TestDDPControlFlowDifferent(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_unused_params_rebuild_buckets_exception: rank 0 does not use some parameters in
-// the step after which buckets are rearranged. That is no error, and their gradient is right.
+// TestDDPUnusedParamsRebuildBuckets corresponds to torch's
+// test_ddp_unused_params_rebuild_buckets_exception. Buckets are rearranged after the first step. If
+// rank 0 does not use some parameters in that step, there is no error, and their gradients are
+// right.
 func TestDDPUnusedParamsRebuildBuckets(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 6, 6) },
@@ -248,7 +253,8 @@ func TestDDPUnusedParamsRebuildBuckets(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_find_unused_parameters_when_unused_parameters_empty. If no rank uses a parameter, its
+// TestDDPUnusedEverywhere corresponds to torch's
+// test_find_unused_parameters_when_unused_parameters_empty. If no rank uses a parameter, its
 // gradient does not change (with and without gradient_as_bucket_view).
 func TestDDPUnusedEverywhere(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
@@ -285,7 +291,8 @@ func TestDDPUnusedEverywhere(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_sync_module_states: all ranks begin with the parameters and buffers of rank 0.
+// TestDDPSyncModuleStates corresponds to torch's test_ddp_sync_module_states. All ranks begin with
+// the parameters and buffers of rank 0.
 func TestDDPSyncModuleStates(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -305,7 +312,8 @@ func TestDDPSyncModuleStates(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_checkpointing_once, _twice and _unused_params.
+// TestDDPCheckpointing corresponds to torch's test_ddp_checkpointing_once, _twice and
+// _unused_params.
 func TestDDPCheckpointing(t *testing.T) {
 	for name, times := range map[string]int{"once": 1, "twice": 2} {
 		for _, unused := range []bool{false, true} {
@@ -330,7 +338,8 @@ func TestDDPCheckpointing(t *testing.T) {
 	}
 }
 
-// torch: test_ddp_zero_grad with set_to_none both ways, and test_grad_layout_1devicemodule.
+// TestDDPZeroGrad corresponds to torch's test_ddp_zero_grad, with both values of set_to_none, and
+// to test_grad_layout_1devicemodule.
 func TestDDPZeroGrad(t *testing.T) {
 	for _, none := range []bool{true, false} {
 		c := &course[*linears]{
@@ -352,7 +361,8 @@ func TestDDPZeroGrad(t *testing.T) {
 	}
 }
 
-// torch: test_ddp_create_graph: Backward that records a graph averages too.
+// TestDDPCreateGraph corresponds to torch's test_ddp_create_graph. A Backward that records a graph
+// averages gradients too.
 func TestDDPCreateGraph(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 3) },
@@ -367,7 +377,8 @@ func TestDDPCreateGraph(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_model_with_mixed_types: buckets hold one type each.
+// TestDDPMixedTypes corresponds to torch's test_ddp_model_with_mixed_types. Each bucket holds
+// gradients of one type.
 func TestDDPMixedTypes(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -390,8 +401,9 @@ func TestDDPMixedTypes(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_logging_data, rebuilt_bucket_sizes: from the second run on, buckets are in the
-// order in which gradients became ready in the first. The bits do not change.
+// TestDDPRebuildBuckets corresponds to torch's test_ddp_logging_data, rebuilt_bucket_sizes. In the
+// first run, gradients become ready in some order; from the second run on, buckets are in this
+// order. The bits of the weights do not change.
 func TestDDPRebuildBuckets(t *testing.T) {
 	backwards := func(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
 		x := inputs(s, step, lo, hi)
@@ -442,7 +454,8 @@ func TestDDPRebuildBuckets(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_returns_tensor_with_no_grad: a step whose loss does not depend on the model.
+// TestDDPNoGradThroughModel corresponds to torch's test_ddp_returns_tensor_with_no_grad. The loss
+// of a step does not depend on the model.
 func TestDDPNoGradThroughModel(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -14,8 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// torch: test_ddp_grad_div_uneven_inputs, with Weigh: ranks have batches of different sizes, even
-// empty ones, and the gradients are those of the whole batch.
+// TestDDPGradDivUnevenInputs corresponds to torch's test_ddp_grad_div_uneven_inputs, with Weigh.
+// Ranks have batches of different sizes, even empty batches, and the gradients are those of the
+// whole batch.
 func TestDDPGradDivUnevenInputs(t *testing.T) {
 	parts := [][]int{{5, 7}, {12, 0}, {0, 12}, {1, 11}} // samples of each rank, by step
 	one := newLinears(12, 6, 3)
@@ -31,7 +32,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 					n := parts[step]
 					r.Weigh(float64(n[rank]))
 					if n[rank] == 0 {
-						// a rank without samples has a loss of 0 that reaches the parameters
+						// the loss of a rank without samples is 0, and still reaches the parameters
 						var none *tensor.Tensor
 						for _, p := range nn.Parameters(m) {
 							if x := p.In(s).Sum().MulScalar(0); none == nil {
@@ -52,7 +53,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 	})
 }
 
-// A rank without samples may skip Backward and call Void(nil) instead.
+// TestDDPWithoutSamples: a rank without samples may skip Backward and call Void(nil) instead.
 func TestDDPWithoutSamples(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -85,8 +86,9 @@ func TestDDPWithoutSamples(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_uneven_inputs, also with no_sync: ranks have different numbers of batches. A step
-// is the mean over the ranks that still have one.
+// TestDDPUnevenInputs corresponds to torch's test_ddp_uneven_inputs, also with no_sync. Ranks have
+// different numbers of batches. The gradient of a step is the mean over the ranks that still have a
+// batch.
 func TestDDPUnevenInputs(t *testing.T) {
 	for _, world := range []int{2, 3} {
 		counts := []int{5, 2, 3}[:world]
@@ -151,8 +153,8 @@ func TestDDPUnevenInputs(t *testing.T) {
 	}
 }
 
-// torch: test_ddp_join_model_equivalence: even a rank that had no batch, or that had the last one,
-// ends with the same model as the others.
+// TestDDPJoinModelEquivalence corresponds to torch's test_ddp_join_model_equivalence. All ranks end
+// with the same model, even a rank that had no batch or the last batch.
 func TestDDPJoinModelEquivalence(t *testing.T) {
 	each(t, []int{3}, func(t *testing.T, l DeviceList) {
 		for _, counts := range [][]int{{0, 0, 2}, {2, 0, 0}, {1, 1, 1}, {0, 0, 0}} {
@@ -183,8 +185,9 @@ func TestDDPJoinModelEquivalence(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_uneven_input_join_disable and _exception: without Join, uneven inputs are an
-// error. Within Join, a collective that needs a rank without data is an error.
+// TestDDPUnevenInputsExceptions corresponds to torch's test_ddp_uneven_input_join_disable and
+// _exception. Without Join, uneven inputs are an error. Within Join, a collective that needs a rank
+// without data is an error.
 func TestDDPUnevenInputsExceptions(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
@@ -226,8 +229,9 @@ func TestDDPUnevenInputsExceptions(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_uneven_inputs_stop_iteration_sync_bn: with layers that need all ranks, Join would
-// give other results. So the end of one rank's data ends the training of all.
+// TestDDPStopIteration corresponds to torch's test_ddp_uneven_inputs_stop_iteration_sync_bn. With
+// layers that need all ranks, Join would give other results. So when one rank has no more data, the
+// training ends on all ranks.
 func TestDDPStopIteration(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -254,8 +258,8 @@ func TestDDPStopIteration(t *testing.T) {
 	})
 }
 
-// The last rank is the one whose batches ended last. This rank may retire from the group before a
-// rank whose batches ended earlier.
+// TestJoinLastRank: the rank whose batches ended last gives its model to all ranks. It may retire
+// from the group before a rank whose batches ended earlier.
 func TestJoinLastRank(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		clone := g.Clone().core
@@ -264,7 +268,7 @@ func TestJoinLastRank(t *testing.T) {
 		}
 		g.core.leaving(1)
 		clone.retire(1, nil)
-		g.core.leaving(0) // rank 0 went on without rank 1 before
+		g.core.leaving(0) // rank 0 has already gone on without rank 1
 		clone.retire(0, nil)
 		cores := []*core{g.core, clone}
 		g.core.retire(0, cores)

@@ -19,8 +19,9 @@ func bent(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
 	return m.L[1].Forward(m.L[0].Forward(inputs(s, step, lo, hi)).Tanh()).Mul(m.S).Square().Mean()
 }
 
-// torch: test_accumulate_gradients_no_sync, _grad_is_view and _allreduce_hook: gradients of two
-// parts of the batch add up, and only the second run is reduced.
+// TestDDPNoSync corresponds to torch's test_accumulate_gradients_no_sync, _grad_is_view and
+// _allreduce_hook. The gradients of two parts of the batch add up, and only the second run of
+// Backward reduces them.
 func TestDDPNoSync(t *testing.T) {
 	one := newLinears(12, 6, 3)
 	(&course[*linears]{loss: bent}).train(one, func() []tensor.Option { return nil }, -1, 0, whole)
@@ -66,7 +67,8 @@ func TestDDPNoSync(t *testing.T) {
 	}
 }
 
-// torch: test_ddp_accumulate without no_sync: two runs of Backward before one step, both averaged.
+// TestDDPBackwardTwice corresponds to torch's test_ddp_accumulate without no_sync. Backward runs
+// twice before a step, and both runs average gradients.
 func TestDDPBackwardTwice(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 3) },
@@ -78,8 +80,8 @@ func TestDDPBackwardTwice(t *testing.T) {
 	c.check(t)
 }
 
-// torch: gradient_as_bucket_view, test_grad_is_view: after the first run a gradient is a view of
-// its bucket, so a run that adds to it copies nothing.
+// TestDDPGradIsView corresponds to torch's gradient_as_bucket_view and test_grad_is_view. After the
+// first run a gradient is a view of its bucket, so a run that adds to it copies nothing.
 func TestDDPGradIsView(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -87,7 +89,7 @@ func TestDDPGradIsView(t *testing.T) {
 			r := g.NewReducer(m)
 			once := func() { g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*6, g.Rank()*6+6).Backward() }) }
 			once()
-			once() // the buckets have their final order from here on
+			once() // from here on, the buckets have their final order
 			views := map[*tensor.Tensor]bool{}
 			for _, b := range r.buckets {
 				for _, v := range b.views {
@@ -118,7 +120,7 @@ func TestDDPGradIsView(t *testing.T) {
 				t.Errorf("a run that adds to gradients copies them in %d spans", n)
 			}
 			nn.ZeroGrad(m)
-			// each copy has a span, and its launch has another one
+			// each copy has a span, and the launch of the copy has another span
 			if n := flattened(once); g.Rank() == 0 && n != 2*2*len(r.buckets) {
 				t.Errorf("a run that makes gradients copies them in %d spans, with %d buckets and 2 ranks", n, len(r.buckets))
 			}
@@ -149,15 +151,15 @@ func (c *copies) Begin(s device.Span) device.SpanID {
 	return device.NewSpanID()
 }
 
-// torch: test_ddp_hook_parity_allreduce, _post_localSGD and _powerSGD: hooks that compute the mean
-// in other ways.
+// TestDDPHookParity corresponds to torch's test_ddp_hook_parity_allreduce, _post_localSGD and
+// _powerSGD. Hooks compute the mean in other ways.
 func TestDDPHookParity(t *testing.T) {
 	for name, h := range map[string]CommHook{
 		"all reduce": func(g *Group, b Bucket) func() {
 			g.AllReduce(b.Grads, Sum)
 			return func() { b.Grads.DivScalarInPlace(float64(g.World())) }
 		},
-		// scale before and after the sum, as a compression does
+		// scale before and after the sum, as a compressing hook does
 		"scaled": func(g *Group, b Bucket) func() {
 			b.Grads.MulScalarInPlace(0.125)
 			g.AllReduce(b.Grads, Mean)
@@ -199,8 +201,8 @@ func TestDDPHookParity(t *testing.T) {
 	}
 }
 
-// torch: test_ddp_comm_hook_future_passing_cpu: the value that finish stores is the gradient, and
-// buckets name their contents.
+// TestDDPCommHookFinish corresponds to torch's test_ddp_comm_hook_future_passing_cpu. The value
+// that finish stores is the gradient, and buckets have the names of their parameters.
 func TestDDPCommHookFinish(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -227,7 +229,8 @@ func TestDDPCommHookFinish(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_hook_parity with bf16_compress_hook: losses are within 2 % of one process.
+// TestDDPCompress corresponds to torch's test_ddp_hook_parity with bf16_compress_hook. The losses
+// are within 2 % of those of one process.
 func TestDDPCompress(t *testing.T) {
 	losses := func(m *linears, rank int, dev func() []tensor.Option, lo, hi int, mean func(float64) float64) (all []float64) {
 		c := &course[*linears]{steps: 12, loss: func(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
@@ -263,8 +266,8 @@ func TestDDPCompress(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_broadcast_buffer and test_ddp_buffer_hook…: after a run buffers are rank 0's, or
-// with KeepBuffers each rank's own.
+// TestDDPBuffers corresponds to torch's test_ddp_broadcast_buffer and test_ddp_buffer_hook…. After
+// a run, each rank has the buffers of rank 0. With KeepBuffers, each rank keeps its own buffers.
 func TestDDPBuffers(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		for _, keep := range []bool{false, true} {
@@ -302,8 +305,8 @@ func TestDDPBuffers(t *testing.T) {
 	})
 }
 
-// torch: test_DistributedDataParallel_non_default_stream: forward and backward run on another
-// stream.
+// TestDDPNonDefaultStream corresponds to torch's test_DistributedDataParallel_non_default_stream.
+// The forward and the backward pass run on a stream that is not the default stream.
 func TestDDPNonDefaultStream(t *testing.T) {
 	one := newLinears(12, 6, 3)
 	c := &course[*linears]{loss: bent, opts: []DDPOption{BucketBytes(100, 300)}}
@@ -322,8 +325,8 @@ func TestDDPNonDefaultStream(t *testing.T) {
 	c.compare(t, got, weights(one))
 }
 
-// torch: test_ddp_two_models (like a generator and a discriminator): two models in one group; a run
-// reaches one or both.
+// TestDDPTwoModels corresponds to torch's test_ddp_two_models. Two models, like a generator and a
+// discriminator, are in one group. A run of Backward reaches one model or both.
 func TestDDPTwoModels(t *testing.T) {
 	type pair struct {
 		nn.Base
@@ -353,8 +356,8 @@ func TestDDPTwoModels(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_python_error_logged: after a run that fails, the model has no averaging any more
-// and can train by itself.
+// TestDDPAfterARun corresponds to torch's test_ddp_python_error_logged. A failed run ends the
+// averaging, and afterwards the model can train alone.
 func TestDDPAfterARun(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		models := make([]*linears, 2)
@@ -376,7 +379,7 @@ func TestDDPAfterARun(t *testing.T) {
 	})
 }
 
-// Reducer.Close ends the averaging and does not change gradients.
+// TestDDPClose: Reducer.Close ends the averaging and does not change gradients.
 func TestDDPClose(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -398,8 +401,8 @@ func TestDDPClose(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_shared_grad_acc_unused_params: a gradient that only runs within NoSync have
-// reached is averaged by the first run after it.
+// TestDDPNoSyncUnused corresponds to torch's test_ddp_shared_grad_acc_unused_params. Only runs
+// within NoSync have reached a parameter. The first run after NoSync averages its gradient.
 func TestDDPNoSyncUnused(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -14,10 +14,10 @@ type DeviceList struct {
 	err     error
 }
 
-// Devices opens a device for each rank, by name as [device.Open] does: "cuda:0", "cuda:1". A name
-// with a star stands for all devices of a kind: "cuda:*". "cpu" stands for a share of the CPU:
-// Devices("cpu", "cpu") opens cpu:0 and cpu:1. If a device cannot be opened, [Run] returns the
-// error.
+// Devices opens a device for each rank. Names are those of [device.Open], such as "cuda:0" and
+// "cuda:1". A name with a star stands for all devices of a kind: "cuda:*". "cpu" stands for a share
+// of the CPU: Devices("cpu", "cpu") opens cpu:0 and cpu:1. If a device cannot be opened, [Run]
+// returns the error.
 func Devices(names ...string) DeviceList {
 	var l DeviceList
 	if len(names) == 0 {
@@ -62,7 +62,7 @@ func opened(list []device.Device, name string) bool {
 	return slices.ContainsFunc(list, func(d device.Device) bool { return d.Name() == name })
 }
 
-// On is [Devices] for devices that are already open.
+// On makes a list of devices that are already open: see [Devices].
 func On(devices ...device.Device) DeviceList {
 	for i, d := range devices {
 		if d == nil {

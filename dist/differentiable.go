@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// differentiable is a collective as an op with a gradient.
+// differentiable is an op with a gradient that runs a collective.
 type differentiable struct {
 	name string
 	run  func(op string, x *tensor.Tensor) *tensor.Tensor
@@ -28,7 +28,7 @@ func (f *differentiable) VJP(_ *tensor.Context, g *tensor.Tensor) []*tensor.Tens
 	return []*tensor.Tensor{f.back(g)}
 }
 
-// AllReduce returns the combination of all ranks' x, which have one shape: [Sum] or [Mean]. The
+// AllReduce returns the [Sum] or [Mean] of all ranks' x, which must have the same shape. The
 // gradient of x is the same combination of all ranks' gradients. For other combinations see
 // [Group.AllReduce].
 //
@@ -41,8 +41,8 @@ func (f *differentiable) VJP(_ *tensor.Context, g *tensor.Tensor) []*tensor.Tens
 // Backward goes from the last op to the first, so its collectives are in the same order on all
 // ranks too. Either the x of all ranks require a gradient or none does. A mixture is an [Error] of
 // the kind [ErrMismatch]. If a rank's loss does not depend on a result, its Backward skips that
-// gradient. The other ranks then wait until [ErrLeft] or [ErrTimeout]. To avoid this, add the
-// result times 0 to the loss.
+// gradient. The other ranks then wait until they get [ErrLeft] or [ErrTimeout]. To avoid this,
+// multiply the result by 0 and add it to the loss.
 func AllReduce(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "all reduce"
 	g.linear(name, c)
@@ -60,8 +60,10 @@ func allReduce(g *Group, name, of string, x *tensor.Tensor, c Combine) *tensor.T
 	}, x)
 }
 
-// AllGather returns all ranks' x, each of shape [n, …], concatenated to [World·n, …]. Scalars give
-// [World]. The gradient of x is the sum of all ranks' gradients of its part. See [AllReduce].
+// AllGather returns all ranks' x, each of shape [n, …], concatenated to the shape [World·n, …]. If
+// each x is a scalar, the result has the shape [World]. The result of each rank has a gradient.
+// From each of these gradients, x gets the part that belongs to it, and the gradient of x is the
+// sum of these parts. See [AllReduce].
 func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 0 {
 		x = x.Reshape(1)
@@ -78,9 +80,9 @@ func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	}, x)
 }
 
-// ReduceScatter returns part number Rank of the combination of all ranks' x, [Sum] or [Mean]. x has
-// the shape [World·n, …] and the result [n, …]. The gradient of x is the concatenation of all
-// ranks' gradients, divided by World for a mean. See [AllReduce].
+// ReduceScatter computes the [Sum] or [Mean] of all ranks' x, of shape [World·n, …], and returns
+// this rank's part, of shape [n, …]. The gradient of x is the concatenation of all ranks'
+// gradients, divided by World for a mean. See [AllReduce].
 func ReduceScatter(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "reduce scatter"
 	g.linear(name, c)
@@ -101,9 +103,9 @@ func ReduceScatter(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	}, x)
 }
 
-// Broadcast returns the x of rank root. The other ranks' x must have its shape and type, and
-// require a gradient if it does. The gradient of the root's x is the sum of all ranks' gradients;
-// the gradient of the other ranks' x is 0. See [AllReduce].
+// Broadcast returns the x of rank root. The other ranks' x must have the same shape and type. They
+// must require a gradient if the root's x does. The gradient of the root's x is the sum of all
+// ranks' gradients; the gradient of the other ranks' x is 0. See [AllReduce].
 func Broadcast(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	const name = "broadcast"
 	g.ranked(name, root)
@@ -132,8 +134,9 @@ func reduceTo(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	}, x)
 }
 
-// AllToAll sends part p of x, [World·n, …], to rank p, and returns the parts that it receives, in
-// the order of ranks. The gradient takes the opposite way. See [AllReduce].
+// AllToAll divides x, of shape [World·n, …], into World parts, and sends part p to rank p. It
+// returns the parts that it receives, in the order of ranks. In the gradient, each part goes back
+// to the rank that sent it. See [AllReduce].
 func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	const name = "all to all"
 	g.parts(name, x)
@@ -147,15 +150,15 @@ func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	}, x)
 }
 
-// linear panics for combinations other than a sum or mean, because their gradient is not the same
-// kind of collective.
+// linear panics for combinations other than Sum and Mean. Only for these two the gradient is the
+// same kind of collective.
 func (g *Group) linear(op string, c Combine) {
 	if c != Sum && c != Mean {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("there is no gradient of a %v over ranks; Sum and Mean have one", c)))
 	}
 }
 
-// parts returns the sizes of x after its first dimension is divided among the ranks.
+// parts returns the shape of this rank's part of x, when the ranks divide dimension 0.
 func (g *Group) parts(op string, x *tensor.Tensor) []int {
 	if x.Rank() == 0 || x.Dim(0)%g.World() != 0 {
 		panic(g.misuse(op, tensor.ErrShape, fmt.Sprintf("the first dimension of shape %v cannot be divided among %d ranks", x.Shape(), g.World())))

@@ -42,8 +42,8 @@ var differentials = map[string]func(g *Group, x *tensor.Tensor) *tensor.Tensor{
 	"two":            func(g *Group, x *tensor.Tensor) *tensor.Tensor { return AllReduce(g, AllGather(g, x).Sin(), Sum) },
 }
 
-// checkOver compares the gradient of the sum of all ranks' f with central differences, for every
-// element of every rank's x.
+// checkOver checks the gradient of the sum of all ranks' f(x). It compares the gradient of every
+// element of every rank's x with a central difference.
 func checkOver(t *testing.T, g *Group, x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) {
 	t.Helper()
 	leaf := x.Detach().Clone().RequiresGrad()
@@ -101,8 +101,8 @@ func TestDifferentiableGradients(t *testing.T) {
 	})
 }
 
-// The values are those of the collectives in place. The operand does not change. Types without
-// gradients work too.
+// TestDifferentiableValues: the differentiable collectives return the values of the collectives in
+// place. They do not change their operand. Types without gradients work too.
 func TestDifferentiableValues(t *testing.T) {
 	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -136,7 +136,7 @@ func TestDifferentiableValues(t *testing.T) {
 	})
 }
 
-// A mismatch returns an error instead of waiting forever.
+// TestDifferentiableMisuse: a mismatch returns an error instead of waiting forever.
 func TestDifferentiableMisuse(t *testing.T) {
 	for _, c := range []struct {
 		name string

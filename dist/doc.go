@@ -1,8 +1,8 @@
 // Package dist trains on many devices, as torch.distributed and torch.nn.parallel do, in one
 // process.
 //
-// Ranks are goroutines. [Run] starts one for each device, passes each its [Group], and returns when
-// all have returned:
+// Ranks are goroutines. [Run] starts a goroutine for each device, passes it its [Group], and
+// returns when all goroutines have returned:
 //
 //	gpus := dist.Devices("cuda:0", "cuda:1")
 //	err := dist.Run(ctx, gpus, func(ctx context.Context, g *dist.Group) error {
@@ -10,27 +10,28 @@
 //		…the loop of one device, with g.Rank() of g.World()…
 //	})
 //
-// There is one process, one log and one Ctrl-C. Nothing is pickled or launched. The devices are
-// GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+// There is one process, with one log, and Ctrl-C ends it. Nothing is pickled, and no launcher is
+// needed. The devices are GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
 //
-// One chooses among four ways:
+// A program chooses among four ways:
 //
 //   - [DDP] averages the gradients of ranks that have the same model.
 //   - [NewZeRO] also divides the optimizer's state among the ranks.
 //   - [DataParallel] spreads each batch of a program for one device, without ranks.
-//   - Collectives, such as [Group.AllReduce] and [AllGather], are for loops of one's own. The
-//     functions have gradients.
+//   - Collectives, such as [Group.AllReduce] and [AllGather], are for custom training loops. The
+//     functions, such as [AllGather], have gradients.
 //
 // The contract:
 //
 //   - All ranks call the collectives of a group in the same order, with operands that fit. A
 //     mismatch is an *[Error] that names both ranks and both lines of the program.
-//   - A collective returns at once. An op that needs its result waits for the other ranks by
-//     itself; on devices with streams, the device waits. Tensors may be freed meanwhile.
-//   - The same run gives the same bits, because ranks are combined in their order.
-//   - When one rank fails, all end. [Run] returns one error, a *[RankError], which names the
-//     rank. If a rank does not call a collective within [Timeout], the run ends, and the error
-//     contains its stack.
+//   - A collective returns immediately. An op that needs its result waits for the other ranks by
+//     itself; on devices with streams, the device waits. Tensors may be freed before the collective
+//     has run.
+//   - The same run gives the same bits, because a collective combines the ranks in their order.
+//   - When one rank fails, the run ends on all ranks. [Run] returns one error, a *[RankError],
+//     which names the rank. If a rank does not call a collective within [Timeout], the run ends,
+//     and the error contains the stack of that rank.
 //   - A rank that catches its failure may make the step void instead: see [Group.Void]. The other
 //     ranks get a *[StepError], and all ranks repeat the step.
 package dist

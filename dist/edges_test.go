@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A rank passes on the tensor that it has received, and not the next message, which may be sent
-// before.
+// TestMessagesInTurn: a rank passes on the tensor that it has received. It does not pass on the
+// next message, although that message may be sent before.
 func TestMessagesInTurn(t *testing.T) {
 	each(t, []int{3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -38,7 +38,8 @@ func TestMessagesInTurn(t *testing.T) {
 	})
 }
 
-// A collective that needs a rank without data ends the run, and the error says so.
+// TestJoinedRankIsMissed: if a collective needs a rank that has no data, the run ends, and the
+// error says so.
 func TestJoinedRankIsMissed(t *testing.T) {
 	for name, f := range map[string]func(g *Group, x *tensor.Tensor){
 		"receive":   func(g *Group, x *tensor.Tensor) { g.Recv(x, 0).Wait() },
@@ -68,7 +69,7 @@ func TestJoinedRankIsMissed(t *testing.T) {
 	}
 }
 
-// If the context ends while the ranks return, the process must not end.
+// TestCancelledAtTheEnd: if the context ends while the ranks return, the process does not end.
 func TestCancelledAtTheEnd(t *testing.T) {
 	for range 300 {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -79,7 +80,8 @@ func TestCancelledAtTheEnd(t *testing.T) {
 	}
 }
 
-// A collective waits for a pending copy from a GPU, also if the copy's target is host memory.
+// TestPinnedMemory: a collective waits for a pending copy from a GPU, also if the copy's target is
+// host memory.
 func TestPinnedMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -98,7 +100,7 @@ func TestPinnedMemory(t *testing.T) {
 	})
 }
 
-// Every kind of device reports weights that are all 0.
+// TestNoWeight: weights that are all 0 give an error on every kind of device.
 func TestNoWeight(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -117,7 +119,8 @@ func TestNoWeight(t *testing.T) {
 	})
 }
 
-// Every method tells a rank that it is not in the group.
+// TestNoMember: every method of a nil Group panics, and the error says that the rank is not in the
+// group.
 func TestNoMember(t *testing.T) {
 	var g *Group
 	for name, f := range map[string]func(){
@@ -133,7 +136,8 @@ func TestNoMember(t *testing.T) {
 	}
 }
 
-// A rank that runs alone gets all workers, even if it had only a part in an earlier run.
+// TestWorkersComeBack: a rank that runs alone gets all workers, even if it had only a part in an
+// earlier run.
 func TestWorkersComeBack(t *testing.T) {
 	for _, names := range [][]string{{"cpu", "cpu", "cpu", "cpu"}, {"cpu"}} {
 		run(t, Devices(names...), func(*Group) {})
@@ -147,8 +151,8 @@ func TestWorkersComeBack(t *testing.T) {
 	}
 }
 
-// TestStreamsAreUrgent: a group's streams come before a rank's own work, because other ranks wait
-// for what they do.
+// TestStreamsAreUrgent: a group's streams have a higher priority than a rank's own work, because
+// other ranks wait for the group's work.
 func TestStreamsAreUrgent(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	err := bounded(t, l, 0, func(_ context.Context, g *Group) error {

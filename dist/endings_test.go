@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A cancelled run returns the cause, whether ranks wait or compute. Runs are repeated, because a
-// rank may report the cause before Run sees the cancellation.
+// TestCancelled: a cancelled run returns the cause, whether ranks wait or compute. The test repeats
+// runs, because a rank may report the cause before Run sees the cancellation.
 func TestCancelled(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		for i := range 50 {
@@ -41,7 +41,8 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// A rank that never calls a collective is abandoned, and the error contains its stack.
+// TestLeftBehind: a rank that never calls a collective is abandoned, and the error contains its
+// stack.
 func TestLeftBehind(t *testing.T) {
 	l := Devices("cpu", "cpu")
 	release, gone := make(chan struct{}), make(chan struct{})
@@ -67,7 +68,8 @@ func TestLeftBehind(t *testing.T) {
 
 func hearsNothing(release chan struct{}) { <-release }
 
-// A run inside a rank of another run, and two runs at the same time, do not affect each other.
+// TestRunsWithinRuns: a run inside a rank of another run, and two runs at the same time, do not
+// affect each other.
 func TestRunsWithinRuns(t *testing.T) {
 	sum := func(g *Group) float64 {
 		x := ones(g, 3).MulScalar(float64(g.Rank() + 1))
@@ -120,7 +122,7 @@ func TestRunsWithinRuns(t *testing.T) {
 	}
 }
 
-// Invalid runs are refused before ranks start.
+// TestRefusedRuns: Run returns an error for invalid arguments before any rank starts.
 func TestRefusedRuns(t *testing.T) {
 	cpu0, err := device.Open("cpu:0")
 	if err != nil {

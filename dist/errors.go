@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// The kinds of errors, for errors.Is on an [Error].
+// These are the kinds of errors, for errors.Is on an [Error].
 var (
 	ErrMismatch = errors.New("ranks do not agree")
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
-	// the run has usually ended because another rank failed; Run then returns that rank's failure
+	// ErrAborted means that the run has ended, usually because another rank failed. Run then
+	// returns the failure of that rank.
 	ErrAborted = errors.New("the run has ended")
 	ErrMember  = errors.New("this rank is not in the group")
 )
@@ -20,15 +21,15 @@ var (
 // package. tensor.Try returns it.
 type Error struct {
 	Op string // name of the operation: "all reduce"
-	// name of the operands, if they have one: "gradients of fc1.weight … fc2.bias"
+	// name of the operands, if they have a name: "gradients of fc1.weight … fc2.bias"
 	Of     string
-	Rank   int // the rank that called, of World
+	Rank   int // the rank that called the operation
 	World  int // number of ranks, 0 outside a run
 	Device string
 	Msg    string
 	Site   string // file:line of the rank's call in the program
-	Stacks string // stacks of the ranks that did not come
-	Err    error  // the kind, or the cause
+	Stacks string // stacks of the ranks that did not call the collective
+	Err    error  // the kind of the error, or its cause
 }
 
 func (e *Error) Error() string {
@@ -51,13 +52,14 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the kind or the cause.
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}
 
-// RankError is the failure that ended a [Run]: the failure of the first rank that failed by itself.
+// RankError is the failure that ended a [Run]. If several ranks fail, it is the first failure that
+// no other rank's failure caused.
 type RankError struct {
 	Rank, World int
 	Device      string
@@ -81,7 +83,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack)
 }
 
-// Unwrap returns the value if it is an error.
+// Unwrap returns the argument of the panic if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A model for one device uses two by a change of one line. The devices are emulated here, so that
-// the program runs anywhere; normally they are cuda.Get(0) and cuda.Get(1).
+// A model for one device uses two devices after a change of one line. The devices are emulated
+// here, so that the program runs anywhere. Normally they are cuda.Get(0) and cuda.Get(1).
 func ExampleDataParallel() {
 	gpus, err := cuda.Emulate("emulate:2")
 	if err != nil {
@@ -50,7 +50,7 @@ func (m *decoder) Forward(x, memory *tensor.Tensor, scale float64) *tensor.Tenso
 	return m.Query.Forward(x).Add(m.Memory.Forward(memory).MulScalar(scale))
 }
 
-// A function calls a model with several inputs.
+// Call passes several inputs to a model.
 func ExampleParallel_Call() {
 	gpus, err := cuda.Emulate("emulate:2")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two ranks train one model, each on samples of its own. The devices may as well be "cuda:0" and
-// "cuda:1".
+// Two ranks train one model, and each rank draws its own samples. The devices may also be "cuda:0"
+// and "cuda:1".
 func Example() {
 	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
 		model := dist.DDP(nn.To(nn.NewLinear(2, 1), g.Device()), g)

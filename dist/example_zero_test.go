@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two ranks train a layer on batches of their own. Each holds Adam's moments for half of the
-// elements.
+// Two ranks train a layer, and each rank has its own batches. Each rank holds Adam's moments for
+// half of the elements.
 func ExampleNewZeRO() {
 	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
 		layer := nn.To(nn.NewLinear(64, 64), g.Device())

@@ -11,7 +11,7 @@ type flat struct {
 	all   *tensor.Tensor // the elements of all tensors, in one dimension
 	at    []int          // offset of each tensor
 	dims  [][]int
-	slots *tensor.Tensor // tensor of scalars, empty because a program that copies has none
+	slots *tensor.Tensor // an empty list: a program that copies has no scalar operands
 }
 
 // aligned is the alignment of tensors in bytes, so that kernels can use wide loads.
@@ -32,7 +32,7 @@ func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	return f
 }
 
-// view returns a handle on the room for tensor i, in its shape.
+// view returns a handle on the memory for tensor i, in the tensor's shape.
 func (f *flat) view(i int) *tensor.Tensor {
 	n := 1
 	for _, d := range f.dims[i] {
@@ -46,9 +46,9 @@ func (f *flat) view(i int) *tensor.Tensor {
 	return x
 }
 
-// put copies tensors of the flat's type to their places, and skips nil; get copies the places to
-// tensors. Each is one launch if the device supports it. s is the scope of a capture that records
-// it, nil if there is none.
+// put copies the tensors of list into the flat, and skips nil; get copies them back. Each is one
+// launch if the device supports it. If a capture records it, s is the scope of the capture, else
+// nil.
 func (f *flat) put(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
 func (f *flat) get(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
@@ -82,8 +82,9 @@ func (f *flat) free() {
 	f.slots.Free()
 }
 
-// packs divides a list of tensors into runs of one type. The limit of a run in bytes is first for
-// the first run and rest for the others. A larger tensor is a run of its own.
+// packs divides a list of tensors into groups of neighbours of one type. The parameter first is the
+// limit of the first group in bytes, and rest is the limit of each other group. A tensor above the
+// limit is a group by itself.
 func packs(list []*tensor.Tensor, first, rest int) (groups [][]int) {
 	bytes, limit := 0, first
 	for i, t := range list {

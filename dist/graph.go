@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Graph is a captured step of all ranks, as one rank sees it. [Group.Capture] makes it. Like the
-// group, it belongs to one rank.
+// Graph is a captured step of all ranks: see [Group.Capture]. Each rank has its own Graph value for
+// it. Like a Group, the value belongs to its rank.
 type Graph struct {
 	g      *Group
 	of     *sharedGraph
@@ -25,8 +25,9 @@ type sharedGraph struct {
 }
 
 // Replay queues the recorded step of all ranks as one launch, and returns when it is queued. All
-// ranks call it; the last one launches. An error of the device or of a hook is returned on every
-// rank, as [tensor.Graph.Replay] returns it. Then nothing is queued, except if the error says so.
+// ranks call Replay, and the last call launches. An error of the device or of a hook is returned on
+// every rank, as [tensor.Graph.Replay] returns it. After an error nothing is queued, unless the
+// error says otherwise.
 func (x *Graph) Replay() error {
 	type ask struct {
 		of     *sharedGraph
@@ -65,9 +66,9 @@ func (x *Graph) String() string {
 	return fmt.Sprintf("Graph(%d operations of %d ranks)", x.Operations(), x.g.World())
 }
 
-// Close gives up this rank's part without waiting for other ranks. The last rank's Close waits for
-// the graph's replays and frees its memory. It returns errors of the replays that have not been
-// returned yet. The end of the [Run] closes graphs that are still open.
+// Close releases the graph on this rank, without waiting for other ranks. The last rank's Close
+// waits for the graph's replays and frees its memory. That Close returns the errors of the replays
+// that no other call has returned yet. The end of the [Run] closes graphs that are still open.
 func (x *Graph) Close() error {
 	if x.closed {
 		return nil
@@ -115,5 +116,5 @@ func (e *CaptureError) Error() string {
 // Unwrap returns the rank's error.
 func (e *CaptureError) Unwrap() error { return e.Err }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns: see device.Raised.
 func (e *CaptureError) Raised() {}

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Group is some of the ranks of a [Run], as one of them sees it: torch.distributed's process group.
-// Only its rank may use it, on one goroutine at a time.
+// Group is a set of ranks of a [Run]: torch.distributed's process group. Each rank has its own
+// Group value for it. Only that rank may use the value, on one goroutine at a time.
 type Group struct {
 	core *core
 	rank int
@@ -50,14 +50,14 @@ func (g *Group) Generator() *tensor.Generator {
 	return g.gen
 }
 
-// Backend names the implementation that moves the data: "in-process", "nccl".
+// Backend returns the name of the implementation that moves the data: "in-process" or "nccl".
 func (g *Group) Backend() string {
 	g.member("backend")
 	return g.core.comm.Name()
 }
 
 // Options returns the options of this rank's scopes: its device and its generator. They are for
-// scopes that other packages open, such as those of data.Loader.Steps.
+// scopes that other packages open, such as the scopes of data.Loader.Steps.
 func (g *Group) Options() []tensor.Option {
 	return []tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}
 }
@@ -77,7 +77,7 @@ func (g *Group) String() string {
 	return fmt.Sprintf("rank %d of %d on %s", g.rank, g.World(), g.Device().Name())
 }
 
-// Err returns the failure that has ended the run, nil while it goes on.
+// Err returns the failure that has ended the run. It returns nil while the run goes on.
 func (g *Group) Err() error {
 	g.member("err")
 	select {
@@ -88,8 +88,8 @@ func (g *Group) Err() error {
 	}
 }
 
-// Split divides this group. The ranks with the same color form a group, sorted by key and then by
-// rank. A rank with a negative color gets nil. All ranks of g call it.
+// Split divides this group. The ranks with the same color form a new group, sorted by key and then
+// by rank. A rank with a negative color gets nil. All ranks of g call Split.
 func (g *Group) Split(color, key int) *Group { return g.split("split", color, key) }
 
 func (g *Group) split(op string, color, key int) *Group {
@@ -140,14 +140,14 @@ func (g *Group) Sub(ranks ...int) *Group {
 	return g.split(op, -1, 0)
 }
 
-// Clone returns another group of the same ranks. Its collectives are ordered independently of those
-// of g. All ranks call it.
+// Clone returns another group of the same ranks. Collectives of the clone and of g may be called in
+// any order relative to each other. All ranks call Clone.
 func (g *Group) Clone() *Group {
 	g.member("clone")
 	return g.split("clone", 0, g.rank)
 }
 
-// member panics if the group is nil, because this rank is not in it.
+// member panics if the group is nil, which means that this rank is not in it.
 func (g *Group) member(op string) {
 	if g == nil {
 		k := &call{}

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// connect returns the communicator for these devices: the driver's library if there is one, else
+// connect returns the communicator for the ranks' devices: the library NCCL if there is one, else
 // copies and kernels of this library.
 func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	if c, ok := devices[0].(device.Connector); ok && !w.composed && len(devices) > 1 {
@@ -26,8 +26,8 @@ func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	return newInProcess(devices), nil
 }
 
-// preferred uses a library. For collectives that the library does not support, it uses copies and
-// kernels.
+// preferred is a communicator that uses a library such as NCCL. For collectives that the library
+// does not support, it uses copies and kernels.
 type preferred struct {
 	device.Communicator
 	rest *inProcess
@@ -48,12 +48,12 @@ func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error
 
 func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p.rest.Close()) }
 
-// inProcess moves data between devices of one process: in host memory, or by copies from device to
-// device. Each rank combines one part of the elements, in the order of ranks, and copies it to the
-// others. So each link carries 2·(W-1)/W of the bytes, as in a ring.
+// inProcess moves data between devices of one process. It uses host memory, or copies from device
+// to device. Each rank combines one part of the elements, in the order of ranks, and copies it to
+// the other ranks. So each link carries 2·(W-1)/W of the bytes for W ranks, as in a ring.
 type inProcess struct {
 	devices []device.Device
-	host    device.Device // the CPU, which works for all ranks if their memory is the host's
+	host    device.Device // the CPU, which works for all ranks if they use host memory
 	room    []device.Buffer
 }
 
@@ -82,7 +82,7 @@ func (c *inProcess) Close() error {
 	return nil
 }
 
-// staged is how many bytes of each other rank a GPU receives at a time.
+// staged is the number of bytes that a GPU receives at a time from each other rank.
 const staged = 4 << 20
 
 // Collect runs a collective: see [device.Communicator].
@@ -101,7 +101,7 @@ func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) erro
 	} else if err := c.moves(op, t.copy, t.clear); err != nil {
 		return err
 	}
-	return t.meet() // later work may change the memory that other ranks read
+	return t.meet() // later work may change memory that other ranks still read
 }
 
 // move is a copy of one part from one rank's operand to another's.
@@ -228,7 +228,7 @@ func slice(v device.View, at, n int) device.View {
 	return device.View{Buf: v.Buf, Type: v.Type, Layout: l}
 }
 
-// errNoGiver is the error if no rank's input counts.
+// errNoGiver is the error if the weights of all ranks are 0.
 var errNoGiver = errors.New("no rank gives anything: all weights are 0")
 
 // combination identifies a program that combines ranks.
@@ -242,8 +242,8 @@ type combination struct {
 
 var programs sync.Map // maps combination to *expr.Program
 
-// program returns the program that combines elements in the order of ranks. 16-bit floats are
-// combined in float32.
+// program returns the program that combines elements in the order of ranks. Elements of 16-bit
+// float types are combined in float32.
 func (c combination) program() *expr.Program {
 	if p, ok := programs.Load(c); ok {
 		return p.(*expr.Program)
@@ -291,7 +291,7 @@ func summing(t dtype.Type, n int) *expr.Program {
 // copying returns the program that copies elements.
 func copying(t dtype.Type) *expr.Program { return summing(t, 1) }
 
-// combine combines the elements of ins and stores the result in each of outs, on one device.
+// combine combines the elements of ins and stores the result in each view of outs, on one device.
 func combine(d device.Device, s device.Stream, how device.Combine, weights []float64, outs, ins []device.View) error {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return nil

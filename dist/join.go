@@ -10,12 +10,12 @@ import (
 
 // Join runs f, in which ranks may have different numbers of batches: torch's Join. A rank whose f
 // has returned takes no part in later reductions: sums and means are over the ranks that still have
-// data. Join returns when all ranks' f have returned. Then all ranks get the [DDP] models of the
-// rank that was last.
+// data. Join returns when f has returned on all ranks. Then all ranks get the [DDP] models of the
+// rank whose f returned last.
 //
-// Meanwhile the group may also gather; ranks without data contribute zeros. If a collective needs
-// data from such a rank (Broadcast or Scatter from it, Send, Recv), it fails with an *[Error] of
-// the kind [ErrLeft].
+// Meanwhile the group may also call gathers, in which ranks without data contribute zeros. If a
+// collective needs data from a rank without data (Broadcast or Scatter from it, Send, Recv), it
+// fails with an *[Error] of the kind [ErrLeft].
 func (g *Group) Join(f func()) {
 	g.member("join")
 	if g.capture() != nil {
@@ -38,22 +38,23 @@ func (g *Group) Join(f func()) {
 	}
 }
 
-// rest is the period in which some ranks have no data. It begins with the first such rank.
+// rest is the period in which some ranks have no data. It begins when the first rank has no more
+// data.
 type rest struct {
 	done chan struct{} // channel that closes when no rank has data
 	last int           // the rank whose f was the last to return
 }
 
 // leaving notes that a rank's f has returned. It must be called before the rank retires from any
-// core. From then on others reduce without the rank, and may finish before it has retired from all
-// cores.
+// core. As soon as the rank has retired from one core, the other ranks may reduce there without it.
+// They may finish before it has retired from all cores.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resting().last = rank
 }
 
-// resting returns the core's rest, and begins it if necessary.
+// resting returns the core's rest. If there is no rest yet, it begins one.
 func (c *core) resting() *rest {
 	if c.rest == nil {
 		c.rest = &rest{done: make(chan struct{})}
@@ -94,7 +95,7 @@ func (c *core) retire(rank int, cores []*core) *rest {
 	return at
 }
 
-// ended waits for the end of a rest, and returns the last rank with data.
+// ended waits for the end of a rest, and returns the rank that had data last.
 func (c *core) ended(at *rest, k *call) int {
 	select {
 	case <-at.done:
@@ -104,7 +105,7 @@ func (c *core) ended(at *rest, k *call) int {
 	}
 }
 
-// rejoin gives all ranks the model and the order of buckets of rank last.
+// rejoin gives all ranks the model and the order of buckets that rank last has.
 func (r *Reducer) rejoin(last int) {
 	if r.g.World() == 1 {
 		return
@@ -125,7 +126,8 @@ func (r *Reducer) rejoin(last int) {
 	r.spread(last)
 }
 
-// gives returns an error if a rank without data is the root of a collective that needs it.
+// gives returns an error if a rank without data is the root of a collective that needs the root's
+// data.
 func (c *core) gives(sl *slot, op *device.Collective) error {
 	for r, k := range sl.calls {
 		if k != nil || !c.needs(sl, r) && sl.key.message {

@@ -43,8 +43,9 @@ func counted(t *testing.T, f func()) map[device.Device]int {
 	return l.by
 }
 
-// With one rank, the number of launches equals that of a loop without package dist. With several
-// ranks there is one more copy for each bucket, and the launches of the sum over ranks.
+// TestLaunches: with one rank, a step has as many launches as in a loop without package dist. With
+// several ranks there is one more copy for each bucket, and there are the launches of the sum over
+// ranks.
 func TestLaunches(t *testing.T) {
 	step := func(s *tensor.Scope, m nn.Module, opt optim.Optimizer, rank, n int) {
 		x, y := batch(s, dtype.F32, 0, rank*n, (rank+1)*n)
@@ -94,7 +95,7 @@ func TestLaunches(t *testing.T) {
 				case g.World() == 2 && dev.Info().Host && got != plain+buckets:
 					t.Errorf("a rank of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
 				case g.World() == 2 && !dev.Info().Host && got != plain+2*buckets:
-					// each bucket needs one copy and one sum more
+					// each bucket needs one more copy and one more sum
 					t.Errorf("a GPU of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
 				}
 			})

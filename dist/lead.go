@@ -7,15 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The methods of this file are for programs in which one rank leads. That rank steps the optimizer
-// and sends its parameters to the others. If a rank runs out of memory, all ranks repeat the step.
+// The methods of this file are for programs in which one rank leads. The leading rank calls the
+// optimizer's Step and sends its parameters to the other ranks. If a rank runs out of memory, all
+// ranks repeat the step.
 
-// FixedBuckets keeps the initial buckets, with the last parameters first. By default the buckets
-// are rearranged after the first Backward, in the order in which gradients became ready.
+// FixedBuckets keeps the initial order of buckets, in which the model's last parameters come first.
+// By default the buckets are rearranged after the first Backward, in the order in which gradients
+// became ready.
 func FixedBuckets() DDPOption { return func(s *ddpSettings) { s.fixed = true } }
 
 // Reserve allocates the memory that averaging and [Reducer.Spread] would allocate later. With
-// [FixedBuckets] they then allocate only tables of some bytes. All ranks call it.
+// [FixedBuckets], averaging and Spread then allocate only small tables. All ranks call it.
 func (r *Reducer) Reserve() {
 	if r.g.World() == 1 {
 		return
@@ -48,9 +50,9 @@ func (r *Reducer) Reserve() {
 }
 
 // Once runs f, which contains one Backward that averages. If f did not run Backward, Once takes
-// part in the averaging in its place, so that no rank waits for this one. If f panicked with an
-// error of the library, Once makes the step void, as [Reducer.Void] does. Otherwise it takes part
-// without a gradient.
+// part in the averaging in its place, without a gradient, so that no other rank waits for this
+// rank. If f panicked with an error of the library, Once makes the step void, as [Reducer.Void]
+// does.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()
@@ -78,7 +80,8 @@ func (r *Reducer) Once(f func()) {
 
 // Spread copies the root's parameters that require a gradient, or its buffers, or both, to all
 // ranks. All ranks call it with the same arguments. The copies of parameters overwrite the averaged
-// gradients. A rank that runs out of memory takes part all the same, and panics afterwards.
+// gradients. A rank that runs out of memory still takes part in the collective, and panics
+// afterwards.
 func (r *Reducer) Spread(root int, params, buffers bool) {
 	if r.g.World() == 1 {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestOnce: some ranks fail, or compute nothing, where others compute gradients. No rank waits
-// forever, and a rank without samples gets the others' gradients.
+// TestOnce makes some ranks fail, or compute nothing, where other ranks compute gradients. No rank
+// waits forever, and a rank without samples gets the average of the other ranks' gradients.
 func TestOnce(t *testing.T) {
 	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		broken := tensor.NewError("test", device.ErrOutOfMemory, "no memory")
@@ -73,7 +73,7 @@ func TestOnce(t *testing.T) {
 			case fail == nil && (!errors.As(err, &void) || void.Rank != last || !errors.Is(err, device.ErrOutOfMemory)):
 				t.Errorf("%v is told of %v", g, err)
 			}
-			// a failure after the other ranks have finished the step
+			// this rank fails after the other ranks have finished the step
 			if _, err = step(4, nil, fail); err != fail {
 				t.Errorf("%v: %v", g, err)
 			}
@@ -112,8 +112,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// TestReserved makes every request for memory fail, one after the other, in a step whose memory was
-// reserved. No rank waits forever, and ranks whose requests succeed have enough memory.
+// TestReserved runs a step whose memory was reserved, and makes each request for memory fail in
+// turn. No rank waits forever, and ranks whose requests succeed have enough memory.
 func TestReserved(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,segment=1KiB")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // mistake is a mistake that a program can make. The run must end soon. The error must say what went
-// wrong, on which rank, and at which line of this file.
+// wrong, on which rank, and at which line of the program, which is this file.
 type mistake struct {
 	name  string
 	kind  error // the kind of error
@@ -29,7 +29,7 @@ type mistake struct {
 }
 
 const (
-	anyRank = -1 - iota // the error names the rank that comes first, which may be any
+	anyRank = -1 - iota // the error names the rank whose error came first, which may be any rank
 	noRank              // the error names no rank
 )
 
@@ -39,7 +39,7 @@ type marks struct {
 	lines []string
 }
 
-// here calls f and marks the line of the call, which must also be the line of f.
+// here calls f and marks the line of its own call. f must be on the same line.
 func (m *marks) here(f func()) {
 	_, file, line, _ := runtime.Caller(1)
 	m.mu.Lock()
@@ -56,12 +56,12 @@ func sleepsTooLong(ctx context.Context) { <-ctx.Done() }
 // ones returns n ones on the rank's device.
 func ones(g *Group, n int) *tensor.Tensor { return tensor.Root().On(g.Device()).Ones(n) }
 
-// averaged returns a rank's model, whose gradients are averaged.
+// averaged returns this rank's model, with DDP.
 func averaged(g *Group, opts ...DDPOption) *nn.Sequential {
 	return DDP(nn.To(mlp(dtype.F32), g.Device()), g, opts...)
 }
 
-// stepped runs a forward and a backward pass.
+// stepped runs a forward and a backward pass of a model.
 func stepped(g *Group, m *nn.Sequential) {
 	g.Do(func(s *tensor.Scope) {
 		x, y := batch(s, dtype.F32, 0, g.Rank()*3, g.Rank()*3+3)
@@ -284,7 +284,7 @@ var mistakesOfCalls = []mistake{
 		}},
 }
 
-// mistakesOfRanks are failures of a rank itself.
+// mistakesOfRanks are failures of a single rank, not of a collective.
 var mistakesOfRanks = []mistake{
 	{name: "a panic", kind: nil, rank: 1, words: []string{"panic: of its own", "panicsHere", "mistakes_test.go"},
 		f: func(_ *marks, _ context.Context, g *Group) error {
@@ -489,7 +489,7 @@ var mistakesOfModels = []mistake{
 
 func panicsInHook(*tensor.Tensor) *tensor.Tensor { panic(errOwn) }
 
-// bounded is Run, which must return within wait.
+// bounded calls Run, and fails the test if Run does not return within the time wait.
 func bounded(t *testing.T, l DeviceList, wait time.Duration, f func(ctx context.Context, g *Group) error) (err error) {
 	t.Helper()
 	if wait == 0 {

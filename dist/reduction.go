@@ -11,13 +11,13 @@ import (
 type bucket struct {
 	flat   *flat
 	leaves []int // indexes of the reducer's leaves
-	// gradients of the leaves as views of flat; nil as long as they are not views
+	// views of flat that hold the leaves' gradients; nil where a gradient is no view yet
 	views []*tensor.Tensor
 	name  string
 }
 
-// arrange makes buckets of the leaves in the given order. If memory is short, there are no buckets
-// until it is called again.
+// arrange makes buckets of the leaves in the given order. If memory is exhausted, the reducer has
+// no buckets until a later call succeeds.
 func (r *Reducer) arrange(order []int) {
 	for _, b := range r.buckets {
 		b.flat.free()
@@ -48,7 +48,7 @@ func (r *Reducer) arrange(order []int) {
 	r.buckets, r.home = made, home
 }
 
-// newFlat allocates room for tensors of the model.
+// newFlat allocates a flat for tensors of the model.
 func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	f := newFlat(r.g.Device(), like[0].Type(), like)
 	if t := r.g.capture(); t != nil {
@@ -57,15 +57,15 @@ func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	return f
 }
 
-// reduction is one run of Backward.
+// reduction reduces the gradients of one run of Backward.
 type reduction struct {
 	r       *Reducer
 	reached []bool
 	left    []int // how many gradients of each bucket are not ready yet
-	next    int   // the first bucket that is not being reduced yet
+	next    int   // index of the first bucket whose reduction has not begun
 	finish  []func()
 	order   []int
-	kept    map[int]*tensor.Tensor // copies of gradients of leaves that possibly no rank reaches
+	kept    map[int]*tensor.Tensor // copies of gradients of the leaves that perhaps no rank reaches
 }
 
 // Begin starts the reduction of a run: see [tensor.BackwardWatcher].
@@ -107,10 +107,10 @@ func (r *Reducer) attempt(f func()) {
 	}
 }
 
-// Ready notes that a gradient is ready, and reduces the next buckets if they are full.
+// Ready notes that the gradient of leaf i is ready, and reduces the next buckets if they are full.
 func (n *reduction) Ready(i int) { n.came(i) }
 
-// Missed is Ready for a leaf that got no gradient.
+// Missed notes that leaf i got no gradient, and reduces the next buckets if they are full.
 func (n *reduction) Missed(i int) {
 	n.reached[i] = false
 	n.came(i)
@@ -150,8 +150,8 @@ func (n *reduction) launch() {
 	}
 }
 
-// fill copies the gradients into a bucket, and makes them views of it. scope is the scope of a
-// capture, nil if there is none.
+// fill copies the gradients into a bucket, and makes them views of the bucket. scope is the scope
+// of a capture, nil if there is none.
 func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
@@ -181,9 +181,9 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	}
 }
 
-// keep copies a gradient that is already in the bucket and to which this rank's run adds nothing.
-// If no rank adds to it, the copy is restored, because the mean of equal numbers may differ from
-// them in the last bit.
+// keep copies a gradient that is already in the bucket, if this rank's run adds nothing to it. If
+// no rank adds to it, the copy is restored later: the mean of equal numbers may differ from them in
+// the last bit.
 func (n *reduction) keep(i int, g *tensor.Tensor) {
 	if n.kept == nil {
 		n.kept = map[int]*tensor.Tensor{}
@@ -194,15 +194,15 @@ func (n *reduction) keep(i int, g *tensor.Tensor) {
 // used reports whether this rank has a gradient for a leaf that has not been averaged yet.
 func (n *reduction) used(i int) bool { return n.reached[i] || n.r.unsynced[i] }
 
-// status is a rank's message to the others at the end of a run.
+// status is what a rank tells the other ranks at the end of a run of Backward.
 type status struct {
 	used  []bool
 	order []int
 }
 
-// End waits until all ranks have finished the run, and agrees with them on its result. If the run
-// failed, the step becomes void on all ranks. An error that is not the library's ends the program's
-// run.
+// End waits until all ranks have finished their Backward, and agrees with them on its result. If
+// Backward failed on some rank, the step becomes void on all ranks. An error that is not one of the
+// library ends the [Run].
 func (n *reduction) End(failed error) {
 	r := n.r
 	r.running = nil
@@ -227,8 +227,8 @@ func (n *reduction) End(failed error) {
 	}
 }
 
-// agree waits for all ranks. It returns the lowest rank that has data, and which leaves at least
-// one rank reached.
+// agree waits for all ranks. It returns the lowest rank that has data, and whether any rank reached
+// the leaf, for each leaf.
 func (n *reduction) agree() (lowest int, anywhere []bool) {
 	r := n.r
 	for n.next < len(r.buckets) {
@@ -263,7 +263,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	return lowest, anywhere
 }
 
-// settle makes all ranks hold the averaged gradients, and the buffers of rank lowest.
+// settle gives all ranks the averaged gradients, and the buffers of rank lowest.
 func (n *reduction) settle(lowest int, anywhere []bool) {
 	r := n.r
 	n.share(lowest)
@@ -313,7 +313,7 @@ func (n *reduction) share(root int) {
 	}
 }
 
-// makeStatics allocates room for the buffers.
+// makeStatics allocates memory for the packed buffers of the model.
 func (r *Reducer) makeStatics() {
 	if r.statics != nil {
 		return
@@ -325,7 +325,8 @@ func (r *Reducer) makeStatics() {
 	}
 }
 
-// Void calls [Group.Void]. If err is nil, it takes part in a step without a gradient.
+// Void calls [Group.Void]. If err is nil, this rank takes part in the step without a gradient
+// instead.
 func (r *Reducer) Void(err error) {
 	switch {
 	case r.g.World() == 1:

@@ -16,22 +16,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// core is the part of a group that its ranks share. Each rank counts its collectives. The ranks'
-// calls with the same number belong together, and meet in a slot. The last rank that arrives queues
-// the work of all. So no device ever waits for work that is not queued.
+// core is the part of a group that its ranks share. Each rank counts its collectives. Calls of
+// different ranks with the same count belong to one collective, and meet in a slot. The last rank
+// that calls queues the work of all ranks. So no device ever waits for work that is not queued.
 type core struct {
 	world   *world
-	members []int // the ranks' numbers in the world
+	members []int // numbers of the group's ranks in the world
 	devices []device.Device
 	streams []device.Stream
 	comm    device.Communicator
 
 	mu    sync.Mutex
-	next  []uint64 // the number of each rank's next collective
+	next  []uint64 // number of each rank's next collective
 	slots map[slotKey]*slot
-	// messages sent and received so far; the key is sender and receiver
+	// counts of messages sent and received so far, by sender and receiver
 	pairs   map[[2]int][2]uint64
-	joined  []bool // ranks without data, which take no part
+	joined  []bool // ranks without data, which take no part in collectives
 	rest    *rest
 	voided  *voided
 	steps   int // number of void steps so far
@@ -46,17 +46,17 @@ type slotKey struct {
 	from, to int
 }
 
-// slot is the meeting point of one collective.
+// slot is the place where the ranks' calls of one collective meet.
 type slot struct {
 	key    slotKey
-	calls  []*call // calls by rank; nil: the rank has not called yet
+	calls  []*call // calls by rank; nil: this rank has not called the collective yet
 	first  *call
 	done   chan struct{}
 	closed bool
 	values []any      // values exchanged on the host, by rank
 	void   *StepError // set if the step is void, so the calls are dropped
 	steps  int        // number of void steps when the slot began
-	in     *capture   // the capture that records the collective; nil: its work runs at once
+	in     *capture   // capture that records the collective; nil: the collective runs eagerly
 }
 
 // call is one rank's part in a collective.
@@ -70,7 +70,7 @@ type call struct {
 	same    bool // in and out are the same tensor
 	weight  float64
 	value   any
-	// function that the last rank calls once; all ranks get its result
+	// the last rank to call runs agree, and all ranks get its result
 	agree func(values []any) (any, error)
 }
 
@@ -78,7 +78,7 @@ type call struct {
 type what struct {
 	op         string
 	kind       device.CollectiveKind
-	host       bool // the ranks exchange values of the host
+	host       bool // the ranks exchange Go values instead of tensors
 	combine    device.Combine
 	weighted   bool
 	root, peer int
@@ -86,7 +86,8 @@ type what struct {
 	part       int // number of elements of a part
 }
 
-// gives reports whether a rank of the group has an output, if out is true, or an input.
+// gives reports whether a rank has an output in the collective (if out is true) or an input (if out
+// is false).
 func (a what) gives(rank int, out bool) bool {
 	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
 	if out {
@@ -152,7 +153,7 @@ func (w *world) newCore(members []int) (*core, error) {
 	return c, nil
 }
 
-// fault returns an error for a rank of the group.
+// fault returns an *Error for a rank of the group.
 func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	e := &Error{Rank: c.members[rank], World: len(c.world.devices), Device: c.devices[rank].Name(), Msg: msg, Err: kind}
 	if k != nil {
@@ -220,7 +221,7 @@ func (c *core) call(k *call) *slot {
 }
 
 // key returns the key of the slot for a rank's next call. side is 0 for the sender of a message, 1
-// for its receiver, and -1 for other collectives. c.mu is held.
+// for its receiver, and -1 for a collective that is no message. c.mu is held.
 func (c *core) key(k *call) (key slotKey, side int) {
 	if k.what.kind != device.KindSendRecv || k.what.host {
 		return slotKey{number: c.next[k.rank]}, -1
@@ -233,8 +234,8 @@ func (c *core) key(k *call) (key slotKey, side int) {
 	return key, side
 }
 
-// raise ends the run by a failure and returns the error with which the rank panics. In a capture,
-// only the capture fails.
+// raise ends the run because of a failure, and returns the error with which the rank panics. In a
+// capture, only the capture fails.
 func (c *core) raise(rank int, err error) error {
 	if c.capture(rank) != nil {
 		return err // the error ends only the capture
@@ -243,7 +244,8 @@ func (c *core) raise(rank int, err error) error {
 	return err
 }
 
-// match compares a call with the call of the rank that came first.
+// match compares a call with the call of the first rank in the slot. It returns an error if they do
+// not fit together.
 func (c *core) match(sl *slot, k *call) error {
 	o := sl.first
 	if k.what == o.what || o == k {
@@ -280,7 +282,7 @@ func (c *core) missingFrom(sl *slot) (ranks []int) {
 	return ranks
 }
 
-// ofWorld converts ranks of the group to ranks of the world.
+// ofWorld converts rank numbers of the group to rank numbers of the world.
 func (c *core) ofWorld(ranks []int) (list []int) {
 	for _, r := range ranks {
 		list = append(list, c.members[r])
@@ -311,7 +313,7 @@ func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
-	// the slot is a message, because other collectives do not wait for a rank without data
+	// the slot is a message: no other collective waits for a rank without data
 	for _, r := range c.missingFrom(sl) {
 		if c.joined[r] {
 			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join) and does not come to %v", c.members[r], c.devices[r].Name(), sl.first.what))
@@ -346,7 +348,7 @@ func (c *core) missing(rank int) {
 	}
 }
 
-// settle moves a slot to the ready list if all its ranks have called. c.mu is held.
+// settle moves a slot to the ready list if all its ranks have called the collective. c.mu is held.
 func (c *core) settle(sl *slot) {
 	if len(c.missingFrom(sl)) > 0 {
 		return
@@ -374,7 +376,7 @@ func (c *core) issue() {
 		case errors.As(err, &short):
 			c.mu.Lock()
 			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
-			if sl.steps == c.steps { // otherwise the slot's step has already ended as a void one
+			if sl.steps == c.steps { // else the step of the slot is void and has ended
 				c.drop(sl.void, sl.key.number)
 			}
 			sl.end(true)
@@ -480,7 +482,8 @@ func (k *call) release() {
 	k.in, k.out = nil, nil
 }
 
-// end releases the holds of the slot's calls. queued says whether waiting ranks may go on.
+// end releases the holds of the slot's calls. The argument queued says whether waiting ranks may go
+// on.
 func (sl *slot) end(queued bool) {
 	if sl.closed {
 		return
@@ -496,7 +499,7 @@ func (sl *slot) end(queued bool) {
 	}
 }
 
-// close releases the group's resources. Its ranks have returned.
+// close releases the group's resources. All ranks must have returned.
 func (c *core) close() {
 	c.mu.Lock()
 	for _, sl := range c.slots {
@@ -504,7 +507,7 @@ func (c *core) close() {
 	}
 	clear(c.slots)
 	c.mu.Unlock()
-	_ = c.comm.Close() // the communicator's errors have been reported before
+	_ = c.comm.Close() // errors of the communicator have already been reported
 }
 
 // wait blocks a rank until a slot's work is queued.
@@ -540,8 +543,8 @@ func (c *core) wait(sl *slot, k *call) error {
 	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
 }
 
-// dropped returns the error for a rank of the world whose call was dropped in a void step, nil
-// otherwise.
+// dropped returns the error for a rank of the world whose call was dropped in a void step. It
+// returns nil if the call was not dropped.
 func (sl *slot) dropped(rank int) error {
 	if sl.void == nil {
 		return nil
@@ -549,7 +552,7 @@ func (sl *slot) dropped(rank int) error {
 	return sl.void.told(rank)
 }
 
-// late ends the run if ranks have not called in time.
+// late ends the run if some ranks have not called the collective in time.
 func (c *core) late(sl *slot, k *call) error {
 	c.mu.Lock()
 	missing := c.missingFrom(sl)
@@ -557,7 +560,8 @@ func (c *core) late(sl *slot, k *call) error {
 		c.mu.Unlock()
 		return nil
 	}
-	// report an earlier call of this rank that the missing rank has not joined either
+	// if the missing rank has not joined an earlier call of this rank either, report the earlier
+	// call
 	for _, o := range c.open() {
 		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.needs(o, missing[0]) {
 			k = mine

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Option changes how [Run] runs.
+// Option changes the behaviour of [Run].
 type Option func(*settings)
 
 type settings struct {
@@ -24,13 +24,13 @@ type settings struct {
 	composed       bool
 }
 
-// Timeout sets how long a rank waits in a collective for the others. The default is ten minutes, as
-// in PyTorch with NCCL.
+// Timeout sets how long a rank waits in a collective for the other ranks. The default is ten
+// minutes, as in PyTorch with NCCL.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// Grace sets how long Run waits for the other ranks after one has failed. Each of them returns at
-// its next collective. A rank that does not return in time is abandoned, and the error contains its
-// stack. The default is thirty seconds.
+// Grace sets how long Run waits for the other ranks after one rank has failed. Each of them returns
+// at its next collective. A rank that does not return in time is abandoned, and the error contains
+// its stack. The default is thirty seconds.
 func Grace(d time.Duration) Option { return func(s *settings) { s.grace = d } }
 
 // Seed sets the seed of the ranks' generators; each rank draws different numbers.
@@ -54,7 +54,7 @@ type world struct {
 	err    error // the first failure
 	ended  bool  // Run has returned
 	cores  []*core
-	back   []bool // whether each rank has returned
+	back   []bool // whether each rank's function has returned
 	graphs []*sharedGraph
 
 	capturing []atomic.Pointer[capture] // the capture that each rank is recording in
@@ -62,13 +62,14 @@ type world struct {
 
 var runs atomic.Uint64
 
-// Run calls f for each device, on a goroutine of its own. It returns when all have returned: nil,
-// or the first failure as a *[RankError]. f gets its group, and a context that ends when one of the
-// ranks fails. Three things end the run: an error of f, a panic of the library or of the program,
-// and a rank that does not call a collective. The other ranks' collectives then panic with an
-// *[Error] of the kind [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
+// Run calls f for each device, each time on a new goroutine. It returns when all calls have
+// returned. The result is nil, or the first failure as a *[RankError]. f gets its rank's Group, and
+// a context that ends when one of the ranks fails. Three things end the run: an error of f, a panic
+// of the library or of the program, and a rank that does not call a collective. The other ranks'
+// collectives then panic with an *[Error] of the kind [ErrAborted]. The end of ctx ends the run
+// too, and Run then returns the cause of ctx.
 //
-// Ranks on the CPU get an equal share of its workers.
+// Each rank on the CPU gets an equal share of the workers.
 func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {
 	if devices.err != nil {
 		return devices.err
@@ -128,7 +129,7 @@ func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g 
 	return w.err
 }
 
-// rank runs f as one rank.
+// rank calls f on the current goroutine, as one rank of the run.
 func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, g *Group) error) {
 	err := errors.New("the goroutine ended by runtime.Goexit")
 	defer func() {
@@ -156,7 +157,8 @@ func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, 
 	err = f(ctx, g)
 }
 
-// fail ends the run by the failure of a rank; -1 means no single rank. Only the first call counts.
+// fail ends the run because of the failure of a rank. The rank is -1 if no single rank failed. Only
+// the first call counts.
 func (w *world) fail(rank int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,7 +196,7 @@ func (w *world) aborted() error {
 	return fmt.Errorf("%w: %w", ErrAborted, w.err)
 }
 
-// lingering returns the failure with the stacks of the ranks that did not return after it.
+// lingering returns the failure, with the stacks of the ranks that have not returned after it.
 func (w *world) lingering() error {
 	w.mu.Lock()
 	err := w.err
@@ -225,10 +227,10 @@ func (w *world) close() {
 	w.mu.Lock()
 	cores := w.cores
 	if w.ended = true; w.err == nil {
-		close(w.failed) // a later use of a group must fail
+		close(w.failed) // a group that is used after the run must fail
 	}
 	w.mu.Unlock()
-	_ = w.closeGraphs() // this is needed only if some rank did not return
+	_ = w.closeGraphs() // this closes graphs only if some rank did not return
 	for _, c := range cores {
 		c.close()
 	}

@@ -8,19 +8,21 @@ import (
 
 // ConvertSyncBatchNorm changes every nn.BatchNorm1d, 2d and 3d of a model, in place. In training
 // these layers then use the statistics of all ranks' batches together: torch's
-// SyncBatchNorm.convert_sync_batchnorm. It returns the model, which may be such a layer itself.
-// Types, parameters, buffers and names stay the same. So torch's nn.SyncBatchNorm is
+// SyncBatchNorm.convert_sync_batchnorm. ConvertSyncBatchNorm returns the model, which may itself be
+// a batch norm. Types, parameters, buffers and names stay the same. So this call replaces torch's
+// nn.SyncBatchNorm:
 //
 //	l := dist.ConvertSyncBatchNorm(nn.NewBatchNorm2d(64), g)
 //
-// The ranks' batches may differ in size and may be empty. Input gradients are those of the sum of
-// all ranks' losses; gradients of weight and bias are this rank's part. Running statistics are
-// equal on all ranks. In evaluation, and in a group of one rank, the layers work as before.
+// The ranks' batches may differ in size and may be empty. The gradients of inputs are gradients of
+// the sum of all ranks' losses. The gradients of weight and bias are this rank's part of that sum.
+// Running statistics are equal on all ranks. In evaluation, and in a group of one rank, the layers
+// work as before.
 //
 // Each rank converts its own model with its own group. A copy of a model must be converted again.
-// All ranks must call their layers in the same order, and all in training. A rank in evaluation
-// does not call the collective, which is an [Error]. It is also an [Error] if the input requires a
-// gradient on one rank and not on another.
+// All ranks must call their layers in the same order, and all must be in training. A rank in
+// evaluation does not call the collective, so the other ranks get an [Error]. It is also an [Error]
+// if the input requires a gradient on one rank and not on another.
 func ConvertSyncBatchNorm[M any](model M, g *Group) M {
 	for name, l := range nn.Modules(model) {
 		l, ok := l.(interface{ SyncOver(tensor.BatchRanks) })
@@ -35,13 +37,13 @@ func ConvertSyncBatchNorm[M any](model M, g *Group) M {
 	return model
 }
 
-// batchRanks gives a layer's statistics access to a group.
+// batchRanks combines a layer's batch statistics over the ranks of a group.
 type batchRanks struct {
 	g     *Group
 	layer string
 }
 
-// of returns the name of the layer's values that a collective reduces.
+// of returns the name of the values of a layer that a collective reduces, for errors.
 func (r *batchRanks) of(values string) string {
 	if r.layer == "" {
 		return values

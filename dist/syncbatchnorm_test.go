@@ -15,13 +15,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// normLayer is one of the BatchNorm layers.
+// normLayer is a BatchNorm1d, BatchNorm2d or BatchNorm3d.
 type normLayer interface {
 	nn.Module
 	SyncOver(tensor.BatchRanks)
 }
 
-// normRun holds the results of a few steps of a layer.
+// normRun holds the results of a layer after a few steps.
 type normRun struct {
 	outs, grads []float64 // elements of all steps
 	state       map[string][]float64
@@ -37,7 +37,8 @@ func steps(s *tensor.Scope, l nn.Module, typ dtype.Type, batches []*tensor.Tenso
 			if y.Type() != typ || y.Shape() != x.Shape() {
 				panic(fmt.Sprintf("%v %v of %v %v", y.Shape(), y.Type(), x.Shape(), x.Type()))
 			}
-			// The loss depends on the value of an element, not on its position in the batch.
+			// The weights of the loss depend on the value of an element, not on its position in the
+			// batch.
 			wide, at := y.Cast(dtype.F64), x.Detach().Cast(dtype.F64)
 			wide.AddScalar(0.5 + float64(k)).Sin().Mul(at.Cos()).Sum().Backward()
 			r.outs = append(r.outs, y.Floats()...)
@@ -70,7 +71,7 @@ func near(t *testing.T, what string, got, want []float64, tol float64) {
 	}
 }
 
-// sumOver sums all ranks' values as one process would.
+// sumOver sums a vector over all ranks and returns the sum to each rank.
 func sumOver(g *Group, v []float64) []float64 {
 	sum := make([]float64, len(v))
 	for _, other := range Exchange(g, v) {
@@ -81,8 +82,8 @@ func sumOver(g *Group, v []float64) []float64 {
 	return sum
 }
 
-// TestSyncBatchNorm compares ranks with a part of the batch each with one process that has the
-// whole batch: results, gradients and running statistics.
+// TestSyncBatchNorm gives each rank a part of the batch, and compares the ranks with one process
+// that has the whole batch. It compares results, gradients and running statistics.
 func TestSyncBatchNorm(t *testing.T) {
 	t.Parallel()
 	layers := map[string]struct {
@@ -195,7 +196,8 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 	}
 }
 
-// If no rank has samples, the running statistics do not change, and nothing is NaN.
+// TestSyncBatchNormOfNothing: if no rank has samples, the running statistics do not change, and
+// nothing is NaN.
 func TestSyncBatchNormOfNothing(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -205,7 +207,7 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 				near(t, "mean", m.RunningMean.Floats(), []float64{0, 0, 0}, 0)
 				near(t, "variance", m.RunningVar.Floats(), []float64{1, 1, 1}, 0)
 				near(t, "gradient", m.Weight.Grad().Floats(), []float64{0, 0, 0}, 0)
-				// One value on all ranks together has a variance of 0.
+				// If all ranks together have one value, its variance is 0.
 				m.Forward(s.Ones(1-g.Rank(), 3).RequiresGrad()).Sum().Backward()
 				near(t, "mean", m.RunningMean.Floats(), []float64{0.1, 0.1, 0.1}, 1e-6)
 				near(t, "variance", m.RunningVar.Floats(), []float64{0.9, 0.9, 0.9}, 1e-6)
@@ -214,7 +216,8 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// The second derivative goes through the statistics of all ranks.
+// TestSyncBatchNormSecondDerivative: the second derivative goes through the statistics of all
+// ranks.
 func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -239,7 +242,8 @@ func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	})
 }
 
-// convNet is a program's network, with layers in fields of their own types, in lists and by value.
+// convNet is a network as a program may define it. Its layers are in fields of their own types, in
+// lists, and embedded by value.
 type convNet struct {
 	nn.Base
 	Conv1 *nn.Conv2d
@@ -273,7 +277,7 @@ func (m *convNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Last.Forward(m.Head.Forward(x.Flatten(1, -1)))
 }
 
-// TestSyncBatchNormTrains trains a network with three such layers, on batches that are divided
+// TestSyncBatchNormTrains trains a network with three batch norms, on batches that are divided
 // unevenly, and compares the parameters with those of one process. A second run gives the same
 // bits.
 func TestSyncBatchNormTrains(t *testing.T) {
@@ -337,8 +341,8 @@ func TestSyncBatchNormTrains(t *testing.T) {
 	})
 }
 
-// When Backward recomputes a checkpointed layer, running statistics count the batch once, and the
-// collectives run again.
+// TestSyncBatchNormCheckpoint: when Backward recomputes a checkpointed layer, running statistics
+// count the batch once, and the collectives run again.
 func TestSyncBatchNormCheckpoint(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -367,8 +371,8 @@ func TestSyncBatchNormCheckpoint(t *testing.T) {
 	})
 }
 
-// A layer that is converted with another group, or with a group of one rank, no longer uses the
-// first group. A copy keeps the group.
+// TestSyncBatchNormGroups: a layer that is converted with another group, or with a group of one
+// rank, no longer uses the first group. A copy keeps the group.
 func TestSyncBatchNormGroups(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		alone := g.Split(g.Rank(), 0)
@@ -396,8 +400,8 @@ func TestSyncBatchNormGroups(t *testing.T) {
 	})
 }
 
-// If one rank is in evaluation, or requires no gradient, the other ranks get an error instead of
-// waiting forever.
+// TestSyncBatchNormMismatch: if one rank is in evaluation, or requires no gradient, the other ranks
+// get an error instead of waiting forever.
 func TestSyncBatchNormMismatch(t *testing.T) {
 	for _, c := range []struct {
 		name string

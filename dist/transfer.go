@@ -7,14 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// transfer is one collective between GPUs, by copies from device to device.
+// transfer runs one collective between GPUs, by copies from device to device.
 type transfer struct {
 	*inProcess
 	streams []device.Stream
 	op      *device.Collective
 }
 
-// meet makes later work of each stream wait for the work queued on all of them.
+// meet makes later work of each rank's stream wait for the work that is queued on all ranks'
+// streams.
 func (t *transfer) meet() error {
 	if len(t.streams) == 1 {
 		return nil
@@ -55,8 +56,8 @@ func (t *transfer) clear(dst int, part device.View) error {
 	return zero(t.devices[dst], t.streams[dst], part)
 }
 
-// reduce combines in rounds. In each round, a rank copies its part of the others' elements,
-// combines them, and the others copy the result.
+// reduce combines the ranks' elements in rounds. In each round, a rank copies its part of the other
+// ranks' elements and combines them. Then the other ranks copy the result.
 func (t *transfer) reduce() error {
 	var givers, getters []int
 	var weights []float64
@@ -143,8 +144,8 @@ func (e *shortageError) Error() string { return e.err.Error() }
 func (e *shortageError) Unwrap() error { return e.err }
 
 // stage allocates memory for parts of n elements of the other ranks, on each rank that combines. If
-// memory is short, it makes the parts smaller; the results have the same bits. It returns the
-// length of a part.
+// memory is short, it makes the parts smaller. The results have the same bits for any length of the
+// parts. It returns the length of a part.
 func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	for i := 0; i < len(getters); {
 		r := getters[i]
@@ -174,8 +175,8 @@ func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	return n, nil
 }
 
-// combine sets n elements of rank r's output, whose first one has the index to. It combines n
-// elements of each giver, whose first one has the index from.
+// combine computes n elements of rank r's output, from index to on. It combines n elements of each
+// giver, from index from on.
 func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) error {
 	d, s := t.devices[r], t.streams[r]
 	size := t.op.Outs[r].Type.Size()

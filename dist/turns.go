@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// turns lets ranks take turns while they record one graph. One rank runs until it has to wait for
-// others; then the next rank runs. So the order of the work is the same each time.
+// turns lets ranks take turns while they record one graph. One rank runs until it must wait for
+// other ranks. Then the next rank runs. So the order of the recorded work is the same each time.
 type turns struct {
 	core   *core
 	failed chan struct{}
 
 	mu   sync.Mutex
-	wake []chan struct{} // a channel for each rank, which signals that it is the rank's turn
-	out  []bool          // whether each rank is done
+	wake []chan struct{} // a channel for each rank, which signals the rank's turn
+	out  []bool          // whether each rank has finished
 	idle int             // consecutive turns without progress
 	err  error           // the *CaptureError of a capture that has failed
 }
@@ -30,10 +30,12 @@ func (t *turns) begin(c *core) {
 	t.wake[0] <- struct{}{}
 }
 
-// rankIn converts a rank of group c to a rank of this capture, -1 if it takes no part.
+// rankIn converts a rank of group c to a rank of the capture's group. It returns -1 if the rank is
+// not in that group.
 func (t *turns) rankIn(c *core, rank int) int { return slices.Index(t.core.members, c.members[rank]) }
 
-// lacks returns the index of a rank of group c that takes no part, -1 if there is none.
+// lacks returns the index of a rank of group c that does not take part in the capture. It returns
+// -1 if there is none.
 func (t *turns) lacks(c *core) int {
 	return slices.IndexFunc(c.members, func(m int) bool { return !slices.Contains(t.core.members, m) })
 }
@@ -66,8 +68,8 @@ func (t *turns) await(rank int) error {
 	return err
 }
 
-// pass gives the turn to the next rank that is not done. If there is no other, the same rank goes
-// on. t.mu is held.
+// pass gives the turn to the next rank that has not finished. If there is no other such rank, the
+// same rank goes on. t.mu is held.
 func (t *turns) pass(rank int) {
 	for i := range t.out {
 		if next := (rank + 1 + i) % len(t.out); !t.out[next] {
@@ -77,7 +79,7 @@ func (t *turns) pass(rank int) {
 	}
 }
 
-// leave notes that a rank is done.
+// leave notes that a rank has finished.
 func (t *turns) leave(rank int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +96,7 @@ func (t *turns) progress() {
 	t.mu.Unlock()
 }
 
-// wait lets the other ranks run until a slot's work is recorded.
+// wait lets the other ranks run until the collective of a slot is recorded.
 func (t *turns) wait(c *core, sl *slot, k *call) error {
 	rank := t.rankIn(c, k.rank)
 	for {
@@ -140,7 +142,7 @@ func (t *turns) stuck(c *core, sl *slot, k *call) error {
 	return c.fault(k.rank, ErrLeft, k, t.absent(c, late))
 }
 
-// absent explains why ranks of a group will not come.
+// absent explains why the late ranks of a group will not call a collective.
 func (t *turns) absent(c *core, late []int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,8 +165,8 @@ func (t *turns) broken() error {
 	return t.err
 }
 
-// fail ends the capture by the failure of a rank; -1 means no single rank. Only the first call
-// counts.
+// fail ends the capture because of the failure of a rank. The rank is -1 if no single rank failed.
+// Only the first call counts.
 func (t *turns) fail(rank int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// StepError says that a rank has failed in a step, which is void on all ranks. Each rank panics
-// with it in its Backward or in its next collective, whichever comes first. The program may go on
-// if all ranks repeat the step: see [Group.Void].
+// StepError says that a rank has failed in a step, so that the step is void on all ranks. Each
+// other rank panics with it in its Backward or in its next collective, whichever comes first. The
+// program may go on if all ranks repeat the step: see [Group.Void].
 type StepError struct {
 	Rank   int // the rank of the world that failed
 	Device string
@@ -25,14 +25,14 @@ func (e *StepError) Error() string {
 // Unwrap returns the rank's error.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that tensor.Try returns: see device.Raised.
 func (e *StepError) Raised() {}
 
 // Void makes the current step void on all ranks, because this rank has failed in it with err. The
 // other ranks panic with a *[StepError] that wraps err, in their Backward or in their next
-// collective. Collectives that they have begun and this rank has not called are dropped; their
-// tensors stay unchanged. Then the ranks' next collectives belong together, in the group and in the
-// groups of [DDP].
+// collective. The collectives that other ranks have begun and that this rank has not called are
+// dropped. Their tensors stay unchanged. After that, the first collective that each rank calls is
+// the same collective. This holds for the group and for the groups of [DDP].
 //
 // Every rank that gets an error in a step calls Void with that error:
 //
@@ -41,9 +41,9 @@ func (e *StepError) Raised() {}
 //		…ZeroGrad, and the step again on all ranks: in smaller parts…
 //	}
 //
-// A Backward that averages has already called it when it panics; then Void does nothing. The
-// optimizer's step must not be part of the repeated step, because other ranks may have finished
-// theirs.
+// If a Backward that averages panics, it has already called Void, and a second Void does nothing.
+// The optimizer's Step must not be part of the repeated step, because other ranks may already have
+// called it.
 func (g *Group) Void(err error) {
 	if err == nil || g.World() == 1 {
 		return
@@ -52,10 +52,11 @@ func (g *Group) Void(err error) {
 	g.gone = nil
 }
 
-// void is Void for Backward. It remembers err, so that a later Void with the same err does nothing.
+// void is Void as Backward calls it. It remembers err, so that a later Void with the same err does
+// nothing.
 func (g *Group) void(err error) {
 	if g.capture() != nil {
-		return // nothing of a capture has run, and it fails on all ranks
+		return // no work of a capture has run, and the capture fails on all ranks
 	}
 	if g.gone != nil && errors.Is(err, g.gone) {
 		return
@@ -76,16 +77,16 @@ func (g *Group) void(err error) {
 	}
 }
 
-// voided is a void step that some rank does not know of yet.
+// voided is a void step that some rank does not know about yet.
 type voided struct {
 	err   *StepError
-	known []bool        // the ranks that know of the void step, which have ended it
-	cut   uint64        // number of the first collective that not all ranks call
-	done  chan struct{} // channel that closes when all ranks know
+	known []bool        // whether each rank knows that the step is void, and has ended it
+	cut   uint64        // number of the first collective that some rank does not call
+	done  chan struct{} // channel that closes when all ranks know that the step is void
 }
 
-// void notes that a rank's step is void. If the rank's step before was void too and some rank does
-// not know that yet, void waits until all know.
+// void notes that a rank's step is void. If the step before was void too, and some rank does not
+// know that yet, void first waits until all ranks know it.
 func (c *core) void(k *call, err *StepError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +95,7 @@ func (c *core) void(k *call, err *StepError) {
 	}
 	c.drop(err, c.next[k.rank])
 	c.voided.known[k.rank] = true
-	for _, sl := range c.open() { // messages that the rank will neither send nor receive
+	for _, sl := range c.open() { // messages that the rank will never send or receive
 		if sl.key.message && sl.calls[k.rank] == nil && c.needs(sl, k.rank) {
 			c.cancel(sl)
 		}
@@ -102,8 +103,8 @@ func (c *core) void(k *call, err *StepError) {
 	c.renew()
 }
 
-// drop makes the step void. It drops the collectives from the number cut on. All ranks call the
-// earlier ones, so these go on. c.mu is held.
+// drop makes the step void. It drops the collectives from number cut on. All ranks call the earlier
+// collectives, so these are not dropped. c.mu is held.
 func (c *core) drop(err *StepError, cut uint64) {
 	if c.voided == nil {
 		c.voided = &voided{err, make([]bool, len(c.members)), cut, make(chan struct{})}
@@ -116,7 +117,7 @@ func (c *core) drop(err *StepError, cut uint64) {
 	}
 }
 
-// cancel ends a slot whose step is void. c.mu is held.
+// cancel ends a slot because its step is void. c.mu is held.
 func (c *core) cancel(sl *slot) {
 	c.ready = slices.DeleteFunc(c.ready, func(o *slot) bool { return o == sl })
 	if c.slots[sl.key] == sl {
@@ -126,15 +127,15 @@ func (c *core) cancel(sl *slot) {
 	sl.end(true)
 }
 
-// over reports whether a slot was dropped and the rank has already ended its step.
+// over reports whether a slot was dropped and the given rank has already ended the void step.
 func (c *core) over(sl *slot, rank int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
 }
 
-// told returns the error with which a rank panics: its own failure, or the StepError of another
-// rank.
+// told returns the error with which a rank panics: the rank's own failure, or the StepError of
+// another rank.
 func (e *StepError) told(rank int) error {
 	if e.Rank == rank {
 		return e.Err
@@ -143,7 +144,7 @@ func (e *StepError) told(rank int) error {
 	return &o
 }
 
-// renew starts a new step if all ranks know that the last one is void. c.mu is held.
+// renew begins a new step if all ranks know that the last step is void. c.mu is held.
 func (c *core) renew() {
 	if c.voided == nil || len(c.unknowing()) > 0 {
 		return
@@ -171,15 +172,15 @@ func (c *core) unknowing() (ranks []int) {
 	return ranks
 }
 
-// past blocks until a rank may make a call. It returns a *StepError if the rank must first learn
-// that a step is void. c.mu is held, and unlocked while it waits.
+// past blocks until a rank may call a collective. It returns a *StepError if the rank must first
+// learn that a step is void. c.mu is held, and unlocked while past waits.
 func (c *core) past(k *call) error {
 	for c.voided != nil {
 		v := c.voided
 		if !v.known[k.rank] {
 			key, side := c.key(k)
 			before := key.number < v.cut
-			if key.message { // the other rank may still be in the step before, too
+			if key.message { // the rank at the other end may also be in the step before
 				before = c.slots[key] != nil || !v.known[[2]int{key.to, key.from}[side]]
 			}
 			if before {
@@ -194,7 +195,7 @@ func (c *core) past(k *call) error {
 	return nil
 }
 
-// await waits until all ranks know of a void step. c.mu is held, and unlocked while it waits.
+// await waits until all ranks know of a void step. c.mu is held, and unlocked while await waits.
 func (c *core) await(k *call, v *voided) error {
 	late := c.ofWorld(c.unknowing())
 	if at := c.world.returned(late); at >= 0 {
@@ -216,8 +217,8 @@ func (c *core) await(k *call, v *voided) error {
 	return c.raise(k.rank, err)
 }
 
-// unaware returns the error of a rank that waits for another rank in vain: the other rank should
-// learn that a step is void, but has returned from its function. c.mu is held.
+// unaware returns an error for a rank that would wait forever. It waits until another rank learns
+// that a step is void, but that rank has returned from its function. c.mu is held.
 func (c *core) unaware(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }

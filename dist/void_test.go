@@ -25,10 +25,10 @@ type shortage struct {
 	typ    dtype.Type
 	model  func() *nn.Sequential
 	step   int            // the step in which memory is short
-	halve  bool           // for comparison: compute the step in halves from the start
-	short  func(g *Group) // function that makes memory scarce on this rank
-	ample  func(g *Group) // function that ends the scarcity
-	before func(g *Group) // function that is called before each forward pass
+	halve  bool           // compute the step in halves from the start, for comparison
+	short  func(g *Group) // function that takes up memory on this rank
+	ample  func(g *Group) // function that frees the memory again
+	before func(g *Group) // function called before each forward pass
 }
 
 // train returns all ranks' weights, and the error of each rank's first attempt.
@@ -98,8 +98,8 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 	return got, failed
 }
 
-// blames checks the ranks' errors. The rank with the number who ran out of memory itself; the
-// others got a StepError.
+// blames checks the ranks' errors. Rank who must have run out of memory, and the other ranks must
+// have got a StepError.
 func blames(t *testing.T, failed []error, who int) {
 	t.Helper()
 	for r, err := range failed {
@@ -126,7 +126,8 @@ func soak(t *testing.T, short, long int) int {
 }
 
 // TestShortOfMemory makes GPUs, and ranks of the CPU, run out of memory at random places. Training
-// goes on, with the same bits as a training that divides the same step.
+// goes on. Its results have the same bits as a training that computes the same step in halves from
+// the start.
 func TestShortOfMemory(t *testing.T) {
 	seed := uint64(1)
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

@@ -15,13 +15,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// own returns the error by which a rank fails in these tests. tensor.Try returns it.
+// own returns the error with which a rank fails in these tests. tensor.Try returns it.
 func own(g *Group) error {
 	return tensor.NewError("planted", tensor.ErrValue, fmt.Sprintf("rank %d fails", g.Rank()))
 }
 
-// TestVoid makes ranks fail at places of a step where the others do something else. All get an
-// error, repeat the step, and compute the gradients of one process.
+// TestVoid makes ranks fail in a step, at places where the other ranks are busy with something
+// else. All ranks get an error and repeat the step. They then have the same gradients as one
+// process.
 func TestVoid(t *testing.T) {
 	hooked := func(g *Group, m *linears, who int) {
 		if g.Rank() == who {
@@ -33,7 +34,7 @@ func TestVoid(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    func(g *Group, m *linears, x *tensor.Tensor)
-		// the ranks that fail by themselves, unless another rank's error reaches them first
+		// ranks that fail by themselves, unless another rank's error reaches them first
 		own []int
 	}{
 		{"in forward, while others are in Backward", func(g *Group, m *linears, _ *tensor.Tensor) {
@@ -145,8 +146,8 @@ func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// If a rank never learns that a step is void, the run ends. The run also ends after a failure that
-// the program does not catch.
+// TestVoidEnds: if a rank never learns that a step is void, the run ends. The run also ends after a
+// failure that the program does not catch.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},
@@ -187,8 +188,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// A sum that finds no memory at all makes the step void. If the program does not catch the error,
-// the run ends.
+// TestVoidCollective: a sum that cannot allocate any memory makes the step void. If the program
+// does not catch the error, the run ends.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {
@@ -239,8 +240,8 @@ func TestVoidCollective(t *testing.T) {
 	}
 }
 
-// If memory is short, a sum receives the others' elements in smaller parts, and the result has the
-// same bits.
+// TestSmallerParts: if memory is short, a sum receives the elements of other ranks in smaller
+// parts, and the result has the same bits.
 func TestSmallerParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:3,mem=1MiB,segment=1KiB")
 	if err != nil {

@@ -13,30 +13,30 @@ import (
 
 // ZeRO is an optimizer whose state is divided among the ranks of a group: stage 1 of S. Rajbhandari
 // et al., arXiv:1910.02054, and torch.distributed.optim.ZeroRedundancyOptimizer. Each rank holds
-// the state of 1/World of the elements and changes these. Then the ranks gather the changed
-// elements from each other.
+// the state of 1/World of the parameters' elements, and its Step changes these elements. Then each
+// rank copies the changed elements of all other ranks.
 //
 //	opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3}))
 //
-// It is used like the optimizer that it wraps: groups, schedules, clipping and amp.GradScaler see
-// whole parameters. The ranks must have equal parameters and gradients, as in data parallel
+// A ZeRO is used like the optimizer that it wraps: groups, schedules, clipping and amp.GradScaler
+// work on whole parameters. The ranks must have equal parameters and gradients, as in data parallel
 // training. The results have the same bits as without ZeRO.
 //
-// If an optimizer's rule works element by element, the elements of a type are divided into equal
-// runs, which may begin within a parameter. For other rules (Muon, Adafactor), each rank gets whole
-// parameters, the largest first. LBFGS is not an [optim.Optimizer] and cannot be divided: it takes
-// products over all parameters many times a step.
+// If an optimizer's rule works element by element, all elements of a type are divided into ranges
+// of equal length. A range may begin within a parameter. For other rules (Muon, Adafactor), each
+// rank gets whole parameters, the largest first. LBFGS is not an [optim.Optimizer] and cannot be
+// divided: it computes dot products over all parameters many times in a step.
 //
-// All ranks call Step, StepUnless, Consolidate, and StateDict without Consolidate. Misuse panics
-// with an *[Error].
+// All ranks must call Step, StepUnless and Consolidate, and StateDict if the state is not
+// consolidated. Misuse panics with an *[Error].
 type ZeRO struct {
 	optimizer
-	own    optim.Sharder // the same optimizer as a Sharder
+	own    optim.Sharder // the wrapped optimizer, as a Sharder
 	g      *Group
 	params []*tensor.Tensor
 	split  *partition
-	room   int         // number of bytes of all ranks in one round of gathering
-	whole  *wholeState // the state of all ranks; nil: each rank has only its part
+	room   int         // size of one round of gathering in bytes, over all ranks
+	whole  *wholeState // state of all ranks; nil: each rank has only its part
 }
 
 // optimizer provides the methods that ZeRO does not change.
@@ -63,14 +63,13 @@ func (m member) String() string {
 	return s
 }
 
-// roster is a rank's message to the others when a ZeRO is made.
+// roster is what a rank tells the other ranks when a ZeRO is made.
 type roster struct {
 	optimizer string
 	members   []member
 }
 
-// differs returns an error that says how the roster b of rank r differs from a, the roster of rank
-// 0.
+// differs returns an error that says how roster b of rank r differs from roster a of rank 0.
 func (a roster) differs(r int, b roster) error {
 	switch {
 	case a.optimizer != b.optimizer:
@@ -86,9 +85,9 @@ func (a roster) differs(r int, b roster) error {
 	return nil
 }
 
-// NewZeRO wraps an optimizer of this rank's whole parameters, which must be on g's device, and
-// divides its state among the ranks. All ranks call it, with equal parameters. Existing state is
-// divided too. Groups cannot be added afterwards.
+// NewZeRO wraps an optimizer of this rank's whole parameters, and divides its state among the
+// ranks. The parameters must be on g's device. All ranks call NewZeRO, with equal parameters. If
+// the optimizer already has state, this state is divided too. Later, no groups can be added.
 func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
 	const op = "zero"
 	own, ok := opt.(optim.Sharder)
@@ -133,8 +132,8 @@ func (z *ZeRO) check(op string, members []member) {
 // a device. If memory is exhausted, this rank's parameters and state are unchanged.
 func (z *ZeRO) Step() { z.step(z.own.Step) }
 
-// StepUnless is Step, but changes nothing if found is not 0. found is a number on the device and
-// equal on all ranks: see package amp.
+// StepUnless does what Step does, but changes nothing if found is not 0. found is a number on the
+// device and must be equal on all ranks: see package amp.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.own.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {
@@ -156,8 +155,8 @@ func (z *ZeRO) step(own func()) {
 
 // LoadStateDict loads this rank's part of the state from a whole tree, as StateDict or an optimizer
 // without ZeRO returns it. The tree may have been saved with another number of ranks. Each rank
-// calls it with the same tree. The error is an *[optim.StateError]; then nothing of this rank has
-// changed.
+// calls it with the same tree. The error is an *[optim.StateError]. After an error this rank's
+// state is unchanged.
 func (z *ZeRO) LoadStateDict(tree map[string]any) error {
 	z.whole = nil
 	return z.own.LoadStateDict(tree)

@@ -47,8 +47,8 @@ func zeroParams(g *Group) (list []*tensor.Tensor) {
 	return append(list[:len(list)-1], frozen)
 }
 
-// zeroGrads sets the parameters' gradients of a step, equal on all ranks. One parameter has none in
-// some steps.
+// zeroGrads sets the parameters' gradients of a step, equal on all ranks. In some steps, one
+// parameter has no gradient.
 func zeroGrads(list []*tensor.Tensor, step int) {
 	for k, p := range list {
 		if p.IsFrozen() || k == 3 && step%3 == 1 {
@@ -62,7 +62,7 @@ func zeroGrads(list []*tensor.Tensor, step int) {
 	}
 }
 
-// sameBits compares lists of tensors.
+// sameBits fails the test if two lists of tensors differ in any bit.
 func sameBits(t *testing.T, what string, got, want []*tensor.Tensor) {
 	t.Helper()
 	for i := range want {
@@ -76,7 +76,7 @@ func sameBits(t *testing.T, what string, got, want []*tensor.Tensor) {
 	}
 }
 
-// sameTree compares states.
+// sameTree fails the test if two states differ.
 func sameTree(t *testing.T, path string, got, want any) {
 	t.Helper()
 	switch w := want.(type) {
@@ -171,8 +171,8 @@ var zeroMakers = map[string]makeOptimizer{
 	},
 }
 
-// TestZeROEquals compares ZeRO with the optimizer alone, bit for bit. It compares the parameters,
-// with schedules and a parameter that is unfrozen meanwhile, and the state.
+// TestZeROEquals compares ZeRO with the optimizer alone, bit for bit. It compares the parameters
+// and the state. The training has schedules and a parameter that is unfrozen during the training.
 func TestZeROEquals(t *testing.T) {
 	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
 		gpu := !l.devices[0].Info().Host
@@ -188,7 +188,7 @@ func TestZeROEquals(t *testing.T) {
 				plain, shared := zeroParams(g), zeroParams(g)
 				a, b := make(plain), NewZeRO(g, make(shared))
 				if name != "SGD" {
-					b.room = 1000 // the room is small enough for several rounds
+					b.room = 1000 // a size of a round so small that several rounds are needed
 				}
 				sa, sb := sched.NewStep(a, 3, 0.5), sched.NewStep(b, 3, 0.5)
 				for step := range steps {
@@ -215,7 +215,7 @@ func TestZeROEquals(t *testing.T) {
 	})
 }
 
-// Muon has only matrices, and each rank gets whole ones.
+// TestZeROMuon: Muon trains only matrices, and each rank gets whole matrices.
 func TestZeROMuon(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -240,8 +240,9 @@ func TestZeROMuon(t *testing.T) {
 	})
 }
 
-// TestZeROMemory checks by the device's count that a rank's state is only its share. The parameters
-// are below 1 MiB each, because a GPU's pool does not split larger blocks to the exact size.
+// TestZeROMemory checks in the device's memory statistics that each rank holds only its share of
+// the state. The parameters are below 1 MiB each, because a GPU's pool does not split larger blocks
+// to the exact size.
 func TestZeROMemory(t *testing.T) {
 	each(t, []int{2, 4}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -316,7 +317,7 @@ func TestZeROResumes(t *testing.T) {
 					return
 				}
 				tree, values = o.StateDict(), nil
-				if !ok { // the next ranks use another emulated driver
+				if !ok { // each number of ranks uses a new emulated driver
 					hosted(tree)
 				}
 				for _, p := range list {
@@ -351,7 +352,7 @@ func TestZeROResumes(t *testing.T) {
 	}
 }
 
-// The state of an existing optimizer is divided when ZeRO wraps it.
+// TestZeROTakesState: the state of an existing optimizer is divided when ZeRO wraps it.
 func TestZeROTakesState(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		plain, shared := zeroParams(g), zeroParams(g)
@@ -380,7 +381,8 @@ func TestZeROScaler(t *testing.T) {
 			train := func(opt optim.Optimizer, list []*tensor.Tensor, scaler *amp.GradScaler, step int) {
 				scaler.Scale(tensor.Root().On(g.Device()).Typed(dtype.F32).Zeros())
 				zeroGrads(list, step)
-				// an infinity: first in the first rank's part, later in the last rank's
+				// an infinity, first in the part of the first rank, later in the part of the last
+				// rank
 				if step == 1 || step == 3 {
 					k := (step - 1) / 2 * (len(list) - 1)
 					grad := list[k].Grad().Detach()

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fails is Run, which must fail with an *Error of the given kind. The error's text must contain the
-// string what.
+// fails calls Run, and checks that it fails with an *Error of the given kind. The error's text must
+// contain the string what.
 func fails(t *testing.T, name string, kind error, what string, f func(g *Group)) {
 	t.Helper()
 	err := Run(context.Background(), Devices("cpu", "cpu"), func(_ context.Context, g *Group) error {
@@ -28,7 +28,7 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 	}
 }
 
-// stubborn is an optimizer of another package.
+// stubborn is an optimizer that is no Sharder, such as one of another package.
 type stubborn struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {
@@ -85,7 +85,7 @@ func TestZeROErrors(t *testing.T) {
 	})
 }
 
-// For misuse that concerns the optimizer, the error names the optimizer.
+// TestZeROMisuse: if misuse concerns the optimizer, the error names the optimizer.
 func TestZeROMisuse(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -112,7 +112,8 @@ func TestZeROMisuse(t *testing.T) {
 	})
 }
 
-// A capture contains only one rank's work, so a step of ZeRO is refused in it.
+// TestZeROCapture: a capture contains only one rank's work, so a step of ZeRO in a capture is an
+// error.
 func TestZeROCapture(t *testing.T) {
 	run(t, lists(t, 1)["cuda×1"], func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -127,8 +128,8 @@ func TestZeROCapture(t *testing.T) {
 	})
 }
 
-// TestZeROOutOfMemory: a rank that runs out of memory in a step is unchanged, so that it can step
-// again.
+// TestZeROOutOfMemory: if a rank runs out of memory in a step, its state stays unchanged, so that
+// it can repeat the step.
 func TestZeROOutOfMemory(t *testing.T) {
 	run(t, lists(t, 2)["cuda×2"], func(g *Group) {
 		s := tensor.Root().On(g.Device()).Typed(dtype.F32)
@@ -144,7 +145,7 @@ func TestZeROOutOfMemory(t *testing.T) {
 		plain.Step()
 		z := NewZeRO(g, optim.NewAdam(lists[1], optim.AdamConfig{LR: 0.1}))
 		failed := 0
-		for free := 0; ; free += 1 << 20 { // less memory is occupied in each round
+		for free := 0; ; free += 1 << 20 { // occupy less memory in each round
 			var fill []*tensor.Tensor
 			for _, size := range []int{8 << 20, 1 << 20, 1 << 18} {
 				for tensor.Try(func() { fill = append(fill, s.Empty(size/4)) }) == nil {
@@ -177,8 +178,8 @@ func TestZeROOutOfMemory(t *testing.T) {
 	})
 }
 
-// TestPartition checks random partitions: each element has one rank, ranks have equal shares as far
-// as parameters can be cut, and cuts are at multiples of the grain.
+// TestPartition checks random partitions. Each element has one rank. The ranks have equal shares as
+// far as parameters can be cut, and cuts are at multiples of the grain.
 func TestPartition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

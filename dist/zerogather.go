@@ -7,30 +7,30 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// roomOfGather is how many bytes of all ranks one round gathers. Two rounds are in progress at
-// once.
+// roomOfGather is the number of bytes, over all ranks, that one round gathers. Two rounds are in
+// progress at the same time.
 const roomOfGather = 32 << 20
 
 // gathering copies the elements that each rank has changed to all other ranks, in rounds. A round
-// has three steps. A launch copies the rank's own elements to a buffer, a collective exchanges the
-// buffers, and a launch copies the others' elements to the parameters. The memory is allocated when
-// the gathering is made.
+// has three steps. A launch copies the rank's own elements to a buffer. A collective exchanges the
+// buffers. Another launch copies the other ranks' elements to the parameters. The memory is
+// allocated when the gathering is made.
 type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // tensor of scalars, empty because the launches have none
+	slots   *tensor.Tensor // an empty list: the launches have no scalar operands
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 
-// round gathers the elements at … at+n-1 of each rank.
+// round gathers the elements at … at+n-1 of each rank's part.
 type round struct {
 	space *space
 	at, n int
 	room  *tensor.Tensor // buffer of World·n elements
 }
 
-// pair is the same range of elements in a parameter and in a buffer.
+// pair is a range of elements in a parameter, and the memory for it in a buffer.
 type pair struct{ param, room *tensor.Tensor }
 
 // newGathering allocates the memory that a gathering needs.
@@ -46,7 +46,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 			continue
 		}
 		n := sp.width
-		if sp.dense { // one round gathers all elements of a space that is not dense
+		if sp.dense { // else one round gathers all elements of the space
 			n = min(n, max(1, z.room/(world*sp.typ.Size())))
 		}
 		var rooms [2]*tensor.Tensor
@@ -84,7 +84,7 @@ func (z *ZeRO) changes(sp *space) bool {
 	return false
 }
 
-// run gathers. It begins a round before it waits for the previous one.
+// run gathers all rounds. It begins each round before it waits for the previous round.
 func (t *gathering) run() {
 	for i := range t.rounds {
 		if i == 0 {
@@ -114,7 +114,7 @@ func (t *gathering) end(i int) {
 	})
 }
 
-// copy copies between the parameters and the buffer of a round, in one launch.
+// copy copies elements between the parameters and the buffer of a round, in one launch.
 func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int) bool) {
 	var outs, ins [][]*tensor.Tensor
 	for rank, runs := range r.space.ranks {
@@ -136,9 +136,9 @@ func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int)
 	tensor.Update("gather", copying(r.space.typ), outs, ins, t.slots, []uint64{0})
 }
 
-// pairs lists a rank's elements of a round.
+// pairs lists the elements of rank that belong to round r, each with its place in the buffer.
 func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (list []pair) {
-	at := 0 // offset of the run among the rank's elements
+	at := 0 // offset of the current range among the rank's elements
 	for _, run := range runs {
 		from, to := max(run.part.From, run.part.From+r.at-at), min(run.part.To, run.part.From+r.at+r.n-at)
 		if from < to {

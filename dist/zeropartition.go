@@ -10,8 +10,8 @@ import (
 
 // partition says which rank changes which elements. Trained parameters of one type form a space.
 // Parameters that were frozen when the partition was made form another space, so that the ranks
-// share both equally. Parameters that are not contiguous cannot be cut, so they have spaces of
-// their own too.
+// share both equally. Parameters that are not contiguous cannot be cut, so they are in further
+// spaces.
 type partition struct {
 	members []member
 	spaces  []*space
@@ -34,8 +34,8 @@ type stretch struct {
 
 func (r stretch) size() int { return r.part.To - r.part.From }
 
-// grain is the unit of cuts: a cut within a parameter is at a multiple of grain elements, so that
-// kernels can use wide loads.
+// grain is the unit of cuts in elements. A cut within a parameter is at a multiple of grain, so
+// that kernels can use wide loads.
 const grain = 64
 
 // newPartition divides the parameters among the ranks. If splits is true, it may cut within
@@ -76,7 +76,8 @@ func newPartition(members []member, world int, splits bool) *partition {
 	return p
 }
 
-// cut concatenates the parameters and cuts them into equal runs, as nearly as the grain allows.
+// cut concatenates the parameters and cuts them into ranges of equal length, as nearly as the grain
+// allows.
 func (sp *space) cut(members []member, list []int) {
 	total := 0
 	for _, i := range list {
@@ -88,7 +89,7 @@ func (sp *space) cut(members []member, list []int) {
 		n := members[i].shape.Size()
 		from := 0
 		for rank < world-1 {
-			end := (rank + 1) * total / world // where the rank's elements end if nothing is rounded
+			end := (rank + 1) * total / world // the end of the rank's elements before rounding
 			if end > before+n || n == 0 {
 				break
 			}

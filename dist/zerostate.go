@@ -16,15 +16,15 @@ type wholeState struct {
 	states map[int64]any
 }
 
-// pieces is the state of a rank's part, in host memory.
+// pieces is the state of a rank's part of the parameters, in host memory.
 type pieces struct {
 	states map[int64]any
 	parts  map[int]optim.Part // parts of the parameters, by the parameter's index
 }
 
-// Consolidate gathers the state of all ranks in host memory of the named ranks or, if none is
-// named, of all ranks: torch's consolidate_state_dict. All ranks call it with the same list. The
-// named ranks can then call StateDict without the other ranks, until the next Step or
+// Consolidate copies the state of all ranks into host memory of the named ranks: torch's
+// consolidate_state_dict. If no rank is named, all ranks get it. All ranks call it with the same
+// list. The named ranks can then call StateDict without the other ranks, until the next Step or
 // LoadStateDict.
 func (z *ZeRO) Consolidate(ranks ...int) {
 	const op = "zero consolidate"
@@ -95,7 +95,7 @@ func host(s *tensor.Scope) tensor.Maker {
 	return s.On(d)
 }
 
-// merge combines the ranks' pieces.
+// merge combines the pieces of all ranks into the state of whole parameters.
 func merge(members []member, all []pieces) (map[int64]any, error) {
 	whole := map[int64]any{}
 	for i, m := range members {
@@ -132,7 +132,7 @@ func merge(members []member, all []pieces) (map[int64]any, error) {
 }
 
 // joined returns the state of a parameter that was cut. It concatenates the values that belong to
-// elements; the other values are equal on all ranks.
+// elements. All other values are equal on all ranks.
 func joined(m member, states []map[string]any, parts []optim.Part) (map[string]any, error) {
 	whole := map[string]any{}
 	for name, v := range states[0] {
@@ -169,9 +169,9 @@ func joined(m member, states []map[string]any, parts []optim.Part) (map[string]a
 	return whole, nil
 }
 
-// StateDict returns the state of the whole optimizer, in the form that the optimizer without ZeRO
-// returns. Its tensors are in host memory, which the ranks share, so they must only be read. All
-// ranks call it. After [ZeRO.Consolidate], the named ranks may call it alone.
+// StateDict returns the state of the whole optimizer, in the same form as the wrapped optimizer
+// without ZeRO. Its tensors are in host memory, which the ranks share, so they must only be read.
+// All ranks call it. After [ZeRO.Consolidate], the named ranks may call it alone.
 func (z *ZeRO) StateDict() map[string]any {
 	if z.whole == nil {
 		z.Consolidate()

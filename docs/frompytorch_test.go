@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// rest are the packages in which every exported name must be in the pages on PyTorch: in a row, or
-// in the table of the package's other names.
+// rest holds the packages whose exported names must all be in the pages on PyTorch. A name must be
+// in a row, or in the table of the package's other names.
 var rest = []string{
 	"amp", "autograd", "checkpoint", "cuda", "data", "detect", "digits", "dist", "doctor",
 	"initial", "memsnap", "models", "nn", "npy", "optim", "profile", "safetensors", "sched", "table",
 	"tensor", "tensorboard", "text", "torchfile", "train", "vision",
 }
 
-// variables gives the types of variables that all tables use.
+// variables holds the types of variables that all tables use.
 var variables = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "loss": "tensor.Tensor",
 	"s": "tensor.Scope", "g": "tensor.Generator", "dev": "device.Device", "gpu": "cuda.Device",
@@ -30,7 +30,7 @@ var variables = map[string]string{
 	"start": "cuda.Event", "prof": "profile.Profile",
 }
 
-// plumbing are methods that programs do not call by name.
+// plumbing holds methods that programs do not call by name.
 var plumbing = []string{
 	"Error", "Is", "MarshalJSON", "MarshalText", "Raised", "String", "UnmarshalJSON", "Unwrap",
 }
@@ -50,15 +50,15 @@ var (
 )
 
 const (
-	// the end of the header line of a table whose last column is generated
+	// end of the header line of a table whose last column is generated
 	titles = " Signatures |\n"
-	fold   = "<br>" // between signatures
+	fold   = "<br>" // separator of signatures
 )
 
-// TestFromPyTorch compares the generated parts of the pages with the packages' comments. These are
-// the line of packages, the column of signatures, and the tables of a package's other names. It
-// compares the table of absent operations with those that have no adapter in package samples. With
-// -args -write it writes them.
+// TestFromPyTorch compares the generated parts of the pages with the packages' comments. The
+// generated parts are the line of packages, the column of signatures, and the tables of a package's
+// other names. It also compares the table of absent operations with the operations that have no
+// adapter in package samples. With -args -write it writes these parts.
 func TestFromPyTorch(t *testing.T) {
 	list, err := filepath.Glob("from-pytorch/*.md")
 	if err != nil || len(list) < 10 {
@@ -111,8 +111,8 @@ func TestFromPyTorch(t *testing.T) {
 	}
 }
 
-// packages returns a page with the import paths of the packages that its code names, below its
-// title.
+// packages returns a page with a line below its title. The line has the import paths of the
+// packages that the page's code names.
 func (l *library) packages(page string) string {
 	found := map[string]bool{}
 	in := false // the line is in a table whose last column is generated
@@ -144,7 +144,7 @@ func (l *library) packages(page string) string {
 	return top.ReplaceAllString(page, "${1}\n"+text+".\n\n")
 }
 
-// signed returns a page with generated signatures in the last column of the tables that have it.
+// signed returns a page in which the tables' generated last columns have current signatures.
 func signed(l *library, page string) string {
 	var b strings.Builder
 	in := false
@@ -170,7 +170,7 @@ func signed(l *library, page string) string {
 
 // A mention is an exported name in the code of a cell.
 type mention struct {
-	// the text before the name: "." if that has no name, "" if there is none
+	// the text before the name's dot; "." if that text is no name, "" if there is no dot
 	on, name string
 	assigned string // the variable that the code assigns to
 	key      bool   // the name is a field of a literal, or is selected as a field
@@ -204,11 +204,11 @@ func (l *library) mentions(cell string) (all []mention) {
 	return all
 }
 
-// signatures returns the signatures of the names in a cell, as code. types are those of variables
-// in earlier cells of the table; signatures adds those of this cell.
+// signatures returns the signatures of the names in a cell, as code. The map types holds the types
+// of variables in earlier cells of the table. signatures adds the variables of this cell.
 func (l *library) signatures(cell string, types map[string]string) (list []string) {
 	all := l.mentions(cell)
-	// types of what the cell has mentioned so far, and of its remaining mentions
+	// types of the mentions so far, and of the remaining mentions
 	var here, later []string
 	bare := true // the cell mentions no package and no field
 	for _, m := range all {
@@ -217,7 +217,7 @@ func (l *library) signatures(cell string, types map[string]string) (list []strin
 		}
 		bare = bare && m.named == nil && !m.key
 	}
-	owner := "" // package or type of the last function mentioned
+	owner := "" // package or type of the last function that the cell mentions
 	for _, m := range all {
 		search := slices.Concat(here, []string{types[m.on]}, later)
 		switch {
@@ -262,8 +262,8 @@ func (l *library) signatures(cell string, types map[string]string) (list []strin
 	return list
 }
 
-// say adds the words in the code of a page. It leaves out tables of unsaid names, and the members
-// of types in signatures.
+// say adds the words in the code of a page to said. It leaves out the generated tables of names
+// that no page mentions, and the members of types in signatures.
 func say(page string, said map[string]bool) {
 	for line := range strings.Lines(fence.ReplaceAllString(generated.ReplaceAllString(page, ""), "")) {
 		for _, code := range span.FindAllString(line, -1) {
@@ -278,11 +278,11 @@ func say(page string, said map[string]bool) {
 // unsaid returns the table of a package's exported names that no page mentions.
 func (l *library) unsaid(pkg string, said map[string]bool) string {
 	var b strings.Builder
-	above := "" // the comment in the row above
+	above := "" // the comment in the previous row
 	for _, name := range l.order[pkg] {
 		n, last := l.things[name], name[strings.LastIndex(name, ".")+1:]
 		if said[last] || slices.Contains(plumbing, last) || n.kind == function && n.first == "" {
-			continue // methods that are explained by their interface
+			continue // the interface explains these methods
 		}
 		code := "`" + strings.ReplaceAll(n.signature, "|", "\\|") + "`"
 		switch {
@@ -301,16 +301,16 @@ func (l *library) unsaid(pkg string, said map[string]bool) string {
 	return b.String()
 }
 
-// marks escapes a comment for Markdown.
+// marks escapes the characters of a comment that have a meaning in Markdown.
 var marks = strings.NewReplacer("|", "\\|", "<", "\\<", "*", "\\*", "_", "\\_")
 
-// unsought are classes of reasons that do not help a reader who searches for a function.
+// unsought holds classes of reasons that do not help a reader who searches for a function.
 var unsought = []string{
 	"inner form of", "the samples hold", "the function behind the layer", "a form for CUDA alone",
 }
 
 // absent returns the table of PyTorch's operations without a counterpart, grouped by reason. The
-// reasons come from the tests on PyTorch's own samples.
+// reasons come from package samples, which tests against PyTorch's own samples.
 func absent(t *testing.T) string {
 	text, err := os.ReadFile("../internal/samples/testdata/ops.tsv")
 	if err != nil {

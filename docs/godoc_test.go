@@ -17,28 +17,28 @@ import (
 type kind uint8
 
 const (
-	value    kind = iota // a constant or a variable
-	function             // a function or a method
-	declared             // a type
-	opaque               // a type whose declaration shows nothing exported
+	value    kind = iota // constant or variable
+	function             // function or method
+	declared             // type
+	opaque               // type whose declaration shows nothing exported
 )
 
-// A named thing is an exported function, method, type, constant or variable of a package.
+// A named is an exported function, method, type, constant or variable of a package.
 type named struct {
 	kind      kind
-	name      string // "nn.NewLinear", "nn.Linear.Forward"
+	name      string // name with its package: "nn.NewLinear", "nn.Linear.Forward"
 	signature string
 	first     string   // the first sentence of its comment
-	gives     []string // named types in its results; for a type, the type itself
+	gives     []string // named types in its results; if it is a type, that type itself
 }
 
 // A library holds the exported names of the module's packages.
 type library struct {
 	things map[string]*named
-	fields map[string]bool     // "tensor.ConvOptions.Stride"
-	embeds map[string][]string // by type, its embedded types, whose methods it has too
-	order  map[string][]string // by package, its names in the order of go doc
-	paths  map[string]string   // by package, its folder in the module: "optim/sched"
+	fields map[string]bool     // set of fields: "tensor.ConvOptions.Stride"
+	embeds map[string][]string // for each type, its embedded types, whose methods it also has
+	order  map[string][]string // for each package, its names in the order of go doc
+	paths  map[string]string   // for each package, its folder in the module: "optim/sched"
 }
 
 // readLibrary reads the packages that programs may import.
@@ -219,8 +219,8 @@ func source(e ast.Expr) string {
 	return broken.ReplaceAllString(text, "; ")
 }
 
-// underlying returns a type's declaration in short form. It has as many exported fields of a
-// struct, or methods of an interface, as fit. It is "struct" if nothing is exported.
+// underlying returns a type's declaration in a short form. It shows as many exported fields of a
+// struct, or methods of an interface, as fit in a line. It is "struct" if nothing is exported.
 func underlying(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.InterfaceType:
@@ -259,8 +259,8 @@ func fields(list *ast.FieldList) string {
 	return b.String()
 }
 
-// member returns a method or a field of a type or of its embedded types, or a name of a package. A
-// field has no signature.
+// member returns a method or a field of a type or of its embedded types. If the owner is a package,
+// it returns a name of the package. A field has no signature.
 func (l *library) member(owner, name string) *named {
 	if t := l.things[owner+"."+name]; t != nil {
 		return t
@@ -276,7 +276,8 @@ func (l *library) member(owner, name string) *named {
 	return nil
 }
 
-// only returns the method with a name, if exactly one type of all packages has it.
+// only returns the method with the given name, if exactly one type in all packages has such a
+// method.
 func (l *library) only(name string) (one *named) {
 	for _, list := range l.order {
 		for _, full := range list {

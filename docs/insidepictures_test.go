@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// stories are the layers of the packages from the top, each with its purpose. TestFloors compares
-// them with the table in internal/arch.
+// stories holds the layers of the packages from the top, each with its purpose. TestFloors compares
+// them with the table of layers in internal/arch.
 var stories = []struct {
 	color, packages, words string
 }{
@@ -51,8 +51,8 @@ func floors() string {
 	return d.done()
 }
 
-// The picture of the layers has each package of the table once, above all packages that it may
-// import.
+// TestFloors: the picture of the layers has each package of the table once, above all packages that
+// it may import.
 func TestFloors(t *testing.T) {
 	table := floorsOfTable(t)
 	at := map[string]int{}
@@ -66,7 +66,7 @@ func TestFloors(t *testing.T) {
 	}
 	for p, on := range table {
 		if strings.Contains(p, "/") && at[p] == 0 || p == "vet" || p == "." {
-			// p is a part of another row, or is not in the layers; "." has a comment but no code
+			// p belongs to another row, or has no layer: "." has a comment but no code
 			continue
 		}
 		if _, there := at[p]; !there {
@@ -80,8 +80,8 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// floorsOfTable reads the packages in the table, and the imports of each. A row for all packages
-// below a folder has the folder's name.
+// floorsOfTable reads the packages in the table of layers, and the imports of each. If a row stands
+// for all packages below a folder, it has the folder's name.
 func floorsOfTable(t *testing.T) map[string][]string {
 	f, err := parser.ParseFile(token.NewFileSet(), "../internal/arch/floors.go", nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -115,7 +115,8 @@ func floorsOfTable(t *testing.T) map[string][]string {
 	return table
 }
 
-// step draws a box of a path: code, and below it what the code does.
+// step draws a box for one step of a path. The box shows code, and below the code some words about
+// it.
 func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 	d.box(x, y, w, 28+18*len(words), fill, "#7b8794")
 	d.code(x+10, y+20, code)
@@ -127,7 +128,7 @@ func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 // line draws a straight arrow.
 func (d *drawing) line(x1, y1, x2, y2 int) {
 	turn := math.Atan2(float64(y2-y1), float64(x2-x1))
-	// back returns a coordinate of the point where the arrow's head begins
+	// back returns one coordinate of the point where the head of the arrow begins
 	back := func(v int, part float64) int { return v - int(math.Round(6*part)) }
 	fmt.Fprintf(d, "<path d=\"M%d %dL%d %d\" stroke=\"#2f6db5\" stroke-width=\"2\"/>\n", x1, y1, back(x2, math.Cos(turn)), back(y2, math.Sin(turn)))
 	fmt.Fprintf(d, "<path d=\"M0 0l-8 -5v10z\" fill=\"#2f6db5\" transform=\"translate(%d %d) rotate(%.0f)\"/>\n", x2, y2, turn*180/math.Pi)

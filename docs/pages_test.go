@@ -1,4 +1,4 @@
-// Package docs_test checks the pages beside it against the programs that they show.
+// Package docs_test compares the pages of this folder with the programs that they show.
 package docs_test
 
 import (
@@ -21,12 +21,13 @@ var write = flag.Bool("write", false, "write the code of the examples into the p
 // most is the maximum size of a page in bytes.
 const most = 40_000
 
-// An excerpt is a line <!-- example FILE Name --> of a page and the fences after it. FILE is
-// relative to the page's folder. Name is a function, type or variable in it.
+// excerpt matches a line <!-- example FILE Name --> of a page and the fences after the line. FILE
+// is relative to the page's folder. Name is a function, type or variable in the file.
 var excerpt = regexp.MustCompile("(?m)^<!-- (example|output) (\\S+) (\\w+) -->\\n(?:```(?:go|text)\\n(?s:.*?)^```\\n)?")
 
-// TestPages compares each piece of code in the pages with the example that the tests run, and the
-// output below it with the example's output. With -args -write it writes both.
+// TestPages compares each piece of code in the pages with the example that the tests run. It also
+// compares the output below the code with the output of the example. With -args -write it writes
+// the code and the output to the pages.
 func TestPages(t *testing.T) {
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
@@ -83,8 +84,8 @@ func pages(t *testing.T) []string {
 	return list
 }
 
-// example returns the declaration of name in a file, and its output comment. For an Example the
-// code is its body without that comment.
+// example returns the declaration of name in a file, and its output comment. For an Example, code
+// is the function's body without the output comment.
 func example(file, name string) (code, output string, err error) {
 	src, err := os.ReadFile(file)
 	if err != nil {
@@ -135,7 +136,8 @@ func dedent(code string) string {
 	return strings.TrimRight(strings.ReplaceAll("\n"+code, "\n\t", "\n")[1:], "\n")
 }
 
-// TestLinks checks the targets of links in the pages: files, and headings of pages.
+// TestLinks checks that the targets of links in the pages exist. They are files, and headings of
+// pages.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	n := 0
@@ -166,7 +168,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// fences and code spans have no links.
+// fenced matches fences and code spans, which have no links.
 var fenced = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]+`")
 
 func withoutCode(text string) string { return fenced.ReplaceAllString(text, "") }

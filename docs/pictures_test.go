@@ -68,7 +68,7 @@ func scopes() string {
 }
 
 // TestPictures compares the pictures with the functions that draw them. With -args -write it writes
-// the pictures.
+// the pictures to files.
 func TestPictures(t *testing.T) {
 	for name, of := range map[string]func() string{"scopes": scopes, "floors": floors, "matmul": matmulPath, "kernel": kernelPath, "backward": backwardPath} {
 		want := of()

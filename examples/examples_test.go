@@ -20,11 +20,12 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// firstWeek are the programs that people write first. Each has a counterpart in PyTorch beside it.
+// firstWeek holds the programs that people usually write first. For each one, a PyTorch program is
+// in the same folder.
 var firstWeek = []string{"vae", "transformer", "transfer", "gan"}
 
-// A Go program has at most 1.5 times as many lines of code as the same program in PyTorch. Blank
-// lines and comments do not count.
+// TestLinesBesidePyTorch: a Go program has at most 1.5 times as many lines of code as the PyTorch
+// program beside it. Blank lines and comments do not count.
 func TestLinesBesidePyTorch(t *testing.T) {
 	for _, name := range firstWeek {
 		ours, theirs := codeLines(t, name, "main.go", "//"), codeLines(t, name, "main.py", "#")
@@ -49,8 +50,8 @@ func codeLines(t *testing.T, name, file, comment string) (n int) {
 	return n
 }
 
-// The programs run unchanged on the CPU and on an emulated GPU. In the longer run, on the CPU, the
-// loss falls.
+// TestFirstWeek runs the programs unchanged on the CPU and on an emulated GPU. In the run on the
+// CPU, which is longer, the loss must fall.
 func TestFirstWeek(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "./vae", "./transformer", "./transfer", "./gan")
@@ -77,8 +78,8 @@ func TestFirstWeek(t *testing.T) {
 		name        string
 		args        []string
 		long, short string  // flags of the run on the CPU, and on the emulated GPU
-		below       float64 // the loss after the run on the CPU
-		result      string  // a pattern of the last part of the output
+		below       float64 // upper limit of the loss after the run on the CPU
+		result      string  // pattern for the last part of the output
 	}{
 		{"vae", []string{"--out", drawn}, "--epochs=4", "--epochs=1", 30, `(?s)epoch \d: loss \d+\.\d\d\n32 new digits are in .*digits.png\n$`},
 		{"gan", nil, "--epochs=4", "--epochs=1", 1.5, `(?s)generator \d\.\d\d\d\n([ .:=+*#%@-]{8}\n){16}$`},

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// gallery are programs with the end of their output. The number in it must be at least or at most a
-// limit. A program with flags gets a text file behind them.
+// gallery holds the programs of the gallery, with a pattern for the end of their output. The number
+// in the output must be at least or at most a limit. A program with flags gets a text file as its
+// last argument.
 var gallery = []struct {
 	name, result string
 	least, most  float64
@@ -70,8 +71,7 @@ func TestGallery(t *testing.T) {
 	}
 }
 
-// A program of the gallery is short enough to read at one sitting. The gallery's page lists all of
-// them.
+// TestGalleryPage: each program of the gallery is short, and the gallery's page lists all of them.
 func TestGalleryPage(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

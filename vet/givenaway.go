@@ -28,7 +28,7 @@ func givenAway(u *unit) {
 					u.flow(n.Body)
 				}
 			case *ast.FuncLit:
-				if u.literals[n] == nil { // the other literals are walked where they run
+				if u.literals[n] == nil { // other literals are walked where they run
 					u.flow(n.Body)
 				}
 			}
@@ -37,7 +37,8 @@ func givenAway(u *unit) {
 	}
 }
 
-// tensorKey identifies a tensor: a local variable, or a field of a batch in one.
+// tensorKey identifies a tensor. It is the value of a local variable v, or the named field of a
+// batch in v.
 type tensorKey struct {
 	v     *types.Var
 	field string
@@ -68,8 +69,8 @@ func (f *flow) block(list []ast.Stmt) {
 	}
 }
 
-// apart walks code that may not run, or may run several times. Tensors that the code gives away do
-// not count as gone afterwards. Variables that it assigns do not count as gone any more.
+// apart walks code that may not run, or may run several times. Afterwards the tensors that the code
+// gives away are not marked as gone. The variables that it assigns are not marked as gone any more.
 func (f *flow) apart(n ast.Node, walk func()) {
 	f.forget(n)
 	before := maps.Clone(f.gone)
@@ -78,7 +79,7 @@ func (f *flow) apart(n ast.Node, walk func()) {
 	f.forget(n)
 }
 
-// forget marks variables as not gone if they are assigned somewhere in n.
+// forget removes the mark "gone" from variables that some statement in n assigns.
 func (f *flow) forget(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -155,7 +156,7 @@ func (f *flow) stmt(s ast.Stmt) {
 			}
 			f.set(e)
 		}
-	case *ast.DeferStmt, *ast.GoStmt: // deferred calls and goroutines run later
+	case *ast.DeferStmt, *ast.GoStmt: // not walked, because they run later
 	default:
 		ast.Inspect(s, func(n ast.Node) bool {
 			if e, ok := n.(ast.Expr); ok {
@@ -167,8 +168,8 @@ func (f *flow) stmt(s ast.Stmt) {
 	}
 }
 
-// expr walks an expression. The order of evaluation matters only among calls of From. All other
-// uses are checked as if they came before the first From.
+// expr walks an expression. The order of evaluation matters only for calls of From. All other uses
+// in the expression are checked as if they came before the first From.
 func (f *flow) expr(e ast.Expr) {
 	if e == nil {
 		return
@@ -201,7 +202,8 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		// the tensor was given away in the same expression; f.used reports earlier ones
+		// the same expression gave the tensor away before; f.used reports tensors given away
+		// earlier
 		if f.gone[k] != nil {
 			f.tell(call.Args[0], k)
 		}
@@ -218,7 +220,7 @@ func (f *flow) expr(e ast.Expr) {
 	})
 }
 
-// literal walks the function of a Do, which runs once at this place.
+// literal walks the function literal of a Do, which runs once at this place.
 func (f *flow) literal(lit *ast.FuncLit) {
 	returns := false
 	ast.Inspect(lit.Body, func(n ast.Node) bool {
@@ -250,7 +252,7 @@ func (f *flow) gives(call *ast.CallExpr) bool {
 	return s != nil && f.young(s)
 }
 
-// young reports whether a variable certainly holds a scope other than the root.
+// young reports whether a variable always holds a scope that is not the root scope.
 func (u *unit) young(s *types.Var) bool {
 	for _, o := range u.opened {
 		if o.scope == s {
@@ -278,7 +280,7 @@ func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 	return tensorKey{}, false
 }
 
-// used reports the operands of a call that were given away.
+// used reports those operands of a call that were given away.
 func (f *flow) used(call *ast.CallExpr) {
 	for _, e := range f.live(call) {
 		if k, ok := f.key(e); ok && f.gone[k] != nil {
@@ -298,8 +300,8 @@ func (f *flow) tell(e ast.Expr, k tensorKey) {
 		name, s, f.Fset.Position(from.Pos()).Line, name, s)
 }
 
-// live returns the operands of a call that must not be freed. Such calls are of methods that
-// compute, and of functions of package tensor.
+// live returns the operands of a call that must not be freed before the call. Such calls are
+// methods that compute, and functions of package tensor.
 func (u *unit) live(call *ast.CallExpr) []ast.Expr {
 	on, m := u.method(call)
 	if on != nil && isTensor(receiver(m)) && m.Pkg().Path() == tensorPath {
@@ -336,7 +338,7 @@ func computing(m *types.Func) bool {
 	return false
 }
 
-// root reports whether a tensor certainly belongs to the root scope and requires no gradient.
+// root reports whether a tensor always belongs to the root scope and requires no gradient.
 func (f *flow) root(k tensorKey) bool {
 	uses := f.uses[k.v]
 	if len(uses) < 2 || f.assignedTwice(k.v) {
@@ -344,7 +346,7 @@ func (f *flow) root(k tensorKey) bool {
 	}
 	if k.field != "" {
 		for _, use := range uses[1:] {
-			if call := f.calledOn(use); call != nil { // a method of the batch, such as Into or Free
+			if call := f.calledOn(use); call != nil { // a method of the batch, such as Into
 				return false
 			}
 		}
@@ -382,7 +384,7 @@ func (f *flow) root(k tensorKey) bool {
 	return false
 }
 
-// ofLoader reports whether a variable is that of a range loop over a loader's batches.
+// ofLoader reports whether decl declares the variable of a range loop over a loader's batches.
 func (f *flow) ofLoader(decl use) bool {
 	r, ok := decl.stack[len(decl.stack)-2].(*ast.RangeStmt)
 	if !ok || r.Key != decl.id || r.Tok != token.DEFINE {
@@ -397,7 +399,7 @@ func (f *flow) ofLoader(decl use) bool {
 }
 
 // assignedTwice reports whether a variable is assigned after its declaration. An assignment x =
-// s.From(x) does not count, because x is valid after it.
+// s.From(x) does not count, because x is valid afterwards.
 func (f *flow) assignedTwice(v *types.Var) bool {
 	for _, use := range f.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {

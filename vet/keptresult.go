@@ -22,9 +22,9 @@ What a step makes is freed at its end. A variable from outside keeps the name, n
 Keep it with s.Close(last), take the number with Item or Floats inside, or copy into an older tensor.
 This finds variables and slices which only ever get such tensors, and are used outside.`, keptResults)
 
-// keptResults checks each variable by all its assignments. Suppose that each assignment is inside a
-// Do and assigns a tensor of that Do's scope. Then outside of them the variable always holds a
-// freed tensor, in whichever order they run.
+// keptResults reports variables that are used after their tensor was freed. It looks at all
+// assignments of a variable. If each of them is inside a Do and assigns a tensor of that Do's
+// scope, then outside of these Dos the variable always holds a freed tensor.
 func keptResults(u *unit) {
 	byPos := func(a, b *types.Var) int { return int(a.Pos() - b.Pos()) }
 	for _, v := range slices.SortedFunc(maps.Keys(u.uses), byPos) {
@@ -36,8 +36,8 @@ func keptResults(u *unit) {
 	}
 }
 
-// declaredEmpty reports whether a variable is declared without a tensor: var y, var list or list :=
-// []*tensor.Tensor{}.
+// declaredEmpty reports whether a variable is declared without a tensor: with var y, var list or
+// list := []*tensor.Tensor{}.
 func declaredEmpty(decl use) bool {
 	empty := func(e ast.Expr) bool {
 		switch e := ast.Unparen(e).(type) {
@@ -58,7 +58,7 @@ func declaredEmpty(decl use) bool {
 }
 
 func (u *unit) kept(v *types.Var, uses []use) {
-	var steps []*opening // the openings whose literals assign v
+	var steps []*opening // openings whose function literals assign v
 	for _, use := range uses {
 		switch p := use.stack[len(use.stack)-2].(type) {
 		case *ast.UnaryExpr:
@@ -101,8 +101,9 @@ func (u *unit) kept(v *types.Var, uses []use) {
 	}
 }
 
-// step returns the opening of the innermost literal around a use. It returns nil unless the literal
-// runs inside v's function and closes its scope without keeping tensors.
+// step returns the opening whose function literal is the innermost function around a use. It
+// returns nil if the literal is not inside v's function, or if it closes its scope itself, which
+// may keep tensors.
 func (u *unit) step(use use, v *types.Var) *opening {
 	lit, _ := body(use.stack)
 	o := u.literals[lit]
@@ -126,7 +127,7 @@ func (u *unit) gets(o *opening, v *types.Var, e ast.Expr) bool {
 	if isTensor(v.Type()) {
 		return u.owned(o, e, nil)
 	}
-	call, ok := ast.Unparen(e).(*ast.CallExpr) // v = append(v, x, …)
+	call, ok := ast.Unparen(e).(*ast.CallExpr) // the expression has the form append(v, x, …)
 	if !ok || len(call.Args) < 2 || call.Ellipsis.IsValid() || u.variable(call.Args[0]) != v {
 		return false
 	}
@@ -146,8 +147,8 @@ func identOf(e ast.Expr) *ast.Ident {
 	return id
 }
 
-// owned reports whether an expression's tensor certainly belongs to o's scope or to a scope inside
-// it.
+// owned reports whether the tensor of an expression always belongs to o's scope or to a scope
+// inside it.
 func (u *unit) owned(o *opening, e ast.Expr, seen []*types.Var) bool {
 	if v := u.variable(e); v != nil {
 		return u.ownedVariable(o, v, seen)
@@ -179,7 +180,7 @@ func (u *unit) owned(o *opening, e ast.Expr, seen []*types.Var) bool {
 	return false
 }
 
-// The function makes reports whether an expression is a maker of o's scope: s.On(dev),
+// makes reports whether an expression is a maker of o's scope, such as s.On(dev) or
 // s.Typed(t).On(dev).
 func (u *unit) makes(o *opening, e ast.Expr) bool {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
@@ -190,14 +191,14 @@ func (u *unit) makes(o *opening, e ast.Expr) bool {
 	return on != nil && (u.variable(on) == o.scope || u.makes(o, on))
 }
 
-// ownedVariable reports whether a variable of the literal only ever holds tensors of the scope.
+// ownedVariable reports whether a variable of the literal always holds a tensor of o's scope.
 func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	uses := u.uses[v]
 	if len(uses) == 0 || !isTensor(v.Type()) || !within(uses[0].id, o.lit.Body) || len(seen) > 20 {
 		return false
 	}
 	if slices.Contains(seen, v) {
-		return true // the other assignments decide
+		return true // this use does not matter; the other assignments decide
 	}
 	seen = append(seen, v)
 	values := 0
@@ -221,7 +222,7 @@ func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 }
 
 // liveUse returns the expression that reads a tensor, or a tensor of a slice, of the variable. It
-// returns nil if the use may not read one.
+// returns nil if it is possible that the use reads no tensor.
 func (u *unit) liveUse(use use) ast.Expr {
 	n := len(use.stack)
 	if isTensors(u.TypesInfo.ObjectOf(use.id).Type()) {
@@ -236,7 +237,7 @@ func (u *unit) liveUse(use use) ast.Expr {
 	return u.liveIn(use.id, use.stack[:n-1])
 }
 
-// liveIn returns e if the code around it reads e's values.
+// liveIn returns e if the code around it reads the values of e, and nil otherwise.
 func (u *unit) liveIn(e ast.Expr, around []ast.Node) ast.Expr {
 	switch p := around[len(around)-1].(type) {
 	case *ast.SelectorExpr:
@@ -249,7 +250,7 @@ func (u *unit) liveIn(e ast.Expr, around []ast.Node) ast.Expr {
 	return nil
 }
 
-// operand returns e if it is an operand of a call that must not be freed.
+// operand returns e if it is an operand of the call and must not be freed before the call.
 func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	if slices.Contains(u.live(call), e) {
 		return e
@@ -257,8 +258,8 @@ func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	return nil
 }
 
-// outside reports whether a use certainly runs outside of all the steps: in the function that
-// declares v, or in literals of other scopes.
+// outside reports whether a use always runs outside of all the steps. It must be in the function
+// that declares v, or in literals of other scopes.
 func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
 	for _, o := range steps {
 		if within(use.id, o.lit) {

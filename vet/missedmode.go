@@ -23,7 +23,7 @@ z.In(s).`, missedModes)
 
 func missedModes(u *unit) {
 	for _, o := range u.opened {
-		// UnusedMode reports such scopes
+		// the analyzer UnusedMode reports scopes without uses
 		if o.lit == nil || o.scope == nil || len(u.uses[o.scope]) < 2 {
 			continue
 		}
@@ -32,7 +32,7 @@ func missedModes(u *unit) {
 			continue
 		}
 		ast.Inspect(o.lit.Body, func(n ast.Node) bool {
-			if _, in := n.(*ast.FuncLit); in { // a function literal may run elsewhere
+			if _, in := n.(*ast.FuncLit); in { // code in a function literal may run elsewhere
 				return false
 			}
 			call, ok := n.(*ast.CallExpr)
@@ -49,8 +49,8 @@ func missedModes(u *unit) {
 	}
 }
 
-// modeAround says whether older tensors may have a mode of their own: that of a scope around the
-// opening, or of one that is open in the same function.
+// modeAround reports whether an older tensor may have a mode of its own. The mode may belong to a
+// scope around the opening, or to a scope that is open in the same function.
 func (u *unit) modeAround(o *opening) bool {
 	for outer := u.around(o); outer != nil; outer = u.around(outer) {
 		if u.modesOf(outer) != "" {
@@ -63,8 +63,8 @@ func (u *unit) modeAround(o *opening) bool {
 	})
 }
 
-// olderOperand returns a tensor of a call of Forward whose tensors are all older than the scope
-// that o opens, and nil for other calls.
+// olderOperand returns a tensor of a call of Forward, if all tensors of the call are older than the
+// scope that o opens. For any other call it returns nil.
 func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	on, f := u.method(call)
 	if f == nil || f.Name() != "Forward" || !u.before(o, u.root(on)) {
@@ -85,9 +85,9 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	return first
 }
 
-// before reports whether a variable has its value from outside the function of an opening. It is
-// declared outside. Inside, nothing assigns to it or to a field of it, takes its address, or calls
-// something with it and the scope.
+// before reports whether a variable gets its value outside the function literal of an opening. It
+// must be declared outside. Inside the literal, no code may assign to it or to a field of it, take
+// its address, or call a function with it and the scope.
 func (u *unit) before(o *opening, v *types.Var) bool {
 	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
 		return false
@@ -107,7 +107,7 @@ func (u *unit) before(o *opening, v *types.Var) bool {
 			if n.Op == token.AND {
 				is(n.X)
 			}
-		case *ast.CallExpr: // a call with the scope may bind the variable's tensors to it
+		case *ast.CallExpr: // with v and the scope it may move v's tensors there
 			if slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return u.variable(a) == o.scope }) {
 				for _, a := range n.Args {
 					is(a)
@@ -122,7 +122,8 @@ func (u *unit) before(o *opening, v *types.Var) bool {
 	return older
 }
 
-// root is the variable that a chain of fields and indices begins with, nil for another expression.
+// root returns the variable at the beginning of a chain of fields and indices. For other
+// expressions it returns nil.
 func (u *unit) root(e ast.Expr) *types.Var {
 	for {
 		switch x := ast.Unparen(e).(type) {

@@ -41,7 +41,8 @@ func nestedDo(u *unit) {
 }
 
 // around returns the innermost opening whose literal runs the call. It returns nil if there is
-// another function in between, which may run elsewhere, later or in a goroutine of its own.
+// another function in between, because that function may run elsewhere, later or on another
+// goroutine.
 func (u *unit) around(o *opening) *opening {
 	for i := len(o.stack) - 2; i >= 0; i-- {
 		switch f := o.stack[i].(type) {

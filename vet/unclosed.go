@@ -31,8 +31,9 @@ func unclosed(u *unit) {
 	}
 }
 
-// holder returns the local variable to which the scope is assigned when it is opened, if there is
-// no other assignment to it. lost means that the scope is not stored anywhere.
+// holder returns the local variable to which the scope is assigned when it is opened. It returns
+// nil if there is another assignment to the variable. lost means that the scope is not stored
+// anywhere.
 func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	at := len(o.stack) - 2
 	for at >= 0 {
@@ -48,7 +49,7 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	switch p := o.stack[at].(type) {
 	case *ast.ExprStmt:
 		return nil, true
-	case *ast.SelectorExpr: // the expression is like tensor.NewScope().Zeros(3)
+	case *ast.SelectorExpr: // for example tensor.NewScope().Zeros(3)
 		_, f := u.method(parentCall(o.stack[:at]))
 		return nil, f != nil && f.Name() != "Close" && f.Name() != "Do"
 	case *ast.AssignStmt:
@@ -74,14 +75,14 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	if v == nil || v.IsField() || v.Parent() == nil || v.Parent() == u.Pkg.Scope() || len(u.uses[v]) == 0 {
 		return nil, false
 	}
-	// The first use must be the declaration. A parameter or named result belongs to the caller too.
+	// The first use must be the declaration. The caller can also use a parameter or a named result.
 	if first := u.uses[v][0]; first.id != id || u.assigned(v) {
 		return nil, false
 	}
 	return v, false
 }
 
-// parentCall returns the call at the end of a stack, or an empty one.
+// parentCall returns the call at the end of a stack. If there is none, it returns an empty call.
 func parentCall(stack []ast.Node) *ast.CallExpr {
 	if call, ok := stack[len(stack)-1].(*ast.CallExpr); ok {
 		return call
@@ -89,7 +90,7 @@ func parentCall(stack []ast.Node) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.BadExpr{}}
 }
 
-// assigned reports whether a variable is assigned after its declaration, or may be through a
+// assigned reports whether a variable is assigned after its declaration, also if only through a
 // pointer.
 func (u *unit) assigned(v *types.Var) bool {
 	for _, use := range u.uses[v][1:] {
@@ -111,8 +112,8 @@ func (u *unit) assigned(v *types.Var) bool {
 	return false
 }
 
-// leaves reports whether a scope is closed, or may be closed by other code. If a function literal
-// uses the scope, it lives as long as the literal.
+// leaves reports whether a scope is closed, or may be closed by other code. If another function
+// literal uses the scope, that literal may close it.
 func (u *unit) leaves(v *types.Var) bool {
 	home, _ := body(u.uses[v][0].stack)
 	for _, use := range u.uses[v][1:] {
@@ -125,7 +126,7 @@ func (u *unit) leaves(v *types.Var) bool {
 			}
 			return true
 		}
-		// A call that moves a tensor or a batch into the scope does not close it.
+		// A call that moves a tensor or a batch into the scope does not close the scope.
 		if call, ok := use.stack[len(use.stack)-2].(*ast.CallExpr); ok && call.Fun != use.id {
 			if on, f := u.method(call); on != nil && (f.Name() == "In" && isTensor(receiver(f)) ||
 				f.Name() == "Into" && isBatch(receiver(f))) {

@@ -18,20 +18,21 @@ const (
 	dataPath   = module + "data"
 )
 
-// unit is a package being checked by one analyzer.
+// unit is a package that one analyzer is checking.
 type unit struct {
 	*analysis.Pass
 	insp    *inspector.Inspector
 	ignored []span
 
 	opened   []*opening                 // every call of Do, New and NewScope, in source order
-	openings map[*ast.CallExpr]*opening // the openings by call
-	literals map[*ast.FuncLit]*opening  // the openings that run a function literal, by literal
+	openings map[*ast.CallExpr]*opening // openings by their call
+	literals map[*ast.FuncLit]*opening  // openings that run a function literal, by the literal
 	// uses of variables of type Scope, Tensor, Batch and slices of tensors
 	uses map[*types.Var][]use
 }
 
-// use is an identifier with the syntax nodes around it: the outermost first, itself last.
+// use is an identifier with the syntax nodes around it. The outermost node comes first, and the
+// identifier comes last.
 type use struct {
 	id    *ast.Ident
 	stack []ast.Node
@@ -40,11 +41,11 @@ type use struct {
 // opening is a call that opens a scope.
 type opening struct {
 	call  *ast.CallExpr
-	stack []ast.Node // the nodes around the call, which is the last one
+	stack []ast.Node // nodes around the call; the call is the last node
 	name  string     // name of the call: "tensor.Do", "Do", "tensor.NewScope" or "New"
 	// the function literal that the opening runs; nil for New, and if the function is not a literal
 	lit   *ast.FuncLit
-	scope *types.Var // the literal's parameter; nil if it has no name
+	scope *types.Var // parameter of the literal; nil if it has no name
 	opts  []ast.Expr
 }
 
@@ -77,7 +78,7 @@ func newUnit(pass *analysis.Pass) *unit {
 	return u
 }
 
-// report reports a mistake at n, unless a comment says to ignore it.
+// report reports a mistake at n, unless a comment suppresses the report.
 func (u *unit) report(n ast.Node, fix []analysis.SuggestedFix, format string, args ...any) {
 	here := func(s span) bool { return s.from <= n.Pos() && n.Pos() < s.to }
 	if !slices.ContainsFunc(u.ignored, here) {
@@ -141,7 +142,7 @@ func (u *unit) variable(e ast.Expr) *types.Var {
 	return nil
 }
 
-// method splits a method call into its receiver expression and the method.
+// method returns the receiver expression and the method of a method call.
 func (u *unit) method(call *ast.CallExpr) (on ast.Expr, f *types.Func) {
 	sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
 	f = u.callee(call)
@@ -151,7 +152,7 @@ func (u *unit) method(call *ast.CallExpr) (on ast.Expr, f *types.Func) {
 	return sel.X, f
 }
 
-// ofTensors reports whether a call involves tensors: its receiver, an argument or a result is one.
+// ofTensors reports whether the receiver, an argument or a result of a call is a tensor.
 func (u *unit) ofTensors(call *ast.CallExpr) bool {
 	if u.openings[call] != nil {
 		return false
@@ -176,7 +177,7 @@ func (u *unit) ofTensors(call *ast.CallExpr) bool {
 	return found
 }
 
-// receiver returns the type of which f is a method, or nil.
+// receiver returns the receiver type of a method, or nil.
 func receiver(f *types.Func) types.Type {
 	if r := f.Signature().Recv(); r != nil {
 		return r.Type()

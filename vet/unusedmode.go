@@ -45,7 +45,7 @@ func unusedModes(u *unit) {
 	}
 }
 
-// unusedNew checks a scope in a variable whose only use is that it is closed.
+// unusedNew checks a scope in a variable that is only used to close the scope.
 func (u *unit) unusedNew(o *opening, modes string) {
 	v, _ := u.holder(o)
 	if v == nil {
@@ -68,8 +68,8 @@ func (u *unit) unusedNew(o *opening, modes string) {
 	}
 }
 
-// modesOf lists the modes of an opening that change how ops compute, followed by the verb. It
-// returns "" if there are none.
+// modesOf lists those modes of an opening that change how ops compute, followed by a verb: "NoGrad
+// does". It returns "" if there are none.
 func (u *unit) modesOf(o *opening) string {
 	var names []string
 	for _, e := range o.opts {
@@ -96,7 +96,7 @@ func (u *unit) modesOf(o *opening) string {
 	return strings.Join(names, " and ") + " do"
 }
 
-// computes reports whether a block calls anything with tensors after a position.
+// computes reports whether a block has a call with tensors after a position.
 func (u *unit) computes(b *ast.BlockStmt, from int) bool {
 	found := false
 	ast.Inspect(b, func(n ast.Node) bool {
@@ -107,7 +107,7 @@ func (u *unit) computes(b *ast.BlockStmt, from int) bool {
 	return found
 }
 
-// calledOn returns the method call on the used variable, or nil.
+// calledOn returns the method call whose receiver is the used variable, or nil.
 func (u *unit) calledOn(use use) *ast.CallExpr {
 	n := len(use.stack)
 	if n < 3 {

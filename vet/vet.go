@@ -1,23 +1,23 @@
 // Package vet finds mistakes with scopes in programs that use Flambeau, before they run.
 //
 // There are three ways to run it: `flambeau vet ./...`, `go vet -vettool=$(which flambeau) ./...`,
-// and the [Analyzers] in a program of golang.org/x/tools/go/analysis.
+// and a program that passes the [Analyzers] to golang.org/x/tools/go/analysis.
 //
 //   - [NestedDo] finds tensor.Do inside of another scope's function.
 //   - [KeptResult] finds tensors that are used after their scope has closed.
 //   - [GivenAway] finds tensors that are used after From gave them away.
 //   - [UnclosedScope] finds scopes that are never closed.
-//   - [UnusedMode] finds scopes with a mode that nothing uses.
+//   - [UnusedMode] finds scopes with a mode that has no effect.
 //   - [MissedMode] finds calls of a model that the mode around them does not reach.
 //
-// An analyzer looks at one function at a time, and reports only what is certain to be wrong. A
-// comment takes back the reports of its line and the next, or of the function that it documents. In
-// front of the package clause it takes back those of the file:
+// An analyzer looks at one function at a time, and reports only code that is certainly wrong. A
+// comment can suppress the reports about its own line and the next line, or about the function that
+// it documents. A comment before the package clause suppresses the reports about the file:
 //
 //	//flambeau:ignore nesteddo this test shows what happens
 //
-// The first word names the analyzer, or several with commas between them. The rest is the reason.
-// Without a reason the comment does nothing.
+// The first word names the analyzer, or several analyzers with commas between them. The words after
+// it are the reason. A comment without a reason has no effect.
 package vet
 
 import (
@@ -32,11 +32,11 @@ import (
 	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
-// Analyzers are the checks, for a program that runs them with others.
+// Analyzers holds the analyzers, for a program that runs them together with other analyzers.
 var Analyzers = []*analysis.Analyzer{UnusedMode, MissedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
 
-// Asked reports whether args are those with which the go command calls its vet tool: -V=full,
-// -flags, or flags and one file of type .cfg. args does not include the program's name.
+// Asked reports whether args are the arguments with which the go command calls its vet tool:
+// -V=full, -flags, or flags and one file of type .cfg. args does not include the program's name.
 func Asked(args []string) bool {
 	if len(args) == 0 {
 		return false
@@ -56,7 +56,7 @@ func Asked(args []string) bool {
 // Main runs the vet tool for the go command. It reads [os.Args] and ends the process.
 func Main() {
 	unitchecker.Main(Analyzers...)
-	os.Exit(0) // this is not reached: the call above ends the process
+	os.Exit(0) // not reached, because the call before ends the process
 }
 
 // analyzer makes an analyzer of a function that checks one package.
@@ -70,7 +70,7 @@ func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
 	}
 }
 
-// ignored returns the spans in which a comment suppresses the analyzer's reports.
+// ignored returns the parts of files in which a comment suppresses the analyzer's reports.
 func ignored(pass *analysis.Pass) []span {
 	var spans []span
 	for _, f := range pass.Files {
@@ -105,12 +105,13 @@ func ignored(pass *analysis.Pass) []span {
 	return spans
 }
 
-// takesBack reports whether a comment names the analyzer and gives a reason.
+// takesBack reports whether a comment suppresses the reports of the named analyzer. It must give a
+// reason.
 func takesBack(comment, name string) bool {
 	text, ok := strings.CutPrefix(comment, "//flambeau:ignore ")
 	names, reason, _ := strings.Cut(strings.TrimSpace(text), " ")
 	return ok && strings.TrimSpace(reason) != "" && slices.Contains(strings.Split(names, ","), name)
 }
 
-// span is a part of a file; to is exclusive.
+// span is a part of a file, from the position from up to the position to, which is excluded.
 type span struct{ from, to token.Pos }

@@ -25,7 +25,7 @@ import (
 )
 
 // TestAnalyzers compares the analyzers' reports on testdata/misuse with the comments there. A
-// comment `want analyzer "pattern"` expects a report on its line. There must be no others.
+// comment `want analyzer "pattern"` expects a report on its line. There must be no other reports.
 func TestAnalyzers(t *testing.T) {
 	const dir = "testdata/misuse"
 	p := load(t, "./"+dir)
@@ -75,7 +75,7 @@ func load(t *testing.T, pkg string) *loaded {
 		Selections: map[*ast.SelectorExpr]*types.Selection{}, Instances: map[*ast.Ident]types.Instance{},
 		Implicits: map[ast.Node]types.Object{}, Scopes: map[ast.Node]*types.Scope{},
 	}}
-	var last struct { // the last package listed is the one itself
+	var last struct { // the package itself is the last in the list
 		ImportPath, Dir, Export string
 		GoFiles                 []string
 	}
@@ -125,7 +125,7 @@ func (p *loaded) reports(t *testing.T) (list []diagnostic) {
 	return list
 }
 
-// wanted returns the expectations in the files' comments.
+// wanted returns the reports that comments in the files expect.
 func (p *loaded) wanted() (list []want) {
 	for _, f := range p.files {
 		for _, group := range f.Comments {
@@ -159,7 +159,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// The first line of each documentation is what `flambeau vet -help` lists.
+// TestDocs: `flambeau vet -help` lists the first line of each analyzer's documentation.
 func TestDocs(t *testing.T) {
 	for _, a := range Analyzers {
 		first, rest, _ := strings.Cut(a.Doc, "\n\n")

@@ -6,9 +6,9 @@
 //
 // Many kernels of one PTX version and target are combined in a module, because starting the
 // assembler takes longer than assembling a kernel. The largest modules come first, so that all
-// cores stay busy to the end. Of several kernels that differ only in their name, one is assembled.
-// A combination of text, architecture and assembler that passed before is skipped; a hash
-// identifies it.
+// cores stay busy to the end. If several kernels differ only in their name, only one of them is
+// assembled. A combination of text, architecture and assembler that passed before is skipped. Its
+// hash is kept in the cache folder.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// A kernel is the entry point in one file.
+// A kernel is the entry point in one PTX file.
 type kernel struct {
 	file, header, body, entry string
 	target                    int
@@ -101,14 +101,14 @@ func main() {
 	}
 }
 
-// A job is a module and an architecture for which it is assembled.
+// A job is a module, and an architecture for which it is assembled.
 type job struct {
 	kernels []kernel
 	sm      string
 	size    int // length of the text in bytes
 }
 
-// distinct removes kernels that differ from an earlier one only in their name.
+// distinct removes each kernel that differs from an earlier kernel only in its name.
 func distinct(kernels []kernel) []kernel {
 	seen := map[[32]byte]bool{}
 	var out []kernel
@@ -121,7 +121,7 @@ func distinct(kernels []kernel) []kernel {
 	return out
 }
 
-// read reads the kernels in a folder.
+// read reads the kernels in a folder of PTX files.
 func read(folder string) ([]kernel, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.ptx"))
 	if err != nil {
@@ -158,7 +158,8 @@ func groups(kernels []kernel, batch int) [][]kernel {
 	for _, k := range kernels {
 		h := k.header
 		if moduleName.MatchString(strings.SplitN(k.body, ".entry", 2)[0]) {
-			// the names of module variables may clash, so this kernel gets a module of its own
+			// the names of module variables may be equal in several kernels, so this kernel is
+			// alone in a module
 			h += k.file
 		}
 		byHeader[h] = append(byHeader[h], k)
@@ -199,7 +200,8 @@ func (a *assembler) mark(k kernel, sm string) string {
 	return filepath.Join(a.cache, hex.EncodeToString(h.Sum(nil)[:16]))
 }
 
-// unseen removes kernels that passed before, and kernels that the architecture is too old for.
+// unseen removes kernels that passed before. It also removes kernels that need a newer architecture
+// than sm.
 func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	var n int
 	fmt.Sscanf(sm, "sm_%d", &n)
@@ -219,7 +221,8 @@ func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	return out
 }
 
-// group assembles a module. If that fails, it assembles each kernel alone, to find the wrong ones.
+// group assembles a module. If that fails, it assembles each kernel alone, to find the kernels that
+// fail.
 func (a *assembler) group(list []kernel, sm string) {
 	if text, ok := a.run(list, sm); !ok {
 		if len(list) > 1 {
@@ -263,7 +266,7 @@ func (a *assembler) run(list []kernel, sm string) (string, bool) {
 		log.Fatal(err)
 	}
 	arch := sm
-	// features of a single generation need the architecture's name with the suffix a
+	// some features exist only if the architecture's name has the suffix a
 	if strings.Contains(list[0].header, sm+"a") {
 		arch += "a"
 	}

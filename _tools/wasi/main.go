@@ -1,5 +1,5 @@
-// Command wasi runs a program that was built for wasip1/wasm, for use with go test -exec. The
-// program has its arguments, environment and output, but no files.
+// Command wasi runs a program that was built for wasip1/wasm, for use with go test -exec. It gives
+// the program arguments, an environment and output, but no files.
 package main
 
 import (

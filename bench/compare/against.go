@@ -16,16 +16,17 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// theirs is the result of one variant of the peer: the times of its rounds in seconds, and the
-// median ratio of its time to ours. A ratio of 2 means that ours is twice as fast.
+// theirs is the result of one variant of the peer. It has the times of its rounds in seconds, and
+// the median ratio of the peer's time to our time. A ratio of 2 means that our side is twice as
+// fast.
 type theirs struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 	Ratio  float64   `json:"ratio,omitempty"`
 	Error  string    `json:"error,omitempty"`
 }
 
-// A peer is the other side of the comparison: a process with one command per input line. It answers
-// each with a line of JSON.
+// A peer is the other side of the comparison. It is a process that reads one command per line and
+// answers each command with a line of JSON.
 //
 //	case NAME  makes the case's variants, warms them up, and reports which of them fail
 //	round      measures each variant once, and answers with seconds or the error
@@ -59,7 +60,7 @@ func startPeer(command []string) (*peer, error) {
 	return &peer{c, in, bufio.NewReader(out)}, nil
 }
 
-// ask sends a line and returns the answers by variant.
+// ask sends a line, and returns the answers by variant.
 func (p *peer) ask(line string) (m map[string]answer, err error) {
 	if _, err = io.WriteString(p.in, line+"\n"); err != nil {
 		return nil, fmt.Errorf("the other side has ended: %w", err)
@@ -81,7 +82,7 @@ func (p *peer) close() error {
 	return p.command.Wait()
 }
 
-// answered stores in the row what the peer answered to a line.
+// answered stores the peer's answer to a line in the row.
 func (r *run) answered(m map[string]answer, err error) {
 	if err != nil {
 		m, r.peer = map[string]answer{"": {Error: err.Error()}}, nil
@@ -100,7 +101,7 @@ func (r *run) answered(m map[string]answer, err error) {
 	}
 }
 
-// turn lets the peer measure one round.
+// turn asks the peer to measure one round.
 func (r *run) turn() {
 	if r.peer != nil {
 		r.answered(r.peer.ask("round"))
@@ -161,7 +162,7 @@ func against(args []string) {
 	only := f.String("only", "", "the cases whose names this expression matches")
 	seconds := f.Float64("seconds", 0.3, "of measuring, for each round of a side")
 	rounds := f.Int("rounds", 5, "of each case")
-	_ = f.Parse(args) // Parse ends the program on an error
+	_ = f.Parse(args) // on an error, Parse ends the program
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		log.Fatalf("-only: %v", err)

@@ -22,7 +22,8 @@ func pairRun(dev device.Device, p *peer, c pairCase) (*run, bool) {
 	return r, measurePair(r, p, c)
 }
 
-// All cases run on an emulated GPU, in alternation with a peer. No ratios are reported.
+// TestAgainstOnEmulatedGPU runs all cases on an emulated GPU, in alternation with a peer. The run
+// must report no ratios.
 func TestAgainstOnEmulatedGPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
 	if err != nil {
@@ -43,8 +44,8 @@ func TestAgainstOnEmulatedGPU(t *testing.T) {
 	}
 }
 
-// TestPeer is not a test. The tests here start this program again, and TestPeer acts as the peer.
-// FLAMBEAU_TEST_PEER says what goes wrong.
+// TestPeer is not a test. The tests of this file start this program again, and TestPeer then acts
+// as the peer. FLAMBEAU_TEST_PEER says how the peer fails.
 func TestPeer(t *testing.T) {
 	mode, ok := os.LookupEnv("FLAMBEAU_TEST_PEER")
 	if !ok {
@@ -82,8 +83,8 @@ func stubPeer(t *testing.T, mode string) *peer {
 	return p
 }
 
-// The ratio of a variant is the median over its rounds. If a variant fails, or the peer ends, the
-// row says so, and our side is still measured.
+// TestAgainstPeers: the ratio of a variant is the median over its rounds. If a variant fails, or
+// the peer ends, the row says so, and our side is still measured.
 func TestAgainstPeers(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -111,8 +112,8 @@ func TestAgainstPeers(t *testing.T) {
 	}
 }
 
-// Both sides have the same cases, and PyTorch can measure them. FLAMBEAU_PYTHON names a Python with
-// PyTorch.
+// TestAgainstPyTorch: both sides have the same cases, and PyTorch can measure them. FLAMBEAU_PYTHON
+// names a Python interpreter that has PyTorch.
 func TestAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("torch_against.py")
 	if err != nil {
@@ -158,8 +159,8 @@ func TestAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// The step has to be faster than the fastest of PyTorch's eager variants. If none of these was
-// measured, the promise is not kept.
+// TestJudgeAgainst: the step must be faster than the fastest eager variant of PyTorch. If no eager
+// variant was measured, the promise is not kept.
 func TestJudgeAgainst(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"eager":{"ratio":1.2},"flash":{"ratio":1.1},"compiled":{"ratio":0.8}}`: holds,
@@ -182,8 +183,9 @@ func TestJudgeAgainst(t *testing.T) {
 	}
 }
 
-// The bound of a step counts the products of GPT-2: six operations per token and weight, as in J.
-// Kaplan et al. (arXiv:2001.08361, table 1). The products of the head and of attention are added.
+// TestLeast: the bound of a step counts the products of GPT-2. There are six operations per token
+// and weight, as in J. Kaplan et al. (arXiv:2001.08361, table 1). The products of the last layer
+// and of attention are added.
 func TestLeast(t *testing.T) {
 	h100, err := train.FindGPU("h100")
 	if err != nil {
@@ -209,7 +211,7 @@ func TestLeast(t *testing.T) {
 
 var writePage = flag.Bool("write", false, "TestTransformersPage writes its page")
 
-// bench/results/transformers.md lists the cases and their bounds.
+// TestTransformersPage: the page bench/results/transformers.md lists the cases and their bounds.
 func TestTransformersPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(pageHead)

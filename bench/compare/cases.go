@@ -19,12 +19,14 @@ type benchCase struct {
 	run        func(r *run)
 }
 
-// Vectors have 1 GiB in float32, far more than any cache.
+// many is the number of elements of a large vector. Such a vector has 1 GiB in float32, which is
+// more than any cache.
 const many = 256 << 20
 
-// Cases with a promised result (see report.go) come first, so that even a run that is cut short
-// measures them. PyTorch's peaks of trainings include a workspace of cuBLAS, up to 32 MiB on an
-// H200. peak_test.go compares with the peaks without it.
+// cases holds the cases. Those with a promised result (see report.go) come first, so that even a
+// run that is aborted early measures them. In the measured peaks of PyTorch's trainings, cuBLAS has
+// a workspace of up to 32 MiB on an H200. peak_test.go compares with the peaks without this
+// workspace.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
@@ -58,7 +60,7 @@ var cases = []benchCase{
 	{"exp_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Exp() })},
 	{"relu_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
 	{"relu_256M_u8", "GB/s", true, elementwise(dtype.U8, 2, func(a, _ *tensor.Tensor) { a.Clamp(1, 100) })},
-	// the data begins one element after a multiple of 16 bytes, which prevents vector loads
+	// The data begins one element after a multiple of 16 bytes, so kernels cannot load vectors.
 	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) {
 		n := a.Shape().At(0)
 		a.Slice(0, 1, n, 1).Add(b.Slice(0, 1, n, 1))
@@ -87,8 +89,8 @@ var cases = []benchCase{
 	})},
 }
 
-// A builder makes a model with its optimizer in a scope. It moves the model to a device unless that
-// is nil. The step computes the loss of a random batch.
+// A builder makes a model, its optimizer and its step in a scope. It moves the model to a device,
+// unless the device is nil. The step computes the loss of a random batch.
 type builder func(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep
 
 func adamW(m any, to device.Device, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep {
@@ -117,13 +119,13 @@ func mlp(sizes ...int) builder {
 	}
 }
 
-// cnn builds models.CNN for images of 28 by 28. charGPT builds a small GPT for rows of 64
+// cnn builds models.CNN for images of 28×28 pixels. charGPT builds a small GPT for rows of 64
 // characters.
 func cnn(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
 	m, size := models.NewCNN(1, 10, nn.In(home)), r.n(28, 8)
 	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
 		logits := m.Forward(s.Randn(batch, 1, size, size))
-		defer logits.Free() // PyTorch frees the logits here too
+		defer logits.Free() // PyTorch frees the logits at this place too
 		return nn.CrossEntropy(logits, s.RandInt(0, 10, batch))
 	})
 }
@@ -163,14 +165,15 @@ func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// plan computes the planned peak of a step on a GPU with that memory.
+// plan computes the planned peak memory of a step, on a GPU with the same memory as gpu.
 func (r *run) plan(gpu *cuda.Device, build builder, batch int) {
 	p, err := train.Plan(func(s *tensor.Scope, batch int) *train.PlannedStep { return build(r, s, nil, batch) }, train.PlanConfig{Machine: train.Machine{Kind: "cuda"}, Memory: gpu.Info().Memory, Batch: batch})
 	must(err)
 	r.Planned = p.Peak
 }
 
-// replaying measures the same steps as a captured graph, with the model in the root scope.
+// replaying measures the same steps as the function training, but as a captured graph. The model is
+// in the root scope.
 func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		batch, modes := r.n(batch, 2), []tensor.Option{tensor.On(r.dev), tensor.Autocast(autocast)}
@@ -181,7 +184,7 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 			p.Optimizer.Step()
 			p.Optimizer.ZeroGrad()
 		}
-		// this step allocates the optimizer's state, and compiles the kernels
+		// the first step allocates the optimizer's state and compiles the kernels
 		tensor.Do(step, modes...)
 		g, err := tensor.Capture(r.dev, step, modes...)
 		must(err)
@@ -191,8 +194,8 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// launching adds to a single number, a thousand times between two waits. It measures the host's
-// cost of an operation.
+// launching adds 1 to a tensor with a single element, a thousand times between two waits. It
+// measures how much time an operation takes on the host.
 func launching(r *run) {
 	tensor.Do(func(data *tensor.Scope) {
 		a, one := data.Zeros(1), data.Ones(1)
@@ -201,7 +204,7 @@ func launching(r *run) {
 	r.Rate = r.Median * 1e9
 }
 
-// product multiplies an m×k by a k×n matrix. float32 is computed in full precision.
+// product multiplies an m×k matrix by a k×n matrix. It computes float32 in full precision.
 func product(t dtype.Type, m, n, k int) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(m, min(m, 48)), r.n(n, min(n, 64)), r.n(k, min(k, 80))
@@ -214,8 +217,7 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 	}
 }
 
-// elementwise runs f on two large vectors. moved is how many times the bytes of a vector are read
-// or written.
+// elementwise runs f on two large vectors. moved is the number of vectors that f reads or writes.
 func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(many, 4096)
@@ -233,8 +235,8 @@ func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run
 	}
 }
 
-// copying measures the driver's copy within the device's memory: the upper limit for every op that
-// moves memory.
+// copying measures the driver's copy within the device's memory. No op that moves memory can be
+// faster.
 func copying(r *run) {
 	n := r.n(1<<30, 1<<16)
 	var b [2]device.Buffer

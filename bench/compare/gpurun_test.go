@@ -11,7 +11,8 @@ import (
 )
 
 // bundle is a folder like that of scripts/gpu-bundle, with programs that only record their calls.
-// To compile the kernels, cuda.test or compare sleeps once for the given number of seconds.
+// When cuda.test or compare would compile the kernels, it sleeps once for the given number of
+// seconds.
 type bundle struct {
 	dir string
 	env []string
@@ -67,7 +68,7 @@ func (b *bundle) write(t *testing.T, name, text string) {
 // called cuda.test, and its output.
 func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps string, ok bool, tests int, said string) {
 	t.Helper()
-	_ = os.Remove(filepath.Join(b.dir, "calls")) // an earlier run may have left this file
+	_ = os.Remove(filepath.Join(b.dir, "calls")) // an earlier run may have left calls
 	c := exec.Command("bash", append([]string{filepath.Join(b.dir, "run.sh")}, args...)...)
 	c.Env = append(b.env, limits...)
 	out, err := c.CombinedOutput()
@@ -79,17 +80,17 @@ func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps strin
 	var names []string
 	for line := range strings.Lines(string(list)) {
 		f := strings.Split(line, "\t")
-		if f[0] != "nvidia_smi" { // this step exists only on machines that have nvidia-smi
+		if f[0] != "nvidia_smi" { // only machines with nvidia-smi have this step
 			names = append(names, f[0]+":"+f[1])
 		}
 	}
 	return strings.Join(names, " "), err == nil, strings.Count(string(calls), "cuda.test "), string(out)
 }
 
-// With empty caches the script compiles first, once, within a limit of its own. The limits of the
-// steps are for their measurements alone.
+// TestBundleCompilesFirst: with empty caches the script first compiles once, and this has a
+// separate time limit. The limits of the steps apply only to their measurements.
 func TestBundleCompilesFirst(t *testing.T) {
-	// compiling takes longer than a step may take, but stays within the limit for compiling
+	// compiling takes longer than the limit of a step, but less than the limit for compiling
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60"}
 	for i, want := range []int{2, 1} {
@@ -107,7 +108,8 @@ func TestBundleCompilesFirst(t *testing.T) {
 	}
 }
 
-// If compiling exceeds its limit, nothing is measured, and the script says so.
+// TestBundleSaysWhatIsNotCompiled: if compiling exceeds its limit, the script measures nothing, and
+// says so.
 func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	b := newBundle(t, "20")
 	steps, ok, tests, said := b.run(t, []string{"WARM_LIMIT=6"}, "sweep")
@@ -123,9 +125,9 @@ func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	}
 }
 
-// Before the first comparison with PyTorch, both sides compile in a short run that has a time limit
-// of its own. Later comparisons do without that run. If there is no PyTorch, the script says so,
-// measures our side only, and fails.
+// TestBundleAgainstPyTorch: before the first comparison with PyTorch, both sides compile in a short
+// run with a separate time limit. Later comparisons do not need that run. If there is no PyTorch,
+// the script says so, measures only our side, and fails.
 func TestBundleAgainstPyTorch(t *testing.T) {
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60", "NO_TORCH=0"}

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// stepsAhead are the cases that must be faster than PyTorch's eager variants.
+// stepsAhead holds the cases that must be faster than PyTorch's eager variants.
 var stepsAhead = []string{"gpt2_8x1024_bf16"}
 
-// judgeAgainst reports for each case the fraction of the bound that is reached, and the median
-// ratio to each of PyTorch's variants. The step of GPT-2 must be faster than the fastest eager
-// variant.
+// judgeAgainst reports two numbers for each case: the fraction of the bound that is reached, and
+// the median ratio to each of PyTorch's variants. The step of GPT-2 must be faster than the fastest
+// eager variant.
 func judgeAgainst(work string) (list []verdict) {
 	ours := rows(filepath.Join(work, "against.json"), "")
 	for _, c := range pairs() {

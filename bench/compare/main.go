@@ -1,8 +1,8 @@
-// Command compare measures the same cases on each of the given devices in one run and prints a line
-// of JSON for each. There are training steps of perceptrons, a CNN and a small GPT, with their peak
-// memory, eager and as graphs. There are also matrix products, elementwise operations, reductions
-// and copies. bench/compare/torch_compare.py measures the cases in PyTorch. On a shared machine
-// single numbers mean little, so quote ratios within one run.
+// Command compare measures the same cases on each of the given devices in one run. It prints a line
+// of JSON for each case and device. Some cases are training steps of perceptrons, a CNN and a small
+// GPT, eager and as graphs, with their peak memory. Other cases are matrix products, elementwise
+// operations, reductions and copies. bench/compare/torch_compare.py measures the cases in PyTorch.
+// On a shared machine single numbers mean little. So quote only ratios of numbers from one run.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
 //	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] cuda:0 [COMMAND …]
@@ -10,12 +10,12 @@
 //
 // -trial makes all sizes small, to check on an emulated GPU that everything runs.
 //
-// against measures the parts of a transformer and GPT-2's whole step, in alternation with COMMAND.
-// That is PyTorch's side: python3 torch_against.py cuda:0. Each round gives a ratio. The output has
-// their median, and the least time that the GPU's published rates allow.
+// The command against measures the parts of a transformer and GPT-2's whole step, in alternation
+// with COMMAND. COMMAND runs PyTorch: python3 torch_against.py cuda:0. Each round gives a ratio.
+// The output has their median, and the least time that the GPU's published rates allow.
 //
-// report collects the files that scripts/gpu-run.sh has left in WORK. It writes results and log to
-// OUT. It prints the verdicts on promises and each failure.
+// The command report collects the files that scripts/gpu-run.sh has left in WORK. It writes results
+// and log to OUT. It prints each failure, and whether the promises are kept.
 package main
 
 import (
@@ -44,14 +44,14 @@ type row struct {
 	Case     string  `json:"case"`
 	Median   float64 `json:"median_seconds"`
 	Least    float64 `json:"min_seconds"`
-	Wall     float64 `json:"wall_seconds"` // median of the seconds by the host's clock
+	Wall     float64 `json:"wall_seconds"` // median of the seconds on the host's clock
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
-	// peak memory of the case in a step, after the first steps
+	// peak memory of the case in a step, measured after the first steps
 	Peak    int `json:"peak_bytes"`
-	Planned int `json:"planned_bytes,omitempty"` // the same peak as train.Plan computes it
-	// the GPU's memory that is in use outside of the pool
+	Planned int `json:"planned_bytes,omitempty"` // the same peak, as train.Plan computes it
+	// the GPU's memory in use outside of the pool
 	Context int    `json:"context_bytes,omitempty"`
 	Error   string `json:"error,omitempty"`
 
@@ -63,18 +63,18 @@ type row struct {
 	Theirs map[string]*theirs `json:"theirs,omitempty"`
 }
 
-// run is a case being measured.
+// run is a case that is being measured.
 type run struct {
 	dev    device.Device
 	budget time.Duration
 	trial  bool
-	base   int // bytes in use before the case
+	base   int // number of bytes in use before the case
 	rounds int // number of rounds, after each of which the peer measures; 0 means 1
 	peer   *peer
 	*row
 }
 
-// n returns size, or small in a trial.
+// n returns size, or the argument small if the run is a trial.
 func (r *run) n(size, small int) int {
 	if r.trial {
 		return small
@@ -145,7 +145,7 @@ func newRun(dev device.Device, c benchCase, seconds float64, trial bool) *run {
 		row: &row{Device: dev.Name(), Name: info.Name, Emulated: info.Emulated, Case: c.name, Unit: c.unit}}
 }
 
-// carryOut measures a case and prints the result, which it also stores in the row.
+// carryOut measures a case, stores the result in the row, and prints it.
 func (r *run) carryOut(c benchCase) error {
 	runtime.GC() // collect the garbage of the previous case
 	r.base = r.dev.Stats().Allocated
@@ -159,10 +159,10 @@ func (r *run) carryOut(c benchCase) error {
 	return nil
 }
 
-// measure measures step until the time budget of each round is used up, with inner calls per
-// measurement. First it warms up, which compiles kernels and raises clock rates. With gpuTime the
-// GPU's time counts, otherwise the host's time including the final wait. After each round the peer
-// measures.
+// measure measures step until the time budget of each round is used up. One measurement makes inner
+// calls of step. Before the first measurement, measure warms up, which compiles kernels and raises
+// clock rates. If gpuTime is set, it takes the GPU's time, otherwise the host's time including the
+// final wait. After each round the peer measures.
 func (r *run) measure(inner int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {
@@ -197,8 +197,8 @@ func (r *run) measure(inner int, gpuTime bool, step func()) {
 	}
 }
 
-// sample measures step until the budget is used up, with inner calls per measurement. It returns
-// the seconds per step by the host's clock and, for a GPU, between two events.
+// sample measures step until the time budget is used up. One measurement makes inner calls of step.
+// It returns the seconds per step on the host's clock and, for a GPU, between two events.
 func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []float64) {
 	least, most := 5, 1000
 	if r.trial {
@@ -233,7 +233,7 @@ func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []f
 	return host, device
 }
 
-// median returns the median, or the upper of the two middle numbers.
+// median returns the median. If there are two middle numbers, it returns the larger one.
 func median(list []float64) float64 {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2]
@@ -245,7 +245,7 @@ func timer(d *cuda.Device) *cuda.Event {
 	return e
 }
 
-// must panics with an error of tensor.Try.
+// must panics with err, which tensor.Try returned, if err is not nil.
 func must(err error) {
 	if err != nil {
 		panic(tensor.NewError("compare", tensor.ErrValue, strings.TrimSpace(err.Error())))

@@ -2,7 +2,7 @@ package main
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// ordering makes operands and calls f on them without gradients, ten times between two waits. The
+// ordering makes operands, and calls f on them without gradients, ten times between two waits. The
 // rate is in millions of elements per second.
 func ordering(n, small int, operands func(s *tensor.Scope, n int) []*tensor.Tensor, f func(x []*tensor.Tensor)) func(*run) {
 	return func(r *run) {
@@ -31,7 +31,8 @@ func logits(s *tensor.Scope, rows int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.Randn(rows, 50257)}
 }
 
-// tokenRows returns one row per token, the tokens, and a table with one row per word.
+// tokenRows returns three tensors: one row per token, the tokens, and a table with one row per
+// word.
 func tokenRows(s *tensor.Scope, n int) []*tensor.Tensor {
 	vocab := min(50257, 16*n)
 	return []*tensor.Tensor{s.Randn(n, 768), s.RandInt(0, vocab, n), s.Zeros(vocab, 768)}

@@ -9,23 +9,23 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A pairCase is measured in alternation with PyTorch. Its pieces are the work, at full size, that
-// every implementation must do.
+// A pairCase is a case that is measured in alternation with PyTorch. Its pieces are the work, at
+// full size, that every implementation must do.
 type pairCase struct {
 	benchCase
 	pieces []piece
 }
 
-// A piece is work that must wait for the previous piece. It consists of operations on bfloat16 that
-// accumulate in float32, and of bytes moved: each operand is read once and each result written
-// once.
+// A piece is work that must wait for the previous piece. It consists of a number of operations on
+// bfloat16 that accumulate in float32, and of a number of bytes. The bytes are each operand, which
+// is read once, and each result, which is written once.
 type piece struct {
 	FLOPs, Bytes float64
 }
 
-// least returns the least time in seconds that a GPU needs. For each piece it is the longer of two
-// times: its operations at the peak rate, and its bytes at the full bandwidth. NVIDIA's datasheets
-// give both rates.
+// least returns the least time in seconds that a GPU needs. A piece takes the longer of two times:
+// the time for its operations at the peak rate, and the time for its bytes at the full bandwidth.
+// NVIDIA's datasheets give both rates.
 func least(m train.Machine, pieces []piece) (seconds float64) {
 	for _, p := range pieces {
 		seconds += max(p.FLOPs/m.Half, p.Bytes/m.Bandwidth)
@@ -33,7 +33,7 @@ func least(m train.Machine, pieces []piece) (seconds float64) {
 	return seconds
 }
 
-// GPT-2 124M on 8 rows of 1024 tokens.
+// These are the sizes of GPT-2 124M, on 8 rows of 1024 tokens.
 const (
 	gptRows   = 8
 	gptTokens = gptRows * 1024
@@ -42,11 +42,11 @@ const (
 	gptLayers = 12
 )
 
-// linears are GPT-2's products with weights: m tokens, k features, n results.
+// linears holds GPT-2's matrix products with weights, for m tokens, k features and n results.
 var linears = []struct {
 	name string
 	n, k int
-	tied bool // the weight is the token table, [n, k]
+	tied bool // the weight is the token table, of shape [n, k]
 }{
 	{"qkv", 3 * gptWidth, gptWidth, false},
 	{"proj", gptWidth, gptWidth, false},
@@ -55,8 +55,8 @@ var linears = []struct {
 	{"head", gptVocab, gptWidth, true},
 }
 
-// An attending is scaled dot product attention on bfloat16 [batch, heads, queries, features] and
-// [batch, heads, keys, features].
+// An attending is scaled dot product attention on bfloat16. Queries have the shape [batch, heads,
+// queries, features], keys have [batch, heads, keys, features].
 type attending struct {
 	name                                  string
 	batch, heads, queries, keys, features int
@@ -69,7 +69,8 @@ var attentions = []attending{
 	{"8x12x1x64_keys4096", 8, 12, 1, 4096, 64, false},
 }
 
-// pairs returns the most important cases first, so that even a run that is cut short measures them.
+// pairs returns the cases, with the most important cases first. So even a run that is aborted early
+// measures them.
 func pairs() []pairCase {
 	step, pieces := training(gptRows, dtype.BF16, gpt2), gpt2Pieces()
 	list := []pairCase{
@@ -113,7 +114,7 @@ func gpt2Pieces() (list []piece) {
 	for range gptLayers {
 		list = append(list, attentions[0].pieces(true)...)
 	}
-	// AdamW reads and writes a float32 parameter and both its averages, and reads its gradient.
+	// AdamW reads and writes a float32 parameter and its two averages, and reads its gradient.
 	return append(list, piece{Bytes: float64(parameters) * 7 * 4})
 }
 
@@ -129,9 +130,10 @@ func gpt2(r *run, home *tensor.Scope, to device.Device, batch int) *train.Planne
 	})
 }
 
-// pieces does not count the pairs that causal attention masks. The gradient has five products, the
-// forward pass two, and the gradient reads the operands and the result again. T. Dao counts in the
-// same way ("FlashAttention-2", arXiv:2307.08691, section 4.1).
+// pieces returns the work of attention. It does not count pairs of query and key that causal
+// attention masks. The gradient has five products, the forward pass two, and the gradient reads the
+// operands and the result again. T. Dao counts in the same way ("FlashAttention-2",
+// arXiv:2307.08691, section 4.1).
 func (a attending) pieces(gradient bool) []piece {
 	seen := float64(a.queries) * float64(a.keys)
 	if a.causal {
@@ -146,7 +148,7 @@ func (a attending) pieces(gradient bool) []piece {
 	return list
 }
 
-// measure measures attention, and with gradient its backward pass too.
+// measure measures attention. If gradient is set, it also measures the backward pass.
 func (a attending) measure(gradient bool) func(*run) {
 	return func(r *run) {
 		small := a
@@ -183,8 +185,8 @@ func (a attending) measure(gradient bool) func(*run) {
 	}
 }
 
-// linear measures a layer's product as models.GPT computes it, or the product for one of its
-// gradients.
+// linear measures a linear layer's product as models.GPT computes it. For another way it measures
+// the product for one of the layer's gradients.
 func linear(n, k int, tied bool, way string) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(gptTokens, 48), r.n(n, min(n, 72)), r.n(k, 64)
@@ -214,5 +216,5 @@ func linear(n, k int, tied bool, way string) func(*run) {
 	}
 }
 
-// calls returns how many calls between two events are enough for the resolution of the clock.
+// calls returns a number of calls between two events such that the clock's resolution suffices.
 func calls(flops float64) int { return int(min(100, max(1, 2e11/flops))) }

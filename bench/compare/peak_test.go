@@ -11,8 +11,9 @@ import (
 )
 
 // TestPeaksKept checks, at full size on a GPU without memory, what gpu-run.sh checks on hardware.
-// The peak of a training is at most 1.05 times PyTorch's, and the plan is within 5 % of it.
-// PyTorch's numbers come from torch_compare.py (_golden/cudapeak.py).
+// The peak memory of a training must be at most 1.05 times PyTorch's peak, and the planned peak
+// must be within 5 % of our peak. PyTorch's numbers come from torch_compare.py
+// (_golden/cudapeak.py).
 func TestPeaksKept(t *testing.T) {
 	b, err := os.ReadFile("../../models/testdata/cudapeak.json")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// results is the contents of the file that a mode of scripts/gpu-run.sh writes.
+// results holds the contents of the file that a mode of scripts/gpu-run.sh writes.
 type results struct {
 	OK       bool         `json:"ok"`
 	Mode     string       `json:"mode"`
@@ -36,15 +36,15 @@ type stepResult struct {
 	Failed  int     `json:"failed"`
 }
 
-// failure is a test that failed, or a step without tests that failed, with the beginning of its
-// output.
+// failure is a failed test, or a failed step without tests. It has the beginning of the output.
 type failure struct {
 	Step  string   `json:"step"`
 	Test  string   `json:"test"`
 	Lines []string `json:"lines"`
 }
 
-// Some machines return only the last 12,000 characters of the terminal.
+// The output must be short, because some machines return only the last 12,000 characters of the
+// terminal.
 const (
 	failureLines = 40
 	lineWidth    = 240
@@ -82,7 +82,7 @@ func report(args []string) int {
 		r.OK = r.OK && s.Status == "0"
 		r.Steps, r.Failures = append(r.Steps, s), append(r.Failures, list...)
 		fmt.Fprintf(&log, "== %s: status %s, %.0f s\n", s.Name, s.Status, s.Seconds)
-		const most = 2 << 20 // limit of bytes per step
+		const most = 2 << 20 // limit of the number of bytes of a step
 		if n := len(said); n > most {
 			said = append(append(said[:most/2:most/2], fmt.Sprintf("\n… %d bytes left out …\n", n-most)...), said[n-most/2:]...)
 		}
@@ -134,8 +134,8 @@ func readJSON(path string) any {
 	return list
 }
 
-// read counts the tests in a test binary's log (-test.v). It returns the tests that failed without
-// a failed subtest, with their output.
+// read counts the tests in a test binary's log (-test.v). It returns the failed tests that have no
+// failed subtest, with their output.
 func (s *stepResult) read(log []byte) (list []failure) {
 	said, current := map[string][]string{}, ""
 	var failed []string
@@ -148,7 +148,7 @@ func (s *stepResult) read(log []byte) (list []failure) {
 		switch word {
 		case "===":
 			if f := strings.Fields(rest); len(f) == 2 {
-				current = f[1] // === RUN, CONT or NAME names the current test
+				current = f[1] // the line === RUN, CONT or NAME names the current test
 			}
 			continue
 		case "---":
@@ -203,7 +203,8 @@ func tail(b []byte, n int) []string {
 	return lines
 }
 
-// print prints as many failures as fit, then steps and verdicts. Promises come last.
+// print prints as many failures as fit on the terminal, then the steps, and then the verdicts.
+// Promises come last.
 func (r *results) print() {
 	var end strings.Builder
 	broken := 0
@@ -245,7 +246,7 @@ func (r *results) print() {
 	for _, f := range r.Failures {
 		text := fmt.Sprintf("-- %s %s\n", f.Step, f.Test)
 		lines := f.Lines[:min(each, len(f.Lines))]
-		if f.Test == "" { // the end of a program's output matters most
+		if f.Test == "" { // for a program, the end of the output matters most
 			lines = f.Lines[max(0, len(f.Lines)-each):]
 		}
 		for _, l := range lines {
@@ -263,7 +264,7 @@ func (r *results) print() {
 	fmt.Print(end.String())
 }
 
-// A verdict compares one promise with the measurements.
+// A verdict says whether the measurements keep one promise.
 type verdict struct {
 	What     string `json:"what"`
 	Bound    string `json:"bound"`
@@ -275,7 +276,7 @@ const (
 	holds = "PASS"
 	fails = "FAIL"
 	none  = "not measured"
-	told  = "-" // a verdict without a promise
+	told  = "-" // marks a verdict without a promise
 )
 
 // rows returns the measurements on a kind of device, by case.
@@ -289,7 +290,7 @@ func rows(path, device string) map[string]row {
 	for d := json.NewDecoder(f); d.More(); {
 		var r row
 		if d.Decode(&r) != nil {
-			break // the file was cut short
+			break // the end of the file is missing
 		}
 		if r.Error == "" && strings.HasPrefix(r.Device, device) {
 			m[r.Case] = r
@@ -310,7 +311,7 @@ func judge(mode, work string) (list []verdict) {
 	}
 	ours, theirs := rows(filepath.Join(work, "bench.json"), "cuda"), rows(filepath.Join(work, "torch.json"), "cuda")
 	cpu := rows(filepath.Join(work, "bench.json"), "cpu")
-	// compare adds a verdict on the ratio a/b, which must be between low and high.
+	// The function compare adds a verdict about the ratio a/b, which must be between low and high.
 	compare := func(what, bound string, a, b, low, high float64, format string) {
 		v := verdict{what, bound, none, fails}
 		if a > 0 && b > 0 {
@@ -353,7 +354,7 @@ func judge(mode, work string) (list []verdict) {
 	return append(list, losses(work)...)
 }
 
-// nonzero replaces 0, which means not measured, so that the ratio is NaN.
+// nonzero returns NaN for 0, which means that x was not measured. Then a ratio with x is NaN too.
 func nonzero(x float64) float64 {
 	if x > 0 {
 		return x
@@ -361,7 +362,7 @@ func nonzero(x float64) float64 {
 	return math.Inf(1)
 }
 
-// losses compares the same training on a GPU and on the CPU.
+// losses compares the losses of the same training on a GPU and on the CPU.
 func losses(work string) []verdict {
 	read := func(name string) (v struct {
 		Losses []float64 `json:"losses"`

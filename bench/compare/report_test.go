@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestReport: whatever the steps left behind, the results are valid JSON. They name each failed
-// test with its output.
+// TestReport: the results are valid JSON, whatever files the steps left behind. They name each
+// failed test with its output.
 func TestReport(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	files := map[string]string{
@@ -72,13 +72,13 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestCasesInPyTorch: the cases have the same names on both sides.
+// TestCasesInPyTorch: the cases have the same names in this program and in PyTorch's program.
 func TestCasesInPyTorch(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// cases that serve only for tuning
+	// cases that are only for tuning
 	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true}
 	for _, c := range cases {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
@@ -87,8 +87,8 @@ func TestCasesInPyTorch(t *testing.T) {
 	}
 }
 
-// TestPromisesComeFirst: the cases with promises are measured first, so that even a run that is cut
-// short has them. PyTorch's side uses the same order.
+// TestPromisesComeFirst: the cases with promises are measured first, so that even a run that is
+// aborted early has them. PyTorch's program uses the same order.
 func TestPromisesComeFirst(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestPromisesComeFirst(t *testing.T) {
 			asked = append(asked, name)
 		}
 	}
-	// the cases with a promise, and the driver's copy, which serves as their limit
+	// the cases with a promise, and the driver's copy, which is their limit
 	first := cases[:len(asked)+1]
 	for _, name := range asked {
 		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {
@@ -120,8 +120,8 @@ func TestPromisesComeFirst(t *testing.T) {
 	}
 }
 
-// TestTerminal: with many failures of long lines and all verdicts, the output still fits into what
-// some machines return. The promises come last.
+// TestTerminal: with many failures of long lines and all verdicts, the output is still short enough
+// for machines that return only its end. The promises come last.
 func TestTerminal(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	var steps, bench, failed strings.Builder
@@ -158,7 +158,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	if len(text) > 12000-200 { // leave room for the script's own last lines
+	if len(text) > 12000-200 { // leave some characters for the script's own last lines
 		t.Errorf("%d characters are printed: %s", len(text), text)
 	}
 	for _, want := range []string{"the pool, GiB +0[.]50 ", "step3 Test0", "promises not kept"} {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// swept is a line of TestSweep's output in package cuda: a case, and the rate of each variant. The
-// first variant is the planner's choice.
+// swept is a line of the output of package cuda's TestSweep. It has a case, and the rate of each
+// variant. The first variant is the planner's choice.
 type swept struct {
 	Case     string `json:"case"`
 	Unit     string `json:"unit"`
@@ -19,9 +19,9 @@ type swept struct {
 	} `json:"variants"`
 }
 
-// judgeSweep reports for each case the rate of the planner's choice and of the best variant. It
-// compares both with a limit: the driver's copy for ops that move memory, PyTorch's speed for
-// products. There are no promises.
+// judgeSweep reports, for each case, the rate of the planner's choice and of the best variant. It
+// compares both rates with a limit. For ops that move memory, the limit is the driver's copy. For
+// products it is PyTorch's speed. There are no promises.
 func judgeSweep(work string) []verdict {
 	list, limit, theirs := []verdict{}, 0.0, rows(filepath.Join(work, "torch.json"), "cuda")
 	f, err := os.Open(filepath.Join(work, "sweep.json"))
@@ -32,7 +32,7 @@ func judgeSweep(work string) []verdict {
 	for d := json.NewDecoder(f); d.More(); {
 		var s swept
 		if d.Decode(&s) != nil || len(s.Variants) == 0 {
-			break // the file was cut short
+			break // the end of the file is missing
 		}
 		chosen, best := s.Variants[0], s.Variants[0]
 		if chosen.Error != "" {

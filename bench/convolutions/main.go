@@ -1,7 +1,7 @@
-// Command convolutions times convolutions, pools, batch normalisation and training steps on the
-// CPU. Each line of its standard input names a case, which it runs once. It answers with the
-// seconds of CPU time. compare.py beside it runs PyTorch and this program alternately, and prints
-// the medians of the ratios. Quote those:
+// Command convolutions times convolutions, pooling, batch normalisation and training steps on the
+// CPU. Each line of its standard input names a case, which it runs once. The program answers with
+// the seconds of CPU time. compare.py beside it runs PyTorch and this program alternately, and
+// prints the medians of the ratios. Quote only these medians:
 //
 //	go build -o /tmp/convolutions ./bench/convolutions
 //	python3 bench/convolutions/compare.py /tmp/convolutions
@@ -22,7 +22,7 @@ import (
 )
 
 // layer returns the function to measure for an op with one operand and perhaps a weight. part says
-// whether that is the forward pass or one of the gradients.
+// whether the function computes the forward pass or one of the gradients.
 func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
 	if part == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil
@@ -45,7 +45,8 @@ func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor
 	}, nil
 }
 
-// makeCase parses a case: a kind, a part and sizes.
+// makeCase parses the name of a case, which has a kind, a part and sizes. It returns the function
+// to measure.
 func makeCase(name string) (func(), error) {
 	var kind, part string
 	var n, in, size, out, kernel, stride, groups int

@@ -1,14 +1,15 @@
-// Command hotpath compares the cost of single ops in two builds of itself. Small tensors show the
-// overhead around the kernels; there are larger ones too. It runs both builds alternately, so that
-// other load affects both.
+// Command hotpath compares the cost of single ops in two builds of itself. Ops on small tensors
+// show the overhead around the kernels. There are also larger tensors. The command runs both builds
+// alternately, so that other load affects both.
 //
 //	go build -o new ./bench/hotpath
 //	(in the tree before) go build -o old ./bench/hotpath
 //	./new -before ./old [-rounds 31] [-only REGEXP]
 //
-// For each op, size and direction it prints the median over the rounds of the ratio new/old, and
-// the allocations per call before and after. Finally it prints the geometric mean of the medians.
-// Without -before it prints one round: a line with name, nanoseconds and allocations for each case.
+// For each op, size and direction it prints the ratio new/old of the times, as the median over the
+// rounds. It also prints the number of allocations per call in the old and in the new build.
+// Finally it prints the geometric mean of the medians. Without -before it prints one round: a line
+// with name, nanoseconds and allocations for each case.
 package main
 
 import (
@@ -30,7 +31,7 @@ import (
 )
 
 // An op computes a result from the operands. x, y and index have the shape [rows, columns]. targets
-// has one value per row.
+// has one value for each row.
 type op struct {
 	name string
 	call func(c *operands) *tensor.Tensor
@@ -74,7 +75,7 @@ var ops = []op{
 	{"add_in_place", func(c *operands) *tensor.Tensor { return c.y.AddInPlace(c.shift) }, true},
 }
 
-// rows and columns: 32 and 64K elements
+// sizes holds numbers of rows and columns, for tensors of 32 and of 64K elements.
 var sizes = [][2]int{{4, 8}, {256, 256}}
 
 func made(s *tensor.Scope, rows, columns int, grad bool) *operands {
@@ -87,15 +88,15 @@ func made(s *tensor.Scope, rows, columns int, grad bool) *operands {
 	return c
 }
 
-// A result is one case of one round.
+// A result is the result of one case in one round.
 type result struct {
 	name   string
 	ns     float64
 	allocs float64
 }
 
-// measure runs f for a while, in several spans. It returns the time per call in the fastest span,
-// and the allocations per call in the last one.
+// measure runs f for several time spans. It returns the time per call in the fastest span, and the
+// allocations per call in the last span.
 func measure(f func()) (ns, allocs float64) {
 	for range 3 {
 		f()
@@ -159,7 +160,7 @@ func round(only *regexp.Regexp) (list []result) {
 	return list
 }
 
-// other runs another build for one round.
+// other runs the other build of this command for one round.
 func other(path, only string) []result {
 	out, err := exec.Command(path, "-only", only).Output()
 	if err != nil {
@@ -205,7 +206,7 @@ func main() {
 	ratios, allocs := map[string][]float64{}, map[string][2][]float64{}
 	var names []string
 	for i := range *rounds {
-		var runs [2][]result // the results of the old build and of the new one
+		var runs [2][]result // results of the old build and of the new build
 		for k := range 2 {
 			which := (k + i) % 2
 			runs[which] = other([2]string{*before, self}[which], *only)

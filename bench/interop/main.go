@@ -5,10 +5,10 @@
 //	go run ./bench/interop DIR
 //	python _golden/interop_vision.py check DIR
 //
-// It loads the files of the script: a .safetensors and a .pt file of each model, with images and
-// logits. It prints the differences of the logits. It saves models of its own with their logits,
-// for the script to compare. It ends with status 1 if logits differ by more than 1e-4 of the
-// largest.
+// The script writes a .safetensors and a .pt file of each model, with images and logits. The
+// command loads these files and prints the differences of the logits. It also saves models that it
+// made, with their logits, and the script compares them. The command ends with status 1 if logits
+// differ by more than 1e-4 times the largest logit.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// compare loads the files whose names begin with base, and saves files of its own.
+// compare loads the files whose names begin with base, and saves files for the script.
 func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	expected, _, err := safetensors.Load(base + ".expected.safetensors")
 	if err != nil {
@@ -93,7 +93,7 @@ func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	}
 	return inScope(func(s *tensor.Scope) error {
 		m := nn.Eval(build(nn.In(s)))
-		// a new ViT has a head of zeros, whose logits would prove nothing
+		// The last layer of a new ViT is zero. All its logits would be 0, and prove nothing.
 		if v, ok := m.(*models.ViT); ok {
 			v.Heads.At("head").(*nn.Linear).Weight.NormalInPlace(0, 0.02)
 		}
@@ -113,7 +113,8 @@ func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	})
 }
 
-// inScope runs f without gradients. It returns a panic of a tensor expression as an error.
+// inScope runs f in a scope without gradients. If a tensor expression panics, it returns the panic
+// as an error.
 func inScope(f func(s *tensor.Scope) error) (err error) {
 	if e := tensor.Try(func() { tensor.Do(func(s *tensor.Scope) { err = f(s) }, tensor.NoGrad()) }); e != nil {
 		return e

@@ -1,6 +1,6 @@
-// Command loader measures the overhead of a loader: the seconds per batch of an empty loop over
-// samples that are already in memory. With -python it also measures PyTorch's DataLoader, case by
-// case, and prints ratios. On a shared machine single numbers mean little.
+// Command loader measures the overhead of a loader. It runs an empty loop over samples that are
+// already in memory, and prints the seconds per batch. With -python it also measures PyTorch's
+// DataLoader, case by case, and prints ratios. On a shared machine single numbers mean little.
 //
 //	go run ./bench/loader -python python3
 package main
@@ -18,15 +18,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A benchCase is a dataset and a loader for it. torch_loader.py has cases with the same names.
+// A benchCase is a dataset with a loader for it. torch_loader.py has cases with the same names.
 type benchCase struct {
 	name    string
-	tensors bool // a tensor dataset; otherwise samples are slices
+	tensors bool // the dataset holds tensors; otherwise samples are slices
 	bytes   bool // samples are uint8; otherwise float32
 	size    int  // number of elements in a sample
 	batch   int
 	workers int
-	torch   string // PyTorch's workers, in words
+	torch   string // number of PyTorch's workers, in words
 }
 
 const samples = 8192
@@ -41,7 +41,7 @@ var cases = []benchCase{
 	{"images_3072_b64", false, true, 3072, 64, 2, "2 worker processes"},
 }
 
-// inMemory is a dataset of samples that were made before.
+// inMemory is a dataset whose samples are already in memory.
 type inMemory struct{ x []any }
 
 func (d inMemory) Len() int                       { return len(d.x) }
@@ -62,7 +62,7 @@ func (c benchCase) dataset() (data.Dataset, error) {
 	return d, nil
 }
 
-// run returns the median over the epochs of the seconds per batch.
+// run returns the seconds per batch, as the median over the epochs.
 func (c benchCase) run(epochs int) (float64, error) {
 	ds, err := c.dataset()
 	if err != nil {

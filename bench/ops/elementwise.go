@@ -12,8 +12,8 @@ var cases = func() (list []bench) {
 	return list
 }()
 
-// of1 and of2 make cases from methods of one and of two tensors. grad is empty if there is no
-// gradient.
+// of1 makes a case from a method of one tensor, and of2 from a method of two tensors. grad is empty
+// if the op has no gradient.
 func of1(name, kind, grad, call string, f func(*T) *T) bench {
 	return bench{name, kind + ":n", grad, call, func(x []*T) *T { return f(x[0]) }, "tml"}
 }
@@ -22,7 +22,7 @@ func of2(name, kind, grad, call string, f func(a, b *T) *T) bench {
 	return bench{name, kind + ":n " + kind + ":n", grad, call, func(x []*T) *T { return f(x[0], x[1]) }, "tml"}
 }
 
-// with fixes the number that f takes to v, which leaves a function of the tensor alone.
+// with sets the number that f takes to v. The result is a function of only a tensor.
 func with(f func(*T, float64) *T, v float64) func(*T) *T { return func(x *T) *T { return f(x, v) } }
 
 func with2(f func(*T, float64, float64) *T, v, w float64) func(*T) *T {
@@ -138,7 +138,7 @@ var binary = []bench{
 	{"where", "o:n f:n f:n", "bc", "torch.where(a, b, c)", func(x []*T) *T { return tensor.Where(x[0], x[1], x[2]) }, "tml"},
 	{"masked_fill", "f:n o:n", "a", "a.masked_fill(b, -1e9)", func(x []*T) *T { return x[0].MaskedFill(x[1], -1e9) }, "tml"},
 	{"prelu", "f:R,C p:C", "ab", "F.prelu(a, b)", func(x []*T) *T { return x[0].PRelu(x[1]) }, "tml"},
-	// Memory layouts.
+	// These cases have operands with various memory layouts.
 	{"add_row", "f:R,C f:C", "ab", "a + b", pair((*T).Add), "tml"},
 	{"add_column", "f:R,C f:R,1", "ab", "a + b", pair((*T).Add), "tml"},
 	{"mul_row", "f:R,C f:C", "ab", "a * b", pair((*T).Mul), "tml"},
@@ -195,7 +195,7 @@ var typed = []bench{
 	of1("cast_i64_i32", "g", "", "a.int()", func(x *T) *T { return x.Cast(dtype.I32) }),
 }
 
-// With these ops and operands, calls in place can be repeated: the values stay in range.
+// inPlace holds ops in place. Their operands are such that repeated calls keep the values in range.
 var inPlace = []bench{
 	{"add_in_place", "f:n p:n", "", "a.add_(b)", pair((*T).AddInPlace), "tml"},
 	{"mul_in_place", "f:n 1:n", "", "a.mul_(b)", pair((*T).MulInPlace), "tml"},

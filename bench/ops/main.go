@@ -1,14 +1,14 @@
 // Command ops times the library's ops on the CPU for bench/ops/compare.py, which also times
-// PyTorch's ops and prints ratios. Only this program has the table of cases. Each case gives its
+// PyTorch's ops and prints ratios. The table of cases is in this program. Each case has its
 // operands, its call, and the same call in PyTorch as a Python expression.
 //
 //	ops list     prints the cases, a line of JSON for each and size
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
 //	             line of JSON; "drop" forgets the operands made so far
 //
-// The time of a call includes its scope, its results and their release. Sixteen calls with up to 1K
-// elements share a scope, and four with up to 256K, as the ops of a program do. "backward" measures
-// the op and the gradients of its operands.
+// The time of a call includes its scope, and allocating and freeing its results. As in a program,
+// several calls share a scope: sixteen calls with up to 1K elements, or four with up to 256K.
+// "backward" measures the op and the gradients of its operands.
 package main
 
 import (
@@ -28,19 +28,19 @@ import (
 
 type T = tensor.Tensor
 
-// A bench is an op with its operands.
+// A bench is a case: an op with its operands.
 type bench struct {
 	name string
 	in   string // operands as kind:dims/layout, separated by spaces
-	grad string // the operands to differentiate, a subset of "abcd"
-	call string // the call in PyTorch, over a, b, c, d
+	grad string // operands whose gradients are computed, a subset of "abcd"
+	call string // the call in PyTorch, as an expression of a, b, c and d
 	f    func(x []*T) *T
-	// sizes are the sizes at which the case runs: t tiny, m medium, l large, h large for an
-	// expensive op, and f for the dims as written.
+	// sizes are the sizes at which the case runs: t for tiny, m for medium, l for large, h for the
+	// large size of an expensive op, and f for the dimensions as written.
 	sizes string
 }
 
-// dims are the values of the letters in operands at each size.
+// dims holds the value of each letter in operands, by size.
 var dims = map[byte]map[string]int{
 	't': {"n": 32, "R": 4, "C": 8, "B": 2, "S": 4, "D": 4, "M": 4, "V": 16, "K": 2},
 	'm': {"n": 1 << 16, "R": 256, "C": 256, "B": 4, "S": 64, "D": 256, "M": 128, "V": 1000, "K": 16},
@@ -53,11 +53,11 @@ var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "
 
 // An operand describes a tensor that both sides make.
 type operand struct {
-	// one of normal, positive, unit, ones, half (bfloat16), index, bool, spd
+	// one of normal, positive, unit, ones, half (bfloat16), index, bool and spd
 	Kind  string `json:"kind"`
 	Dims  []int  `json:"dims"`
 	Bound int    `json:"bound,omitempty"` // upper bound of an index
-	// t: transposed; s: every second element of the rows
+	// memory layout; t: transposed; s: every second element of the rows
 	Layout string `json:"layout,omitempty"`
 }
 
@@ -95,7 +95,7 @@ func operands(in string, size byte) []operand {
 	return list
 }
 
-// make returns the operand's tensor in s.
+// make returns the operand's tensor, in scope s.
 func (o operand) make(s *tensor.Scope) *T {
 	shape := append([]int{}, o.Dims...)
 	switch o.Layout {
@@ -142,7 +142,7 @@ func (o operand) make(s *tensor.Scope) *T {
 	return x
 }
 
-// answer is one line of serve's output.
+// answer is one line of the output of serve.
 type answer struct {
 	Seconds float64 `json:"seconds"`
 	Allocs  float64 `json:"allocs"`
@@ -187,7 +187,7 @@ func list() {
 	}
 }
 
-// batch returns how many calls share a scope.
+// batch returns how many calls of the case share a scope.
 func (c *bench) batch(size byte) int {
 	elements := 0
 	for _, o := range operands(c.in, size) {
@@ -206,7 +206,7 @@ func (c *bench) batch(size byte) int {
 	return 1
 }
 
-// data holds the operands made so far, by description.
+// data holds the operands that were already made, by description.
 type data struct {
 	scope *tensor.Scope
 	made  map[string]*T
@@ -219,7 +219,7 @@ func (d *data) drop() {
 	d.scope, d.made = tensor.NewScope(), map[string]*T{}
 }
 
-// get returns the k-th operand with a description.
+// get returns the k-th operand with the given description.
 func (d *data) get(o operand, k int, grad bool) *T {
 	key := fmt.Sprint(o, k, grad)
 	x := d.made[key]
@@ -273,7 +273,7 @@ func serve() {
 	}
 }
 
-// measure measures calls for at least the given time, as elapsed time or CPU time.
+// measure measures calls for at least the time least. It returns elapsed time or CPU time.
 func (c *bench) measure(d *data, size byte, backward bool, least time.Duration, cpu bool) (a answer) {
 	var x []*T
 	var leaves []*T

@@ -2,7 +2,7 @@ package main
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// first and second select one of two results.
+// first and second select the first and the second of two results.
 func first(f func(*T) (*T, *T)) func([]*T) *T {
 	return func(x []*T) *T { y, _ := f(x[0]); return y }
 }

@@ -3,9 +3,9 @@
 //
 //	go run ./bench/ranks [-rounds 31] [-world 2]
 //
-// For each model it prints the median ratio of steps per second, ranks to one device. 1 means
-// equally fast, and the ratio should stay above 0.9. "one rank" compares one rank of package dist
-// with the same loop without the package.
+// For each model it prints a median ratio: the steps per second on ranks, divided by the steps per
+// second on one device. 1 means equally fast, and the ratio should stay above 0.9. The line "one
+// rank" compares one rank of package dist with the same loop without the package.
 package main
 
 import (

@@ -1,6 +1,7 @@
 // Command sequences times recurrent and attention layers on the CPU. Each line of its standard
-// input names a case, which it runs for one step. It answers with the seconds. compare.py beside it
-// runs PyTorch and this program alternately, and prints the medians of the ratios. Quote those:
+// input names a case, which it runs for one step. The program answers with the seconds. compare.py
+// beside it runs PyTorch and this program alternately, and prints the medians of the ratios. Quote
+// only these medians:
 //
 //	go build -o /tmp/sequences ./bench/sequences
 //	python3 bench/sequences/compare.py /tmp/sequences
@@ -18,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sequences returns the step of a case. mode is train or infer. in and hidden are numbers of
+// sequences returns the step of a case. mode is "train" or "infer". in and hidden are numbers of
 // features.
 func sequences(kind, mode string, length, batch, in, hidden int) (func(), error) {
 	var forward func(x *tensor.Tensor) *tensor.Tensor

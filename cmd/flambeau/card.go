@@ -24,34 +24,35 @@ import (
 // weights file, and in checkpoints.
 type card struct {
 	Model string `json:"model"`
-	Data  string `json:"data"` // the kind of data that the model was trained on
+	Data  string `json:"data"` // kind of data that the model was trained on
 	// shape of a sample: [channels, rows, columns] or [features]
 	Input   []int    `json:"input,omitempty"`
 	Classes []string `json:"classes,omitempty"` // names of the outputs
 	// mean of each channel or feature, which is subtracted from the input
 	Mean []float32 `json:"mean,omitempty"`
-	// standard deviation of each channel or feature, by which the input less its mean is divided
+	// standard deviation of each channel or feature; the input is divided by it after the mean is
+	// subtracted
 	Std []float32 `json:"std,omitempty"`
 	// names of a table's inputs, in the order of the features
 	Columns []string `json:"columns,omitempty"`
 	Target  string   `json:"target,omitempty"` // name of a table's target column
 
-	// the words in each of a table's columns that hold words
+	// words that occur in the table, by column, for columns of words
 	Words map[string][]string `json:"words,omitempty"`
 	// how missing values are treated; "" means that they are an error
 	Missing string `json:"missing,omitempty"`
-	// the value that replaces a missing one, by column
+	// value that replaces a missing value, by column
 	Fill map[string]float64 `json:"fill,omitempty"`
-	// scale of a target that is a number; there are no classes then
+	// scale of a numeric target; such a model has no classes
 	Regression *regression `json:"regression,omitempty"`
 
-	// side to which pictures were resized; 0 if they were not
+	// side of the squares to which pictures were resized; 0 if they were not resized
 	Size int `json:"size,omitempty"`
 	// width of the hidden layer of an mlp or cnn
 	Hidden  int               `json:"hidden,omitempty"`
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
-	// the characters that are a gpt's tokens
+	// the characters that are the tokens of a gpt
 	Chars   string   `json:"characters,omitempty"`
 	Trained *trained `json:"trained,omitempty"` // what the model was trained on; nil if unknown
 }
@@ -103,7 +104,7 @@ func (c *card) check() error {
 	return nil
 }
 
-// width returns how many numbers the model outputs for a sample.
+// width returns how many outputs the model has for a sample.
 func (c *card) width() int {
 	if c.Regression != nil {
 		return 1
@@ -119,7 +120,7 @@ type network struct {
 	gpt       *models.GPT
 	dev       device.Device
 	mean, std *tensor.Tensor
-	held      []*nn.BatchNorm2d // layers that stay in evaluation mode
+	held      []*nn.BatchNorm2d // batch norms that stay in evaluation mode
 }
 
 // build makes a model on a device. If weights is nil, the model's parameters are initialised.
@@ -155,7 +156,7 @@ func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*net
 		n.module = models.ResNet34(c.width(), c.Input[0], opts...)
 	case "resnet50":
 		n.module = models.ResNet50(c.width(), c.Input[0], opts...)
-	case "vit": // torchvision's ViT-B/16 for images of its size, a smaller model for small images
+	case "vit": // torchvision's ViT-B/16; for small images, a smaller model
 		v := models.ViTB16()
 		if v.Classes = c.width(); c.Input[1] < 128 {
 			v = models.ViTConfig{Layers: 6, Heads: 4, Width: 128, Hidden: 256, Classes: c.width()}
@@ -184,7 +185,7 @@ func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*net
 	return n, nil
 }
 
-// fill loads weights into the model, and frees them.
+// fill loads the weights into the model, and then frees them.
 func (n *network) fill(weights map[string]*tensor.Tensor, opts ...nn.LoadOption) (err error) {
 	if n.gpt != nil {
 		err = n.gpt.LoadStateDict(weights, opts...)
@@ -230,7 +231,7 @@ func (c *card) tokenizer() (*text.Chars, error) {
 	return text.NewChars(c.Chars)
 }
 
-// save writes the weights under their names, and the card.
+// save writes the weights, under their names, and the card.
 func (n *network) save(path string) error {
 	about, err := json.Marshal(n.card)
 	if err != nil {
@@ -239,20 +240,20 @@ func (n *network) save(path string) error {
 	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)}, safetensors.Checksums())
 }
 
-// cardPart is the card as a part of a checkpoint. A training can only resume from a checkpoint of
+// cardPart is the card as a part of a checkpoint. A training can resume only from a checkpoint of
 // the same model.
 type cardPart struct{ *card }
 
 // StateDict returns the card.
 func (p cardPart) StateDict() map[string]any {
 	about, err := json.Marshal(p.card)
-	if err != nil { // a card has no values that JSON cannot represent
+	if err != nil { // err is always nil, because JSON can represent every value of a card
 		panic(err)
 	}
 	return map[string]any{"json": string(about)}
 }
 
-// LoadStateDict returns an error if the card in sd is that of another model.
+// LoadStateDict returns an error if the card in sd belongs to another model.
 func (p cardPart) LoadStateDict(sd map[string]any) error {
 	was, _ := sd["json"].(string)
 	now, err := json.Marshal(p.card)
@@ -265,9 +266,9 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 	return nil
 }
 
-// differences names the keys in which two descriptions of models differ, with their values if these
-// are short. It ignores Trained, which earlier versions did not store. Other data shows in Mean and
-// Std, and in the state of the loader.
+// differences returns the keys in which two descriptions of models differ, with their values if
+// these are short. It ignores Trained, which earlier versions did not store. If the data differs,
+// so do Mean and Std, and the state of the loader.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {
@@ -296,7 +297,7 @@ func differences(was, now string) string {
 }
 
 // loadWeights reads the weights in a safetensors or .pt file, or in the newest checkpoint of a
-// directory. It returns the card too, if there is one.
+// directory. If the file has a card, it returns the card too.
 func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error) {
 	if dir, err := checkpoint.Load(path); err == nil {
 		return fromTree(dir.Tree)
@@ -316,7 +317,7 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		return nil, nil, err2
 	}
 	if err2 != nil {
-		// the error about the other format would not help
+		// the file has the other format, so the error of this reader would not help
 		if strings.HasSuffix(path, ".safetensors") {
 			return nil, nil, err
 		}

@@ -75,7 +75,8 @@ func (c *convertCmd) Run(e *env) error {
 	return nil
 }
 
-// replaced returns the paths that the command would replace, which needs --overwrite.
+// replaced returns the paths of files that the command would replace, for which it needs
+// --overwrite.
 func (c *convertCmd) replaced(format string) []string {
 	switch single, sharded := strings.CutSuffix(c.Out, ".index.json"); {
 	case format == formatSharded && sharded:
@@ -86,7 +87,7 @@ func (c *convertCmd) replaced(format string) []string {
 	return []string{c.Out}
 }
 
-// take selects the state dict alone.
+// take selects only the state dict of the file.
 func (w *weights) take(e *env) error {
 	if w.format != formatTorch {
 		return errors.New("the file is no checkpoint of PyTorch")

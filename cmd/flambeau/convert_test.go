@@ -16,7 +16,7 @@ import (
 
 const checkpointFile = "../../torchfile/testdata/training.pt"
 
-// Weights that are converted through all formats stay the same.
+// TestConvertThroughAllFormats: weights that are converted through all formats stay the same.
 func TestConvertThroughAllFormats(t *testing.T) {
 	dir := t.TempDir()
 	must := func(args ...string) string {
@@ -52,7 +52,7 @@ func TestConvertThroughAllFormats(t *testing.T) {
 			t.Errorf("%s: %v became %v", name, x, y)
 		}
 	}
-	// The whole checkpoint is converted, with half the bytes.
+	// Convert the whole checkpoint, to half the number of bytes.
 	must(checkpointFile, at("half.pt"), "--dtype", "bf16")
 	half, err := torchfile.Load(at("half.pt"))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestConvertThroughAllFormats(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 	must(at("half.pt"), at("half.npz"), "--weights", "--dtype", "float32")
-	// The test converts a file with one array.
+	// Convert a file with one array.
 	if err := safetensors.Save(at("one.safetensors"), map[string]*tensor.Tensor{"x": tensor.Ones(2, 3)}, map[string]string{"epoch": "7"}); err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +174,8 @@ func TestInspect(t *testing.T) {
 	if r = object("../../npy/testdata/version1.npy"); len(r.Tensors) != 1 || r.Tensors[0].Name != "version1" || !slices.Equal(r.Tensors[0].Shape, []int{2, 3, 4}) {
 		t.Errorf("%+v", r)
 	}
-	// Values that JSON cannot represent, and types that cannot be read, are shown or refused by
-	// name.
+	// JSON cannot represent some values, and flambeau cannot read some types. inspect shows them by
+	// name, or refuses the file with an error that names them.
 	object("../../torchfile/testdata/everything.pt")
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	text := `{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}`
@@ -204,7 +204,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Names in a file cannot control the terminal. Names that would grow without limit are an error.
+// TestNamesOfHostileFiles: names in a file cannot control the terminal. If names would grow without
+// limit, there is an error.
 func TestNamesOfHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")

@@ -15,7 +15,7 @@ import (
 // maxText limits the size of a text in memory, in bytes.
 const maxText = 1 << 30
 
-// A corpus is a text, cut into pieces as samples.
+// A corpus is a text. Pieces of the text are the samples.
 type corpus struct {
 	path    string
 	bytes   []byte
@@ -78,7 +78,7 @@ func (c *corpus) split(s *source) (err error) {
 // cut returns the index of the first token of the test part.
 func (c *corpus) cut() int { return len(c.ids) - len(c.ids)/10 }
 
-// trained describes the training part, which is the beginning of the text.
+// trained describes the training part of the text, which is its beginning.
 func (c *corpus) trained() *trained {
 	at := 0
 	for range c.cut() {
@@ -93,7 +93,7 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// entropy returns the mean cross-entropy, in nats, of the tokens in test under the frequencies of
+// entropy returns the mean cross-entropy of the tokens in test, in nats, under the frequencies of
 // the tokens in train. It adds one to each count, so that no frequency is 0.
 func entropy(test, train []int, vocab int) float64 {
 	count := make([]float64, vocab)

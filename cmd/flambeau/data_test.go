@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 )
 
-// must runs a command line, which must succeed.
+// must runs a command line, and fails the test if the command fails.
 func must(t *testing.T, args ...string) (out, errOut string) {
 	t.Helper()
 	status, out, errOut := command(t, args...)
@@ -24,8 +24,8 @@ func must(t *testing.T, args ...string) (out, errOut string) {
 	return out, errOut
 }
 
-// A model is trained, measured and used on a directory of IDX files. With FLAMBEAU_SOAK=1 there are
-// 8,000 images.
+// TestImagesFromIDXFiles trains, measures and uses a model on a directory of IDX files. With
+// FLAMBEAU_SOAK=1 there are 8,000 images.
 func TestImagesFromIDXFiles(t *testing.T) {
 	dir, images, held, want := t.TempDir(), 800, 200, 0.9
 	args := []string{"--epochs", "2"}
@@ -49,7 +49,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if files, err := os.ReadDir(events); err != nil || len(files) != 1 {
 		t.Error(files, err)
 	}
-	// A weights file alone describes the model. So does a directory of checkpoints.
+	// A weights file describes the model without further flags. So does a directory of checkpoints.
 	for _, w := range []string{weights, keep} {
 		out, errOut := must(t, "eval", w, "--data", set, "--device", "cpu", "--json")
 		var e evalReport
@@ -57,7 +57,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%+v, %v\n%s", e, err, errOut)
 		}
 	}
-	// The command predicts on pictures and on IDX files.
+	// Predict on pictures and on IDX files.
 	pictures := filepath.Join(dir, "pictures")
 	if err := glyphs.Folder(pictures, 3, 9); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if part := float64(right) / float64(len(lines)); part < want-0.03 {
 		t.Errorf("%.4f of the predictions are right", part)
 	}
-	// Each of the other models for pictures makes one step, also on pictures that are resized.
+	// Each of the other models for pictures makes one step, also on resized pictures.
 	others := []string{"vit --size 16", "mlp --size 8"}
 	if soak() {
 		others = append(others, "resnet18", "resnet34", "resnet50")
@@ -99,7 +99,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%s: %s", m, out)
 		}
 	}
-	// A training resumes from checkpoints, and a training begins with given weights.
+	// One training resumes from checkpoints, and another begins with given weights.
 	out, _ = must(t, "train", "--model", "cnn", "--data", set, "--device", "cpu", "--json", "--checkpoint", keep, "--resume", "--epochs", fmt.Sprint(r.Epochs+1), "--steps", fmt.Sprint(r.Steps+2))
 	if m := lastLine(t, out); m.Steps != r.Steps+2 || !strings.HasPrefix(m.Resumed, keep) {
 		t.Errorf("%+v", m)
@@ -108,7 +108,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if m := lastLine(t, out); float64(*m.TestAccuracy) != float64(*r.TestAccuracy) {
 		t.Errorf("%+v", m)
 	}
-	// An error names what does not fit.
+	// An error names the argument that does not fit.
 	for args, want := range map[string]string{
 		"eval " + weights: "the model is a cnn for samples of shape [1 28 28] and 10 classes, the data (digits) has samples of shape [1 8 8]",
 		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": `"model" was "cnn" and is "mlp"`,
@@ -124,7 +124,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	}
 }
 
-// Directories of pictures may lack a test part.
+// TestFolderOfPictures: directories of pictures may lack a test part.
 func TestFolderOfPictures(t *testing.T) {
 	dir, perClass, want, args := filepath.Join(t.TempDir(), "set"), 30, 0.7, []string{"--epochs", "5", "--batch", "16"}
 	if soak() {
@@ -139,7 +139,7 @@ func TestFolderOfPictures(t *testing.T) {
 	}
 }
 
-// A model learns a table whose class depends on two of its columns.
+// TestTable: a model learns a table whose class depends on two of its columns.
 func TestTable(t *testing.T) {
 	dir := t.TempDir()
 	path, weights := filepath.Join(dir, "points.csv"), filepath.Join(dir, "w.safetensors")
@@ -161,7 +161,7 @@ func TestTable(t *testing.T) {
 	if r := lastLine(t, out); r.Data != "csv" || r.Model != "mlp" || float64(*r.TestAccuracy) < 0.95 {
 		t.Fatalf("%+v", r)
 	}
-	more := filepath.Join(dir, "more.csv") // a table with additional columns, in another order
+	more := filepath.Join(dir, "more.csv") // a table with more columns, in another order
 	if err := os.WriteFile(more, []byte("y,name,x,noise\n140,a,1,0\n60,b,-1,0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// sentences returns a text of a small grammar.
+// sentences returns a text whose sentences follow a small grammar.
 func sentences(size int) string {
 	rng := rand.New(rand.NewPCG(5, 5))
 	parts := [][]string{
@@ -196,8 +196,8 @@ func sentences(size int) string {
 	return b.String()
 }
 
-// A model of a text must learn more than the frequencies of letters, and generate text. With
-// FLAMBEAU_SOAK=1 the text has half a megabyte.
+// TestText: a model of a text must learn more than the frequencies of letters, and generate text.
+// With FLAMBEAU_SOAK=1 the text has half a megabyte.
 func TestText(t *testing.T) {
 	dir, size, args, below := t.TempDir(), 40_000, []string{"--steps", "60", "--hidden", "32", "--lr", "0.01", "--batch", "8"}, 0.3
 	if soak() {
@@ -243,7 +243,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// For a model of pictures, all commands treat the embedded digits as pictures.
+// TestDigitsAsPictures: if a model is for pictures, all commands treat the embedded digits as
+// pictures.
 func TestDigitsAsPictures(t *testing.T) {
 	weights := filepath.Join(t.TempDir(), "w.safetensors")
 	must(t, "train", "--model", "cnn", "--steps", "92", "--out", weights, "--device", "cpu")

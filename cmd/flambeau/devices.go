@@ -21,7 +21,7 @@ type deviceReport struct {
 	Emulated bool   `json:"emulated,omitempty"`
 	Cores    int    `json:"cores"`
 	SIMD     string `json:"simd,omitempty"`
-	// why elementwise programs do not become machine code at run time
+	// why elementwise programs do not become machine code when they run
 	Interpreted string `json:"interpreted,omitempty"`
 	Memory      int    `json:"memory_bytes"`
 	Capability  string `json:"compute_capability,omitempty"`
@@ -29,7 +29,7 @@ type deviceReport struct {
 	PTX         string `json:"ptx_version,omitempty"`
 	// the library or the kernels that compute a GPU's matrix products
 	Products string `json:"products,omitempty"`
-	// tuning of products, if enabled: on or use
+	// whether the kernels of products are tuned: "on" or "use"
 	Tuning string `json:"tuning,omitempty"`
 	// number of products that were measured
 	Tuned   int          `json:"tuned_products,omitempty"`
@@ -129,7 +129,7 @@ func (c *devicesCmd) Run(e *env) error {
 	return nil
 }
 
-// tuningOf says how measurements choose the kernels of a GPU's products.
+// tuningOf returns a text about how measurements choose the kernels of a GPU's matrix products.
 func tuningOf(tuning string, measured int) string {
 	switch {
 	case tuning == "" && measured == 0:

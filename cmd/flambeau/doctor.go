@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// exitStatus is an error that sets the exit status without a message: the command has printed
-// everything.
+// exitStatus is an error that sets the exit status without a message. The command has already
+// printed everything.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -17,10 +17,10 @@ type doctorCmd struct {
 	JSON bool `help:"Print one JSON object." name:"json"`
 }
 
-// examine is doctor.Examine; tests replace it.
+// examine is doctor.Examine. Tests replace it.
 var examine = doctor.Examine
 
-// Run prints the doctor's findings. The exit status is [doctor.Report.ExitCode].
+// Run prints the doctor's findings. [doctor.Report.ExitCode] gives the exit status.
 func (c *doctorCmd) Run(e *env) error {
 	r := examine()
 	var err error

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// The exit status reflects the findings, with text and with JSON output. Nothing is written to
-// standard error.
+// TestDoctorStatus: the exit status reflects the findings, with text and with JSON output. Nothing
+// is written to standard error.
 func TestDoctorStatus(t *testing.T) {
 	defer func() { examine = doctor.Examine }()
 	for _, level := range []doctor.Level{doctor.Note, doctor.Slow, doctor.Unused} {
@@ -40,7 +40,8 @@ func TestDoctorStatus(t *testing.T) {
 	}
 }
 
-// On this machine, the doctor's finding agrees with whether a GPU can be used.
+// TestDoctorHere: on this machine, the doctor says that a GPU can be used exactly if it can be
+// used.
 func TestDoctorHere(t *testing.T) {
 	var out, errOut bytes.Buffer
 	status := run([]string{"doctor"}, &out, &errOut)

@@ -30,13 +30,13 @@ type evalReport struct {
 	Device   string `json:"device"`
 	Model    string `json:"model"`
 	Samples  int    `json:"samples"`
-	Measured string `json:"measured"` // the samples that were measured, in words
+	Measured string `json:"measured"` // words about the samples that were measured
 	Loss     number `json:"loss"`
-	// fraction of right classes; absent without classes
+	// fraction of correctly predicted classes; absent for data without classes
 	Accuracy   *number `json:"accuracy,omitempty"`
 	MacroF1    *number `json:"macro_f1,omitempty"`
-	Perplexity *number `json:"perplexity,omitempty"` // perplexity of a text; absent without a text
-	// set for numbers only, in the unit of the target
+	Perplexity *number `json:"perplexity,omitempty"` // perplexity; only for text
+	// errors in the unit of the target; only for numeric targets
 	RMSE      *number       `json:"rmse,omitempty"`
 	MAE       *number       `json:"mae,omitempty"`
 	R2        *number       `json:"r2,omitempty"`
@@ -93,7 +93,7 @@ func (c *evalCmd) Run(e *env) error {
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // out remembers the first error
+	out := bufio.NewWriter(to) // out keeps the first error
 	fmt.Fprintln(out, "measured on "+words)
 	switch {
 	case n.card.Regression != nil:
@@ -120,7 +120,7 @@ func (c *evalCmd) Run(e *env) error {
 	return nil
 }
 
-// fits returns an error if the data does not have the form that the model was trained on.
+// fits returns an error if the data has another form than the data that the model was trained on.
 func (n *network) fits(src *source) error {
 	a, b := n.card, &src.card
 	if (a.Regression == nil) != (b.Regression == nil) || fmt.Sprint(a.Input) != fmt.Sprint(b.Input) || fmt.Sprintf("%q", a.Classes) != fmt.Sprintf("%q", b.Classes) || (a.Chars == "") != (b.Chars == "") {
@@ -130,7 +130,8 @@ func (n *network) fits(src *source) error {
 	return nil
 }
 
-// A number is encoded as null if it is NaN or infinite, which JSON cannot represent.
+// A number is a float64 whose JSON form is null if it is NaN or infinite, because JSON cannot
+// represent these.
 type number float64
 
 // MarshalJSON encodes n for encoding/json.
@@ -141,7 +142,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// measured returns one of the evaluation's numbers, or nil if it was not measured.
+// measured returns a number of the evaluation by name, or nil if it was not measured.
 func measured(m map[string]float64, name string) *number {
 	v, ok := m[name]
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// measures runs eval. Its standard output must name the measured samples.
+// measures runs eval and checks the output: it must name the measured samples as in want.
 func measures(t *testing.T, want string, args ...string) {
 	t.Helper()
 	args = append([]string{"eval", "--device", "cpu"}, args...)
@@ -26,8 +26,9 @@ func measures(t *testing.T, want string, args ...string) {
 	}
 }
 
-// eval measures all pictures if it knows none of them. If it knows the training data, it measures
-// the part that was held out, also after pictures were moved, renamed or added.
+// TestEvalMeasuresAllOfIt: if none of the pictures was used in training, eval measures all of them.
+// If the data is the training data, eval measures the part that was held out. That also holds after
+// pictures were moved, renamed or added.
 func TestEvalMeasuresAllOfIt(t *testing.T) {
 	dir := t.TempDir()
 	set, other, weights := filepath.Join(dir, "set"), filepath.Join(dir, "other"), filepath.Join(dir, "w.safetensors")
@@ -46,7 +47,8 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	}
 	measures(t, "all 50 pictures, 40 of which were trained on", weights, "--data", set, "--all")
 	measures(t, "all 50 pictures, none of which was trained on", weights, "--data", other)
-	// Classes keep the model's numbers, even if the folder has only some of them.
+	// Classes keep the numbers that they have in the model, even if the folder has only some of the
+	// classes.
 	some := filepath.Join(dir, "some")
 	if err := os.MkdirAll(some, 0o700); err != nil {
 		t.Fatal(err)
@@ -75,7 +77,7 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 		}
 	}
 	measures(t, "15 of 55 pictures, held out: the other 40 were trained on", weights, "--data", moved)
-	// Weights of earlier versions do not say what they were trained on.
+	// The weights of earlier versions do not say which samples the model was trained on.
 	bare := filepath.Join(dir, "bare.safetensors")
 	must(t, "train", "--data", moved, "--steps", "1", "--out", bare, "--device", "cpu", "--no-fingerprint")
 	if _, meta, err := safetensors.Load(bare); err != nil || strings.Contains(meta[cardKey], "trained") {
@@ -84,11 +86,11 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
 }
 
-// Rows are identified by their content, counting repetitions. A few equal rows do not make a table
-// the training data.
+// TestEvalOfTables: a row is identified by its content, and equal rows are counted. If only a few
+// rows equal training rows, a table is not the training data.
 func TestEvalOfTables(t *testing.T) {
 	dir := t.TempDir()
-	// every row occurs at least twice
+	// every row occurs at least two times
 	set, weights := tableFile(t, filepath.Join(dir, "set.csv"), 100, letters), filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--data", set, "--steps", "2", "--out", weights, "--device", "cpu")
 	measures(t, "20 of 100 rows, held out: the other 80 were trained on", weights, "--data", set)
@@ -113,7 +115,8 @@ func TestEvalOfTables(t *testing.T) {
 	}
 }
 
-// A text is identified by its beginning. eval measures what follows the training part.
+// TestEvalOfText: a text is identified by its beginning. eval measures the text after the training
+// part.
 func TestEvalOfText(t *testing.T) {
 	dir := t.TempDir()
 	book := strings.ReplaceAll(sentences(8000), "a dog", "ä dog")

@@ -12,11 +12,12 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// Each call of the operating system with which train writes --out fails once. The error names the
-// file, the older file stays complete, and no other file remains beside it.
+// TestEachCallOfOutFails makes each call of the operating system with which train writes --out fail
+// once. The error names the file, the older file stays complete, and no other file remains beside
+// it.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
-	t.Chdir(t.TempDir()) // rescue writes the weights to the working directory
+	t.Chdir(t.TempDir()) // the function rescue writes the weights to the working directory
 	path := filepath.Join(dir, "w.safetensors")
 	args := []string{"train", "--device", "cpu", "--steps", "1", "--hidden", "8", "--out", path}
 	if status, _, errOut := command(t, args...); status != 0 {
@@ -35,7 +36,7 @@ func TestEachCallOfOutFails(t *testing.T) {
 			failed = op + " of " + on
 			return errors.New("the system fails here")
 		})
-		// the seed differs, so that the weights differ
+		// another seed, so that the weights differ
 		status, _, errOut := command(t, append(args, "--seed", strconv.Itoa(n+1))...)
 		restore()
 		if failed == "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/fulldisk"
 )
 
-// On a full disk train still prints its numbers. One error reports each file that could not be
-// written, and what remains.
+// TestTrainOnAFullDisk: train still prints its numbers if the disk is full. One error names each
+// file that could not be written, and the files that remain.
 func TestTrainOnAFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

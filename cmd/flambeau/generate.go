@@ -87,7 +87,7 @@ func (c *generateCmd) Run(e *env) error {
 	return err
 }
 
-// open builds the model of a file and loads its tokenizer.
+// open builds the model of a weights file and loads its tokenizer.
 func (c *generateCmd) open(dev device.Device) (*models.GPT, text.Tokenizer, error) {
 	sd, k, err := loadWeights(c.Weights)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *generateCmd) open(dev device.Device) (*models.GPT, text.Tokenizer, erro
 	return nn.Eval(nn.To(m, dev)), tok, nil
 }
 
-// bpe reads GPT-2's vocabulary from the named files, or from files beside the weights.
+// bpe reads GPT-2's vocabulary from the files that flags name, or from files beside the weights.
 func (c *generateCmd) bpe() (text.Tokenizer, error) {
 	dir := filepath.Dir(c.Weights)
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// The command generates from the published files of a GPT-2: weights with Hugging Face's names, as
-// safetensors or .pt, and the two files of its tokenizer.
+// TestGenerateFromGPT2Files generates text from the published files of a GPT-2. These are weights
+// with Hugging Face's names, as safetensors or .pt, and the two files of the tokenizer.
 func TestGenerateFromGPT2Files(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -57,8 +57,7 @@ func TestGenerateFromGPT2Files(t *testing.T) {
 			t.Errorf("%s: %q, want %q", file, out, "the cat"+more)
 		}
 	}
-	// The command generates more tokens than the context holds, always choosing the most likely
-	// one.
+	// Generate more tokens than the context holds, and always choose the most likely token.
 	out, _ := must(t, "generate", in("model.pt"), "--device", "cpu", "--tokens", "60", "--temperature", "0", "--prompt", "the cat", "--vocab", in("vocab.json"), "--merges", in("merges.txt"))
 	if len(out) < 60 {
 		t.Errorf("%q", out)

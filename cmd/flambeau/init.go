@@ -32,8 +32,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 	return nil
 }
 
-// load loads the weights of a file into the model. If all fit except those of the last layer,
-// because the classes differ, that layer keeps its random weights. The result text says so.
+// load loads the weights of a file into the model. If only the weights of the last layer do not
+// fit, because the classes differ, that layer keeps its random weights. Then text says so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func (n *network) load(path string) (text string, err error) {
 	return text, nil
 }
 
-// head returns the last linear layer, which outputs a number for each class.
+// head returns the last linear layer, whose outputs are the numbers for the classes.
 func (n *network) head() (name string, layer *nn.Linear) {
 	for at, l := range nn.Modules(n.model) {
 		if l, ok := l.(*nn.Linear); ok {
@@ -78,8 +78,8 @@ func (n *network) head() (name string, layer *nn.Linear) {
 }
 
 // otherOutputs describes the outputs of the last layer in a state dict if they differ from the
-// network's. It returns "" if they are the same, or if it is another layer, with a different input
-// size. was is the card of the state dict, and may be nil.
+// network's outputs. If they do not differ, it returns "". It also returns "" if the input size
+// differs, because then it is another layer. was is the card of the state dict, and may be nil.
 func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]
@@ -96,7 +96,7 @@ func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *netwo
 	return fmt.Sprintf("%d classes", weight.Dim(0))
 }
 
-// outputs describes the outputs of the last layer.
+// outputs returns words about the outputs of the last layer.
 func (c *card) outputs() string {
 	if c.Regression != nil {
 		return "a number"
@@ -109,8 +109,8 @@ func (c *card) outputs() string {
 	return fmt.Sprintf("%d classes, %s", len(c.Classes), some)
 }
 
-// freeze freezes all layers except the last. Batch normalisation uses its running statistics and
-// does not update them, as PyTorch's layers do in evaluation mode.
+// freeze freezes all layers except the last layer. Batch norms use their running statistics and do
+// not update them, as PyTorch's layers do in evaluation mode.
 func (n *network) freeze() (text string, err error) {
 	name, layer := n.head()
 	if layer == nil || n.gpt != nil {

@@ -24,7 +24,7 @@ type inspectCmd struct {
 	Check bool   `help:"Read the whole file, and compare it with its checksums. Files of .npz and .pt have them, and safetensors files that flambeau wrote."`
 }
 
-// inspected is the JSON output.
+// inspected is the command's output as JSON.
 type inspected struct {
 	File     string            `json:"file"`
 	Format   string            `json:"format"`
@@ -33,7 +33,7 @@ type inspected struct {
 	Bytes    int64             `json:"bytes"`
 	ByDType  map[string]int64  `json:"bytes_by_dtype"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// values of a PyTorch file that are not tensors
+	// values in a PyTorch file that are not tensors
 	Values []valueLine `json:"values,omitempty"`
 }
 
@@ -101,7 +101,7 @@ func (c *inspectCmd) Run(e *env) error {
 	return nil
 }
 
-// cut shortens a text to one line, without characters that control a terminal.
+// cut truncates a text to one line, and removes characters that control a terminal.
 func cut(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if r := []rune(s); len(r) > 100 {
@@ -110,8 +110,8 @@ func cut(s string) string {
 	return zipfile.Printable(s)
 }
 
-// read reads the descriptions of the tensors. For safetensors it reads the header alone, so that it
-// can list types that Flambeau does not support.
+// read reads the descriptions of the tensors. For safetensors it reads only the header, so it can
+// also list types that Flambeau does not support.
 func (c *inspectCmd) read() (*inspected, error) {
 	format, err := formatOf(c.File)
 	if err != nil {
@@ -190,7 +190,7 @@ func archived(path string) (bool, error) {
 	return slices.ContainsFunc(list, func(e zipfile.Entry) bool { return e.CRC32 != 0 }), nil
 }
 
-// plainValue converts a value to one that JSON can represent.
+// plainValue converts a value to a value that JSON can represent.
 func plainValue(v any) any {
 	switch v := v.(type) {
 	case float64:

@@ -29,7 +29,7 @@ type packCmd struct {
 	Device    string   `help:"A GPU of this machine, cuda or cuda:N, whose driver compiles the kernels. Or the name of a GPU that this machine does not have: ${gpus}. For such a GPU the file gets PTX without machine code." default:"cuda" placeholder:"NAME"`
 }
 
-// plan returns the flags of the command plan for one of the models.
+// plan returns the flags of the command plan, for the given model.
 func (c *packCmd) plan(model string) *planCmd {
 	return &planCmd{Model: model, Batch: c.Batch, Seq: c.Seq, Image: c.Image, Classes: c.Classes, Optimizer: c.Optimizer, Amp: c.Amp, TF32: c.TF32, Device: "gpu"}
 }

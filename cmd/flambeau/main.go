@@ -70,7 +70,7 @@ func main() {
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command
 // line, 3 for a plan that does not fit. 130 means that the command was interrupted by Ctrl-C, by
-// SIGTERM, or by SIGHUP when its terminal was closed. The command doctor has statuses of its own.
+// SIGTERM, or by SIGHUP when its terminal was closed. The command doctor returns other statuses.
 func run(args []string, out, errOut io.Writer) int {
 	ctx, end := interruptible()
 	defer end()
@@ -84,7 +84,7 @@ func run(args []string, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 2
 	}
-	if len(args) > 0 && args[0] == "help" { // "help train" works as in the go command
+	if len(args) > 0 && args[0] == "help" { // "help train" shows the help of train
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	if len(args) == 1 && args[0] == "--version" {
@@ -92,7 +92,7 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 	k, err := parser.Parse(args)
 	if status >= 0 {
-		return status // the parser has printed the help
+		return status // the parser has already printed the help
 	}
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
@@ -119,8 +119,8 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 }
 
-// helpFor returns name and a space if there is a command of that name, else "". The message about
-// help contains the result.
+// helpFor returns the name and a space if there is a command of that name, else "". A message that
+// refers to the help contains the result.
 func helpFor(parser *kong.Kong, name string) string {
 	for _, n := range parser.Model.Children {
 		if n.Name == name {
@@ -142,8 +142,8 @@ func (versionCmd) Run(e *env) error {
 	return err
 }
 
-// Package syscall does not define these signals for js, where nothing sends them. The numbers are
-// the same on all other systems.
+// These numbers are for js, where package syscall does not define the signals, and where nothing
+// sends them. The numbers are the same on all other systems.
 const (
 	hangUp     = syscall.Signal(1)  // number of SIGHUP
 	brokenPipe = syscall.Signal(13) // number of SIGPIPE
@@ -151,7 +151,8 @@ const (
 
 // interruptible returns a context that is cancelled by Ctrl-C, by SIGTERM, or by SIGHUP when the
 // terminal or the connection is gone. Under nohup SIGHUP has no effect. A second Ctrl-C or SIGTERM
-// ends the process at once. A second SIGHUP does not, because closing a terminal sends several.
+// ends the process immediately. A second SIGHUP does not, because closing a terminal sends several
+// SIGHUPs.
 func interruptible() (ctx context.Context, end func()) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(ctx)
@@ -174,6 +175,6 @@ func interruptible() (ctx context.Context, end func()) {
 	}
 }
 
-// outlivePipes keeps the process alive after the reader of its output has gone. Writes then fail,
-// which is no reason to lose a training.
+// outlivePipes keeps the process alive when the reader of its output has ended. Writes then fail,
+// but the training goes on.
 func outlivePipes() { signal.Ignore(brokenPipe) }

@@ -53,7 +53,7 @@ func TestTrainOnTheCPU(t *testing.T) {
 	}
 }
 
-// The same command gives the same bits. Another seed gives other ones.
+// TestTrainIsReproducible: the same command gives the same bits. Another seed gives other bits.
 func TestTrainIsReproducible(t *testing.T) {
 	losses := func(seed string) string {
 		_, out, _ := command(t, "train", "--device", "cpu", "--steps", "20", "--json", "--losses", "--seed", seed)

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 )
 
-// tableFile writes a CSV file with two columns of numbers and a last column.
+// tableFile writes a CSV file with two columns of numbers. The function last gives the last column.
 func tableFile(t *testing.T, path string, rows int, last func(i int) string) string {
 	t.Helper()
 	var b strings.Builder
@@ -27,7 +27,7 @@ func tableFile(t *testing.T, path string, rows int, last func(i int) string) str
 
 func letters(i int) string { return string(rune('a' + i%2)) }
 
-// fails runs a command that must fail, with the text want in its message.
+// fails runs a command, and checks that it fails with the text want in its message.
 func fails(t *testing.T, want string, args ...string) {
 	t.Helper()
 	status, out, errOut := command(t, append(args, "--device", "cpu")...)
@@ -36,7 +36,7 @@ func fails(t *testing.T, want string, args ...string) {
 	}
 }
 
-// Tables without anything that a classifier could learn are refused.
+// TestTablesWithoutClasses: a table from which a classifier cannot learn anything is refused.
 func TestTablesWithoutClasses(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, `all samples are of one class, "a"`, "train", "--data", tableFile(t, filepath.Join(dir, "one.csv"), 20, func(int) string { return "a" }))
@@ -44,8 +44,8 @@ func TestTablesWithoutClasses(t *testing.T) {
 	fails(t, `fill it in or leave the row out`, "train", "--data", tableFile(t, filepath.Join(dir, "gap.csv"), 20, func(i int) string { return letters(i)[i/19:] }))
 }
 
-// In JSON, losses that are NaN or infinite are null, and a measured zero is present. A prediction
-// of NaN is an error.
+// TestNumbersInJSON: in JSON, a loss that is NaN or infinite is null. A measured number is present
+// even if it is zero. A prediction of NaN is an error.
 func TestNumbersInJSON(t *testing.T) {
 	dir := t.TempDir()
 	csv, weights := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "w.safetensors")
@@ -71,7 +71,7 @@ func TestNumbersInJSON(t *testing.T) {
 	}
 }
 
-// Resuming with other settings is an error that names them.
+// TestResumeWithOtherSettings: resuming with other settings is an error that names these settings.
 func TestResumeWithOtherSettings(t *testing.T) {
 	dir := t.TempDir()
 	csv, keep := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "keep")
@@ -89,7 +89,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// If some pictures are broken, the others are classified, and the exit status reports the failure.
+// TestPredictAmongBrokenPictures: if some pictures are broken, the other pictures are classified,
+// and the exit status reports the failure.
 func TestPredictAmongBrokenPictures(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")
@@ -108,7 +109,8 @@ func TestPredictAmongBrokenPictures(t *testing.T) {
 	fails(t, "not a picture", "predict", weights, some[3])
 }
 
-// A first line of numbers still counts as names, with a warning.
+// TestTableWithoutNames: if the first line of a table has numbers, they still count as names, and
+// there is a warning.
 func TestTableWithoutNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.csv")
 	if err := os.WriteFile(path, []byte(strings.Repeat("0.5,1,a\n1.5,2,b\n", 10)), 0o600); err != nil {
@@ -119,14 +121,15 @@ func TestTableWithoutNames(t *testing.T) {
 	}
 }
 
-// A last batch of one picture, with which batch normalisation cannot work, is dropped.
+// TestLastBatchOfOne: a last batch of one picture is dropped, because batch normalisation cannot
+// work with one picture.
 func TestLastBatchOfOne(t *testing.T) {
 	set := pictures(t, filepath.Join(t.TempDir(), "set")) // 24 of the 30 pictures are for training
 	must(t, "train", "--data", set, "--model", "resnet18", "--size", "16", "--batch", "23", "--epochs", "1", "--device", "cpu")
 }
 
-// The name of an output file must have the ending of its format. If a path cannot be written, the
-// command fails before the training.
+// TestOutFile: the name of an output file must have the ending of its format. If a file cannot be
+// written, the command fails before the training.
 func TestOutFile(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, "what is written is a safetensors file", "train", "--steps", "1", "--out", filepath.Join(dir, "w.pt"))
@@ -135,7 +138,7 @@ func TestOutFile(t *testing.T) {
 	}
 }
 
-// The error about a wrong flag refers to the help of its command.
+// TestHelpIsNamed: the error about a wrong flag refers to the help of the command.
 func TestHelpIsNamed(t *testing.T) {
 	if _, _, errOut := command(t, "eval"); !strings.Contains(errOut, "See: flambeau eval --help") {
 		t.Error(errOut)

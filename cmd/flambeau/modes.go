@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// modeFlags say how a training computes: precision, memory and profiling.
+// modeFlags holds the flags that say how a training computes: precision, memory and profiling.
 type modeFlags struct {
 	Amp           string `help:"Mixed precision: bf16, or fp16 with a scaled loss." placeholder:"TYPE"`
 	TF32          bool   `help:"Let float32 products round their factors to TF32 on a GPU's tensor cores." name:"tf32"`
@@ -44,14 +44,15 @@ func (m *modeFlags) checkModes() error {
 
 var profileForms = []string{".json", ".json.gz", ".pb.gz", ".pprof", ".stacks", ".txt"}
 
-// The range of profiled steps. The first two steps load kernels and allocate the optimizer's state.
+// These constants are the range of profiled steps. The first two steps are left out: they load
+// kernels and allocate the optimizer's state.
 const (
 	profileSkip  = 2
 	profileSteps = 10
 )
 
-// profiled starts a profile if --profile is set. steps is the length of the training. end ends the
-// profile and writes it.
+// profiled starts a profile if --profile is set. steps is the number of steps of the training. The
+// function end ends the profile and writes it.
 func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() error, err error) {
 	if m.Profile == "" {
 		return func() error { return nil }, nil
@@ -75,14 +76,14 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 	cfg.Profile = p
 	return func() error {
 		err := p.Stop()
-		if written { // wait for the end, because a progress bar is drawn until then
+		if written { // wait until the end to print this, because a progress bar is shown until then
 			fmt.Fprintln(e.err, "a profile is in "+m.Profile)
 		}
 		return err
 	}, nil
 }
 
-// modes writes the flags to the training's configuration.
+// modes sets the training's configuration from the flags.
 func (m *modeFlags) modes(cfg *train.Config) {
 	cfg.MemorySnapshot = m.MemorySnapshot
 	cfg.MicroBatch, cfg.Checkpointing, cfg.TF32 = m.MicroBatch, m.Checkpointing, m.TF32
@@ -107,7 +108,7 @@ func writable(flag, path string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
 	}
-	// the name may be too long
+	// an error here may mean that the name is too long
 	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Mixed precision, batches in parts and recomputation learn what the plain command learns. With
-// recomputation the bits are the same.
+// TestTrainModes: a training with mixed precision, with batches in parts, or with recomputation
+// learns what a training without them learns. With recomputation the bits are the same.
 func TestTrainModes(t *testing.T) {
 	losses := func(args ...string) []float64 {
 		out, _ := must(t, append([]string{"train", "--device", "cpu", "--steps", "12", "--json", "--losses"}, args...)...)
@@ -36,8 +36,8 @@ func TestTrainModes(t *testing.T) {
 	}
 }
 
-// A profile is written in the format of its file name, also if the training is shorter than the
-// profiled range.
+// TestTrainProfile: a profile is written in the format of its file name, even if the training ends
+// before the last profiled step.
 func TestTrainProfile(t *testing.T) {
 	for name, want := range map[string]string{"trace.json": `"Optimizer.step`, "tables.txt": "Optimizer.step", "pprof.pb.gz": "\x1f\x8b"} {
 		for _, steps := range []string{"1", "5"} {
@@ -70,7 +70,8 @@ func TestTrainModesMistakes(t *testing.T) {
 	}
 }
 
-// If a batch does not fit in the GPU's memory, the command trains on it in parts and says so.
+// TestTrainWhatDoesNotFit: if a batch does not fit in the GPU's memory, the command trains on parts
+// of the batch, and says so.
 func TestTrainWhatDoesNotFit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.html")
 	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--memory-snapshot", file, "--device", "cuda", "--batch", "1000", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()

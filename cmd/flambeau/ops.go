@@ -19,11 +19,11 @@ type opsCmd struct {
 // opLine is one op in the output of --json.
 type opLine struct {
 	Op string `json:"op"`
-	// the declared ops, or rows of the table, that belong to this op
+	// names of the declared ops, or rows of the table, that belong to this op
 	Of      []string `json:"of,omitempty"`
 	Devices []string `json:"devices"`
 	Types   []string `json:"types"`
-	// types for which the op's gradient is checked; empty if it has none
+	// types for which the gradient of the op is checked; empty if the op has no gradient
 	Gradient    []string `json:"gradient"`
 	SecondOrder bool     `json:"second_order"`
 }
@@ -57,7 +57,7 @@ func names(types []dtype.Type) []string {
 	return s
 }
 
-// typeSet joins the names of types. Groups of types have names of their own.
+// typeSet joins the names of types. For some groups of types it writes the name of the group.
 func typeSet(types []string) string {
 	if len(types) == 0 {
 		return "-"
@@ -74,7 +74,8 @@ func typeSet(types []string) string {
 	return strings.Join(types, " ")
 }
 
-// columns prints rows in aligned columns. It writes the first row to header and the others to out.
+// columns prints rows in aligned columns. It writes the first row to header and all other rows to
+// out.
 func columns(header, out io.Writer, rows [][]string) error {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {

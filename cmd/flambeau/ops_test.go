@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor/optest"
 )
 
-// The command prints the matrix of the table test, one line per op, with a separate header. With
-// --json it prints the same as JSON.
+// TestOps: the command prints the matrix of the table test, one line for each op, and a header
+// separately. With --json it prints the same data as JSON.
 func TestOps(t *testing.T) {
 	var out, header bytes.Buffer
 	if status := run([]string{"ops"}, &out, &header); status != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// optims are the optimizers by name.
+// optims holds functions that make an optimizer, by name.
 var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	"adamw": func(p []*tensor.Tensor, r recipe) optim.Optimizer {
 		return optim.NewAdamW(p, optim.AdamConfig{LR: r.lr, Beta2: r.beta2, WeightDecay: r.decay})
@@ -34,7 +34,8 @@ var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	},
 }
 
-// scheds are the schedules by name. steps is the length of the training.
+// scheds holds functions that make a learning rate schedule, by name. steps is the number of steps
+// of the training.
 var scheds = map[string]func(o optim.Optimizer, steps int, r recipe) sched.Schedule{
 	"cosine": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
 		return sched.NewCosineAnnealing(o, max(steps, 1), min(r.least, r.lr))
@@ -76,7 +77,8 @@ func newOptimizer(name string, p []*tensor.Tensor, r recipe) optim.Optimizer {
 	return optims[name](p, r)
 }
 
-// newSchedule returns nil if the learning rate is constant.
+// newSchedule makes the schedule of the given name. It returns nil if the learning rate is
+// constant.
 func newSchedule(name string, o optim.Optimizer, steps int, r recipe) checkpoint.Stateful {
 	s := scheds[name](o, steps-r.warmup, r)
 	if then, ok := s.(sched.Scheduler); r.warmup > 0 && (ok || s == nil) {

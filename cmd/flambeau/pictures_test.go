@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mixedPictures writes pictures of several sizes in two classes, dark and light.
+// mixedPictures writes pictures of several sizes. They have two classes, dark and light.
 func mixedPictures(t *testing.T, dir string) string {
 	t.Helper()
 	for i := range 30 {
@@ -37,8 +37,8 @@ func mixedPictures(t *testing.T, dir string) string {
 	return dir
 }
 
-// Pictures of several sizes are resized to one size. A message says so, and the other commands use
-// the same size.
+// TestPicturesOfMixedSizes: pictures of several sizes are resized to one size. A message says so,
+// and the other commands use the same size.
 func TestPicturesOfMixedSizes(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := mixedPictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// errTooLarge means that the step does not fit. The report says so, too.
+// errTooLarge means that the step needs more memory than the device has. The report says so, too.
 var errTooLarge = errors.New("the step does not fit")
 
 type planCmd struct {
@@ -94,7 +94,7 @@ func gpuNames() string {
 	return strings.Join(names, ", ")
 }
 
-// planReport is the JSON output.
+// planReport is the command's output as JSON.
 type planReport struct {
 	Model         string        `json:"model"`
 	Device        string        `json:"device"`
@@ -113,14 +113,14 @@ type planReport struct {
 	Parameters    int           `json:"parameters"`
 	FLOPs         planFLOPs     `json:"flops"`
 	Kernels       int           `json:"kernels"`
-	planCounts                  // the counts of a GPU's work
+	planCounts                  // counts of a GPU's work
 	Fits          *bool         `json:"fits"` // null if the memory is unknown
-	// null if no largest batch was searched for
+	// null if the command did not search for the largest batch
 	MaxBatch *int     `json:"max_batch"`
 	Seconds  *float64 `json:"seconds_estimate"` // null if the speed is unknown
 }
 
-// planCounts counts the work of a GPU. All fields are null or zero for a CPU.
+// planCounts counts the work of a GPU. For a CPU all fields are null or zero.
 type planCounts struct {
 	Launches    int `json:"launches"`
 	Modules     int `json:"modules"` // number of different kernels
@@ -129,11 +129,11 @@ type planCounts struct {
 	// operations on tensor cores, including the padding of tiles
 	TensorIssued int `json:"tensor_core_issued_flops"`
 	OtherFLOPs   int `json:"other_flops"` // operations outside of tensor cores
-	// the part of other_flops in matrix products
+	// part of other_flops in matrix products
 	OtherProducts int     `json:"other_product_flops"`
 	Float64FLOPs  int     `json:"float64_flops"` // part of other_flops in float64
 	LaunchSeconds float64 `json:"launch_seconds"`
-	// least possible time by GPU, without the cost of launches
+	// least possible time on each kind of GPU, without the cost of launches
 	LeastSeconds map[string]float64 `json:"least_seconds"`
 }
 
@@ -214,13 +214,13 @@ func (c *planCmd) Run(e *env) error {
 	return nil
 }
 
-// print writes the report as text. With --json it goes to standard error.
+// print writes the report as text. With --json the text goes to standard error.
 func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) error {
 	to := e.out
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // out remembers the first error
+	out := bufio.NewWriter(to) // out keeps the first error
 	fmt.Fprintf(out, "%s, %s", c.Model, p.batchText(c.Batch))
 	if c.Optimizer == "none" {
 		fmt.Fprint(out, ", evaluation")
@@ -252,7 +252,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	row("rounding", b.Rounding)
 	w.Flush()
 	at := r.At
-	if at == "" { // the peak consists of memory that is always in use
+	if at == "" { // at its peak, the step uses only memory that is always in use
 		at = "the weights alone"
 	}
 	fmt.Fprintf(out, "\nthe peak is in %s; the allocator holds %s for it\n", at, byteCount(r.Reserved))
@@ -294,7 +294,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	return out.Flush()
 }
 
-// largest formats the largest batch that fits.
+// largest returns a text about the largest batch that fits.
 func largest(c *planCmd, r *train.Report) string {
 	switch {
 	case c.MaxBatch == 0:
@@ -307,7 +307,7 @@ func largest(c *planCmd, r *train.Report) string {
 	return fmt.Sprintf("; the largest batch that does is %d", r.MaxBatch)
 }
 
-// count formats a large number.
+// count formats a large number with a unit.
 func count(x float64, unit string) string {
 	k := 0
 	for x >= 1000 && k < 5 {
@@ -317,7 +317,7 @@ func count(x float64, unit string) string {
 	return strings.TrimSpace(fmt.Sprintf("%.4g %s%s", x, []string{"", "k", "M", "G", "T", "P"}[k], unit))
 }
 
-// seconds formats a time.
+// seconds formats a number of seconds.
 func seconds(s float64) string {
 	switch {
 	case s < 1e-3:

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// planOf runs flambeau plan in a process of its own and parses the last line of its output.
+// planOf runs flambeau plan in a new process and parses the last line of its output.
 func planOf(t *testing.T, args ...string) (r planReport, status int, errOut string) {
 	t.Helper()
 	c := process(t, "off", append([]string{"plan", "--json"}, args...)...)
@@ -36,7 +36,8 @@ func planOf(t *testing.T, args ...string) (r planReport, status int, errOut stri
 	return r, status, e.String()
 }
 
-// A training of GPT-2 is planned on a machine without a GPU. It needs little memory and no file.
+// TestPlanGPT2 plans a training of GPT-2 on a machine without a GPU. The plan needs little memory
+// and no file.
 func TestPlanGPT2(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -46,9 +47,9 @@ func TestPlanGPT2(t *testing.T) {
 	if status != 0 || r.Fits == nil || !*r.Fits || r.MaxBatch == nil || *r.MaxBatch < 20 || r.Parameters != 124439808 || r.Seconds == nil || *r.Seconds < 0.02 || *r.Seconds > 1 {
 		t.Errorf("status %d, %+v", status, r)
 	}
-	// The test uses the rule of thumb of J. Kaplan et al., arXiv:2001.08361: for each token, 3 · 2
-	// operations per weight of the matrix products. Attention adds 2·2·3·layers·width for each pair
-	// of tokens that see each other. With causal attention these are half of all pairs.
+	// The expected number follows J. Kaplan et al., arXiv:2001.08361. For each token there are 3 ·
+	// 2 operations for each weight of the matrix products. Attention adds 2·2·3·layers·width for
+	// each pair of tokens that see each other. With causal attention these are half of all pairs.
 	const tokens = 8 * 1024
 	want := 6*124e6*tokens + 12*12*768*1024*tokens/2
 	if got := float64(r.FLOPs.MatMul); got < 0.95*want || got > 1.05*want {
@@ -84,7 +85,8 @@ func TestPlanGPT2(t *testing.T) {
 	}
 }
 
-// With TF32, float32 products run on the tensor cores at half the rate of 16-bit products.
+// TestPlanTF32: with TF32, float32 products run on the tensor cores, at half the rate of 16-bit
+// products.
 func TestPlanTF32(t *testing.T) {
 	args := []string{"--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "a100"}
 	plain, _, _ := planOf(t, args...)
@@ -100,12 +102,12 @@ func TestPlanTF32(t *testing.T) {
 	}
 }
 
-// Recomputed activations and a smaller batch need less memory.
+// TestPlanLess: recomputed activations and a smaller batch need less memory.
 func TestPlanLess(t *testing.T) {
 	all, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "gpu")
 	again, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--checkpointing", "--max-batch", "0")
 	half, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--amp", "bf16", "--max-batch", "0")
-	// The gradient of attention in 16 bits has a kernel that skips keys that no query sees.
+	// In 16 bits, the gradient of attention has a kernel that skips keys that no query sees.
 	if half.Breakdown.Activations >= all.Breakdown.Activations || half.Parameters != all.Parameters || half.FLOPs.MatMul > all.FLOPs.MatMul {
 		t.Errorf("%+v\n%+v", all, half)
 	}
@@ -121,7 +123,7 @@ func TestPlanLess(t *testing.T) {
 	}
 }
 
-// Every model can be planned. Most larger variants of a model are planned only with
+// TestPlanModels: every model can be planned. Most of the larger variants are planned only with
 // FLAMBEAU_SOAK=1.
 func TestPlanModels(t *testing.T) {
 	for name := range planModels {
@@ -166,7 +168,7 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// A GPU can be named in every common spelling.
+// TestPlanDeviceSpellings: a flag can name a GPU in every common spelling.
 func TestPlanDeviceSpellings(t *testing.T) {
 	for _, name := range []string{"rtx4090", "RTX 4090", "geforce-rtx-4090"} {
 		status, out, errOut := command(t, "plan", "--model", "mlp", "--max-batch", "0", "--json", "--device", name)
@@ -182,7 +184,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-// If the report cannot be written, the command fails.
+// TestPlanIntoNothing: if the report cannot be written, the command fails.
 func TestPlanIntoNothing(t *testing.T) {
 	for _, args := range [][]string{{"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0"}, {"plan", "--model", "mlp", "--device", "gpu", "--max-batch", "0", "--json"}} {
 		var errOut strings.Builder

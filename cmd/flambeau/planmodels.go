@@ -14,15 +14,15 @@ import (
 // planned is a model of package models with the sizes of its inputs.
 type planned struct {
 	name                     string
-	seq, context             int // sizes of a model of text: tokens per sample, and their maximum
-	image, channels, classes int // sizes of a model of pictures
+	seq, context             int // tokens in a sample of text, and their maximum
+	image, channels, classes int // sizes of the input and output of a model of pictures
 	images                   []int
 	whole                    bool // no part of the model supports checkpointing
 	model                    func(o nn.Option) any
 	loss                     func(m any, s *tensor.Scope, batch int) *tensor.Tensor
 }
 
-// planModels are the models by name.
+// planModels holds functions that return the models, by name.
 var planModels = map[string]func(c *planCmd) *planned{
 	"gpt2": planGPT(models.GPT2), "gpt2-medium": planGPT(models.GPT2Medium), "gpt2-large": planGPT(models.GPT2Large), "gpt2-xl": planGPT(models.GPT2XL),
 	"bert-base": planBERT(models.BERTBase), "bert-large": planBERT(models.BERTLarge),
@@ -46,12 +46,12 @@ var planModels = map[string]func(c *planCmd) *planned{
 }
 
 // given returns an input of the step, with arbitrary contents. A training copies its batches to the
-// device without a kernel. So given must not launch a kernel either.
+// device without a kernel, so given must not launch a kernel.
 func given(s *tensor.Scope, t dtype.Type, dims ...int) *tensor.Tensor {
 	return s.Typed(t).Empty(dims...)
 }
 
-// tokens returns a batch of text.
+// tokens returns a batch of token ids for a model of text.
 func (p *planned) tokens(s *tensor.Scope, batch int) *tensor.Tensor {
 	return given(s, dtype.I64, batch, p.seq)
 }
@@ -90,7 +90,8 @@ type wordLSTM struct {
 	Out       *nn.Linear
 }
 
-// Forward returns the logits [batch, length, words] of the word after each of ids [batch, length].
+// Forward returns the logits for the next word after each word. ids is [batch, length], and the
+// result is [batch, length, words].
 func (m *wordLSTM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	ids.Scope().Do(func(c *tensor.Scope) {
@@ -101,8 +102,8 @@ func (m *wordLSTM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return y
 }
 
-// planLSTM plans for 1000 words of 256 features. The model accepts texts of any length. The limit
-// is 2¹⁴ tokens, since the LSTM runs a separate step for each token.
+// planLSTM plans a model for 1000 words of 256 features. The model accepts texts of any length. The
+// limit of 2¹⁴ tokens exists because the LSTM runs a separate step for each token.
 func planLSTM(c *planCmd) *planned {
 	const words, width = 1000, 256
 	p := &planned{name: c.Model, seq: or(c.Seq, 128), context: 1 << 14}
@@ -137,7 +138,7 @@ func or(n, other int) int {
 	return n
 }
 
-// check returns an error about a flag that does not suit the model.
+// check returns an error about a flag that does not apply to the model.
 func (p *planned) check(c *planCmd) error {
 	switch {
 	case p.context == 0 && c.Seq > 0:
@@ -168,7 +169,7 @@ func (p *planned) batchText(batch int) string {
 	return fmt.Sprintf("batches of %d pictures of %d×%d×%d", batch, p.channels, p.image, p.image)
 }
 
-// step returns a function that builds the step according to the flags.
+// step returns a function that builds the training step that the flags describe.
 func (p *planned) step(c *planCmd) func(s *tensor.Scope, batch int) *train.PlannedStep {
 	return func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := p.model(nn.In(s))

@@ -32,19 +32,19 @@ func (c *predictCmd) Validate() error {
 	return nil
 }
 
-// A guess is a class and its probability.
+// A guess is a class with its probability.
 type guess struct {
 	Class       string  `json:"class"`
 	Probability float64 `json:"probability"`
 }
 
-// A prediction is one line of JSON in the output.
+// A prediction is the prediction for one sample, which is one line of JSON in the output.
 type prediction struct {
 	Path    string  `json:"path"`
 	Index   int     `json:"index"` // index in the file; 0 for a picture
 	Class   string  `json:"class,omitempty"`
 	Guesses []guess `json:"guesses,omitempty"`
-	// the value that a regression model predicts, in the unit of the target
+	// value that a regression model predicts, in the unit of the target
 	Value *number `json:"value,omitempty"`
 }
 
@@ -74,7 +74,7 @@ func (c *predictCmd) Run(e *env) error {
 	return cmp.Or(failed, err)
 }
 
-// predictPath predicts the samples in a path.
+// predictPath predicts the samples in the file or directory path.
 func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predictCmd) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -121,7 +121,7 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		if err != nil {
 			return err
 		}
-		// the file's name is not a table's, but its content may be a table
+		// the file name does not look like a table, but the content may be a table
 		if found.Kind != detect.CSV {
 			found = &detect.Found{Kind: detect.CSV, Train: path}
 		}
@@ -136,14 +136,14 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		return fmt.Errorf("%s is neither a picture nor an IDX file: %w", path, err)
 	}
 	want := n.card.Input
-	if len(want) == 3 && x.Rank() == 3 { // images without a channel dimension
+	if len(want) == 3 && x.Rank() == 3 { // the images have no channel dimension
 		x = x.Unsqueeze(1)
 	}
 	return n.predictRows(e, enc, path, x.Float().DivScalar(255), nil, c)
 }
 
-// predictPictures classifies pictures. bad lists those that cannot be read, or whose size does not
-// suit the model. The others are classified nevertheless.
+// predictPictures classifies pictures. bad lists the pictures that cannot be read, or whose size
+// does not suit the model. All other pictures are still classified.
 func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (bad []error, err error) {
 	in := n.card.Input
 	if len(in) != 3 {
@@ -175,7 +175,7 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (b
 	return bad, nil
 }
 
-// picture reads a picture in the form that the model expects.
+// picture reads a picture and converts it to the form that the model expects.
 func (n *network) picture(path string) (*vision.Image, error) {
 	in := n.card.Input
 	m, err := vision.Decode{Gray: in[0] == 1, Size: n.card.Size}.Load(path)
@@ -193,8 +193,8 @@ func (n *network) picture(path string) (*vision.Image, error) {
 	return m, nil
 }
 
-// predictRows predicts samples along the first dimension of x. rows are their indexes in the file;
-// nil means 0, 1, …
+// predictRows predicts the samples along the first dimension of x. rows holds their indexes in the
+// file. If it is nil, the indexes are 0, 1, …
 func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, rows []int, c *predictCmd) error {
 	if x.Rank() != len(n.card.Input)+1 || !slices.Equal(x.Shape().Slice()[1:], n.card.Input) {
 		return fmt.Errorf("%s: it holds data of shape %v, the model wants samples of shape %v", path, x.Shape(), n.card.Input)

@@ -24,22 +24,22 @@ import (
 	"github.com/flambeau-go/flambeau/vet"
 )
 
-// Some environment variables are read once in a process. So these tests run the command in a
-// process of its own, which is this test binary.
+// TestMain runs the command instead of the tests in child processes of this test binary. Some tests
+// need a new process, because a process reads some environment variables only once.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
 		if vet.Asked(os.Args[1:]) {
 			vet.Main()
 		}
 		status := run(os.Args[1:], os.Stdout, os.Stderr)
-		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // print the peak memory of the process
+		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // print the peak memory of this process
 			if b, err := os.ReadFile("/proc/self/status"); err == nil {
 				os.Stderr.Write(b)
 			}
 		}
 		os.Exit(status)
 	}
-	// under nohup, whose ignored SIGHUP the child processes would inherit
+	// the test runs under nohup, so the child processes would inherit the ignored SIGHUP
 	if signal.Ignored(hangUp) {
 		signal.Notify(make(chan os.Signal, 1), hangUp)
 	}
@@ -53,8 +53,8 @@ func process(t *testing.T, cuda string, args ...string) *exec.Cmd {
 	return c
 }
 
-// The same forty steps run on the CPU and on an emulated GPU. Their losses agree, and each device
-// repeats its own bits.
+// TestEmulatedGPUAgreesWithCPU runs the same forty steps on the CPU and on an emulated GPU. The
+// losses agree, and each device gives the same bits in a second run.
 func TestEmulatedGPUAgreesWithCPU(t *testing.T) {
 	train := func(device string) result {
 		c := process(t, "emulate", "train", "--device", device, "--steps", "40", "--seed", "1", "--losses", "--json")
@@ -105,7 +105,8 @@ func TestDeviceChoice(t *testing.T) {
 	}
 }
 
-// A missing driver is reported once, in a short line. The doctor tells more.
+// TestMissingDriverInOneLine: a missing driver is reported once, in a short line. The doctor gives
+// more details.
 func TestMissingDriverInOneLine(t *testing.T) {
 	if _, err := device.Open("cuda"); err == nil {
 		t.Skip("there is a driver")
@@ -124,8 +125,8 @@ func TestMissingDriverInOneLine(t *testing.T) {
 	}
 }
 
-// Ctrl-C and SIGTERM, which service managers send, end a training cleanly: the weights are written
-// and the status is 130.
+// TestInterruptedProcess: Ctrl-C ends a training cleanly, and so does SIGTERM, which service
+// managers send. The weights are written, and the status is 130.
 func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
@@ -135,8 +136,8 @@ func TestInterruptedProcess(t *testing.T) {
 	}
 }
 
-// begun starts an endless training in a process of its own. It returns when the process has named
-// its device.
+// begun starts an endless training in a new process. It returns when the process has named its
+// device.
 func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	t.Helper()
 	pipe, err := c.StderrPipe()
@@ -154,7 +155,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	return messages
 }
 
-// Closing a terminal sends SIGHUP more than once. Under nohup it has no effect.
+// TestHangup: closing a terminal sends SIGHUP more than once. Under nohup SIGHUP has no effect.
 func TestHangup(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGHUP")
@@ -203,7 +204,8 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// A training reaches its end even if nobody reads its output, or the standard streams are closed.
+// TestClosedStreams: a training reaches its end even if no process reads its output, or if the
+// standard streams are closed.
 func TestClosedStreams(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGPIPE")
@@ -231,7 +233,7 @@ func TestClosedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Stderr, c.Stdout = write, write
-	read.Close() // nobody reads the output when the process starts
+	read.Close() // no process reads the output when the process starts
 	err = c.Run()
 	write.Close()
 	saved(err)
@@ -244,8 +246,9 @@ func TestClosedStreams(t *testing.T) {
 	saved(c.Run())
 }
 
-// If --out cannot be written, the command fails before the training. If it can no longer be written
-// afterwards, the weights go to the directory of the checkpoints or to the working directory.
+// TestUnwritableOut: if --out cannot be written, the command fails before the training. If writing
+// fails only after the training, the weights go to the directory of the checkpoints or to the
+// working directory.
 func TestUnwritableOut(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
@@ -261,7 +264,7 @@ func TestUnwritableOut(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "closed"), 0o500); err != nil {
 				t.Fatal(err)
 			}
-			// root can write everywhere
+			// the user is root, who can write everywhere
 			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil {
 				f.Close()
 				continue
@@ -329,7 +332,7 @@ func interrupt(t *testing.T, signal os.Signal) {
 		t.Fatal(err)
 	}
 	messages := bufio.NewReader(pipe)
-	// the line about the device: from here on the process handles an interrupt
+	// the line that names the device; from here on the process handles an interrupt
 	first, err := messages.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A resumed training names the settings that differ from before and change its numbers.
+// TestResumeTellsWhatIsOther: if settings differ from before and change the numbers, a resumed
+// training names them.
 func TestResumeTellsWhatIsOther(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--checkpoint", dir}
@@ -26,8 +27,9 @@ func TestResumeTellsWhatIsOther(t *testing.T) {
 	}
 }
 
-// Two trainings cannot write checkpoints to one directory. Others may read there. The directory is
-// free again when the first training is killed.
+// TestTwoTrainingsInADirectory: two trainings cannot write checkpoints to one directory at the same
+// time, but other processes may read there. When the first training is killed, another training may
+// write to the directory.
 func TestTwoTrainingsInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--checkpoint", dir, "--resume", "--every", "1", "--keep", "1", "--sched", "constant"}

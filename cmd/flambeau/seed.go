@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 )
 
-// seedFlag is the value of --seed: a number, or the word random, for which the command draws a
-// number.
+// seedFlag is the value of --seed. It is a number, or the word random, for which the command draws
+// a number.
 type seedFlag struct {
 	n     uint64
 	drawn bool
@@ -35,14 +35,16 @@ func (s seedFlag) String() string {
 	return strconv.FormatUint(s.n, 10)
 }
 
-// tell prints a drawn seed, unless the training resumes with the seed of its beginning.
+// tell prints a seed that was drawn. It prints nothing if the training resumes, because then the
+// training keeps its first seed.
 func (s seedFlag) tell(e *env, begun bool) {
 	if s.drawn && !begun {
 		fmt.Fprintf(e.err, "--seed random: %d was drawn; --seed %d repeats this training\n", s.n, s.n)
 	}
 }
 
-// begun reports whether there is a checkpoint to resume from. The checkpoint holds the seed.
+// begun reports whether there is a checkpoint from which the training resumes. The checkpoint holds
+// the seed.
 func (c *trainCmd) begun() bool {
 	_, err := checkpoint.Latest(c.Checkpoint)
 	return err == nil

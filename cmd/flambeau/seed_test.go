@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A drawn seed is printed. With it the training can be repeated, and a resumed training keeps it.
+// TestSeedRandom: the command prints a seed that it draws. With that seed the training can be
+// repeated, and a resumed training keeps the seed.
 func TestSeedRandom(t *testing.T) {
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--json", "--losses"}
 	losses := func(out string) string { return regexp.MustCompile(`"losses":\[[^]]*`).FindString(out) }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// The width of the processor's vectors affects only how products are rounded. With each width a
-// training repeats its bits. Its losses equal those of other widths within rounding. Package cpu's
-// comment says so.
+// TestVectorsChangeRoundingOnly: the width of the processor's vectors affects only the rounding of
+// products. With each width a training repeats its bits. The losses of all widths are equal, apart
+// from rounding. The comment of package cpu says so.
 func TestVectorsChangeRoundingOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	run := func(godebug string) (losses []float64, weights []byte) {

@@ -22,33 +22,34 @@ import (
 
 // A source is the data of --data as samples, with their description for the card.
 type source struct {
-	train data.Dataset // the training part, or all samples
-	test  data.Dataset // the test part; nil until prepare if the data has none
-	parts bool         // the data has a training and a test part
-	noun  string       // word for the samples
+	train data.Dataset // the training part, or all samples before prepare
+	test  data.Dataset // the test part; if the data has none, it is nil until prepare
+	parts bool         // the data itself has a training and a test part
+	noun  string       // word for the samples in messages
 	card  card         // description of the data; prepare sets its Mean and Std
 	about []string     // lines of output that describe the data
 	rows  *table.Table // contents of a table; nil for other data
 	text  *corpus      // contents of a text; nil for other data; prepare sets train and test
 
-	// content returns the bytes that identify sample i of train, before prepare changes train; see
-	// trained.
+	// content returns the bytes that identify sample i of train. It must be called before prepare
+	// changes train; see the type trained.
 	content func(i int) ([]byte, error)
 }
 
-// If the data has no test part, one sample in heldOut is held out.
+// heldOut sets the size of the test part if the data has none: one sample in heldOut is held out.
 const heldOut = 5
 
 // A request describes the data that a command needs.
 type request struct {
 	path  string
-	known *card // card of the weights that are applied to the data; nil if a model is to be trained
+	known *card // card of the weights that are used with the data; nil if a model is to be trained
 	model string
 	size  int
 	tableFlags
 }
 
-// openSource opens the data of a path or a published set. The name "" means the embedded digits.
+// openSource opens the data at a path, or a published data set. The name "" means the embedded
+// digits.
 func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	path, known := q.path, q.known
 	if path == "" {
@@ -103,7 +104,7 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	return s, nil
 }
 
-// formOf returns a word for a kind of data.
+// formOf returns a word for the form of a kind of data.
 func formOf(kind detect.Kind) string {
 	switch kind {
 	case detect.CSV:
@@ -114,7 +115,8 @@ func formOf(kind detect.Kind) string {
 	return "pictures"
 }
 
-// form returns formOf for the data of the model. It returns "" if c is nil or does not say.
+// form returns the form of the data that the model was trained on, as formOf names it. It returns
+// "" if c is nil or does not say.
 func (c *card) form() string {
 	switch {
 	case c == nil:
@@ -132,8 +134,8 @@ func (c *card) form() string {
 // pictorial reports whether a model needs pictures.
 func pictorial(model string) bool { return model != "" && model != "mlp" && model != "gpt" }
 
-// prepare splits the data into a training and a test part. It computes the mean and the deviation
-// of the training samples.
+// prepare splits the data into a training and a test part. It computes the mean and the standard
+// deviation of the training samples.
 func (s *source) prepare() error {
 	if s.text != nil {
 		return s.text.split(s)
@@ -161,7 +163,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// side is the side of a digit in pixels.
+// side is the number of rows and of columns of a digit in pixels.
 const side = 8
 
 // openDigits returns the embedded digits, either as rows of pixels or as pictures.
@@ -193,13 +195,13 @@ func openDigits(pictures bool) (*source, error) {
 	return s, nil
 }
 
-// split holds out samples for testing. They are always the same ones.
+// split holds out samples for testing. For the same data these are always the same samples.
 func split(d data.Dataset) (train, test data.Dataset, err error) {
 	n := d.Len()
 	if n < heldOut {
 		return nil, nil, fmt.Errorf("%d samples are too few to hold one in %d back for testing", n, heldOut)
 	}
-	// The seed could be any number, but it must never change, because results would no longer be
+	// The number has no meaning, but it must never change, because results would no longer be
 	// comparable.
 	const seed = 20240229
 	order := rand.New(rand.NewPCG(seed, 0)).Perm(n)
@@ -210,7 +212,8 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	return data.Subset{Of: d, Index: rest}, data.Subset{Of: d, Index: held}, nil
 }
 
-// sized returns the transforms that resize pictures to squares of the given side; none for 0.
+// sized returns the transforms that resize pictures to squares of the given side. For 0 it returns
+// none.
 func sized(size int) []vision.Transform {
 	if size == 0 {
 		return nil
@@ -269,7 +272,8 @@ func openImages(f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// relabel renumbers the classes of pictures as in a model, which may have more classes.
+// relabel gives the classes of pictures the numbers that they have in a model, which may have more
+// classes.
 func (s *source) relabel(classes []string) error {
 	if slices.Equal(s.card.Classes, classes) {
 		return nil
@@ -299,8 +303,8 @@ func (s *source) relabel(classes []string) error {
 	return nil
 }
 
-// measure computes the mean and deviation of each channel or column. Of pictures it uses up to a
-// thousand.
+// measure computes the mean and the standard deviation of each channel or column. Of pictures it
+// uses at most a thousand.
 func (s *source) measure() error {
 	if s.card.Data == "digits" && len(s.card.Input) == 1 {
 		return nil

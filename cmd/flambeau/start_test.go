@@ -19,10 +19,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// best returns the shortest of up to twenty runs of a command, each in a process of its own. Longer
-// runs are due to other load on the machine. enough is a duration: after a run that takes no
-// longer, best makes no further runs. The time of a run is its elapsed time, or its CPU time if
-// that is less.
+// best returns the shortest of up to twenty runs of a command, each in a process of its own. A run
+// takes longer if the machine has other load. After a run that takes at most the time enough, best
+// makes no further runs. The time of a run is its elapsed time, or its CPU time if the CPU time is
+// less.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()
 	least := time.Hour
@@ -44,13 +44,13 @@ func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Dur
 	return least
 }
 
-// raced reports whether the test was built with the race detector, which makes everything slower.
+// raced reports whether the test was built with the race detector, which makes all code slower.
 func raced() bool {
 	b, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// The command starts at once: it builds nothing before it is needed.
+// TestVersionTakesNoTime: the command starts quickly, because it builds nothing before it needs it.
 func TestVersionTakesNoTime(t *testing.T) {
 	const most = 20 * time.Millisecond
 	if d := best(t, most, func() *exec.Cmd { return process(t, "off", "version") }); d > most && !raced() {
@@ -58,7 +58,8 @@ func TestVersionTakesNoTime(t *testing.T) {
 	}
 }
 
-// gpt2Files writes weights and tokenizer in the form of GPT-2's files, for the given size.
+// gpt2Files writes weights and a tokenizer in the format of GPT-2's files, for a model of the given
+// size.
 func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,8 +73,8 @@ func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string)
 	return weights
 }
 
-// A model whose weights are loaded is not initialised first. No random number is drawn, and the
-// weights are the mapped bytes of the file.
+// TestGenerateDrawsNoWeights: a model whose weights are loaded is not initialised first. No random
+// number is drawn, and the weights are the mapped bytes of the file.
 func TestGenerateDrawsNoWeights(t *testing.T) {
 	bpe, err := text.TrainBPE([]string{sentences(2000)}, text.TrainOptions{Vocab: 300})
 	if err != nil {
@@ -98,8 +99,9 @@ func TestGenerateDrawsNoWeights(t *testing.T) {
 	}
 }
 
-// With a file of GPT-2's size in the page cache, the first token on the CPU takes less than a
-// second. Half of that is for opening the file and reading the vocabulary.
+// TestGPT2FirstToken: with a file of GPT-2's size in the page cache, the first token on the CPU
+// takes less than a second. At most half of that time is for opening the file and reading the
+// vocabulary.
 func TestGPT2FirstToken(t *testing.T) {
 	if os.Getenv("FLAMBEAU_SOAK") != "1" {
 		t.Skip("half a gigabyte of weights is written with FLAMBEAU_SOAK=1; TestGenerateDrawsNoWeights is the short form")

@@ -22,7 +22,7 @@ const (
 
 // A gatedStep is a training step whose cost must not rise.
 type gatedStep struct {
-	name   string // a model of flambeau plan, or gpt2-long
+	name   string // name of a model of flambeau plan, or gpt2-long
 	batch  int
 	seq    int
 	pixels bool
@@ -35,7 +35,7 @@ var gatedSteps = []gatedStep{
 	{name: "bert-base", batch: 16, seq: 512}, {name: "lstm", batch: 32, seq: 128},
 }
 
-// gatedGPUs are the GPUs of the page, among the names of train.GPUs.
+// gatedGPUs holds the GPUs that the page of costs shows, by their names in train.GPUs.
 var gatedGPUs = []string{"a100", "h100", "h200", "4090"}
 
 func (g gatedStep) title(amp string) string {
@@ -46,7 +46,7 @@ func (g gatedStep) title(amp string) string {
 	return fmt.Sprintf("%s, %s, %s", g.name, size, strings.Replace(amp, "none", "float32", 1))
 }
 
-// A stepCost is the cost of a step, or the highest cost that a gate allows.
+// A stepCost is the cost of a step, or the largest cost that a gate allows.
 type stepCost struct {
 	Name          string             `json:"name"`
 	Launches      int                `json:"launches"`
@@ -60,12 +60,12 @@ type stepCost struct {
 	Least         map[string]float64 `json:"least_seconds"`
 }
 
-// cost plans a step of AdamW for an H100.
+// cost returns the planned cost of a step with AdamW on an H100.
 func (g gatedStep) cost(t *testing.T, amp string) stepCost {
 	t.Helper()
 	c := &planCmd{Model: g.name, Batch: g.batch, Seq: g.seq, Optimizer: "adamw", Amp: amp, Device: "h100"}
 	make := planModels[g.name]
-	if g.name == "gpt2-long" { // GPT-2 with as many positions as tokens
+	if g.name == "gpt2-long" { // a GPT-2 with as many positions as tokens
 		make = planGPT(func() models.GPTConfig {
 			c := models.GPT2()
 			c.Context = g.seq
@@ -88,8 +88,9 @@ func (g gatedStep) cost(t *testing.T, amp string) stepCost {
 	return s
 }
 
-// exceeds lists the costs above the limits. Launches, modules, and operations of products that the
-// tensor cores could do must not rise at all. Bytes may rise by a hundredth.
+// exceeds lists the costs that are above the limits. Three counts must not rise at all: launches,
+// modules, and operations of products that the tensor cores could do. The number of bytes may rise
+// by one percent.
 func (s stepCost) exceeds(limit stepCost) (what []string) {
 	check := func(name string, got, most, slack int) {
 		if got > most+slack {
@@ -106,13 +107,13 @@ func (s stepCost) exceeds(limit stepCost) (what []string) {
 	return what
 }
 
-// The cost of a training step of each of seven models is counted without running it. It must be at
-// most the limit in testdata/stepgates.json, and bench/results/steps.md must show it. If a step has
-// become cheaper, or is meant to cost more,
+// TestStepGates counts the cost of a training step of each of seven models, without running the
+// step. The cost must be at most the limit in testdata/stepgates.json, and bench/results/steps.md
+// must show it. If a step has become cheaper, or is intended to cost more,
 //
 //	go test ./cmd/flambeau -run TestStepGates -args -write
 //
-// writes both files. The diff then shows the old figures.
+// writes both files. The diff of the files then shows the old numbers.
 func TestStepGates(t *testing.T) {
 	var now []stepCost
 	for _, amp := range []string{"none", "bf16"} {
@@ -163,7 +164,7 @@ func TestStepGates(t *testing.T) {
 	}
 }
 
-// Each limit rejects a cost above it, and accepts one that is not.
+// TestStepGatesStop: each limit rejects a cost above the limit, and accepts any other cost.
 func TestStepGatesStop(t *testing.T) {
 	limit := stepCost{Launches: 100, Modules: 10, Bytes: 1000, OtherProducts: 5, OtherFLOPs: 1000, TensorIssued: 1000, Peak: 1000}
 	if what := limit.exceeds(limit); what != nil {
@@ -189,7 +190,7 @@ func TestStepGatesStop(t *testing.T) {
 	}
 }
 
-// pageOf returns the page of the costs.
+// pageOf returns the text of the page that shows the costs.
 func pageOf(list []stepCost) []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Training steps on a GPU: counted, not run

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A weights file with a flipped bit is neither converted nor used. This holds for .npz and .pt
-// files, whose archives have checksums, and for files that flambeau wrote with --out.
+// TestFlippedBitsAreTold: a weights file with a flipped bit is neither converted nor used. This
+// holds for .npz and .pt files, whose archives have checksums, and for files that flambeau wrote
+// with --out.
 func TestFlippedBitsAreTold(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -28,7 +29,7 @@ func TestFlippedBitsAreTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := len(b) - 3 // a byte of the last tensor
+		at := len(b) - 3 // a byte in the last tensor
 		if mark != nil {
 			if at = bytes.Index(b, mark); at < 0 {
 				t.Fatalf("%s: the values are not there", name)
@@ -62,7 +63,7 @@ func TestFlippedBitsAreTold(t *testing.T) {
 			t.Errorf("%s: status %d, %s", args, status, errOut)
 		}
 	}
-	// damage in the header: the error names one format, once
+	// flip a bit in the header: the error names one format, and only once
 	bad = damage("out.safetensors", []byte("__metadata__"))
 	if status, _, errOut := command(t, "eval", bad, "--device", "cpu"); status != 1 || strings.Count(errOut, "bad-out") != 1 || strings.Contains(errOut, "torchfile") {
 		t.Errorf("status %d, %s", status, errOut)

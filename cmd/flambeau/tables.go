@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tableFlags are the flags for reading a table.
+// tableFlags holds the flags for reading a table.
 type tableFlags struct {
 	Target     string   `help:"Column of a table with the target: a class or a number." default:"-1"`
 	Columns    []string `help:"Columns of a table to use as inputs, by name. Default: all columns but the target. A column of words becomes one input for each word." placeholder:"NAME,..."`
@@ -32,7 +32,7 @@ func (f *tableFlags) check() error {
 	return nil
 }
 
-// given returns the name of a flag in use that applies to tables only, or "".
+// given returns the name of a flag that is set and applies to tables only, or "".
 func (f *tableFlags) given() string {
 	switch {
 	case len(f.Columns) > 0:
@@ -51,7 +51,8 @@ type regression struct {
 	Std  float64 `json:"std"`
 }
 
-// table returns the configuration for reading tables for the card's model, without the target.
+// table returns the configuration with which tables for the card's model are read, without the
+// target.
 func (c *card) table() table.Config {
 	return table.Config{Columns: c.Columns, Categories: c.Words, Missing: missingKinds[c.Missing], Fill: c.Fill}
 }
@@ -127,7 +128,7 @@ func openTable(e *env, f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// readPart reads a part of a table, and prints what it leaves out.
+// readPart reads the training or the test part of a table, and prints what it leaves out.
 func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -147,7 +148,7 @@ func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table
 	return t, nil
 }
 
-// config chooses how to read a table for training. about describes the choice in words.
+// config chooses how to read a table for training. about has lines of words about the choice.
 func (q request) config(f *detect.Found) (c table.Config, about []string, err error) {
 	d, err := table.Describe(f.Train, table.Config{Comma: f.Comma})
 	if err != nil {
@@ -195,7 +196,8 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	for _, name := range slices.Sorted(maps.Keys(c.Categories)) {
 		about = append(about, fmt.Sprintf("column %q holds words: one input for each of %d", name, len(c.Categories[name])))
 	}
-	// A few whole numbers are classes, as digits are. Quantities have fractions or many values.
+	// A few different whole numbers are classes, as digits are. Quantities have fractions or many
+	// different values.
 	const fewFractions, fewWhole = 10, 50
 	c.Number = target.Numbers && (!target.Whole && target.Distinct > fewFractions || target.Distinct > fewWhole)
 	switch {
@@ -207,7 +209,8 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	return c, about, nil
 }
 
-// measureRows is measure for tables. It also computes the scale of a numeric target.
+// measureRows computes the mean and the standard deviation of each column of a table. It also
+// computes the scale of a numeric target.
 func (s *source) measureRows() error {
 	pick := func(x *tensor.Tensor) *tensor.Tensor { return x }
 	if sub, ok := s.train.(data.Subset); ok {
@@ -241,7 +244,7 @@ func (s *source) measureRows() error {
 	return nil
 }
 
-// infinite returns the error for a column whose mean is not finite.
+// infinite returns the error for a column whose mean is not a finite number.
 func infinite(column string) error {
 	return fmt.Errorf("column %q holds an infinite number: correct it, or leave it empty and choose --missing", column)
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// cars writes a table whose price and class depend on a word and a number. In some rows the number
-// is missing.
+// cars writes a table whose price and class depend on a word and a number. In gaps of the rows the
+// number is missing.
 func cars(t *testing.T, path string, rows, gaps int) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -47,8 +47,8 @@ func predicted(t *testing.T, out string) (list []prediction) {
 	return list
 }
 
-// Columns of words become inputs, which predict and eval encode in the same way. A word that is new
-// is reported. --columns selects the inputs.
+// TestTableOfWords: columns of words become inputs. predict and eval encode the words in the same
+// way. If a word is new, a message says so. --columns selects the inputs.
 func TestTableOfWords(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 200, 0), filepath.Join(dir, "w.safetensors")
@@ -61,7 +61,7 @@ func TestTableOfWords(t *testing.T) {
 		t.Errorf("%s%s", out, errOut)
 	}
 	measures(t, "40 of 200 rows, held out: the other 160 were trained on", weights, "--data", set)
-	// Additional columns, in another order, and a word that did not occur before.
+	// This table has additional columns, another order of columns, and a new word.
 	more := write(t, filepath.Join(dir, "more.csv"), "weight,owner,color\n1.5,x,\"dark, green\"\n1.5,y,red\n1.5,z,violet\n1.5,z,violet\n")
 	out, errOut = must(t, "predict", weights, more, "--device", "cpu")
 	p := predicted(t, out)
@@ -76,7 +76,8 @@ func TestTableOfWords(t *testing.T) {
 	fails(t, "--columns is for tables", "train", "--columns", "x")
 }
 
-// A flag chooses how to treat missing values. The other commands treat them in the same way.
+// TestTableWithMissingValues: a flag chooses how to treat missing values. The other commands then
+// treat them in the same way.
 func TestTableWithMissingValues(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 100, 10), filepath.Join(dir, "w.safetensors")
@@ -108,8 +109,8 @@ func TestTableWithMissingValues(t *testing.T) {
 	}
 }
 
-// A target with many different numbers is learned as a number. eval prints RMSE, MAE and R², and
-// predict prints values in the target's unit.
+// TestRegression: a target with many different numbers is learned as a number. eval prints RMSE,
+// MAE and R², and predict prints values in the unit of the target.
 func TestRegression(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 300, 0), filepath.Join(dir, "w.safetensors")
@@ -136,7 +137,8 @@ func TestRegression(t *testing.T) {
 	if len(p) != 2 || p[0].Value == nil || math.Abs(float64(*p[0].Value)-26000) > 1500 || math.Abs(float64(*p[1].Value)-23000) > 1500 || strings.Contains(out, "class") {
 		t.Error(out)
 	}
-	// A few whole numbers are classes, unless a flag says otherwise. Names are not numbers.
+	// A few different whole numbers are classes, unless a flag says otherwise. A target of names
+	// cannot be learned as a number.
 	digits := tableFile(t, filepath.Join(dir, "digits.csv"), 60, func(i int) string { return fmt.Sprint(i % 3) })
 	if out, _ := must(t, "train", "--data", digits, "--steps", "2", "--device", "cpu", "--json"); lastLine(t, out).TestAccuracy == nil {
 		t.Error(out)

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// openDevices opens the devices of --devices, and describes them.
+// openDevices opens the devices of --devices, and returns words about them.
 func openDevices(names []string) (dist.DeviceList, string, error) {
 	if len(names) == 1 && names[0] == "all" {
 		names = []string{"cuda:*"}
@@ -49,8 +49,8 @@ func (c *trainCmd) checkDevices() error {
 	return nil
 }
 
-// open opens the devices of a training. It returns the first one, all of them if there are several,
-// and the reason for the choice.
+// open opens the devices of a training. It returns the first device, all devices if there are
+// several, and the reason for the choice.
 func (c *trainCmd) open() (dev device.Device, all dist.DeviceList, why string, err error) {
 	if len(c.Devices) == 0 {
 		dev, why, err = openDevice(c.Device)
@@ -63,8 +63,8 @@ func (c *trainCmd) open() (dev device.Device, all dist.DeviceList, why string, e
 	return list[0], all, why, err
 }
 
-// deviceNames lists the names of several devices, and the largest peak of memory among them. For
-// one device the list is nil.
+// deviceNames returns the names of several devices, and the largest peak of memory on any of them.
+// For a single device, names is nil.
 func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak int) {
 	list, _ := all.List()
 	for _, d := range list {
@@ -76,7 +76,8 @@ func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak i
 	return names, peak
 }
 
-// replica returns the network with another model, which is a copy of the network's on device dev.
+// replica returns the network with another model in it. The other model is a copy of the network's
+// model on device dev.
 func (n *network) replica(model any, dev device.Device) *network {
 	c := &network{card: n.card, model: model, module: model.(nn.Module), dev: dev}
 	c.gpt, _ = model.(*models.GPT)
@@ -99,7 +100,7 @@ func (n *network) replica(model any, dev device.Device) *network {
 	return c
 }
 
-// computation says how the network is trained.
+// computation says how package train computes with the network.
 func (n *network) computation() train.Computation {
 	switch r := n.card.Regression; {
 	case n.gpt != nil:

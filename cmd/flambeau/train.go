@@ -116,7 +116,7 @@ func (c *trainCmd) Validate() error {
 	return knownSched(c.Sched)
 }
 
-// result is the JSON output.
+// result is the command's output as JSON.
 type result struct {
 	Device     string   `json:"device"`
 	Devices    []string `json:"devices,omitempty"` // names of the devices, if there are several
@@ -129,11 +129,11 @@ type result struct {
 	Epochs     int      `json:"epochs"`
 	Resumed    string   `json:"resumed_from,omitempty"`
 	TrainLoss  number   `json:"train_loss"`
-	// loss on the test part; absent if nothing was measured
+	// loss on the test part; absent if the test part was not measured
 	TestLoss     *number `json:"test_loss,omitempty"`
 	TestAccuracy *number `json:"test_accuracy,omitempty"`
-	// errors of a regression in the unit of the target, while losses are about targets scaled to a
-	// deviation of 1
+	// errors of a regression in the unit of the target; losses, in contrast, are about targets
+	// scaled to a standard deviation of 1
 	TestRMSE         *number   `json:"test_rmse,omitempty"`
 	TestMAE          *number   `json:"test_mae,omitempty"`
 	TestR2           *number   `json:"test_r2,omitempty"`
@@ -195,8 +195,8 @@ func printJSON(e *env, v any) error {
 	return err
 }
 
-// checkOut returns an error if the weights, the profile or the snapshot of memory cannot be
-// written. It runs before the training, so that no work is lost.
+// checkOut returns an error if the weights, the profile or the memory snapshot cannot be written.
+// It runs before the training, so that no training is lost.
 func (c *trainCmd) checkOut() error {
 	if format, err := formatOf(c.Out); c.Out != "" && !isDir(c.Out) && err == nil && format != formatSafetensors {
 		return fmt.Errorf("--out %s: what is written is a safetensors file; name it so, and flambeau convert makes another format of it", c.Out)
@@ -220,8 +220,9 @@ func (c *trainCmd) checkCheckpoint() error {
 	return nil
 }
 
-// checkCard compares the card with that in the checkpoint to resume from. A card says more about
-// the model than the names and shapes of the weights. checkCard also reports another seed.
+// checkCard compares the card with the card in the checkpoint from which the training resumes. A
+// card says more about the model than the names and shapes of the weights. checkCard also reports a
+// different seed.
 func (c *trainCmd) checkCard(e *env, k *card) error {
 	if !c.Resume {
 		return nil
@@ -262,8 +263,8 @@ func openDevice(name string) (device.Device, string, error) {
 	return d, announce(d, "using "+d.Name()+" ("+d.Info().Name+")"), nil
 }
 
-// announce returns why, the reason for the choice of a device. It adds a warning if the device is
-// emulated.
+// announce returns why, which is the reason for the choice of a device. If the device is emulated,
+// it adds a warning.
 func announce(d device.Device, why string) string {
 	if d.Info().Emulated {
 		why += ": EMULATED, results are real, times are not"
@@ -271,8 +272,8 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// A recipe holds the settings of a training that the command line leaves open. Sizes, dropout and
-// rates were chosen by validation within training sets.
+// A recipe holds the settings of a training for which the command line has no value. Sizes, dropout
+// and rates were chosen by validation within training sets.
 type recipe struct {
 	epochs, steps, batch, hidden int
 	lr, least, decay, dropout    float64
@@ -297,7 +298,7 @@ func recipeFor(model, kind string) recipe {
 	return recipe{epochs: 10, batch: 32, lr: 1e-3, decay: 0.05, clip: 1}
 }
 
-// settle fills in the recipe and the card.
+// settle completes the recipe and the card.
 func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	k := src.card
 	if k.Model = c.Model; k.Model == "" {
@@ -367,7 +368,7 @@ func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	return &k, r, k.check()
 }
 
-// fraction reports whether a class is named by a number with a fraction.
+// fraction reports whether the name of a class is a number with a fraction.
 func fraction(class string) bool {
 	v, err := strconv.ParseFloat(class, 64)
 	return err == nil && v != math.Trunc(v)
@@ -407,7 +408,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		}
 	}
 	// Batch normalisation cannot learn from a single sample. So a last batch of one sample is
-	// dropped. In each epoch it is another sample.
+	// dropped. The dropped sample differs from epoch to epoch.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
 	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
@@ -444,7 +445,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		return nil, err
 	}
 	done, err := train.Fit(e.ctx, cfg)
-	if failed := stop(); !errors.Is(err, failed) { // add the failure, unless Fit has reported it
+	if failed := stop(); !errors.Is(err, failed) { // add failed, unless Fit has reported it
 		err = errors.Join(err, failed)
 	}
 	var diverged *train.DivergedError
@@ -483,7 +484,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	}
 	r.Devices, r.PeakDeviceBytes = deviceNames(dev, all)
 	if c.Out != "" {
-		if failed := n.save(c.Out); failed != nil { // the measured numbers are still worth printing
+		if failed := n.save(c.Out); failed != nil { // the measured numbers are still printed
 			if err == errInterrupted {
 				err = nil // the interruption was already reported
 			}
@@ -494,7 +495,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	return r, err
 }
 
-// kept says what remains of an interrupted training.
+// kept returns words about what remains of an interrupted training.
 func (c *trainCmd) kept() string {
 	switch {
 	case c.Checkpoint != "":
@@ -505,7 +506,7 @@ func (c *trainCmd) kept() string {
 	return "the model is lost, for want of --out or --checkpoint"
 }
 
-// measure sets how the model is run, and which metrics are computed.
+// measure sets how the model is evaluated, and which metrics are computed.
 func (n *network) measure(cfg *train.Config) {
 	own := n.computation()
 	cfg.Forward, cfg.Compute = own.Forward, own.Compute
@@ -519,7 +520,7 @@ func (n *network) measure(cfg *train.Config) {
 	}
 }
 
-// unscaled returns the outputs of a regression model in the unit of the target, as float64.
+// unscaled converts the outputs of a regression model to the unit of the target, as float64.
 func (n *network) unscaled(y *tensor.Tensor) *tensor.Tensor {
 	return y.Double().MulScalar(n.card.Regression.Std).AddScalar(n.card.Regression.Mean)
 }

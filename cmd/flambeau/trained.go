@@ -25,25 +25,26 @@ import (
 // A sample is identified by its content, not by its place. The content is the bytes of a picture's
 // file, the pixels and the class of a picture in IDX or CIFAR files, or the numbers of a row. So
 // eval recognises data that was moved, renamed, reordered or extended. It does not recognise
-// pictures that were compressed again. If the command has split the data, all training samples are
-// listed. If the data came in two parts, recognising it is enough, so only some samples of the
-// training part are listed. A text is identified by its beginning.
+// pictures that were compressed again. If the command has split the data, the hashes of all
+// training samples are stored. If the data came in two parts, it is sufficient to recognise the
+// data, so the hashes of only some training samples are stored. A text is identified by its
+// beginning.
 type trained struct {
-	Samples int `json:"samples"` // number of training samples; for a text, characters
-	// the first six bytes of each sample's SHA-256, sorted, in base64
+	Samples int `json:"samples"` // number of training samples; for a text, number of characters
+	// first six bytes of each sample's SHA-256, sorted, in base64
 	Hashes string `json:"hashes,omitempty"`
 	Bytes  int    `json:"bytes,omitempty"`  // length of a text's training part
-	SHA256 string `json:"sha256,omitempty"` // digest of a text's training part
+	SHA256 string `json:"sha256,omitempty"` // SHA-256 of a text's training part
 }
 
 const (
 	hashBytes = 6
-	maxHashes = 1 << 20 // if there are more, none is stored, and eval says that it does not know
-	someOf    = 1024    // number of training samples that are listed if the data came in two parts
+	maxHashes = 1 << 20 // if there are more hashes, none is stored
+	someOf    = 1024    // number of hashes that are stored if the data came in two parts
 )
 
-// pixelsOf returns a function that returns the content of picture i: its file's bytes, or its
-// pixels and class.
+// pixelsOf returns a function for the content of picture i: the bytes of its file, or its pixels
+// and class.
 func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	if t, ok := images.(*vision.Transformed); ok {
 		images = t.Images
@@ -60,7 +61,7 @@ func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	}
 }
 
-// rowsOf returns a function that returns the content of row i of a table as bytes.
+// rowsOf returns a function for the content of row i of a table, as bytes.
 func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	x, y, n := t.X.Floats(), t.Y.Floats(), t.X.Dim(1)
 	return func(i int) ([]byte, error) {
@@ -72,7 +73,8 @@ func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	}
 }
 
-// hashes returns the hashes of the samples with the given indexes in the data as opened.
+// hashes returns the hashes of the samples with the given indexes. The indexes are those before
+// prepare changes the data.
 func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	out := make([]uint64, len(index))
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -106,8 +108,8 @@ func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	return out, errors.Join(errs...)
 }
 
-// trained describes the samples of a training on the prepared source. It returns nil if they cannot
-// be identified.
+// trained describes the training samples of the prepared source. It returns nil if they cannot be
+// identified.
 func (s *source) trained(e *env) (*trained, error) {
 	switch {
 	case s.text != nil:
@@ -140,7 +142,7 @@ func (s *source) trained(e *env) (*trained, error) {
 	return &trained{Samples: n, Hashes: base64.RawStdEncoding.EncodeToString(b)}, nil
 }
 
-// counts returns how often each hash occurs, and their total number.
+// counts returns how many times each hash occurs, and the total number of hashes.
 func (t *trained) counts() (map[uint64]int, int, error) {
 	b, err := base64.RawStdEncoding.DecodeString(t.Hashes)
 	if err != nil || len(b)%hashBytes != 0 {
@@ -154,7 +156,7 @@ func (t *trained) counts() (map[uint64]int, int, error) {
 }
 
 // measurable returns the samples of the source that eval measures. t is what the model's card says
-// about its training. words describes the samples. With all, it returns every sample.
+// about its training. words describes the samples. If all is set, measurable returns every sample.
 func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words string, err error) {
 	if s.text != nil {
 		return s.text.measurable(t, all)
@@ -193,7 +195,7 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 		}
 	}
 	met := n - len(rest)
-	here := 2*met >= listed // the source is the training data, some of which may be missing
+	here := 2*met >= listed // the source is the training data, perhaps without some samples
 	switch {
 	case met == 0:
 		return s.train, every + ", none of which was trained on", nil
@@ -209,8 +211,8 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 	return s.train, fmt.Sprintf("%s, %d of which are equal to some that were trained on", every, met), nil
 }
 
-// measurable returns the pieces of a text that eval measures, as source.measurable does for other
-// samples.
+// measurable returns the pieces of a text that eval measures. source.measurable does so for all
+// other samples.
 func (c *corpus) measurable(t *trained, all bool) (d data.Dataset, words string, err error) {
 	n, from := len(c.ids), 0
 	words = fmt.Sprintf("all %d characters", n)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// A training with FLAMBEAU_TUNE=1 measures products. kernels tuned lists them, and devices counts
-// them.
+// TestKernelsTuned: a training with FLAMBEAU_TUNE=1 measures products. The command "kernels tuned"
+// lists them, and "devices" counts them.
 func TestKernelsTuned(t *testing.T) {
 	dir := t.TempDir()
 	run := func(tune string, args ...string) string {

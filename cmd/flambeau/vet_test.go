@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// `flambeau vet` is go vet with this program as its tool. Flags, reports and exit status are those
-// of go vet. Here it runs on a package with few dependencies, because go vet runs the tool on each
-// of them.
+// TestVet: `flambeau vet` is go vet with this program as its tool. Flags, reports and exit status
+// are those of go vet. The test uses a package with few dependencies, because go vet runs the tool
+// on each dependency.
 func TestVet(t *testing.T) {
 	for _, c := range []struct {
 		args, path, want string
 		status           int
 	}{
-		{"vet -nesteddo -json ../../dtype", "", "{}", 0}, // a flag of an analyzer
+		{"vet -nesteddo -json ../../dtype", "", "{}", 0}, // an analyzer's flag
 		{"vet -nosuchcheck ../../dtype", "", "-nosuchcheck", 2},
 		{"vet ./nowhere", "", "nowhere", 1},
 		{"help vet", "", "Flags of go vet, and packages", 0},

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// The formats of weights files. The ending of the name chooses one.
+// These are the formats of weights files. The ending of the file name decides the format.
 const (
 	formatSafetensors = "safetensors"
 	formatSharded     = "sharded safetensors"
@@ -23,7 +23,7 @@ const (
 	formatNPY         = "npy"
 )
 
-// endings are compared with a file name in this order.
+// endings holds the endings of file names. They are compared with a file name in this order.
 var endings = []struct{ ending, format string }{
 	{".safetensors.index.json", formatSharded}, {".safetensors", formatSafetensors}, {".pt", formatTorch}, {".pth", formatTorch}, {".bin", formatTorch},
 	{".ckpt", formatTorch}, {".npz", formatNPZ}, {".npy", formatNPY},
@@ -40,26 +40,28 @@ func formatOf(path string) (string, error) {
 	return "", fmt.Errorf("%s: the name does not tell a format; it ends in one of %s", path, strings.Join(known, " "))
 }
 
-// A named is a value in a weights file with its name. Names of nested values are joined by dots.
+// A named is a value in a weights file, with its name. The names of nested values are joined by
+// dots.
 type named struct {
 	name  string
 	value any // a *tensor.Tensor, or another value in a PyTorch file
 }
 
-// weights is the contents of a weights file.
+// weights holds the contents of a weights file.
 type weights struct {
 	format   string
 	list     []named
 	metadata map[string]string
 	tree     any // the nested value in a PyTorch file
-	text     int // total bytes of the names that flatten has made
+	text     int // total length in bytes of the names that flatten has made
 }
 
-// maxNames limits weights.text. A hostile file could nest long names in long names.
+// maxNames limits the field text of weights. In a hostile file, long names could be nested in long
+// names.
 const maxNames = 64 << 20
 
 // readWeights maps a file. The names are in the order of the file or, if it has no order, sorted.
-// With checked it verifies the file's checksums, for which it reads all of it.
+// If checked is set, it verifies the file's checksums, for which it must read the whole file.
 func readWeights(path string, checked bool) (*weights, error) {
 	format, err := formatOf(path)
 	if err != nil {
@@ -117,8 +119,9 @@ func readWeights(path string, checked bool) (*weights, error) {
 	return w, nil
 }
 
-// flatten lists the values in a nested value of PyTorch. It joins keys and positions with dots. A
-// list without tensors and containers is one value.
+// flatten adds the values inside a nested value of PyTorch to the list of values. Their names are
+// the keys and positions, joined by dots. A list that contains neither tensors nor containers is
+// one value.
 func (w *weights) flatten(prefix string, v any) error {
 	below := func(key, x any) error {
 		name := fmt.Sprint(key)
@@ -168,7 +171,7 @@ func nests(v any) bool {
 	return false
 }
 
-// tensors returns the tensors by name. others are the names of the other values.
+// tensors returns the tensors by name. others holds the names of the values that are not tensors.
 func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err error) {
 	all = map[string]*tensor.Tensor{}
 	for _, n := range w.list {
@@ -185,13 +188,13 @@ func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err
 	return all, others, nil
 }
 
-// floatTypes are the values of --dtype.
+// floatTypes holds the types that --dtype can name.
 var floatTypes = map[string]dtype.Type{
 	"float64": dtype.F64, "fp64": dtype.F64, "double": dtype.F64, "float32": dtype.F32, "fp32": dtype.F32, "float": dtype.F32,
 	"float16": dtype.F16, "fp16": dtype.F16, "half": dtype.F16, "bfloat16": dtype.BF16, "bf16": dtype.BF16,
 }
 
-// sizeText formats a number of bytes in powers of 1024.
+// sizeText returns a text for a number of bytes, with units of powers of 1024.
 func sizeText(n int64) string {
 	v, unit := float64(n), 0
 	for v >= 1024 && unit < 5 {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionSize holds the dimensions of a case; shared is the number of heads of keys and values.
+// attentionSize holds the dimensions of a case. shared is the number of heads of keys and values.
 type attentionSize struct{ batch, heads, shared, queries, keys, features, values int }
 
 // attentionCase is a [device.Attention] and its operands; absent operands are nil.
@@ -22,14 +22,15 @@ type attentionCase struct {
 	mask, lengths, numbers *array
 }
 
-// Layouts that only attention's operands have.
+// These layouts occur only for the operands of attention.
 const (
 	// queries, keys and values are parts of [batch, length, 3, heads, features]
 	packed form = "one projection"
 	shared form = "one for all" // one sample and head of keys and values is broadcast to all
 )
 
-// Most kinds combine several properties, so that a few cases cover many pairs of properties.
+// attentionKinds are the kinds of cases. Most kinds combine several properties, so that a few kinds
+// cover many pairs of properties.
 var attentionKinds = []struct {
 	name string
 	set  func(r *rig, c *attentionCase)
@@ -73,8 +74,8 @@ func (c *attentionCase) setMask(r *rig, t dtype.Type, s shape.Dims, f form) {
 	c.w.Mask = c.mask.v
 }
 
-// setLengths sets lengths of the samples' keys: half of the keys, none, all, far more than there
-// are, and half of the keys rounded up.
+// setLengths sets each sample's number of keys. It takes half of the keys, none, all, far more than
+// there are, and half of the keys rounded up.
 func (c *attentionCase) setLengths(r *rig) {
 	c.lengths = r.array(dtype.I64, shape.Of(c.batch), strided, func(i int) uint64 {
 		return uint64([]int{c.keys / 2, 0, c.keys, min(1<<40, math.MaxInt), (c.keys + 1) / 2}[(i+c.queries)%5])
@@ -146,14 +147,14 @@ func testAttention(r *rig) {
 		for kind := range attentionKinds {
 			try(s, kind)
 		}
-		n++ // change type and form for each kind from size to size
+		n++ // each size gives a kind another type and form
 	}
 	for i, s := range edges {
 		for kind := range 3 {
 			try(s, (i+3*kind)%len(attentionKinds))
 		}
 	}
-	// run all kinds with each type at one size, so that every pair is covered
+	// at one size, run all kinds with each type, so that every pair of kind and type is covered
 	for _, t := range types {
 		for kind := range attentionKinds {
 			n = kind*6 + int(t)%6
@@ -176,7 +177,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		if n%3 > 0 {
 			return r.empty(t, s, form)
 		}
-		// The layout [batch, length, heads, features], in which a model joins the heads.
+		// the layout [batch, length, heads, features], from which a model concatenates the heads
 		a := r.empty(t, shape.Of(s.At(0), s.At(2), s.At(1), s.At(3)), contiguous)
 		return a.seenAs("heads inside", a.v.Layout.Transpose(1, 2))
 	}
@@ -200,12 +201,12 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 			lse.near(what+", logarithms", want.lse.v, want.lse.bound)
 		}
 	}
-	// The gradient is computed from the reference's result, not the device's.
+	// Compute the gradient from the reference's result, not from the device's result.
 	g, out := r.small(c.t, s, form), r.exactly(c.t, s, transposed, want.out.v)
 	lse = r.exactly(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
 	grads := c.gradients(g.floats(), out.floats(), lse.floats())
 	dense := func(a *array) shape.Dims { return a.v.Shape }
-	// the absent gradients: none, one, or all but one
+	// which gradients are absent: none, one, or all but one
 	for _, absent := range []int{-1, n % 3, 3 + n%3} {
 		d := [3]*array{result(c.t, dense(c.q)), result(c.t, dense(c.k)), result(c.t, dense(c.v))}
 		o := &device.AttentionGrad{G: g.v, Q: c.q.v, K: c.k.v, V: c.v.v, Out: out.v, LSE: lse.v, Weighing: c.w}

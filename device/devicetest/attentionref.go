@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// judged holds reference values and the error that a device's values may have.
+// judged holds reference values v, and the bounds by of a device's errors.
 type judged struct{ v, by []float64 }
 
 func (j *judged) bound(i int) float64 { return j.by[i] }
@@ -16,12 +16,12 @@ func (j *judged) bound(i int) float64 { return j.by[i] }
 func (j *judged) put(v, by float64) { j.v, j.by = append(j.v, v), append(j.by, by) }
 
 // sumError bounds the error of a float32 sum of n products, relative to the sum of their
-// magnitudes. It allows for eight running sums or tiles, and for the operations that scale and add
-// them.
+// magnitudes. The bound assumes eight partial sums, which are scaled and added at the end.
 func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
 
 // rounding bounds the error of a weight, or of its gradient, if a device rounds it to the operands'
-// type before it multiplies. The bound part is relative, the bound least is absolute.
+// type before it multiplies. part is the bound relative to the value, and least is the absolute
+// bound.
 func rounding(t dtype.Type) (part, least float64) {
 	switch t {
 	case dtype.BF16:
@@ -34,7 +34,7 @@ func rounding(t dtype.Type) (part, least float64) {
 
 var keepProgram = lower(expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32)), dtype.Bool)
 
-// kept returns the factor of each weight: 0 if it is dropped, else 1/(1-Drop).
+// kept returns the factor of each weight: 0 if dropout drops it, else 1/(1-Drop).
 func (c *attentionCase) kept() []float64 {
 	m := make([]float64, c.batch*c.heads*c.queries*c.keys)
 	if c.w.Drop == 0 {
@@ -58,8 +58,8 @@ func (c *attentionCase) kept() []float64 {
 	return m
 }
 
-// scores returns the scores of one query, -Inf for keys that it does not see, and their error
-// bounds.
+// scores returns the scores s of one query and their error bounds by. The score is -Inf for keys
+// that the query does not see.
 func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []float64) {
 	s, by = make([]float64, c.keys), make([]float64, c.keys)
 	first, seen := c.firstKey(row), c.keys
@@ -108,13 +108,13 @@ func (c *attentionCase) known() (x known) {
 	return x
 }
 
-// expError bounds the relative error of e^(s - less). The argument by is the bound of the error of
-// s. The result allows for a rounded argument, and for some units in the last place.
+// expError bounds the relative error of e^(s - less), where by is the error bound of s. The bound
+// includes the rounding of the argument and some units in the last place.
 func expError(s, by, less float64) float64 {
 	return 1.01*by + (math.Abs(s)+math.Abs(less)+16)*0x1p-22
 }
 
-// reference computes the result and the logarithms in float64.
+// reference computes the attention's result and the logarithms LSE in float64.
 func (c *attentionCase) reference() (r struct{ out, lse judged }) {
 	x := c.known()
 	part, least := rounding(c.t)

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Four goroutines use the device at once, each on its own stream and memory.
+// testConcurrency uses the device from four goroutines at the same time, each with its own stream
+// and memory.
 func testConcurrency(r *rig) {
 	var wg sync.WaitGroup
 	for g := range 4 {

@@ -10,10 +10,11 @@
 // [expr.Program.Eval] bit for bit, or with float64 references within a stated bound. It tests
 // streams, events, memory, index errors, running out of memory, and use by several goroutines.
 // Optional ops are tested if the device supports them. A failure names the primitive, the types,
-// the layout and the element. Outputs are parts of larger buffers; the other bytes must not change.
+// the layout and the element. Outputs are parts of larger buffers, and the bytes outside the
+// outputs must not change.
 //
-// Shapes are small, because the suite also runs on an emulated device. A device that is not
-// emulated also gets sizes at which it has to divide the work, except in go test -short.
+// Shapes are small, because the suite also runs on an emulated device. Without -short, a device
+// that is not emulated also gets sizes at which it must divide the work.
 package devicetest
 
 import (
@@ -57,7 +58,7 @@ type rig struct {
 	s     device.Stream
 	rnd   *rand.Rand
 	bufs  []device.Buffer
-	large bool // the device is fast enough for sizes at which it divides the work
+	large bool // the device is fast enough for large sizes, at which it divides the work
 }
 
 func newRig(t *testing.T, dev device.Device) *rig {
@@ -95,7 +96,7 @@ type form string
 
 const (
 	contiguous form = "contiguous"
-	offset     form = "offset"     // contiguous, after a few other elements
+	offset     form = "offset"     // contiguous, behind a few other elements of the storage
 	strided    form = "strided"    // every second element of every dimension
 	transposed form = "transposed" // the last two dimensions exchanged
 	reversed   form = "permuted"   // all dimensions in the opposite order
@@ -107,7 +108,7 @@ const (
 var outForms = []form{contiguous, offset, strided, transposed, reversed}
 var inForms = append(outForms[:len(outForms):len(outForms)], rowCast, colCast, allCast)
 
-// place returns the layout of a view of shape s in form f, and the number of elements of its
+// place returns the layout of a view of shape s in form f, and the number of elements in the view's
 // storage.
 func place(s shape.Dims, f form) (shape.Layout, int) {
 	n := s.Rank()
@@ -155,7 +156,7 @@ func place(s shape.Dims, f form) (shape.Layout, int) {
 	return l, max(s.Size(), 1)
 }
 
-// offsets returns the storage index of every element, in row-major order.
+// offsets returns the index in the storage of every element, in row-major order.
 func offsets(l shape.Layout) []int {
 	out := make([]int, 0, l.Size())
 	c := make([]int, l.Shape.Rank())
@@ -209,8 +210,8 @@ type array struct {
 	at   []int
 }
 
-// array uploads a storage and returns a view of it. The function value returns the storage's
-// elements.
+// array uploads a storage to the device and returns a view of it. The function value returns
+// element i of the storage.
 func (r *rig) array(t dtype.Type, s shape.Dims, f form, value func(i int) uint64) *array {
 	r.Helper()
 	l, n := place(s, f)
@@ -247,7 +248,7 @@ func (r *rig) empty(t dtype.Type, s shape.Dims, f form) *array {
 	})
 }
 
-// bits returns the elements from the host's copy.
+// bits returns the elements in the host's copy, as bits.
 func (a *array) bits() []uint64 {
 	out := make([]uint64, len(a.at))
 	for i, o := range a.at {
@@ -256,7 +257,7 @@ func (a *array) bits() []uint64 {
 	return out
 }
 
-// floats returns the elements from the host's copy as float64.
+// floats returns the elements in the host's copy, as float64.
 func (a *array) floats() []float64 {
 	out := make([]float64, len(a.at))
 	for i, b := range a.bits() {
@@ -290,7 +291,7 @@ func isNaN(t dtype.Type, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(expr.Decode(t, b))
 }
 
-// same compares results bit by bit; all NaN are equal.
+// same compares the elements with want, bit by bit. All NaN values are equal.
 func (a *array) same(what string, want []uint64) bool {
 	a.r.Helper()
 	got := a.fetch(what)
@@ -305,7 +306,8 @@ func (a *array) same(what string, want []uint64) bool {
 	return true
 }
 
-// near compares results with float64 references within bound(i) of each.
+// near compares the elements with float64 references. The difference of element i may be at most
+// bound(i).
 func (a *array) near(what string, want []float64, bound func(i int) float64) bool {
 	a.r.Helper()
 	got := a.fetch(what)

@@ -19,8 +19,8 @@ func (r *rig) rowSizes() []shape.Dims {
 	return s
 }
 
-// logSumExp returns m, the maximum of x, and the logarithm of Σ exp(x - m). They stay apart because
-// their sum would be less precise.
+// logSumExp returns m, the maximum of x, and the logarithm of Σ exp(x - m). It returns them
+// separately because their sum would be less precise.
 func logSumExp(x []float64) (m, log float64) {
 	m = math.Inf(-1)
 	for _, v := range x {
@@ -33,7 +33,7 @@ func logSumExp(x []float64) (m, log float64) {
 	return m, math.Log(s)
 }
 
-// logits returns rows whose values are spread so far that exp overflows if the maximum is not
+// logits returns rows with values so large that exp overflows unless the row's maximum is
 // subtracted.
 func (r *rig) logits(t dtype.Type, s shape.Dims, f form) *array {
 	return r.array(t, s, f, func(int) uint64 { return expr.Encode(t, r.rnd.NormFloat64()*3+100) })
@@ -105,7 +105,7 @@ func testSoftmax(r *rig) {
 			}
 		}
 	}
-	// The op works in place, also on rows that contain infinities and NaN.
+	// The op works in place, also on rows that contain infinities or NaN.
 	inf, nan := math.Inf(1), math.NaN()
 	vals := []float64{1, 2, -inf, nan, 0, 1, -inf, -inf, -inf, inf, 0, 1}
 	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
@@ -137,7 +137,7 @@ func testCrossEntropy(r *rig) {
 			mean, count := r.empty(ct, shape.Of(1), offset), r.empty(dtype.I64, shape.Of(1), contiguous)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
 			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Mean: mean.v, Count: count.v, Ignore: ignore})
-			// The sum behind the mean has the bits of a reduction. The losses are the same as
+			// The sum in the mean has the same bits as a Reduce. The losses have the same bits as
 			// without the mean.
 			sum, alone := r.empty(ct, shape.Of(1), contiguous), r.empty(ct, shape.Of(rows), contiguous)
 			list := []dtype.Type{ct}
@@ -160,7 +160,7 @@ func testCrossEntropy(r *rig) {
 					wantLoss[i] = ls - (fx[i*c+int(b)] - m)
 				}
 			}
-			// e bounds the error of the logarithm of a sum of exponentials, which is at least 1
+			// the sum of exponentials is at least 1, and e bounds the error of its logarithm
 			e := 8 * epsilon(ct)
 			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (1 + math.Abs(wantLoss[i]) + math.Abs(wantRest[i])) })
 			top.near(what+", greatest", wantTop, func(int) float64 { return 0 })
@@ -178,7 +178,7 @@ func testCrossEntropy(r *rig) {
 				dx := r.empty(t, s, outForms[n%len(outForms)])
 				o := device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore}
 				r.run(what, &o)
-				// Count divides G, or 1 if G is absent, before the products.
+				// The products use G/Count. If G is absent, they use 1/Count.
 				for _, given := range []bool{true, false} {
 					by, has := g.floats(), o
 					part := r.array(ct, shape.Of(rows), contiguous, func(i int) uint64 {
@@ -235,7 +235,7 @@ func testMultiMap(r *rig) {
 	if !r.has("multi-map") {
 		return
 	}
-	// The test runs a step of an optimizer with momentum over tensors of many sizes, in place.
+	// Run an SGD step with momentum over tensors of many sizes, in place.
 	p, m, g := expr.X(0), expr.X(1), expr.X(2)
 	next := m.Mul(expr.Param(1)).Add(g)
 	step := expr.MustLower([]*expr.Expr{p.Sub(next.Mul(expr.Param(0))), next}, []dtype.Type{dtype.F32, dtype.F32}, []dtype.Type{dtype.F32, dtype.F32, dtype.BF16}, -1)
@@ -260,7 +260,7 @@ func testMultiMap(r *rig) {
 		a[0].same(fmt.Sprintf("multi-map, group %d, result 0", k), want[k][0])
 		a[1].same(fmt.Sprintf("multi-map, group %d, result 1", k), want[k][1])
 	}
-	// A program without scalars, such as a conversion, takes no parameters.
+	// A program without parameters, such as a conversion, needs no scalars.
 	cast := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.F32}, -1)
 	outs, ins, arrays, want = nil, nil, nil, nil
 	for _, n := range sizes {

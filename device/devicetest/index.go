@@ -30,8 +30,8 @@ func (r *rig) indexCases() []indexCase {
 	return c
 }
 
-// source returns, for every position of the index, the table's element that it selects, -1 if the
-// index is outside the axis.
+// source returns, for every position of the index, the offset of the selected element in the table.
+// The offset is -1 if the index is outside the axis.
 func source(index *array, table shape.Dims, axis int) []int {
 	bound := table.At(axis)
 	dense := shape.Layout{Shape: index.v.Shape, Strides: table.Contiguous()}
@@ -103,9 +103,9 @@ func spoil(a *array, element int, v int64) {
 	setBits(a.host, a.v.Type, a.at[element], uint64(v))
 }
 
-// checkIndexError expects an index error for one of these positions in an axis of size 4, now or at
-// the next wait. If several indices are outside, kernels that run in parallel may report any one of
-// them.
+// checkIndexError expects an index error from op or from the next wait, for one of the given
+// positions in an axis of size 4. If several indices are outside, kernels that run in parallel may
+// report any of them.
 func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ...int64) {
 	r.Helper()
 	err := device.Run(r.dev, r.s, op)
@@ -173,7 +173,8 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	grad.near("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
 }
 
-// combined returns the result of a scatter of b into the target's element a.
+// combined returns the new value of a target element a when a scatter adds element b to it, or
+// combines them as kind says.
 func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
 	switch kind {
 	case device.ScatterSet:
@@ -196,7 +197,8 @@ func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
 	return a
 }
 
-// checkScatter compares a scatter with a simple loop, and with a second run.
+// checkScatter compares a scatter with the result of a simple loop, and with a second run of the
+// scatter.
 func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *array) {
 	r.Helper()
 	t := dst.v.Type
@@ -267,7 +269,7 @@ func testScatter(r *rig) {
 	}
 	n := 0
 	types := dtype.Types()
-	for k, t := range types { // no two positions have the same target
+	for k, t := range types { // each position has a different target
 		kind := device.ScatterKind(k % 5)
 		src, dst := operand(kind, t, shape.Of(4, 5), inForms[k%len(inForms)]), operand(kind, t, shape.Of(9, 5), outForms[k%len(outForms)])
 		idx := r.array(dtype.I64, src.v.Shape, contiguous, func(i int) uint64 { return uint64((i/5*7 + i%5) % 9) })

@@ -17,7 +17,7 @@ func lower(e *expr.Expr, t dtype.Type, in ...dtype.Type) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
 }
 
-// sizes returns lengths around the widths of vectors and blocks.
+// sizes returns lengths that are close to the widths of vectors and blocks.
 func (r *rig) sizes() []int {
 	if r.large {
 		return []int{1, 7, 33, 130, 1500}
@@ -25,7 +25,7 @@ func (r *rig) sizes() []int {
 	return []int{1, 33}
 }
 
-// The test runs every operation of expressions in every type for which it is defined.
+// testMapPrimitives runs every operation of expressions in every type for which it is defined.
 func testMapPrimitives(r *rig) {
 	x, y, z := expr.X(0), expr.X(1), expr.X(2)
 	type prim struct {
@@ -73,7 +73,7 @@ func testMapPrimitives(r *rig) {
 			run(t, bits, nil, "")
 		}
 	}
-	// The test runs operations in the types that exist only inside expressions.
+	// Run the operations in the types that exist only inside expressions.
 	for _, u := range []dtype.Type{dtype.U32, dtype.U64} {
 		as := func(e *expr.Expr) *expr.Expr {
 			return expr.Substitute(e, func(i int) *expr.Expr { return expr.X(i).Cvt(u) }, nil)
@@ -91,7 +91,7 @@ func testMapPrimitives(r *rig) {
 	}
 }
 
-// The test runs the identity between all pairs of types, also inside expressions.
+// testMapCasts runs the identity between all pairs of types, also inside expressions.
 func testMapCasts(r *rig) {
 	s := shape.Of(67)
 	for _, from := range dtype.Types() {
@@ -120,7 +120,7 @@ func (r *rig) shapes() []shape.Dims {
 	return s
 }
 
-// The test combines every layout of results with every layout of operands.
+// testMapLayouts combines every layout of results with every layout of operands.
 func testMapLayouts(r *rig) {
 	types := []dtype.Type{dtype.F32, dtype.BF16, dtype.Bool, dtype.I64}
 	for _, s := range r.shapes() {
@@ -151,7 +151,7 @@ func testMapLayouts(r *rig) {
 	}
 }
 
-// The test runs maps with several results, with parameters, in place, and with long programs.
+// testMapForms runs maps with several results, with parameters, in place, and with long programs.
 func testMapForms(r *rig) {
 	x, y := expr.X(0), expr.X(1)
 	for _, n := range r.sizes() {
@@ -163,15 +163,15 @@ func testMapForms(r *rig) {
 		r.checkMap("map of one value stored twice", twice, []*array{r.empty(dtype.F32, s, contiguous), r.empty(dtype.F32, s, strided)}, []*array{a, b}, nil)
 
 		scaled := lower(x.Mul(expr.Param(0)).Add(expr.Param(1).Mul(expr.Param(0)).Sqrt()), dtype.F32, dtype.F32)
-		for _, v := range []float64{2, -3.5, math.Inf(1)} { // the same program with other values
+		for _, v := range []float64{2, -3.5, math.Inf(1)} { // values of the parameter
 			params := []uint64{expr.Encode(dtype.F32, v), expr.Encode(dtype.F32, 0.25)}
 			r.checkMap(fmt.Sprintf("map with parameter %v", v), scaled, []*array{r.empty(dtype.F32, s, contiguous)}, []*array{a}, params)
 		}
 		r.checkMap("map of parameters alone", lower(expr.Param(0, dtype.I64).Mul(expr.Param(0, dtype.I64)), dtype.I32), []*array{r.empty(dtype.I32, s, strided)}, nil, []uint64{7})
 
 		for _, f := range []form{contiguous, strided} {
-			// In place: on the first operand, on the second, both results on both operands, and on
-			// an operand that the program reads again later.
+			// Run in place: on the first operand, on the second, with both results on both
+			// operands, and on an operand that the program reads again later.
 			a, b := r.random(dtype.F32, s, f), r.random(dtype.F32, s, f)
 			r.checkMap("map in place over operand 0", lower(x.Sub(y).Mul(x).Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{a}, []*array{a, b}, nil)
 			r.checkMap("map in place over operand 1", lower(x.Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{b}, []*array{a, b}, nil)
@@ -190,7 +190,7 @@ func testMapForms(r *rig) {
 		h := r.random(dtype.F16, s, contiguous)
 		r.checkMap("map in place of float16", lower(x.Mul(x), dtype.F16, dtype.F16), []*array{h}, []*array{h}, nil)
 
-		// The test needs many values of both widths at the same time, and functions.
+		// This program needs many values of both widths at the same time, and function calls.
 		var sum *expr.Expr
 		var terms []*expr.Expr
 		for k := range 24 {

@@ -49,9 +49,9 @@ func testMatMul(r *rig) {
 	r.testMatMulMixed()
 }
 
-// testMatMulBias adds biases and keeps float32 sums, if the device supports it. The sizes are round
-// and odd. They include one matrix for a batch, sums of no terms, and long sums that may be
-// divided.
+// testMatMulBias adds biases and keeps float32 sums, if the device supports it. The sizes are
+// powers of two and other numbers. They include one matrix for a whole batch, sums of no terms, and
+// sums so long that a device may divide them.
 func (r *rig) testMatMulBias() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 63, 33, 8}, {1, 16, 40, 129}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}, {1, 0, 3, 4}}
 	if r.large {
@@ -84,8 +84,8 @@ func (r *rig) testMatMulBias() {
 }
 
 // testMatMulAct applies activations with one and two operands, if the device supports it. The bits
-// must be those of the program applied to the product without an activation. Pre gets that product
-// too.
+// must be those of the program applied to the product without an activation. Pre gets the product
+// before the activation.
 func (r *rig) testMatMulAct() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}}
 	if r.large {
@@ -98,7 +98,7 @@ func (r *rig) testMatMulAct() {
 		func(dtype.Type) *expr.Expr { return expr.Call("gelu_tanh", x) },
 		func(dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", x)) },
 	}
-	const alone = 4 // the first four programs have one operand, the others also read With
+	const alone = 4 // the first four programs have one operand; the later ones also read With
 	acts = append(acts,
 		func(t dtype.Type) *expr.Expr { return expr.X(1).Cvt(t).Gt(expr.C(0)).Select(x, expr.C(0)) },
 		func(t dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", expr.X(1).Cvt(t))) },
@@ -156,8 +156,8 @@ func (r *rig) testMatMulAct() {
 	}
 }
 
-// testMatMulSums computes sums of rows and columns beside the product, if the device supports it.
-// The product must stay the same.
+// testMatMulSums computes sums of rows and columns in the same launch as the product, if the device
+// supports it. The product must stay the same.
 func (r *rig) testMatMulSums() {
 	sizes := [][3]int{{1, 1, 1}, {7, 5, 63}, {65, 40, 66}, {72, 300, 9}, {130, 33, 24}, {3, 0, 6}, {5, 4, 0}, {0, 4, 3}, {1, 90, 17}, {90, 33, 1}, {40, 900, 24}, {33, 700, 71}}
 	forms := []form{transposed, contiguous, transposed, strided, offset}
@@ -207,7 +207,7 @@ func (r *rig) testMatMulSums() {
 	}
 }
 
-// checkMatMul compares a product with the float64 sum. bias may be nil.
+// checkMatMul compares a product with the product in float64. bias may be nil.
 func (r *rig) checkMatMul(a, b, bias, out *array) {
 	r.Helper()
 	t := a.v.Type
@@ -244,8 +244,8 @@ func (r *rig) checkMatMul(a, b, bias, out *array) {
 				case t.IsInteger():
 					sum = wrap(t, sum)
 				default:
-					// Tensor cores add eight or more products with one truncation. But the
-					// additions of a long sum do not all err in the same direction.
+					// Tensor cores add eight or more products and truncate the sum once. The errors
+					// of a long sum do not all have the same sign.
 					e := epsilon(t.Compute())
 					bound[o] = (float64(k)/4+4)*e*mag + 4*e*math.Abs(added[c]) + epsilon(out.v.Type)*math.Abs(sum)
 				}

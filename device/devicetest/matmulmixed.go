@@ -10,7 +10,7 @@ import (
 )
 
 // testMatMulMixed multiplies a float32 factor by a 16-bit factor, if the device supports it. The
-// results must be near those of factors that were rounded before.
+// results must be near the product of factors that were rounded to 16 bits before.
 func (r *rig) testMatMulMixed() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}}
 	if r.large {
@@ -42,7 +42,7 @@ func (r *rig) testMatMulMixed() {
 	}
 }
 
-// roundedTo returns the elements rounded to type t.
+// roundedTo returns the elements of a, rounded to type t.
 func roundedTo(a *array, t dtype.Type) []float64 {
 	list := a.floats()
 	for i, v := range list {

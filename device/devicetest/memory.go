@@ -48,7 +48,7 @@ func testCopies(r *rig) {
 		mine := r.pattern(n)
 		r.must(r.dev.Upload(r.s, b, 7, mine), "Upload %d at 7", n)
 		want := append(append(append([]byte(nil), src[:7]...), mine...), src[7+n:]...)
-		clear(mine) // the caller may overwrite the source at once
+		clear(mine) // the caller may overwrite the source immediately
 		got := make([]byte, n+10)
 		r.must(r.dev.Download(r.s, got, b, 0), "Download %d", n)
 		if !bytes.Equal(got, want) {
@@ -89,7 +89,7 @@ func testStreams(r *rig) {
 	p := lower(expr.X(0).Add(expr.C(1)), dtype.F32, dtype.F32)
 	want := x.bits()
 	const steps = 6
-	for i := range steps { // copy back and forth between two streams, which only events order
+	for i := range steps { // copy back and forth between two streams; only events order the copies
 		from, to := a, b
 		if i%2 == 1 {
 			from, to = b, a
@@ -156,8 +156,8 @@ func testMemory(r *rig) {
 	}
 	empty.Free()
 
-	// A request for more memory than the device has gives the typed error, and the device works as
-	// before.
+	// If a request exceeds the memory of the device, the error wraps ErrOutOfMemory. Afterwards the
+	// device works as before.
 	for _, huge := range []int{min(1<<50, math.MaxInt/2), math.MaxInt} {
 		if b, err := r.dev.Alloc(huge, r.s, device.Origin{Op: "devicetest"}); err == nil {
 			r.Errorf("Alloc of %d bytes gave a buffer of %d", huge, b.Size())

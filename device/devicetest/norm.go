@@ -30,7 +30,7 @@ func testNorm(r *rig) {
 		for _, s := range r.normSizes() {
 			for _, rms := range []bool{false, true} {
 				k++
-				// which of the two are present: 0 neither, 1 weight, 2 weight and bias
+				// which weights are present: 0 none, 1 weight, 2 weight and bias
 				affine := k % 3
 				at := t
 				if k%2 == 0 {
@@ -40,7 +40,7 @@ func testNorm(r *rig) {
 			}
 		}
 	}
-	// If the bias is absent, 0 is added only if Zero is set.
+	// If the bias is absent, the op adds 0 only if Zero is set.
 	for _, zero := range []bool{false, true} {
 		n := device.RowNorm{Eps: 1, RMS: true, Zero: zero, Period: 1, Inner: 1}
 		x := r.array(dtype.F32, shape.Of(1, 3), contiguous, func(int) uint64 { return expr.Encode(dtype.F32, math.Copysign(0, -1)) })

@@ -59,7 +59,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 		forward.Weight, back.Weight, w = a.v, a.v, a.floats()
 	}
 	r.run(what, &forward)
-	if x != y { // the result must be that of float32, rounded
+	if x != y { // the result must be the float32 result, rounded
 		wide := r.empty(x, dims, f)
 		forward.Out = wide.v
 		r.run(what+", in float32", &forward)
@@ -106,7 +106,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 	rs := rstd.floats()
 	e, full := epsilon(x), epsilon(acc)
 	sums := [2][]float64{make([]float64, cols), make([]float64, cols)}
-	size := make([]float64, cols) // sums of the terms' magnitudes
+	size := make([]float64, cols) // sum of the magnitudes of the terms, by column
 	want, bound := make([]float64, len(fx)), make([]float64, len(fx))
 	for i := range rows {
 		var h, hz, most float64

@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Ops returns small valid ops, at least one of each type. They cover every kind, with and without
-// the operands that may be absent. view creates their views; results have several elements. Integer
-// operands of 1 are valid for every op.
+// Ops returns small valid ops, at least one of each type. They cover every kind of each op, with
+// and without the operands that may be absent. The function view creates their views. Results have
+// several elements. Integer operands of 1 are valid for every op.
 func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	f := func(dims ...int) device.View { return view(dtype.F32, dims...) }
 	i := func(dims ...int) device.View { return view(dtype.I64, dims...) }
@@ -113,7 +113,7 @@ func without(t dtype.Type, dims ...int) device.View {
 	return device.View{Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// has reports whether the device supports an op with each of these names, in at least one mode.
+// has reports whether the device supports an op of each of the given names, in at least one mode.
 func (r *rig) has(names ...string) bool {
 	for _, name := range names {
 		known, supported := false, false
@@ -133,13 +133,13 @@ func (r *rig) has(names ...string) bool {
 	return true
 }
 
-// run runs an op that the device must support.
+// run runs an op, and fails the test if the device does not support it.
 func (r *rig) run(what string, op device.Op) {
 	r.Helper()
 	r.must(device.Run(r.dev, r.s, op), what)
 }
 
-// ops returns [Ops] with buffers.
+// ops returns the ops of [Ops], with buffers of the device.
 func (r *rig) ops() []device.Op {
 	return Ops(func(t dtype.Type, dims ...int) device.View {
 		return r.array(t, shape.Of(dims...), contiguous, func(int) uint64 {
@@ -165,7 +165,7 @@ func present(op device.Op, f func(i int, o device.Operand)) {
 	}
 }
 
-// contents downloads the buffers of an op.
+// contents downloads the buffers of all operands of an op.
 func (r *rig) contents(op device.Op) (c [][]byte) {
 	r.Helper()
 	present(op, func(_ int, o device.Operand) {
@@ -176,7 +176,8 @@ func (r *rig) contents(op device.Op) (c [][]byte) {
 	return c
 }
 
-// Supports must not depend on buffers, and the device must refuse ops that it does not support.
+// testSupports checks that Supports does not depend on buffers, and that Run refuses ops that the
+// device does not support.
 func testSupports(r *rig) {
 	for _, op := range r.ops() {
 		supported, bare := r.dev.Supports(op), op.Clone()
@@ -205,8 +206,9 @@ func testSupports(r *rig) {
 	}
 }
 
-// Every operand must lie within a buffer of the device that has not been freed, and the stream must
-// belong to the device. An op that is refused must not have written anything.
+// testOperands checks which operands Run refuses. Every operand must lie within a buffer of the
+// device that has not been freed, and the stream must belong to the device. An op that is refused
+// must not write anything.
 func testOperands(r *rig) {
 	other, err := device.OpenMeta(r.dev.Info().Kind, device.MetaConfig{})
 	r.must(err, "OpenMeta")
@@ -251,8 +253,8 @@ func testOperands(r *rig) {
 	}
 }
 
-// Run does not change an op, and the caller may change it afterwards without an effect on queued
-// work.
+// testOwnership checks that Run does not change an op. The caller may change the op after Run
+// without an effect on queued work.
 func testOwnership(r *rig) {
 	for _, op := range r.supported() {
 		before, as := r.contents(op), op.Clone()
@@ -276,7 +278,7 @@ func testOwnership(r *rig) {
 	}
 }
 
-// wipe sets v to zero, and before that the elements of its slices.
+// wipe sets the elements of v's slices to zero, and then v itself.
 func wipe(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Slice:

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowScan combines each element of a column with those before it. terms are the terms of a linear
-// recurrence.
+// slowScan combines each element of a column with the elements before it. terms holds the terms of
+// a linear recurrence.
 func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 {
 	y := make([]float64, len(x))
 	s, best := 0.0, 0
@@ -64,7 +64,7 @@ func testScan(r *rig) {
 				continue
 			}
 			for _, s := range sizes {
-				// on an emulated device, always run the first shape, and the other shapes in turn
+				// an emulated device always runs the first shape, and one third of the other shapes
 				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 {
 					n++
 					continue
@@ -76,7 +76,7 @@ func testScan(r *rig) {
 				x := r.small(t, s, inForms[n%len(inForms)])
 				switch {
 				case positions && t != dtype.I64:
-					// values that float64 cannot hold are tested in package optest
+					// package optest tests values that float64 cannot represent
 					x = r.random(t, s, inForms[n%len(inForms)])
 				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear):
 					// the factors are near 1, so that products neither vanish nor overflow
@@ -160,7 +160,7 @@ func testArgsort(r *rig) {
 				switch {
 				case t == dtype.I64:
 					return cmp.Compare(int64(bits[i]), int64(bits[j]))
-				// NaN counts as the greatest here; package cmp sorts it first
+				// here NaN is the greatest value; package cmp sorts it first
 				case f[i] != f[i] || f[j] != f[j]:
 					return -cmp.Compare(f[i], f[j])
 				}
@@ -194,7 +194,7 @@ func testSearch(r *rig) {
 			n++
 			x := r.random(t, shape.Of(c[0], c[1]), inForms[0])
 			f, bits := x.floats(), x.bits()
-			less := func(i, j int) int { // sort NaN last
+			less := func(i, j int) int { // sorts NaN last
 				switch {
 				case t == dtype.I64:
 					return cmp.Compare(int64(bits[i]), int64(bits[j]))
@@ -218,7 +218,7 @@ func testSearch(r *rig) {
 				at[o] = bits[order[i]]
 			}
 			sorted := r.array(t, x.v.Shape, form, func(i int) uint64 { return at[i] })
-			// Every other value is one of the elements.
+			// Every second value is one of the elements.
 			values := r.array(t, shape.Of(c[0], c[2]), inForms[(n+2)%5], func(i int) uint64 {
 				if i%2 == 0 && len(bits) > 0 {
 					return bits[i*7%len(bits)]

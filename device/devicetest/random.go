@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// generator creates random well-typed expressions. It reuses subexpressions, so that values are
-// needed for long.
+// generator creates random well-typed expressions. It reuses subexpressions, so that their values
+// must be kept for a long time.
 type generator struct {
 	r    *rig
 	in   []dtype.Type
@@ -94,7 +94,7 @@ var functions = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// call returns a named function of a, or of a and b.
+// call returns a random function of a, or of a and b.
 func (g *generator) call(a, b *expr.Expr) *expr.Expr {
 	name := functions()[g.int(len(functions()))]
 	return expr.Call(name, []*expr.Expr{a, b}[:expr.Funcs()[name].Arity]...)
@@ -108,7 +108,7 @@ func RandomPrograms(t *testing.T, dev device.Device, seed uint64, n int) {
 	r.randomPrograms(n)
 }
 
-// The test runs random programs of several operands and results, in random layouts.
+// testRandomPrograms runs random programs of several operands and results, in random layouts.
 func testRandomPrograms(r *rig) {
 	if r.large {
 		r.randomPrograms(250)

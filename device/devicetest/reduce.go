@@ -12,8 +12,8 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// groups returns, for each element of the result, the operand's elements that it combines, in
-// row-major order.
+// groups returns, for each element of the result, the offsets of the operand's elements that it
+// combines, in row-major order.
 func groups(in, out shape.Dims) [][]int {
 	g := make([][]int, out.Size())
 	each := in.Size() / max(1, out.Size())
@@ -33,13 +33,13 @@ func groups(in, out shape.Dims) [][]int {
 	return g
 }
 
-// reference combines values as the contract says. It also returns the sum of their magnitudes, for
-// bounds.
+// reference combines values as the contract of Reduce says. It also returns the sum of their
+// magnitudes, for error bounds.
 func reference(k device.ReduceKind, t dtype.Type, v []float64) (r, magnitude float64) {
 	switch k {
 	case device.Sum:
-		// compensated sum, because the reference must be more precise than the results (Neumaier
-		// 1974)
+		// Neumaier's compensated sum (1974), because the reference must be more precise than the
+		// results
 		var lost float64
 		for _, x := range v {
 			s := r + x
@@ -147,8 +147,8 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 		var mag float64
 		want[i], mag = reference(k, t, v)
 		if t.IsFloat() {
-			// Sums are pairwise, so their error grows with the logarithm of the length. The error
-			// of a product grows with the length.
+			// Sums are pairwise, so their error grows only with the logarithm of the length. The
+			// error of a product grows with the length.
 			steps := 16 + math.Log2(float64(len(v)+1))
 			if k == device.Prod {
 				steps = float64(len(v) + 1)
@@ -164,7 +164,7 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 	out.near(what, want, func(i int) float64 { return bound[i] })
 }
 
-// rangeOf turns values that overflow type t into infinities.
+// rangeOf returns v, or an infinity if v overflows type t.
 func rangeOf(t dtype.Type, v float64) float64 {
 	if math.IsInf(expr.Decode(t, expr.Encode(t, v)), 0) {
 		return math.Copysign(math.Inf(1), v)
@@ -180,8 +180,9 @@ func wrap(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, uint64(int64(v))&(1<<(8*t.Size()-1)<<1-1))
 }
 
-// axesOf returns the shapes that s gets when dimensions are reduced to size 1: none, one, all but
-// one, or all. Of four dimensions it also reduces the first and the third together.
+// axesOf returns the shapes that s gets when dimensions are reduced to size 1. It reduces no
+// dimension, one, all but one, or all. If there are four dimensions, it also reduces the first and
+// the third together.
 func axesOf(s shape.Dims) []shape.Dims {
 	var out []shape.Dims
 	seen := map[shape.Dims]bool{}
@@ -223,7 +224,7 @@ func testReduce(r *rig) {
 					if n%5 == 0 && k != device.Sum && k != device.Prod {
 						in = r.random(t, s, fi)
 					}
-					// ones and twos, so that the product stays below 2⁵³
+					// use ones and twos, so that the product stays below 2⁵³
 					if k == device.Prod && t.IsInteger() {
 						in = r.array(t, s, fi, func(i int) uint64 { return uint64(1 + i%97/96) })
 					}
@@ -237,7 +238,7 @@ func testReduce(r *rig) {
 			}
 		}
 	}
-	// Combining nothing gives the identity.
+	// A reduction of no elements gives the identity of the operation.
 	for _, t := range dtype.Types() {
 		for _, k := range kinds[:4] {
 			r.checkReduce(k, t, r.small(t, shape.Of(3, 0), contiguous), r.empty(t, shape.Of(3, 1), contiguous))
@@ -245,7 +246,7 @@ func testReduce(r *rig) {
 	}
 	r.checkReduce(device.Sum, dtype.F32, r.small(dtype.F32, shape.Of(0, 3), contiguous), r.empty(dtype.F32, shape.Of(0, 1), contiguous))
 	if r.large {
-		// The test computes long sums over all axes and in two layouts.
+		// Compute long sums over all axes, in two layouts.
 		for _, s := range []shape.Dims{shape.Of(80_000), shape.Of(1500, 50), shape.Of(50, 1500), shape.Of(2, 40_000), shape.Of(40_000, 2)} {
 			for _, o := range axesOf(s) {
 				if o == s {
@@ -266,7 +267,7 @@ func testReduce(r *rig) {
 	}
 }
 
-// The test reduces maps of several operands, with Finish programs, parameters, positions and
+// testReduceForms reduces maps of several operands, with Finish programs, parameters, positions and
 // conversions.
 func testReduceForms(r *rig) {
 	s, o := shape.Of(6, 37), shape.Of(6, 1)
@@ -291,7 +292,7 @@ func testReduceForms(r *rig) {
 	}
 	out.near("reduce with finish and parameters", want, func(i int) float64 { return 20 * epsilon(dtype.F32) * want[i] })
 
-	// The first position of the maximum, with a map that uses the index.
+	// Find the first position of the maximum, with a map that uses the index.
 	pos := r.empty(dtype.I64, shape.Of(1, 37), contiguous)
 	reduce("reduce of index", &device.Reduction{Kind: device.Max, Map: lower(expr.Index(dtype.I64).Add(x.Cvt(dtype.I64).Mul(expr.C(0))), dtype.I64, dtype.F32)}, pos, a)
 	wantPos := make([]float64, 37)
@@ -300,7 +301,7 @@ func testReduceForms(r *rig) {
 	}
 	pos.near("max of positions", wantPos, func(int) float64 { return 0 })
 
-	// The test reduces truth values: any and all of a comparison, and its count.
+	// Reduce truth values: any and all of a comparison, and the count of true.
 	for _, c := range []struct {
 		name string
 		k    device.ReduceKind
@@ -330,8 +331,8 @@ func testReduceForms(r *rig) {
 		out.near(c.name, want, func(int) float64 { return 0 })
 	}
 
-	// 16-bit floats combine in float32: the sum of 4096 ones and a small rest must not get stuck at
-	// 256 or 2048.
+	// 16-bit floats combine in float32. In 16 bits, a sum of 4096 ones and some small numbers would
+	// stop growing at 256 or 2048.
 	for _, t := range []dtype.Type{dtype.F16, dtype.BF16} {
 		ones := r.array(t, shape.Of(1, 4096), contiguous, func(int) uint64 { return expr.Encode(t, 1) })
 		for _, res := range []dtype.Type{t, dtype.F32} {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// window is a test case for convolutions and pools in two dimensions.
+// window is a test case for convolution and pooling in two dimensions.
 type window struct {
 	n, channels, outputs, groups              int
 	in, kernel, stride, dilation, before, out [2]int
@@ -26,7 +26,8 @@ func (w *window) sees(p, k [2]int) (at int, inside bool) {
 	return at, true
 }
 
-// each calls f for each place of the window and each element of the window inside the plane.
+// each calls f for each place of the window, and there for each element of the window that is
+// inside the plane.
 func (w *window) each(f func(place, element, at int)) {
 	for p := range w.out[0] * w.out[1] {
 		for k := range w.kernel[0] * w.kernel[1] {
@@ -109,7 +110,7 @@ func testPool(r *rig) {
 		c := device.Window{Rank: 2, Kernel: three(w.kernel), Stride: three(w.stride), Dilation: three(w.dilation), Before: three(w.before)}
 		fx, fg := x.floats(), g.floats()
 		sums, spread, reached, size := make([]float64, len(fg)), make([]float64, len(fx)), make([]float64, len(fx)), make([]float64, len(fg))
-		last := make([]int, len(fg)) // each window's last element counts as its maximum
+		last := make([]int, len(fg)) // the last element of each window counts as its maximum
 		for n := range w.n {
 			w.each(func(place, _, at int) {
 				sums[n*places+place] += fx[n*plane+at]
@@ -172,7 +173,7 @@ func testChannelNorm(r *rig) {
 			r.run(what, &device.ChannelNorm{Out: y.v, Mean: mean.v, Variance: variance.v, Rstd: rstd.v, X: x.v, Weight: weight, Bias: bias, Eps: 1e-3})
 			r.run(what, &device.ChannelNormGrad{Sum: sum.v, Product: product.v, DX: dx.v, G: g.v, X: x.v, Mean: mean.v, Rstd: rstd.v, Weight: weight})
 			fx, fg := x.floats(), g.floats()
-			var wants [7][]float64 // for y, dx, mean, variance, rstd, sum and product
+			var wants [7][]float64 // references for y, dx, mean, variance, rstd, sum and product
 			for k := range wants {
 				n := s.At(1)
 				if k < 2 {
@@ -210,7 +211,7 @@ func testChannelNorm(r *rig) {
 					most = max(most, math.Abs(v))
 				}
 				scale := 1 + most
-				if k == 1 { // dx is a sum of terms of size 1/√eps, which cancel
+				if k == 1 { // dx is a sum of terms of magnitude 1/√eps, which cancel each other
 					scale += 100 * most
 					for _, v := range wants[4] {
 						scale = max(scale, 10*v)

@@ -1,4 +1,4 @@
-// Package frompytorch_test runs the programs in the pages beside it.
+// Package frompytorch_test runs the programs in the pages of this folder.
 package frompytorch_test
 
 import (
@@ -20,10 +20,10 @@ func Example_step() {
 	total := 0.0
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From(batch)              // gives batch to s; batch.In(s) would lend it
-		loss := model.Forward(x).Mean() // so belongs to s, as does every result computed from x
+		loss := model.Forward(x).Mean() // belongs to s, like every result computed from x
 		loss.Backward()                 // gradients of parameters belong to the parameters' scope
 		total += loss.Item()
-	}, tensor.On(dev)) // here s ends and frees all of this
+	}, tensor.On(dev)) // here s ends and frees batch, x and the results
 	fmt.Println(model.Weight.Grad())
 
 	// Output:

@@ -1,4 +1,4 @@
-// Package guide_test has the programs in the pages beside it as tests.
+// Package guide_test runs the programs in the pages of this folder as tests.
 package guide_test
 
 import (

@@ -111,7 +111,7 @@ func Example_noise() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(batch.X.Round()) // the same for any number of workers
+		fmt.Println(batch.X.Round()) // the same values for any number of workers
 	}
 	// Output:
 	// tensor([[0.],
@@ -138,7 +138,7 @@ func Example_text() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// blocks of 8 characters; the target of each character is the next one
+	// blocks of 8 characters; the target of each character is the next character
 	blocks, err := text.NewBlocks(tokens, 8, 8)
 	if err != nil {
 		log.Fatal(err)

@@ -18,7 +18,7 @@ func Example_ranks() {
 		log.Fatal(err)
 	}
 	known, _ := set.Split()
-	devices := dist.Devices("cpu", "cpu") // or "cuda:0", "cuda:1", or "cuda:*" for all
+	devices := dist.Devices("cpu", "cpu") // or "cuda:0", "cuda:1", or "cuda:*" for all GPUs
 	err = dist.Run(context.Background(), devices, func(ctx context.Context, group *dist.Group) error {
 		return rank(group, known)
 	})
@@ -38,7 +38,7 @@ func rank(group *dist.Group, set data.Dataset) error {
 		return err
 	}
 	model := dist.Make(group, NewNet) // the same weights on all ranks
-	// from here on Backward averages gradients over the ranks
+	// from here on, Backward averages gradients over the ranks
 	model = dist.DDP(nn.To(model, group.Device()), group)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 	for step, err := range loader.Steps(group.Options()...) {

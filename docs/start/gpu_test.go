@@ -13,7 +13,7 @@ import (
 )
 
 func Example_devices() {
-	dev, why := device.Best() // "cuda" if available, else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(dev.Name() != "", why != "")
 
 	again, err := device.Open(dev.Name()) // or "cpu", "cuda", "cuda:1", "auto"
@@ -24,13 +24,13 @@ func Example_devices() {
 }
 
 func Example_moving() {
-	// with a real GPU: device.Best or cuda.Get(0)
+	// with a real GPU, call device.Best or cuda.Get(0)
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
 		log.Fatal(err)
 	}
 	gpu := gpus[0]
-	// in place, so an optimizer that was made before remains valid
+	// To moves the model in place, so an optimizer that was made before remains valid
 	model := nn.To(nn.NewLinear(2, 1), gpu)
 	x := tensor.Ones(3, 2)
 	fmt.Println(model.Forward(x.To(gpu)).Device().Name(), x.Device().Name())

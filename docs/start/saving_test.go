@@ -89,7 +89,7 @@ func Example_checkpoint() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// written while the training continues
+	// a goroutine writes the file while the training continues
 	if err := store.Save(state, checkpoint.Info{Step: 100}); err != nil {
 		log.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func Example_checkpoint() {
 		log.Fatal(err)
 	}
 
-	last, err := checkpoint.Load(dir) // the newest undamaged one
+	last, err := checkpoint.Load(dir) // loads the newest undamaged checkpoint
 	if err != nil {
 		log.Fatal(err)
 	}

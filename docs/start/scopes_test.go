@@ -14,7 +14,7 @@ func Example_scope() {
 	for _, row := range [][]float32{{1, 2}, {3, 4}} {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.From([][]float32{row}) // belongs to s
-			y := x.MatMul(w)              // belongs to s too, the youngest scope of its operands
+			y := x.MatMul(w)              // belongs to s, the youngest scope of its operands
 			total += y.Sum().Item()
 		}) // x and y are freed here, w is not
 	}

@@ -1,4 +1,4 @@
-// Package start_test has the programs in the pages beside it as tests.
+// Package start_test runs the programs in the pages of this folder as tests.
 package start_test
 
 import (
@@ -67,7 +67,7 @@ func accuracy(model *Net, set data.Dataset, dev device.Device) (float64, error) 
 	if err != nil {
 		return 0, err
 	}
-	nn.Eval(model) // no dropout
+	nn.Eval(model) // evaluation mode: no dropout
 	defer nn.Train(model)
 	right := 0.0
 	for step, err := range loader.Steps(tensor.NoGrad()) {
@@ -80,9 +80,9 @@ func accuracy(model *Net, set data.Dataset, dev device.Device) (float64, error) 
 }
 
 func Example_training() {
-	dev, why := device.Best() // "cuda" if available, else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	log.Print(why)
-	set, err := digits.Load() // 1,797 pictures of 8×8 pixels, part of the library
+	set, err := digits.Load() // 1,797 pictures of 8×8 pixels, which are part of the library
 	if err != nil {
 		log.Fatal(err)
 	}

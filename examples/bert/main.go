@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data/text"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/models"
@@ -71,7 +71,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	config := models.BERTConfig{Vocab: len(unique), Context: 16, Layers: 2, Heads: 2, Width: 32, Dropout: 0.1}

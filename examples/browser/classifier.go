@@ -1,6 +1,6 @@
-// Command browser is a page that trains a classifier of digits, recognises the visitor's drawings,
-// and lists the tensors of a file, all on the visitor's machine. Started outside of a browser, the
-// command serves the page.
+// Command browser is a web page for handwritten digits. The page trains a classifier, recognises
+// the visitor's drawings, and lists the tensors of a file. All of this runs on the visitor's
+// machine. If the command is not started in a browser, it serves the page.
 package main
 
 import (
@@ -18,7 +18,7 @@ type classifier struct {
 	model       *nn.Sequential
 	opt         *optim.Adam
 	train, test *digits.Set
-	known, held *data.Loader // loaders of the two sets
+	known, held *data.Loader // loaders of the training set and of the test set
 }
 
 func newClassifier() (*classifier, error) {
@@ -36,7 +36,7 @@ func newClassifier() (*classifier, error) {
 	return c, err
 }
 
-// epoch trains on every digit of the training set once. It calls tell with the loss of each step.
+// epoch trains once on every digit of the training set. It calls tell with the loss of each step.
 func (c *classifier) epoch(tell func(loss float64)) error {
 	for step, err := range c.known.Steps() {
 		if err != nil {
@@ -72,8 +72,8 @@ func (c *classifier) classify(pixels []float32) (p []float64) {
 }
 
 // shrink converts a drawing to the form of the training digits. ink has one byte per pixel, row by
-// row. The ink is scaled to fill a bitmap of 32 by 32, which is reduced to 8 by 8 counts of inked
-// pixels. Without ink shrink returns nil.
+// row. shrink scales the inked part to fill a bitmap of 32×32 pixels. Then it reduces the bitmap to
+// 8×8 counts of inked pixels. If there is no ink, it returns nil.
 func shrink(ink []byte, width int) []float32 {
 	left, top, right, bottom := width, len(ink)/width, -1, -1
 	for i, v := range ink {
@@ -88,7 +88,8 @@ func shrink(ink []byte, width int) []float32 {
 	const side, cell = 32, 4
 	w, h := right-left+1, bottom-top+1
 	size := max(w, h)
-	// the source pixel at the centre of pixel i; the shorter side is centred
+	// at returns the source pixel at the centre of pixel i; the shorter side of the drawing is
+	// centred
 	at := func(from, long, i int) int {
 		return from + int(math.Floor(float64(long-size)/2+(float64(i)+0.5)*float64(size)/side))
 	}

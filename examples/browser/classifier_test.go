@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// strokes are hand-drawn digits: points of a line on a page of 256 by 256.
+// strokes holds hand-drawn digits. Each digit is a list of points on a page of 256×256 pixels.
 var strokes = [10][][2]float64{
 	{{128, 60}, {100, 75}, {85, 128}, {100, 180}, {128, 195}, {156, 180}, {171, 128}, {156, 75}, {128, 60}},
 	{{105, 85}, {135, 60}, {135, 200}},
@@ -19,7 +19,7 @@ var strokes = [10][][2]float64{
 	{{160, 95}, {140, 62}, {105, 68}, {98, 105}, {125, 125}, {158, 100}, {160, 95}, {158, 150}, {140, 198}},
 }
 
-// ink returns a page with a line drawn by a pen of width 20.
+// ink returns a page with a line of the given points, drawn by a pen of width 20.
 func ink(line [][2]float64) []byte {
 	page := make([]byte, 256*256)
 	for i := range len(line) - 1 {
@@ -38,7 +38,8 @@ func ink(line [][2]float64) []byte {
 	return page
 }
 
-// The training of the page works, and the trained classifier recognises hand-drawn digits.
+// TestClassifier: the training of the page works, and the trained classifier recognises hand-drawn
+// digits.
 func TestClassifier(t *testing.T) {
 	c, err := newClassifier()
 	if err != nil {
@@ -76,7 +77,7 @@ func TestShrink(t *testing.T) {
 	if p := shrink(make([]byte, 256*256), 256); p != nil {
 		t.Errorf("without ink: %v", p)
 	}
-	// A block of 32 by 32 fills the bitmap. One of half the width fills the middle.
+	// A square block of ink fills the bitmap. A block of half the width fills the middle.
 	page := make([]byte, 256*256)
 	for y := 100; y < 132; y++ {
 		for x := 40; x < 56; x++ {

@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The program runs in a worker of the page (worker.js) and handles one request at a time. So the
-// page stays responsive, and requests are handled between two epochs of a training.
+// main runs in a worker of the page (worker.js) and handles one request at a time. So the page
+// stays responsive. Between two epochs of a training, main handles other requests.
 func main() {
 	requests := make(chan js.Value, 1)
 	js.Global().Set("onmessage", js.FuncOf(func(_ js.Value, args []js.Value) any {
-		// the send never blocks, because the next message arrives only when Go waits
+		// the send never blocks, because a message arrives only while Go waits for one
 		requests <- args[0].Get("data")
 		return nil
 	}))
@@ -42,7 +42,7 @@ type program struct {
 	opened inspector
 }
 
-// tell sends the page a value with a name.
+// tell sends a value with a name to the page.
 func tell(name string, value any) {
 	js.Global().Call("postMessage", js.ValueOf(map[string]any{name: value}))
 }

@@ -57,7 +57,7 @@ func serve(addr string) error {
 	return nil
 }
 
-// build writes the files of the page, its program, and Go's script that starts programs in
+// build writes the files of the page, the page's program, and Go's script that starts programs in
 // browsers.
 func build(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -83,7 +83,7 @@ func build(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "wasm_exec.js"), support, 0o644); err != nil {
 		return err
 	}
-	// Without debug information, which browsers do not use.
+	// Leave out debug information, which browsers do not use.
 	goBuild := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "browser.wasm"), "github.com/flambeau-go/flambeau/examples/browser")
 	goBuild.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
 	goBuild.Stderr = os.Stderr

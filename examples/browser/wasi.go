@@ -7,7 +7,7 @@ import (
 	"log"
 )
 
-// Under WASI there is no page: the program runs the page's training and prints the result.
+// main runs the page's training and prints the result. Under WASI there is no page.
 func main() {
 	c, err := newClassifier()
 	if err != nil {

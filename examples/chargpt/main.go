@@ -10,7 +10,7 @@ import (
 	"log"
 	"os"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // link the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/text"
 	"github.com/flambeau-go/flambeau/device"
@@ -51,7 +51,7 @@ func run(path string, r models.CharGPTRecipe, count int) error {
 	if err != nil {
 		return err
 	}
-	// stride 1: a block begins at every character
+	// with stride 1, a block begins at every character
 	blocks, err := text.NewBlocks(ids, r.Config.Context, 1)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Command dataparallel spreads each batch over all GPUs, or over two halves of the CPU. It differs
-// from the program for one device in one line.
+// Command dataparallel spreads each batch over all GPUs, or over two halves of the CPU. Only one
+// line differs from the program for one device.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"log"
 	"strings"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // link the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
@@ -41,7 +41,7 @@ func main() {
 	}
 	model := nn.To(nn.NewSequential(nn.NewLinear(64, 128), nn.ReLU{}, nn.NewLinear(128, 10)), devices[0])
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
-	spread := dist.DataParallel(model, devices) // the one line that differs
+	spread := dist.DataParallel(model, devices) // only this line differs
 	for epoch := range *epochs {
 		last := 0.0
 		for step, err := range loader.Steps() {

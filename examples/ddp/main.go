@@ -1,5 +1,5 @@
-// Command ddp trains one model on all GPUs, or on two halves of the CPU, with a goroutine per
-// device.
+// Command ddp trains one model on all GPUs, or on two halves of the CPU, with one goroutine for
+// each device.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"strings"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // link the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
@@ -55,7 +55,7 @@ func main() {
 		model := dist.Make(g, func() nn.Module {
 			return nn.NewSequential(nn.NewLinear(64, 128), nn.ReLU{}, nn.NewDropout(0.1), nn.NewLinear(128, 10))
 		})
-		// Backward averages gradients over the ranks from here on
+		// from here on, Backward averages gradients over the ranks
 		model = dist.DDP(nn.To(model, g.Device()), g)
 		opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 		for epoch := range *epochs {
@@ -77,7 +77,7 @@ func main() {
 				fmt.Printf("epoch %d: loss %.4f\n", epoch+1, last)
 			}
 		}
-		if g.Rank() > 0 { // one rank suffices: all have the same weights
+		if g.Rank() > 0 { // only rank 0 goes on, because all ranks have the same weights
 			return nil
 		}
 		test, err := data.NewLoader(held, data.Config{Batch: 256, Device: g.Device()})

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // link the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	set, err := digits.Load()
 	if err != nil {
@@ -39,7 +39,7 @@ func main() {
 			opt.Step()
 			opt.ZeroGrad()
 			last = loss.Item()
-		} // the step's scope ends here, and frees the batch and everything computed from it
+		} // the step's scope ends here; it frees the batch and all tensors computed from it
 		fmt.Printf("epoch %d: loss %.4f\n", epoch+1, last)
 	}
 }

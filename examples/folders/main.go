@@ -13,7 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/vision"
 	"github.com/flambeau-go/flambeau/device"
@@ -74,7 +74,7 @@ func main() {
 		}
 	}
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	pictures := must(vision.ImageFolder(*dir))

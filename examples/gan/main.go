@@ -1,6 +1,6 @@
 // Command gan trains a convolutional generative adversarial network (A. Radford et al.,
-// arXiv:1511.06434) on handwritten digits, and then draws two new ones. main.py beside it is the
-// same program in PyTorch.
+// arXiv:1511.06434) on handwritten digits, and then draws two new digits. The file main.py beside
+// it is the same program in PyTorch.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
@@ -52,7 +52,7 @@ func main() {
 	epochs := flag.Int("epochs", 20, "passes over the digits")
 	flag.Parse()
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	set := must(digits.Load())

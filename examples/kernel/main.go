@@ -1,5 +1,5 @@
-// Command kernel defines an op: x·|x| with a gradient. On a GPU it runs a kernel that is written
-// here, in Go. Without a GPU the emulated one runs the kernel.
+// Command kernel defines an op, x·|x|, with a gradient. On a GPU the op runs a kernel that this
+// file defines in Go. If there is no GPU, an emulated GPU runs the kernel.
 package main
 
 import (
@@ -32,7 +32,8 @@ func build() (*cuda.Kernel, error) {
 	return cuda.NewKernel(text, cuda.KernelConfig{Block: [3]int{128}})
 }
 
-// SignedSquare is the op. On other devices and for other types it is composed of existing ops.
+// SignedSquare is the op. On other devices, and for other types than float32, it is a composition
+// of existing ops.
 type SignedSquare struct{}
 
 func (SignedSquare) Name() string { return "signed_square" }
@@ -52,14 +53,14 @@ func (SignedSquare) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tens
 	return y
 }
 
-// VJP consists of ops, so that the gradient is differentiable too.
+// VJP computes the gradient with ops, so that the gradient is differentiable too.
 func (SignedSquare) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{g.Mul(c.Saved(0).Abs()).MulScalar(2)}
 }
 
 func main() {
 	log.SetFlags(0)
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	if _, onGPU := dev.(*cuda.Device); !onGPU {
 		dev = must(cuda.Emulate("emulate"))[0]
@@ -71,7 +72,7 @@ func main() {
 	fmt.Println(y.Detach().CPU())
 	fmt.Println(x.Grad().CPU())
 
-	// Finite differences check the gradient and its gradient.
+	// Compare the gradient, and the gradient of the gradient, with finite differences.
 	err := autograd.Check(func(in []*tensor.Tensor) *tensor.Tensor {
 		return tensor.Apply(SignedSquare{}, in[0])
 	}, []*tensor.Tensor{tensor.From([]float64{-3, -1, 0.5, 2})}, autograd.CheckOptions{SecondOrder: true})

@@ -1,7 +1,7 @@
 // Command pinn solves the heat equation ∂u/∂t = α·∂²u/∂x² with a physics-informed network (M.
 // Raissi, P. Perdikaris, G. Karniadakis, arXiv:1711.10561). The network is the function u(t, x).
-// The loss is the error of its derivatives in the equation, and of its values at t = 0 and at both
-// ends.
+// The loss is the mean squared error in the equation, plus the errors of u at t = 0 and at both
+// ends of the rod.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"log"
 	"math"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
@@ -19,21 +19,22 @@ import (
 
 const alpha = 0.3 // how fast heat spreads
 
-// exact is the solution for a rod that begins as half a wave of a sine and is cold at both ends.
+// exact is the solution for a rod that is cold at both ends. At t = 0 its temperature is half a
+// sine wave.
 func exact(t, x float64) float64 { return math.Exp(-alpha*math.Pi*math.Pi*t) * math.Sin(math.Pi*x) }
 
 func newHeat() *nn.Sequential {
 	return nn.NewSequential(nn.NewLinear(2, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 1))
 }
 
-// at returns u at n times t and places x. Both have the shape [n, 1].
+// at returns u at n pairs of a time t and a place x. Both have the shape [n, 1].
 func at(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	return model.Forward(tensor.Cat(1, t, x))
 }
 
 // residual is ∂u/∂t − α·∂²u/∂x², which is 0 where the network obeys the equation. CreateGraph
-// records how the derivatives are computed. So ∂u/∂x has a derivative by x, and the loss one by the
-// weights.
+// records how the derivatives are computed. So ∂u/∂x has a derivative by x, and the loss has a
+// derivative by the weights.
 func residual(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	first := tensor.Gradients(at(model, t, x).Sum(), []*tensor.Tensor{t, x}, tensor.CreateGraph())
 	second := tensor.Gradients(first[1].Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())
@@ -49,14 +50,14 @@ func main() {
 		log.Fatal("-points must be at least 10: a tenth of them lies at each edge, and a mean of none is NaN")
 	}
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	model := nn.To(newHeat(), dev)
 	params := nn.Parameters(model)
 	opt := optim.NewLBFGS(params, optim.LBFGSConfig{LR: 1, MaxIter: 50, LineSearch: "strong_wolfe"})
 
-	// LBFGS compares the gradients of one function, so the points stay the same.
+	// LBFGS compares gradients from several steps, so the points must stay the same.
 	all := tensor.Root().On(dev)
 	n, edge := *points, *points/10
 	time, place := all.Rand(n, 1).RequiresGrad(), all.Rand(n, 1).RequiresGrad()
@@ -72,7 +73,7 @@ func main() {
 				start := nn.MSE(at(model, begin.In(s), rod.In(s)), warm)
 				cold := at(model, later.In(s), ends.In(s)).Square().Mean()
 				loss := equation.Add(start).Add(cold)
-				loss.Backward(tensor.Into(params...)) // times and places get no gradients
+				loss.Backward(tensor.Into(params...)) // times and places need no gradients
 				value = loss.Item()
 			}, tensor.On(dev))
 			return value

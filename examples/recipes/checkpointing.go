@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// checkpointing uses torch.utils.checkpoint around each block: less memory, and the same gradients.
+// checkpointing uses torch.utils.checkpoint for each block. It needs less memory and gives the same
+// gradients.
 func checkpointing(dev device.Device, w io.Writer) error {
 	var blocks []*nn.Sequential
 	for range 4 {
@@ -22,7 +23,7 @@ func checkpointing(dev device.Device, w io.Writer) error {
 			before := dev.Stats().Allocated
 			for _, b := range blocks {
 				y := block(b, x)
-				x.Free() // the graph keeps the tensors that it needs
+				x.Free() // the graph keeps the values that it needs
 				x = y
 			}
 			bytes = dev.Stats().Allocated - before

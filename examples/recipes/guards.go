@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// guards is `with torch.device(d):`, and the error for operands on different devices.
+// guards is the recipe for `with torch.device(d):`. It also shows the error for operands on
+// different devices.
 func guards(dev device.Device, w io.Writer) error {
 	tensor.Do(func(s *tensor.Scope) { // with torch.device(dev):
 		x := s.Ones(2, 2)

@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// loader is DataLoader(num_workers=2, pin_memory=True) with x.to(device, non_blocking=True). Two
-// goroutines make batches. They are copied ahead of the loop through page-locked memory.
+// loader is the recipe for DataLoader(num_workers=2, pin_memory=True) and x.to(device,
+// non_blocking=True). Two goroutines make batches. The batches are copied to the device before the
+// loop needs them, through page-locked memory.
 func loader(dev device.Device, w io.Writer) error {
 	set, err := digits.Load()
 	if err != nil {

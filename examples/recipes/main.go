@@ -1,5 +1,5 @@
-// Command recipes contains ports of the programs in PyTorch's documentation, one per file. They run
-// unchanged on every device.
+// Command recipes contains Go versions of programs in PyTorch's documentation, one per file. They
+// run unchanged on every device.
 //
 //	go run ./examples/recipes              # all
 //	go run ./examples/recipes amp oom      # some
@@ -13,13 +13,13 @@ import (
 	"os"
 	"strings"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A recipe writes its results to w.
+// A recipe is one of the programs. It writes its results to w.
 type recipe struct {
 	name string
 	run  func(dev device.Device, w io.Writer) error
@@ -39,7 +39,7 @@ var recipes = []recipe{
 
 func main() {
 	log.SetFlags(0)
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	if err := run(dev, os.Stdout, os.Args[1:]); err != nil {
 		log.Fatal(err)

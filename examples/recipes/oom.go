@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// outOfMemory is `except torch.cuda.OutOfMemoryError:` followed by a smaller batch. A limit on the
-// device allows only 8 MiB more than it has in use.
+// outOfMemory is the recipe for `except torch.cuda.OutOfMemoryError:`, followed by a smaller batch.
+// It limits the device to 8 MiB more than the memory in use.
 func outOfMemory(dev device.Device, w io.Writer) error {
 	model := classifier(dev)
 	dev.Empty()

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// profiler is torch.profiler's recipe: prof.key_averages().table(sort_by="cuda_time_total"), with a
-// name for a part of the program.
+// profiler is the recipe for torch.profiler: prof.key_averages().table(sort_by="cuda_time_total"),
+// with a name for a part of the program.
 func profiler(dev device.Device, w io.Writer) error {
 	model := classifier(dev)
 	prof, err := profile.Start(profile.Options{Shapes: true})

@@ -9,14 +9,15 @@ import (
 	"math"
 	"math/rand/v2"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A cart has a position x, and its pole leans by an angle. speed and turn are their velocities.
+// A cart has a position x, and its pole leans by an angle. speed is the velocity of x, and turn is
+// the velocity of the angle.
 type cart struct{ x, speed, angle, turn float64 }
 
 // push pushes the cart for a fiftieth of a second, and reports whether the pole still stands.
@@ -41,7 +42,7 @@ func (c *cart) state() []float32 {
 const most = 200 // maximum number of pushes in a game
 
 // play runs n carts side by side until all poles have fallen. It returns the states, the actions,
-// and how long the pole stood after each action.
+// and for each action how long the pole still stood.
 func play(policy *nn.Sequential, dev device.Device, rng *rand.Rand, n int) (states [][]float32, actions []int64, left []float32, mean float64) {
 	carts, stood := make([]cart, n), make([]int, n)
 	for i := range carts {
@@ -85,7 +86,7 @@ func main() {
 	log.SetFlags(0)
 	rounds := flag.Int("rounds", 40, "how often the policy is improved")
 	flag.Parse()
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -1,5 +1,5 @@
-// Command resume trains in mixed precision with gradient accumulation, is interrupted, and resumes.
-// Its weights equal, bit for bit, those of a training without interruption.
+// Command resume trains in mixed precision with gradient accumulation. The training is interrupted,
+// and then resumes. Its weights equal, bit for bit, the weights of a training without interruption.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/flambeau-go/flambeau/amp"
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
@@ -23,7 +23,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// fit trains for some epochs. If end is set, it stops after that many steps as if it had been
+// fit trains for some epochs. If end is not 0, it stops after end steps, as if the process had been
 // killed.
 func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Sequential, *train.Result) {
 	set := must(digits.Load())
@@ -34,9 +34,9 @@ func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Seque
 		Model: model, Optimizer: opt, Device: dev,
 		Train:      must(data.NewLoader(set, data.Config{Batch: 32, Shuffle: true, Seed: 1, Device: dev})),
 		Epochs:     epochs,
-		Accumulate: 2,         // a step has 64 samples
+		Accumulate: 2,         // two batches of 32 samples for each step
 		Autocast:   dtype.F16, // matrix products in 16 bits
-		// scales the loss, since float16 gradients may be too small
+		// the scaler multiplies the loss, because gradients in float16 may otherwise be too small
 		Scaler:      amp.NewGradScaler(),
 		ClipNorm:    1,
 		Schedule:    sched.NewCosineAnnealing(opt, 30*epochs, 0),
@@ -58,7 +58,7 @@ func main() {
 	log.SetFlags(0)
 	epochs := flag.Int("epochs", 3, "passes over the digits")
 	flag.Parse()
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	dir := must(os.MkdirTemp("", "resume"))
 	defer os.RemoveAll(dir)

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/table"
 	"github.com/flambeau-go/flambeau/device"
@@ -52,10 +52,10 @@ func main() {
 	fmt.Println("inputs:", cars.Columns, cars.X.Shape())
 	parts := must(data.RandomSplitFractions(must(cars.Dataset()), 1, 0.8, 0.2))
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
-	// A batch normalisation as first layer scales all columns alike.
+	// The first layer is a batch norm, which scales each column to a mean of 0 and a variance of 1.
 	in := cars.X.Dim(1)
 	model := nn.To(nn.NewSequential(nn.NewBatchNorm1d(in), nn.NewLinear(in, 64), nn.ReLU{}, nn.NewLinear(64, 1)), dev)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 5e-3})

@@ -8,14 +8,14 @@ import (
 	"math"
 	"strings"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Forecaster predicts the next value of a series from those before.
+// A Forecaster predicts the next value of a series from all earlier values.
 type Forecaster struct {
 	Memory *nn.LSTM
 	Out    *nn.Linear
@@ -25,8 +25,8 @@ func newForecaster() *Forecaster {
 	return &Forecaster{nn.NewLSTM(1, 32, nn.RecurrentOptions{BatchFirst: true}), nn.NewLinear(32, 1)}
 }
 
-// Forward maps values [batch, steps, 1] to the values after them. h and c are the LSTM's state, nil
-// at the beginning.
+// Forward returns, for each of the values [batch, steps, 1], a prediction of the next value. h and
+// c are the LSTM's state, nil at the beginning.
 func (m *Forecaster) Forward(x, h, c *tensor.Tensor) (y, h1, c1 *tensor.Tensor) {
 	y, h1, c1 = m.Memory.Forward(x, h, c)
 	return m.Out.Forward(y), h1, c1
@@ -52,7 +52,7 @@ func main() {
 	batch := flag.Int("batch", 32, "series a step")
 	flag.Parse()
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	model := nn.To(newForecaster(), dev)
@@ -72,7 +72,7 @@ func main() {
 		}, tensor.On(dev))
 	}
 
-	// The first values come from the wave, the following ones from the model itself.
+	// The first input is the wave. Each later input is the model's own prediction.
 	tensor.Do(func(s *tensor.Scope) {
 		var x, y, h, c *tensor.Tensor
 		for t := range 80 {

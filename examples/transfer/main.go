@@ -1,5 +1,6 @@
 // Command transfer adapts a ResNet-18 with published weights to the classes of a directory of
-// pictures. Only a new last layer is trained. main.py beside it is the same program in PyTorch.
+// pictures. Only a new last layer is trained. The file main.py beside it is the same program in
+// PyTorch.
 //
 //	go run ./examples/transfer resnet18-f37072fd.pth PICTURES
 package main
@@ -9,7 +10,7 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/vision"
 	"github.com/flambeau-go/flambeau/device"
@@ -28,7 +29,7 @@ func main() {
 		log.Fatal("usage: transfer [flags] WEIGHTS.pth PICTURES")
 	}
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	folder := must(vision.ImageFolder(flag.Arg(1)))
@@ -46,7 +47,7 @@ func main() {
 	nn.Freeze(model)
 	model.Fc = nn.NewLinear(512, len(folder.Classes())) // only the new layer is trained
 	nn.To(model, dev)
-	nn.Eval(model) // batch normalisation keeps its statistics too
+	nn.Eval(model) // batch norms keep their statistics too
 	opt := optim.NewSGD(nn.Parameters(model.Fc), optim.SGDConfig{LR: 1e-2, Momentum: 0.9})
 	for epoch := range *epochs {
 		total := 0.0

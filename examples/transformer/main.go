@@ -1,5 +1,6 @@
 // Command transformer trains a small transformer (A. Vaswani et al., arXiv:1706.03762) on the
-// characters of a text. Then it generates text. main.py beside it is the same program in PyTorch.
+// characters of a text. Then it generates text. The file main.py beside it is the same program in
+// PyTorch.
 //
 //	go run ./examples/transformer book.txt
 package main
@@ -10,7 +11,7 @@ import (
 	"log"
 	"os"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/text"
 	"github.com/flambeau-go/flambeau/device"
@@ -21,7 +22,7 @@ import (
 
 const length, features = 64, 128
 
-// LanguageModel maps each character to logits for the next one.
+// LanguageModel maps each character of a text to logits for the next character.
 type LanguageModel struct {
 	Embedding *nn.Embedding
 	Position  *tensor.Tensor `nn:"position"`
@@ -63,7 +64,7 @@ func main() {
 		log.Fatal("usage: transformer [flags] TEXT")
 	}
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	corpus := must(os.ReadFile(flag.Arg(0)))

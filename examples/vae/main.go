@@ -1,6 +1,6 @@
 // Command vae trains a variational autoencoder (D. P. Kingma, M. Welling, arXiv:1312.6114) on
-// handwritten digits, and then draws 32 new ones in one picture. main.py beside it is the same
-// program in PyTorch.
+// handwritten digits, and then draws 32 new digits in one picture. The file main.py beside it is
+// the same program in PyTorch.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver into the program
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/data/vision"
@@ -18,7 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// VAE maps pictures to means and log variances of 8 latent numbers, and 8 numbers to pictures.
+// VAE is the autoencoder. The encoder maps pictures to means and log variances of 8 latent numbers.
+// The decoder maps 8 numbers to pictures.
 type VAE struct {
 	Hidden, Mean, LogVar *nn.Linear
 	Decoder              *nn.Sequential
@@ -49,7 +50,7 @@ func main() {
 	out := flag.String("out", "digits.png", "the picture to write")
 	flag.Parse()
 
-	dev, why := device.Best() // "cuda" if available else "cpu"
+	dev, why := device.Best() // "cuda" if there is a GPU, else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
 	set := must(digits.Load())

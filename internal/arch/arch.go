@@ -1,11 +1,11 @@
 // Package arch holds the rules of this project that the compiler does not check, and the test that
-// enforces them. Imports must follow the layers in docs/inside/README.md. Some imports, such
-// as that of a foreign library, are allowed in a few packages only. Every package and exported
-// identifier is documented. Files stay small. File names have one form. Lines and sentences of
-// comments and pages stay short.
+// enforces them. Imports must follow the layers in docs/inside/README.md. Some imports, such as
+// foreign libraries, are allowed in a few packages only. Every package and exported identifier must
+// have a comment. There are limits for the size of files, and for the length of lines and sentences
+// of comments and pages. File names must have a certain form.
 //
-// The checks read source text, not the build. So they see the files for every system and build tag,
-// whichever machine runs the test. Nothing imports this package.
+// The checks read source text instead of a build. So on any machine they see the files for every
+// system and build tag. Nothing imports this package.
 package arch
 
 import (
@@ -25,10 +25,10 @@ import (
 // Module is the path of the module whose packages are checked.
 const Module = "github.com/flambeau-go/flambeau"
 
-// A Violation is one broken rule.
+// A Violation is one place where a file breaks a rule.
 type Violation struct {
 	Where string // place of the violation: file, or file:line
-	What  string // the rule, and how the file breaks it
+	What  string // the rule, and how the file breaks the rule
 }
 
 func (v Violation) String() string { return v.Where + ": " + v.What }
@@ -55,23 +55,23 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 	return c.found, nil
 }
 
-// pkg is what the checker knows about one folder of Go files.
+// pkg holds what the checker knows about one folder of Go files.
 type pkg struct {
 	name       string
-	first      string // the first of the package's files, for the place of a violation
+	first      string // name of the package's first file, for the place of a violation
 	documented bool
 
 	// error types with which the package's functions panic, such as "optim.Error"
 	panics map[string]token.Pos
 	// types of the package that tensor.Try returns as errors, such as "Error"
 	raised map[string]bool
-	makes  map[string]string    // the error type that each function returns by pointer
-	calls  map[string]token.Pos // functions f that are called as panic(f(…))
+	makes  map[string]string    // error type that each function returns by pointer
+	calls  map[string]token.Pos // functions f that are called as panic(f(…)), by name
 }
 
 type checker struct {
 	fset     *token.FileSet
-	packages map[string]*pkg // packages by folder, without test files
+	packages map[string]*pkg // packages by folder; test files are left out
 	found    []Violation
 }
 
@@ -84,7 +84,7 @@ func (c *checker) at(p token.Pos) string {
 	return pos.Filename + ":" + strconv.Itoa(pos.Line)
 }
 
-// file checks one file and records what the check of its package needs.
+// file checks one file, and records what the later check of its package needs.
 func (c *checker) file(name string, text []byte) {
 	if _, listed := bigFiles[name]; len(text) > maxFileSize && !listed {
 		c.fail(name, "%d bytes; a tracked file has at most %d", len(text), maxFileSize)
@@ -132,7 +132,7 @@ func (c *checker) file(name string, text []byte) {
 	}
 }
 
-// pkg checks one package after all its files have been read.
+// pkg checks one package, after file has read all its files.
 func (c *checker) pkg(dir string, p *pkg) {
 	if floorOf(dir) == nil {
 		c.fail(p.first, "package %s is not in the table of internal/arch/floors.go: declare what it stands on", dir)
@@ -196,7 +196,7 @@ func (c *checker) docs(f *ast.File) {
 }
 
 // spec checks one line of a type, const or var declaration. The comment of a parenthesised group
-// counts for every line in it, as in the rendered documentation.
+// counts for every line in the group, as in the rendered documentation.
 func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	var names []*ast.Ident
 	var own, line *ast.CommentGroup
@@ -213,8 +213,8 @@ func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	}
 }
 
-// fixedByStd are methods whose contract an interface of the standard library states. They need no
-// comment.
+// fixedByStd holds the names of methods that interfaces of the standard library define. They need
+// no comment.
 var fixedByStd = map[string]bool{"String": true, "Error": true, "Unwrap": true, "Len": true, "Less": true, "Swap": true}
 
 func exportedReceiver(d *ast.FuncDecl) bool {
@@ -253,7 +253,7 @@ func buildsWith(text []byte, tag string) bool {
 }
 
 // satisfiable reports whether e, with tag set, is true for some values of its other tags. It tries
-// all values.
+// all combinations of values.
 func satisfiable(e constraint.Expr, tag string) bool {
 	names := slices.DeleteFunc(tags(e), func(n string) bool { return n == tag })
 	for bits := range 1 << len(names) {
@@ -298,7 +298,7 @@ func ignored(name string) bool {
 	return false
 }
 
-// generated reports whether a file says, in the form that Go prescribes, that a program wrote it.
+// generated reports whether a file has the line with which Go marks generated files.
 func generated(text []byte) bool {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// publicPackages are the packages whose names the documentation uses, by the name they have in
+// publicPackages are the packages whose names occur in the documentation, by their names in Go
 // code.
 var publicPackages = map[string]string{
 	"amp":         "amp",
@@ -48,7 +48,7 @@ var publicPackages = map[string]string{
 	"vision":      "data/vision",
 }
 
-// receivers maps the variables in the documentation to their types, as package.Type.
+// receivers maps variables in the documentation to their types, as package.Type.
 var receivers = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "a": "tensor.Tensor", "loss": "tensor.Tensor",
 	"group": "dist.Group", "reducer": "dist.Reducer", "work": "dist.Work",
@@ -61,13 +61,13 @@ type exports struct {
 	names   map[string]bool            // all names, in the form package.Name
 	funcs   map[string]bool            // functions only, in the form package.Name
 	members map[string]map[string]bool // methods and fields by package.Type
-	all     map[string]bool            // the name alone of every name, method and field
+	all     map[string]bool            // names of functions, methods and fields alone
 
 	consts     map[string]bool
 	interfaces map[string]bool
 	methods    map[string]map[string]bool // methods by package.Type
-	// by package.Type: each package.Function, .Method and .Field that has or returns this type,
-	// also as a pointer or in a slice
+	// by package.Type: each package.Function, .Method and .Field that yields this type, also as a
+	// pointer or in a slice
 	makers map[string][]string
 }
 
@@ -89,7 +89,7 @@ func (e *exports) method(owner, name string) {
 	e.methods[owner][name] = true
 }
 
-// made records that a function or field yields values of the type t. The parameter by is its name.
+// made records that a function or field named by yields values of type t.
 func (e *exports) made(pkg string, t ast.Expr, by string) {
 	switch x := t.(type) {
 	case *ast.StarExpr:
@@ -105,7 +105,7 @@ func (e *exports) made(pkg string, t ast.Expr, by string) {
 	}
 }
 
-// results records which types a function returns.
+// results records the types that function by returns.
 func (e *exports) results(pkg string, f *ast.FuncType, by string) {
 	if f.Results != nil {
 		for _, r := range f.Results.List {
@@ -216,8 +216,8 @@ var (
 	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
 )
 
-// ours returns the pieces of Go in a page: the last column of tables (the columns before are
-// PyTorch's), code blocks, and text in backquotes elsewhere.
+// ours returns the pieces of Go in a page. They are the last column of tables (the earlier columns
+// are PyTorch's), code blocks, and text in backquotes elsewhere.
 func ours(page string) []string {
 	var code []string
 	fenced, goCode := false, false
@@ -262,7 +262,7 @@ func (e *exports) unknown(page string) []string {
 				wrong = append(wrong, fmt.Sprintf("%s.%s in %s", on, name, strings.TrimSpace(code)))
 			}
 		}
-		// Names that stand alone are functions, methods or fields. Names in capitals with
+		// Names without a package are functions, methods or fields. Names in capitals with
 		// underscores are environment variables.
 		for _, at := range word.FindAllStringIndex(text, -1) {
 			w := text[at[0]:at[1]]
@@ -313,7 +313,8 @@ func byHand(page string) string {
 	return b.String()
 }
 
-// Every Go name in the README and in the pages of docs exists.
+// TestFromPyTorchNamesExist checks that every Go name in the README and in the pages of docs
+// exists.
 func TestFromPyTorchNamesExist(t *testing.T) {
 	e := publicNames(t)
 	pages := []string{"README.md"}
@@ -331,14 +332,14 @@ func TestFromPyTorchNamesExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Code in fences is compiled elsewhere.
+		// Skip code in fences: other tests compile it.
 		for _, w := range e.unknown(byHand(fence.ReplaceAllString(string(text), ""))) {
 			t.Errorf("%s: %s does not exist", page, w)
 		}
 	}
 }
 
-// The check finds the wrong names in a page, and no others.
+// TestFromPyTorchCheck checks that the check finds the wrong names in a page, and no other names.
 func TestFromPyTorchCheck(t *testing.T) {
 	e := publicNames(t)
 	for _, c := range []struct {
@@ -370,8 +371,8 @@ var goOnly = []string{
 	"tensor.Tensor.String",
 }
 
-// The pages say that an unlisted operation does not exist. So every operation, layer, loss and
-// optimizer must be listed.
+// TestFromPyTorchIsComplete checks that the pages list every operation, layer, loss and optimizer,
+// because they say that an unlisted operation does not exist.
 func TestFromPyTorchIsComplete(t *testing.T) {
 	e := publicNames(t)
 	listed := map[string]bool{}

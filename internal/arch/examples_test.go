@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// An Example that runs must use three groups of names: all names of the packages in shown, all
-// methods of the types in shownTypes, and all names in the parts of the page on PyTorch that
+// Examples that run must together use three groups of names: all names of the packages in shown,
+// all methods of the types in shownTypes, and all names in the parts of the page on PyTorch that
 // sections lists.
 var (
 	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
@@ -30,14 +30,14 @@ var (
 // notRunnable are names that no Example can use, with the reasons.
 var notRunnable = map[string]string{}
 
-// uses are the names used by Examples with an output.
+// uses holds the names used by Examples with an output.
 type uses struct {
 	names map[string]bool // the names in the form package.Name
-	sets  []use           // one entry per Example
+	sets  []use           // names used by each Example, one entry per Example
 	bare  map[string]bool // names of methods, fields and keys without their package
 }
 
-// named reports whether an Example uses that name of any package.
+// named reports whether an Example uses a name, from any package.
 func (u *uses) named(name string) bool {
 	for full := range u.names {
 		if strings.HasSuffix(full, "."+name) {
@@ -47,7 +47,7 @@ func (u *uses) named(name string) bool {
 	return false
 }
 
-// use is the set of names that one Example uses.
+// use holds the names that one Example uses.
 type use struct{ names, bare map[string]bool }
 
 // folder adds the Examples in the tests of a folder.
@@ -80,14 +80,14 @@ func (u *uses) folder(t *testing.T, dir string) {
 	}
 }
 
-// declared is a declaration of a test package, with the imports of its file.
+// declared is a declaration in a test package, with the imports of its file.
 type declared struct {
 	node    ast.Node
 	imports map[string]string
 }
 
-// add adds the names that the Examples of a test package use. That includes names in functions and
-// types of the package that an Example reaches.
+// add adds the names that the Examples of a test package use. It includes the names in those
+// functions and types of the package that an Example uses.
 func (u *uses) add(files []*ast.File) {
 	top := map[string][]declared{} // declarations by name; for a type also its methods
 	for _, f := range files {
@@ -208,8 +208,8 @@ func exampleUses(t *testing.T) *uses {
 }
 
 // wanted returns the names of a package that Examples must show: functions, variables, types, and
-// their methods. It leaves out methods of a device that package device requires of every driver:
-// package devicetest shows them.
+// their methods. It leaves out the methods of a device that package device requires of every
+// driver, because package devicetest shows them.
 func (e *exports) wanted(pkg string) (names, methods []string) {
 	for name := range e.names {
 		if strings.HasPrefix(name, pkg+".") && !e.consts[name] {
@@ -238,7 +238,8 @@ func (e *exports) wanted(pkg string) (names, methods []string) {
 	return names, methods
 }
 
-// plumbing are methods that other packages call for a program, to print, compare or encode values.
+// plumbing holds names of methods that other packages call for a program, to print, compare or
+// encode values.
 var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raised": true, "String": true, "MarshalText": true, "MarshalJSON": true}
 
 // makes reports whether an Example has a value of the type owner. It has one if it names the type,
@@ -261,7 +262,7 @@ func (e *exports) unshown(u *uses, pkg string) []string {
 	return e.without(u, names, methods)
 }
 
-// without returns those of the given names and methods that no Example with an output uses.
+// without returns the names and methods that no Example with an output uses.
 func (e *exports) without(u *uses, names, methods []string) []string {
 	var missing []string
 	for _, name := range names {
@@ -319,9 +320,9 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 	return slices.Sorted(maps.Keys(missing))
 }
 
-// Every name of the packages for GPUs, mixed precision and profiling occurs in an Example with an
-// output, which go test runs. So does every name in the page's sections on them. Examples for a GPU
-// run on the emulated one.
+// TestNamesHaveExamples checks the packages for GPUs, mixed precision and profiling, and the
+// sections of the page on PyTorch about them. Every name in these must occur in an Example with an
+// output, which go test runs. Examples for a GPU run on an emulated GPU.
 func TestNamesHaveExamples(t *testing.T) {
 	e, u := publicNames(t), exampleUses(t)
 	if len(u.sets) < 200 {
@@ -371,7 +372,7 @@ func TestNamesHaveExamples(t *testing.T) {
 	}
 }
 
-// The page of each package begins with an Example of the package.
+// TestPackagesHaveExamples checks that each package has an Example of the whole package.
 func TestPackagesHaveExamples(t *testing.T) {
 	for pkg, dir := range publicPackages {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
@@ -390,8 +391,8 @@ func TestPackagesHaveExamples(t *testing.T) {
 	}
 }
 
-// The check counts only Examples that run. It counts a method for its own type only. It also counts
-// names that an Example reaches indirectly.
+// TestExamplesCheck checks that the check counts only Examples that run. It must count a method for
+// its own type only, and names that an Example reaches indirectly.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {

@@ -2,17 +2,17 @@ package arch
 
 import "strings"
 
-// A floor is a row of the layering: one package (or, with a path ending in "/...", all packages
-// below a folder) and the packages that it may import.
+// A floor is a row of the table of layers. It has one package, or all packages below a folder if
+// the path ends in "/...", and the packages that it may import.
 type floor struct {
 	path string
-	// on lists the packages that this one may import. It may also import packages that those may
-	// import, directly or indirectly. It may import no other package of the module.
+	// on lists the packages that this package may import. It may also import all packages that
+	// those may import. It may import no other package of the module.
 	on []string
 }
 
-// floors is the table that docs/inside/README.md draws. A package that is missing here fails the
-// test. So whoever adds a package must first decide on its layer.
+// floors is the table that docs/inside/README.md draws. If a package is missing here, the test
+// fails. So whoever adds a package must first decide on its layer.
 var floors = []floor{
 	{".", nil}, // the module's first page: a comment without code
 	{"dtype", nil},
@@ -66,7 +66,7 @@ var floors = []floor{
 	{"cmd/...", []string{"train", "data/digits", "cuda", "cuda/doctor", "tensor/optest", "internal/glyphs", "vet"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
-	{"vet", nil}, // vet names the packages that it checks by their paths, and does not import them
+	{"vet", nil}, // vet finds the packages that it checks by their paths, and does not import them
 	{"internal/atomicfile", []string{"internal/filelock"}},
 	{"internal/callsite", nil},
 	{"internal/didyoumean", nil},
@@ -81,10 +81,10 @@ var floors = []floor{
 	{"internal/arch", nil},
 }
 
-// restricted names the imports that only some packages may have. The row of cuda does not apply to
-// tests, which may import it.
+// restricted holds the imports that only some packages may have. The row of cuda does not apply to
+// tests, which may import cuda.
 var restricted = []struct {
-	// import path, relative to the module for a package of this module; "/..." at its end includes
+	// import path; for a package of this module, relative to the module. "/..." at its end includes
 	// all packages below
 	path    string
 	only    []string // packages that may import path
@@ -125,15 +125,15 @@ var restricted = []struct {
 	},
 }
 
-// bannedNames are package names that say nothing about the contents.
+// bannedNames holds package names that say nothing about the contents of a package.
 var bannedNames = []string{"utils", "util", "common", "core", "pkg", "helpers", "misc"}
 
-// bigFiles lists the tracked files that may be larger than maxFileSize, with the reason.
+// bigFiles holds the tracked files that may be larger than maxFileSize, with the reason.
 var bigFiles = map[string]string{}
 
 const (
-	maxFileSize = 1 << 20 // limit of one tracked file in bytes
-	maxLines    = 600     // limit of lines of one hand-written source file
+	maxFileSize = 1 << 20 // limit of the size of a tracked file in bytes
+	maxLines    = 600     // limit of the number of lines of a hand-written source file
 )
 
 // matches reports whether pattern matches the package path. pattern is a path, or a folder followed

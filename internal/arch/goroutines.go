@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// goroutines lists the files that may ask for the identity of the calling goroutine, and the
-// reasons. Everywhere else state travels with scopes and arguments.
+// goroutines holds the files that may ask for the identity of the calling goroutine, with the
+// reasons. In all other files, state is passed in scopes and arguments.
 var goroutines = map[string]string{
 	"tensor/goroutine.go":  "work on older tensors alone passes by the scope that was meant",
 	"profile/collector.go": "docs/inside/tracing.md: nothing is passed down through the driver's interface",

@@ -14,13 +14,14 @@ import (
 	"testing"
 )
 
-// declarations are all names that the project's packages declare, also unexported names and names
+// declarations holds all names that the project's packages declare, also unexported names and names
 // in tests. The pages in docs/inside use these names.
 type declarations struct {
 	of map[string]map[string]bool // declared names by package name
-	// all names, and words in string literals outside of tests, such as names of the driver
+	// all names, and the words in string literals outside of tests, such as names of driver
+	// functions
 	all   map[string]bool
-	files map[string]bool // paths of files and folders, and file names alone
+	files map[string]bool // paths of files and folders, and file names without their folder
 }
 
 func allDeclarations(t *testing.T) *declarations {
@@ -89,7 +90,7 @@ func (d *declarations) file(f *ast.File, test bool) {
 	})
 }
 
-// codeToken matches a path, a file name, or a name with its qualifier: "tensor.launch".
+// codeToken matches a path, a file name, or a qualified name such as "tensor.launch".
 var (
 	codeToken = regexp.MustCompile(`(?:\./)?[\w.*-]+(?:/[\w.*-]+)+|\w+\.(?:go|md|s|svg|json|txt|c|py)\b|\w+(?:\.\w+)*`)
 	fileName  = regexp.MustCompile(`/|\.(?:go|md|s|svg|json|txt|c|py)$`)
@@ -127,7 +128,8 @@ func (d *declarations) missing(code string) []string {
 
 var mono = regexp.MustCompile(`<text [^>]*monospace[^>]*>([^<]*)</text>`)
 
-// Every file, package and Go name in the pages of docs/inside and in the pictures exists.
+// TestInsideNamesExist checks that every file, package and Go name in the pages and pictures of
+// docs/inside exists.
 func TestInsideNamesExist(t *testing.T) {
 	d := allDeclarations(t)
 	n := 0
@@ -157,7 +159,7 @@ func TestInsideNamesExist(t *testing.T) {
 	}
 }
 
-// The check finds the wrong names, and no others.
+// TestInsideCheck checks that the check finds the wrong names, and no other names.
 func TestInsideCheck(t *testing.T) {
 	d := allDeclarations(t)
 	for code, want := range map[string][]string{

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// systems are the operating systems and architectures in this module's file names to which Go gives
-// a meaning.
+// systems holds the operating systems and architectures that may end a file name of this module,
+// because Go then builds the file only for them.
 var systems = []string{"linux", "windows", "darwin", "amd64", "arm64"}
 
-// variants are the words in names of files that a build constraint chooses between.
+// variants holds words that may end a file's name if a build constraint selects the file.
 var variants = []string{"other", "none", "unix", "asm", "nogpu", "unsupported"}
 
-// misnamed reports whether a source file's name has an underscore without a reason. Go's own rule
-// or a build constraint is a reason. A name of two words is written without an underscore.
+// misnamed reports whether a source file's name has an underscore without a reason. A reason is
+// Go's own rule for file names, or a build constraint. A name of two words must be written without
+// an underscore.
 func misnamed(name string, text []byte) bool {
 	stem, test := strings.CutSuffix(strings.TrimSuffix(path.Base(name), path.Ext(name)), "_test")
 	if test {

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of comments and pages.
+// These are the limits for lines and sentences in comments and pages.
 const (
 	maxColumns = 100 // largest number of columns of a line; a tab counts as 4
 	maxWords   = 40  // largest number of words of a sentence
@@ -65,7 +65,7 @@ func Prose(fsys fs.FS, files []string) ([]Overlong, error) {
 	return found, nil
 }
 
-// overlong returns the lines and sentences of one group that are too long.
+// overlong returns the lines and sentences of one comment group or page that are too long.
 func overlong(name string, group []proseLine, page bool) []Overlong {
 	var found []Overlong
 	add := func(line int, text, format string, n, most int) {
@@ -90,7 +90,7 @@ func overlong(name string, group []proseLine, page bool) []Overlong {
 // A proseLine is one line of a comment or of a page.
 type proseLine struct {
 	no    int
-	whole string // the line as it is, to count columns
+	whole string // the whole line, to count columns
 	text  string // the line without the comment marker
 	free  bool   // the line is not checked, because it belongs to a table or a fenced block
 }
@@ -109,15 +109,15 @@ var (
 )
 
 // goComments returns the comment groups of Go source or assembly. A comment after code is a group
-// of its own. Directives are left out, and so is the output of an Example: its lines cannot be
-// broken.
+// of its own. Directives are left out. The output of an Example is left out too, because its lines
+// cannot be broken.
 func goComments(name string, text []byte) [][]proseLine {
 	var groups [][]proseLine
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile(name, -1, len(text))
 	s.Init(file, text, nil, scanner.ScanComments)
-	last := -1       // last line of the group that may continue; -1 for none
-	printed := false // the rest of the group is the output of an Example
+	last := -1       // last line of the group that the next comment may continue; -1 for none
+	printed := false // the remaining lines of the group are the output of an Example
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
@@ -157,7 +157,7 @@ func goComments(name string, text []byte) [][]proseLine {
 	}
 }
 
-// commentLines returns the lines of one comment that begins on line no.
+// commentLines returns the lines of one comment. It begins on line number no of the file.
 func commentLines(no int, comment string) []proseLine {
 	if text, ok := strings.CutPrefix(comment, "//"); ok {
 		return []proseLine{{no: no, whole: comment, text: text}}
@@ -171,7 +171,7 @@ func commentLines(no int, comment string) []proseLine {
 	return lines
 }
 
-// hashDirective matches comments for a shell or a linter instead of a reader.
+// hashDirective matches comments that are meant for a shell or a linter.
 var hashDirective = regexp.MustCompile(`^#(?:!| ?(?:shellcheck|noqa|type:|fmt:|pylint:))`)
 
 // hashComments returns the groups of comment lines in a script.

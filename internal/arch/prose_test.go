@@ -24,7 +24,7 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// beginning returns the first part of a text, enough to recognise it.
+// beginning returns the beginning of a text, long enough to recognise the text.
 func beginning(text string) string {
 	const most = 60
 	if r := []rune(text); len(r) > most {
@@ -33,10 +33,10 @@ func beginning(text string) string {
 	return text
 }
 
-// proseTree is a tree with the mistakes that TestProsePlanted expects to be found.
+// proseTree is a tree of files with the mistakes that TestProsePlanted must find.
 func proseTree() fstest.MapFS {
 	wide := strings.Repeat("wide ", 20) + "." // the line has 101 columns
-	// short enough as a line, but one word too long as a sentence
+	// the line is short enough, but the sentence has one word too many
 	long := strings.Repeat("w ", maxWords) + "w."
 	tree := fstest.MapFS{}
 	for name, text := range map[string]string{
@@ -59,7 +59,7 @@ func proseTree() fstest.MapFS {
 	return tree
 }
 
-// The check finds the planted mistakes, and nothing else.
+// TestProsePlanted checks that Prose finds the planted mistakes, and no others.
 func TestProsePlanted(t *testing.T) {
 	tree := proseTree()
 	var files []string

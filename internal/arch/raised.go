@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// recovered are the packages that panic with an error and recover it themselves. Their callers
+// recovered holds the packages that panic with an error and recover it themselves. Their callers
 // never see the panic.
 var recovered = map[string]string{
 	"torchfile":               "Load and Open return the error",
@@ -71,7 +71,7 @@ func (c *checker) raises(dir string, p *pkg) {
 	}
 	for name, at := range p.panics {
 		of := p
-		// a type of another package, whose folder has the package's name
+		// name is a type of another package; the folder has the package's name
 		if base, t, ok := strings.Cut(name, "."); ok {
 			name = t
 			for other, q := range c.packages {

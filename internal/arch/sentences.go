@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// A proseWord is a run of characters without spaces. A code span in backquotes may contain spaces.
+// A proseWord is a sequence of characters without spaces. Only a code span in backquotes may
+// contain spaces.
 type proseWord struct {
 	text string
 	line int
@@ -36,8 +37,8 @@ var (
 func paragraphs(group []proseLine, page bool) []proseWords {
 	var list []proseWords
 	var text strings.Builder
-	first := 0    // the line where text begins
-	item := -1    // the indent of the list's marker; -1 outside of a list
+	first := 0    // index of the line's first character after the marker
+	item := -1    // indent of the list marker; -1 outside of a list
 	code := false // the previous line is code
 	blank := true // the previous line is not prose
 	flush := func() {
@@ -145,8 +146,8 @@ const (
 	closers = ")]}\"'”’*_"
 )
 
-// A full stop after these abbreviations does not end a sentence. The first list holds always, the
-// second before a number, the third if no capital follows.
+// A full stop after these abbreviations does not end a sentence. The first list applies always, the
+// second before a number, and the third if no capital letter follows.
 var (
 	abbreviations = []string{
 		"al", "approx", "cf", "dr", "ed", "eds", "incl", "mr", "mrs", "prof", "resp", "st", "vs",
@@ -158,12 +159,12 @@ var (
 	beforeSmall = []string{"etc", "inc", "max", "min"}
 )
 
-// initials matches a word before its last full stop if it consists of initials: "A", "J.-M" or
+// initials matches a word that consists of initials, without its last full stop: "A", "J.-M" or
 // "i.e".
 var initials = regexp.MustCompile(`^\p{L}(?:\.-?\p{L})*$`)
 
-// opening are words that begin a sentence and are not names. If one follows "X.", then X is not an
-// initial.
+// opening holds words that begin a sentence and are not names. If such a word follows "X.", then X
+// is not an initial.
 var opening = []string{
 	"A", "All", "An", "And", "As", "At", "Both", "But", "By", "Each", "Every", "For", "From",
 	"Here", "If", "In", "It", "Its", "No", "Not", "Of", "On", "One", "Only", "So", "That", "The",
@@ -217,7 +218,7 @@ var operator = regexp.MustCompile(`^[-=+*/·×÷≤≥<>≈≠≡←→⇒^%&|�
 func countWords(s proseWords) int {
 	n := 0
 	joined := false // the current word belongs to the same formula as the word before
-	var open []bool // whether each open bracket belongs to a formula
+	var open []bool // for each open bracket, whether it belongs to a formula
 	for _, w := range s {
 		if n > 0 && operator.MatchString(w.text) {
 			joined = true

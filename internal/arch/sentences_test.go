@@ -80,7 +80,8 @@ fenced. Code
 	}
 }
 
-// A sentence is reported with the line on which it begins, also after a code span of two lines.
+// TestSentenceLines checks that a sentence is reported with the line on which it begins, also after
+// a code span of two lines.
 func TestSentenceLines(t *testing.T) {
 	p := splitWords("One `a\nb` two.\nThree\nfour. Five.", 7)
 	var got []int

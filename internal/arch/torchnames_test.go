@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// theirs returns the names of PyTorch in the tables under the given headings of a page. The result
-// words has the words in backquotes before the last column. patterns are those with a star, which
-// match several names.
+// theirs returns PyTorch's names in the tables under the given headings of a page. words has the
+// words in backquotes before the last column. patterns has the names with a star, which match
+// several names.
 func theirs(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
 	words = map[string]bool{}
 	for _, title := range titles {
@@ -36,8 +36,8 @@ func theirs(page string, titles []string) (words map[string]bool, patterns []*re
 	return words, patterns
 }
 
-// Every name in PyTorch's modules for GPUs, mixed precision, checkpointing and profiling occurs in
-// the pages, with our name or with the replacement.
+// TestTorchNamesAreListed checks that the pages list every name in PyTorch's modules for GPUs,
+// mixed precision, checkpointing and profiling. Next to it stands our name or the replacement.
 func TestTorchNamesAreListed(t *testing.T) {
 	text, err := os.ReadFile("testdata/torchnames.json")
 	if err != nil {

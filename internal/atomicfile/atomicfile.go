@@ -1,9 +1,9 @@
-// Package atomicfile replaces whole files. It writes to a temporary file in the same directory,
-// syncs it and renames it. So a path holds either the old file or the complete new one, also after
-// a crash or a power cut.
+// Package atomicfile replaces files as a whole. It writes a temporary file in the same directory,
+// syncs it and renames it to the path. So the path holds either the old file or the complete new
+// one, also after a crash or a power cut.
 //
 // The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, with sixteen hexadecimal
-// digits. A long NAME is cut off. The writer holds a lock on the temporary file, and the system
+// digits. A long NAME is truncated. The writer holds a lock on the temporary file, and the system
 // releases the lock when the process ends. [Clean] removes temporary files without a lock.
 package atomicfile
 
@@ -21,8 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// A File is a file being written. It has the methods of the temporary file (Write, WriteAt, Seek,
-// Truncate, …). It must end with Commit or Abort. Close does the same as Abort.
+// A File is a temporary file that will replace another file. It has the methods of os.File (Write,
+// WriteAt, Seek, Truncate, …). It must end with Commit or Abort. Close does the same as Abort.
 type File struct {
 	*os.File
 	path string
@@ -56,7 +56,7 @@ func Create(path string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A concurrent Clean may have removed the file before it was locked.
+		// Clean, in another process, may have removed the file before it was locked.
 		if f.File = file; f.lockedInPlace() {
 			return f, nil
 		}
@@ -68,8 +68,8 @@ func Create(path string) (*File, error) {
 	}
 }
 
-// maxBase is how many bytes of a file's name its temporary file's name repeats at most, since file
-// systems allow names of 255 bytes.
+// maxBase is the maximum number of bytes of a file's name in the name of its temporary file, since
+// file systems allow names of 255 bytes.
 const maxBase = 200
 
 func kind(m fs.FileMode) string {
@@ -80,7 +80,7 @@ func kind(m fs.FileMode) string {
 }
 
 // lockedInPlace reports whether the file still exists and its lock is held. On a file system
-// without locks it need not be locked: Clean removes nothing there.
+// without locks, the file need not be locked, because Clean removes nothing there.
 func (f *File) lockedInPlace() bool {
 	return filelock.Try(f.File) != filelock.ErrHeld && filelock.InPlace(f.File, f.Name())
 }
@@ -89,8 +89,8 @@ func (f *File) lockedInPlace() bool {
 func (f *File) Path() string { return f.path }
 
 // Commit syncs the file, renames it and syncs the directory. After an error the temporary file is
-// gone and path is unchanged. There is one exception: if only the directory could not be synced,
-// the new file is in place, and a power cut may undo that.
+// gone and path is unchanged. There is one exception: if only the sync of the directory fails, the
+// new file is in place, but a power cut may restore the old file.
 func (f *File) Commit() (err error) {
 	if f.done {
 		return &fs.PathError{Op: "commit", Path: f.path, Err: fs.ErrClosed}
@@ -104,7 +104,7 @@ func (f *File) Commit() (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	// Windows cannot rename an open file; elsewhere the lock is held until after the rename
+	// Windows cannot rename an open file; on other systems the lock is held until after the rename
 	early := runtime.GOOS == "windows"
 	if early {
 		if err := f.File.Close(); err != nil {
@@ -123,8 +123,8 @@ func (f *File) Commit() (err error) {
 	return syncDir(filepath.Dir(f.path))
 }
 
-// Abort removes the temporary file and leaves path unchanged. After Commit it does nothing, so it
-// can be deferred.
+// Abort removes the temporary file and leaves path unchanged. After Commit it does nothing, so a
+// caller can defer it.
 func (f *File) Abort() {
 	if f.done {
 		return
@@ -139,7 +139,7 @@ func (f *File) Abort() {
 	f.File.Close()
 }
 
-// Close is Abort, for callers that close their writers.
+// Close does the same as Abort. It is for callers that close their writers.
 func (f *File) Close() error {
 	f.Abort()
 	return nil

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// In the child process: begin a file, report that, and wait to be killed.
+// TestMain, in the child process, begins a file, reports that, and waits to be killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("FLAMBEAU_TEST_BEGIN"); path != "" {
 		f, err := Create(path)
@@ -106,7 +106,7 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(f.Path(), 0o700); err != nil { // path becomes a directory after Create
+	if err := os.Mkdir(f.Path(), 0o700); err != nil { // after Create, path becomes a directory
 		t.Fatal(err)
 	}
 	if err := f.Commit(); err == nil {
@@ -117,8 +117,8 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// Clean removes files that a killed process left. It leaves files that this or another process is
-// writing.
+// TestClean checks that Clean removes files that a killed process left. It must leave files that
+// this or another process is writing.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "model")
@@ -181,7 +181,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// A name may have the maximum length of the file system. The temporary name is not longer.
+// TestLongNames checks names of the maximum length of the file system. The temporary name must not
+// be longer.
 func TestLongNames(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // the name has 255 bytes

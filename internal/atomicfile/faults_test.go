@@ -21,16 +21,16 @@ type tensors = map[string]*tensor.Tensor
 // faulty saves and loads one kind of file or directory.
 type faulty struct {
 	name string
-	path string // relative to the test's directory
-	// save writes tensors with the value v. load returns the value in the file, or 0 for a set of
-	// files that is known to be incomplete.
+	path string // path relative to the test's directory
+	// save writes tensors whose elements are all v. load returns the value in the file, or 0 for a
+	// set of files that is known to be incomplete.
 	save func(path string, v float64) error
 	load func(path string) (float64, error)
-	// typed returns the path that the library's own error names
+	// typed returns the path in the library's error
 	typed func(error) (path string, ok bool)
 }
 
-// big is larger than the writers' buffers, so that there are several writes.
+// big is a number of bytes that exceeds the writers' buffers, so that a save makes several writes.
 const big = 300_000
 
 func both(v float64) tensors { return tensors{"a": tensor.Full(v, big), "b": tensor.Full(v, 3)} }
@@ -88,7 +88,7 @@ var kinds = []faulty{
 		return safetensors.Save(path, both(v), nil, safetensors.MaxShard(1<<20))
 	}, func(path string) (float64, error) {
 		if _, err := os.Stat(path + ".index.json"); err != nil {
-			return 0, nil // while new and old files are mixed there is no index
+			return 0, nil // while new and old files are mixed, there is no index file
 		}
 		list, _, err := safetensors.Load(path + ".index.json")
 		return value(list, err)
@@ -138,8 +138,8 @@ var kinds = []faulty{
 }
 
 // TestEachCallFails makes the n-th call of the operating system fail, for every n. The error must
-// be the library's, and name the path and the failed call. No temporary file may remain. Either the
-// old file or the new one must be complete.
+// be an error of the library, with the path and the failed call. No temporary file may remain.
+// Either the old file or the new file must be complete.
 func TestEachCallFails(t *testing.T) {
 	fault := errors.New("the system fails here")
 	for _, k := range kinds {
@@ -163,7 +163,7 @@ func TestEachCallFails(t *testing.T) {
 				err := k.save(path, 2)
 				restore()
 				got, lerr := k.load(path)
-				if op == "" { // there are fewer than n calls
+				if op == "" { // f makes fewer than n calls
 					if err != nil || lerr != nil || got != 2 {
 						t.Errorf("without a fault: %v, %v, %v", err, got, lerr)
 					}
@@ -174,7 +174,7 @@ func TestEachCallFails(t *testing.T) {
 				if !ok || !errors.Is(err, fault) || !strings.HasPrefix(where, filepath.Dir(path)) || !strings.Contains(err.Error(), where) {
 					t.Errorf("%s of %s: %v names %q", op, on, err, where)
 				}
-				// the directory is synced after the rename, when the file is in place
+				// the sync of the directory comes after the rename, when the new file is in place
 				info, _ := os.Stat(on)
 				late := op == "remove" || info != nil && info.IsDir()
 				if lerr != nil || got == 2 && !late || got == 0 && k.name != "safetensors in shards" {

@@ -12,14 +12,14 @@ var intercept atomic.Pointer[func(op, path string) error]
 
 // Intercept makes this package call f before each of its calls of the operating system, until
 // restore is called. op is lstat, open, chmod, write, sync, rename or remove. If f returns an
-// error, the call is not made and fails with that error; a write then writes half of its bytes
-// first. Intercept is for tests of how callers behave on a system that fails.
+// error, the call is not made and fails with that error. Only a write first writes half of its
+// bytes. Intercept is for tests of how callers behave on a system that fails.
 func Intercept(f func(op, path string) error) (restore func()) {
 	old := intercept.Swap(&f)
 	return func() { intercept.Store(old) }
 }
 
-// allowed returns the interceptor's error for an operation, or nil.
+// allowed calls the interceptor for an operation. It returns the interceptor's error, or nil.
 func allowed(op, path string) error {
 	if f := intercept.Load(); f != nil {
 		if err := (*f)(op, path); err != nil {
@@ -29,8 +29,8 @@ func allowed(op, path string) error {
 	return nil
 }
 
-// Remove removes a file, as [os.Remove] does, and passes through the interceptor. It is for a file
-// that new files have made obsolete.
+// Remove removes a file, as [os.Remove] does, and calls the interceptor. It is for a file that new
+// files have made obsolete.
 func Remove(path string) error {
 	if err := allowed("remove", path); err != nil {
 		return err
@@ -59,8 +59,8 @@ func rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// written calls write with p. If the interceptor returns an error, it writes the first half of p
-// only.
+// written calls write with p. If the interceptor returns an error, it writes only the first half of
+// p.
 func (f *File) written(p []byte, write func(p []byte) (int, error)) (int, error) {
 	if err := allowed("write", f.Name()); err != nil {
 		n, _ := write(p[:len(p)/2])

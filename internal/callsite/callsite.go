@@ -1,5 +1,5 @@
 // Package callsite distinguishes the frames of a user's program from those of the library. So
-// errors, memory reports and profiles name the line of the program that caused them. It also
+// errors, memory reports and profiles can name the responsible line of the program. It also
 // identifies goroutines.
 package callsite
 
@@ -17,12 +17,13 @@ import (
 // Module is the path of the library's module.
 const Module = "github.com/flambeau-go/flambeau"
 
-// Outside reports whether a frame, given by the fields of a runtime.Frame, belongs to a user of the
-// library. Frames of the library's own examples, commands and tests do. Frames of Go's own packages
-// do not: fmt may call String on a user's behalf, and sync starts the library's goroutines.
+// Outside reports whether a frame belongs to a user of the library. The arguments are fields of a
+// runtime.Frame. Frames of the library's own examples, commands and tests belong to a user. Frames
+// of Go's own packages do not: fmt may call String for a user, and sync starts the library's
+// goroutines.
 func Outside(function, file string) bool { return running().outside(function, file) }
 
-// A program describes which packages of the running program are Go's own.
+// A program says which packages of the running program are Go's own.
 type program struct {
 	// directory of Go's packages, such as "/usr/local/go/src/"; "" if the program was built with
 	// -trimpath
@@ -31,7 +32,7 @@ type program struct {
 	library string   // directory of this module, ending in a slash
 }
 
-// running describes the running program.
+// running returns the description of the running program.
 var running = sync.OnceValue(func() program {
 	var p program
 	_, file, _, _ := runtime.Caller(0)
@@ -39,7 +40,7 @@ var running = sync.OnceValue(func() program {
 	f := runtime.FuncForPC(reflect.ValueOf(strings.Contains).Pointer())
 	file, _ = f.FileLine(f.Entry())
 	p.root, _ = strings.CutSuffix(file, "strings/strings.go")
-	if p.root == file { // the file has another path: -trimpath
+	if p.root == file { // with -trimpath, file is not an absolute path
 		p.root = ""
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -67,9 +68,10 @@ func (p program) outside(function, file string) bool {
 	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
 }
 
-// standard reports whether a function belongs to one of Go's packages. If the file does not tell,
-// the function's package path does. A module of the program may have the first element of a Go
-// package as its name ("text", "image"). Its packages cannot have the full path of a Go package.
+// standard reports whether a function belongs to one of Go's packages. If the file does not show
+// it, the package path of the function decides. The name of a module of the program may be the
+// first element of the path of a Go package ("text", "image"). The packages of such a module cannot
+// have the full path of a Go package.
 func (p program) standard(function, file string) bool {
 	if p.root != "" && filepath.IsAbs(filepath.FromSlash(file)) {
 		return strings.HasPrefix(file, p.root)
@@ -89,8 +91,8 @@ func (p program) standard(function, file string) bool {
 	return true
 }
 
-// families are the first path elements of those Go packages that start goroutines or call functions
-// passed to them. packages are the full paths of these packages.
+// families holds first elements of package paths. They belong to those Go packages that start
+// goroutines or call functions passed to them. packages holds the full paths of these packages.
 const (
 	families = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image internal io iter log maps mime net os path reflect " +
 		"regexp runtime slices sort strings sync testing text time unique weak "
@@ -123,7 +125,7 @@ func First(pc []uintptr) string {
 	}
 }
 
-// Goroutine returns the number of this goroutine, read from the first line of its stack trace:
+// Goroutine returns the number of the calling goroutine, from the first line of its stack trace:
 // "goroutine 18 [running]:". This takes about a microsecond.
 func Goroutine() (n uint64) {
 	var b [64]byte

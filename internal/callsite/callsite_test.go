@@ -35,7 +35,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// A closure of the library that is inlined into a program's function has the name of that function.
+// TestOutsideInlined: a closure of the library may be inlined into a function of the program. Then
+// it has the name of that function.
 func TestOutsideInlined(t *testing.T) {
 	for _, library := range []string{running().library, "/home/me/flambeau/", Module + "@v1.2.3/"} {
 		p := program{library: library}
@@ -53,7 +54,7 @@ func TestOutsideInlined(t *testing.T) {
 	}
 }
 
-// A module of a program may have the name of one of Go's packages.
+// TestModulesNamedAsGos: a module of a program may have the same name as one of Go's packages.
 func TestModulesNamedAsGos(t *testing.T) {
 	usual := program{root: "/usr/local/go/src/", modules: []string{"text"}}
 	trimmed := program{modules: []string{"text", Module, "sync"}}

@@ -23,9 +23,9 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Nearest returns the name that is most similar to s, or "" if each has a [Distance] above most. It
-// minimizes twice the distance plus the difference of the lengths. Among equals it returns the
-// first.
+// Nearest returns the name that is most similar to s, or "" if each name has a [Distance] above
+// most. It minimizes twice the distance plus the difference of the lengths. If several names are
+// equally similar, it returns the first.
 func Nearest(s string, names []string, most int) string {
 	best, least := "", 0
 	for _, n := range names {

@@ -32,10 +32,10 @@ const (
 // refuses it.
 type Digest struct {
 	kind digestKind
-	hex  string // the digits of the digest; of a sha256 perhaps only the first ones
+	hex  string // digits of the digest; for SHA-256 perhaps only the first digits
 }
 
-// SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of the first 8 or more of them.
+// SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of at least the first 8 of them.
 // torch publishes weights under names that contain such a beginning: resnet18-f37072fd.pth.
 func SHA256(digits string) Digest { return Digest{sha256Full, strings.ToLower(digits)} }
 
@@ -43,15 +43,15 @@ func SHA256(digits string) Digest { return Digest{sha256Full, strings.ToLower(di
 // datasets have no other digest.
 func MD5(digits string) Digest { return Digest{md5Full, strings.ToLower(digits)} }
 
-// HubDigest returns a Digest that is read from the server's answer, as the Hugging Face hub sends
-// it. For a large file it is the SHA-256 in X-Linked-Etag. For a small file it is git's SHA-1 in
-// X-Linked-Etag or ETag. An answer without either is an error.
+// HubDigest returns a Digest that stands for the digest in the server's answer, as the Hugging Face
+// hub sends it. For a large file it is the SHA-256 in X-Linked-Etag. For a small file it is git's
+// SHA-1 in X-Linked-Etag or ETag. An answer without either header is an error.
 func HubDigest() Digest { return Digest{kind: hub} }
 
 var inName = regexp.MustCompile(`-([0-9a-f]{8,64})\.[^/]*$`)
 
-// DigestInName returns the digest that a file name contains (resnet18-f37072fd.pth), and whether it
-// contains one.
+// DigestInName returns the digest in a file name such as resnet18-f37072fd.pth, and whether there
+// is one.
 func DigestInName(name string) (Digest, bool) {
 	m := inName.FindStringSubmatch(name)
 	if m == nil {
@@ -93,7 +93,7 @@ func parseDigest(text string) (Digest, error) {
 	return d, d.valid()
 }
 
-// hubHeader reads a digest from the headers of the hub's answer.
+// hubHeader returns the digest in the headers of the hub's answer.
 func hubHeader(h http.Header) (Digest, bool) {
 	for _, name := range []string{"X-Linked-Etag", "Etag"} {
 		tag := strings.ToLower(strings.Trim(strings.TrimPrefix(h.Get(name), "W/"), `"`))
@@ -138,22 +138,22 @@ func (d Digest) check(path string) error {
 	return nil
 }
 
-// A record holds what is known about a file, or about a partial download. The record is stored
-// beside the file.
+// A record holds what is known about a file or a partial download. It is stored in a file beside
+// the data.
 type record struct {
 	URL    string `json:"url"`
 	Digest string `json:"digest,omitempty"`
 	Size   int64  `json:"size"` // size of the whole file; -1 if the server does not send it
 	// modification time of a checked file, in nanoseconds since 1970
 	Modified int64 `json:"modified,omitempty"`
-	// the server's name of the version of which the disk has a part
+	// the server's name of the version to which a partial download belongs
 	ETag string `json:"etag,omitempty"`
 	// when the server's file was last modified, for a partial download without an ETag
 	Date string `json:"date,omitempty"`
 }
 
-// readRecord returns ok = false if the record is missing or cannot be read. The caller then makes a
-// new one.
+// readRecord reads a record. ok is false if the record is missing or cannot be read. The caller
+// then makes a new record.
 func readRecord(path string) (r record, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > 1<<16 {

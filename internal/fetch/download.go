@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// requests for one file from one server, even if each transfers some bytes
+	// limit of requests for a file from one server, even if each request transfers some bytes
 	maxRequests = 200
 	maxWait     = time.Minute // upper limit of the pause between two requests
 )
 
-// download downloads the file from the first server that has it.
+// download downloads the file from the first server that provides it.
 func (j *job) download(ctx context.Context) error {
 	var all []error
 	offline := true
@@ -77,7 +77,7 @@ func (j *job) from(ctx context.Context, addr string) error {
 		}
 		most := j.Attempts
 		if unreachable(err) {
-			most = min(most, 2) // without a network, do not keep the user waiting
+			most = min(most, 2) // without a network, the user need not wait for long
 		}
 		if fails >= most {
 			return fmt.Errorf("%w (%d tries)", err, fails)
@@ -111,13 +111,13 @@ func (j *job) discard() {
 	os.Remove(j.path + ".part.json")
 }
 
-// resumable returns how many bytes of this address's file are on the disk, and the record about
-// them.
+// resumable returns the number of downloaded bytes of the file at this address, and the record
+// about them.
 func (j *job) resumable(addr string) (have int64, r record) {
 	r, ok := readRecord(j.path + ".part.json")
 	have = size(j.path + ".part")
-	// If the server names no version, only a digest that is known in advance can show that both
-	// parts belong to one file.
+	// If the server names no version, parts of two versions may get mixed. Only a digest that is
+	// known in advance detects that.
 	known := r.ETag != "" || r.Date != "" || j.Digest.kind != hub
 	if !ok || have == 0 || r.URL != addr || !known || r.Size >= 0 && have > r.Size {
 		j.discard()
@@ -126,7 +126,7 @@ func (j *job) resumable(addr string) (have int64, r record) {
 	return have, r
 }
 
-// request sends one request and stores the answer. The result again says whether another request
+// request sends one request and stores the answer. The result again reports whether another request
 // may help.
 func (j *job) request(ctx context.Context, addr string) (again bool, err error) {
 	have, r := j.resumable(addr)
@@ -147,7 +147,7 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 			return false, &diskError{err}
 		}
 		j.discard()
-		// if the whole file came in one answer, it will be the same next time
+		// if the whole file came in one answer, another answer would be the same
 		return resumed || r.Size < 0, err
 	}
 	if err := os.Rename(j.path+".part", j.path); err != nil {
@@ -160,9 +160,8 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 	return false, nil
 }
 
-// transfer sends a request and appends the answer to the partial download. The parameter have is
-// the number of bytes that were downloaded before. transfer updates r with what the answer says
-// about the file.
+// transfer sends a request and appends the answer to the partial download. have is the number of
+// bytes that are already downloaded. transfer updates r with what the answer says about the file.
 func (j *job) transfer(parent context.Context, addr string, have int64, r *record) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -178,7 +177,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 		return false, err
 	}
 	maps.Copy(req.Header, j.Header)
-	// the digest is that of the file as it is published, not of a compressed transfer
+	// the digest belongs to the published file, not to a compressed transfer
 	req.Header.Set("Accept-Encoding", "identity")
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "flambeau")
@@ -213,7 +212,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 		linked = d
 	}
 	now := record{URL: addr, Size: -1}
-	// weak tags, W/"…", do not count: if they are equal, the bytes may still differ
+	// ignore weak tags, W/"…": two versions with the same weak tag may differ in their bytes
 	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		now.ETag = tag
 	} else {
@@ -286,7 +285,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	return true, err
 }
 
-// copy appends the body of an answer to f and returns the new length of f. done is the length
+// copy appends the body of an answer to f and returns the new length of f. done is the length of f
 // before.
 func (j *job) copy(f io.Writer, body io.Reader, done, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
@@ -325,8 +324,8 @@ func (j *job) report(done, total int64, end bool) {
 	}
 }
 
-// differs reports whether the answer to a range request is about another version than r. Fields
-// that such an answer may omit are taken from r first (RFC 9110, 15.3.7).
+// differs reports whether the answer to a range request belongs to another version than r. Such an
+// answer may omit fields, which are first copied from r (RFC 9110, 15.3.7).
 func (now *record) differs(r *record) bool {
 	if now.ETag == "" {
 		now.ETag = r.ETag
@@ -340,8 +339,8 @@ func (now *record) differs(r *record) bool {
 	return now.ETag != r.ETag || now.Date != r.Date || r.Size >= 0 && now.Size != r.Size || now.Digest != r.Digest
 }
 
-// contentRange parses "bytes 5-9/10" or "bytes 5-9/*". It returns the start and the length of the
-// whole file, or -1 for an unknown length.
+// contentRange parses the header "bytes 5-9/10" or "bytes 5-9/*". It returns the start of the range
+// and the length of the whole file, which is -1 if it is unknown.
 func contentRange(h string) (start, total int64, err error) {
 	text, ok := strings.CutPrefix(h, "bytes ")
 	span, whole, ok2 := strings.Cut(text, "/")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The kinds of an *[Error], for errors.Is.
+// These are the kinds of an *[Error], for errors.Is.
 var (
 	ErrOffline  = errors.New("there is no network")
 	ErrDigest   = errors.New("the digest is wrong")
@@ -47,11 +47,11 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// A StatusError is an HTTP answer other than the file.
+// A StatusError is an HTTP answer that is not the file.
 type StatusError struct {
 	Code  int           // HTTP status code
 	Text  string        // text of the status, for example "404 Not Found"
-	After time.Duration // how long to wait before the next request, if the server says so
+	After time.Duration // how long to wait before the next request; 0 if the server does not say
 }
 
 func (e *StatusError) Error() string { return "the server answers " + e.Text }
@@ -65,7 +65,7 @@ func (e *StatusError) temporary() bool {
 	return false
 }
 
-// A diskError is a failure of this machine's disk, for which another server is no remedy.
+// A diskError is a failure of this machine's disk. Another server would not help.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return e.err.Error() }

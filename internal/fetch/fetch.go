@@ -1,11 +1,11 @@
 // Package fetch downloads published files: datasets and weights.
 //
 // A file is downloaded once. It is written under a temporary name (.part), checked against its
-// digest, flushed to the disk and renamed. So a file under its own name is always complete. An
+// digest, flushed to the disk and renamed. So a file under its final name is always complete. An
 // interrupted download continues where it stopped, if the server still has the same file. A lock
 // prevents two processes or goroutines from downloading one file at the same time. Without a
-// network, or with FLAMBEAU_OFFLINE=1, the error says which file to put where. A file that was
-// copied there by hand is accepted if its digest matches.
+// network, or with FLAMBEAU_OFFLINE=1, the error says which file is missing, and where to put a
+// copy. A file that was copied there by hand is accepted if its digest matches.
 package fetch
 
 import (
@@ -26,11 +26,11 @@ import (
 
 // A Source is a published file.
 type Source struct {
-	// URLs are the addresses of the file, over http or https. All hold the same bytes. They are
-	// tried in order.
+	// URLs are the addresses of the file, with http or https. Each address must have the same
+	// bytes. They are tried in order.
 	URLs []string
-	// Name is the file's path within the directory, with slashes. "" means the last element of the
-	// first address.
+	// Name is the path of the file within the directory, with slashes. "" means the last element of
+	// the first address.
 	Name string
 	// Digest is the expected digest of the file.
 	Digest Digest
@@ -38,26 +38,28 @@ type Source struct {
 	Max int64
 }
 
-// Options configure downloads. The zero value suits most programs.
+// Options configure downloads. The zero value is suitable for most programs.
 type Options struct {
 	// Dir is the directory of downloaded files; "" means [CacheDir].
 	Dir string
 	// Progress, if not nil, is called from time to time on the goroutine that called [File]. done
-	// is the number of bytes on this machine. total is the size of the file, or -1 if the server
-	// does not send it.
+	// is the number of downloaded bytes. total is the size of the file, or -1 if the server does
+	// not send it.
 	Progress func(done, total int64)
 	// Header is sent with each request. An Authorization field is sent to the first host only.
 	Header http.Header
 	// Offline forbids use of the network, as FLAMBEAU_OFFLINE=1 does.
 	Offline bool
-	// Client is the HTTP client; nil means one that uses the proxy variables of the environment.
+	// Client is the HTTP client. nil means a client that uses the proxy variables of the
+	// environment.
 	Client *http.Client
-	// Attempts is how many requests in a row may fail without transferring any byte; 0 means 5.
+	// Attempts is the number of successive requests that may fail without transferring any byte. 0
+	// means 5.
 	Attempts int
-	// Wait is the pause after the first failure. It doubles with each further one; 0 means half a
-	// second.
+	// Wait is the pause after the first failure. It doubles with each further failure. 0 means half
+	// a second.
 	Wait time.Duration
-	// Stall is how long a connection may transfer nothing; 0 means a minute.
+	// Stall is the time that a connection may be without transfer. 0 means a minute.
 	Stall time.Duration
 
 	// nil means os.OpenFile; tests simulate a full disk with it
@@ -71,7 +73,8 @@ type file interface {
 }
 
 // CacheDir returns the directory for downloaded files of a kind, such as "data/mnist". It is below
-// FLAMBEAU_CACHE, or else below flambeau in the user's cache directory.
+// the directory that FLAMBEAU_CACHE names. If that is not set, it is below flambeau in the user's
+// cache directory.
 func CacheDir(kind string) (string, error) {
 	base := os.Getenv("FLAMBEAU_CACHE")
 	if base == "" {
@@ -84,8 +87,8 @@ func CacheDir(kind string) (string, error) {
 	return filepath.Join(base, filepath.FromSlash(kind)), nil
 }
 
-// File returns the path of the file that src describes. It downloads the file if it is missing, or
-// if its digest differs. Errors are of type *[Error].
+// File returns the path of the file that src describes. If the file is missing, or if its digest
+// differs, File downloads it. Errors have the type *[Error].
 func File(ctx context.Context, src Source, o Options) (string, error) {
 	j, err := newJob(src, o)
 	if err != nil {
@@ -161,7 +164,7 @@ func newJob(src Source, o Options) (*job, error) {
 	return j, nil
 }
 
-// address returns the first address without passwords and other secrets.
+// address returns the first address, without passwords and other secrets.
 func (j *job) address() string {
 	if len(j.URLs) == 0 {
 		return ""
@@ -200,7 +203,7 @@ func (j *job) run(ctx context.Context) error {
 		return j.fail(nil, err)
 	}
 	defer unlock()
-	// Another process may have downloaded the file during the wait for the lock.
+	// During the wait for the lock, another process may have downloaded the file.
 	if there, err = j.present(); err != nil {
 		return j.fail(nil, err)
 	}
@@ -210,7 +213,7 @@ func (j *job) run(ctx context.Context) error {
 	return j.download(ctx)
 }
 
-// offline is the error for a file that is missing, or has the wrong contents, and cannot be
+// offline returns the error for a file that is missing or has wrong contents, and that cannot be
 // downloaded.
 func (j *job) offline(cause error) error {
 	if _, err := os.Stat(j.path); err == nil && !errors.Is(cause, ErrDigest) {
@@ -220,8 +223,8 @@ func (j *job) offline(cause error) error {
 }
 
 // present reports whether the file is on the disk with the right contents. A small file is read
-// each time. For a large file, or one whose digest the server sent, a record says that it was
-// checked; it is read again only if it has changed since.
+// each time. For a large file, or a file whose digest the server sent, a record says that the file
+// was checked. Such a file is read again only if it has changed since.
 func (j *job) present() (bool, error) {
 	info, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -236,7 +239,7 @@ func (j *job) present() (bool, error) {
 	r, ok := readRecord(j.path + ".fetched")
 	want := j.Digest
 	if want.kind == hub {
-		if !ok { // the file was copied here by hand, so its digest is unknown
+		if !ok { // the file was copied here by hand, so its digest is not known
 			return true, nil
 		}
 		if want, err = parseDigest(r.Digest); err != nil {
@@ -259,8 +262,8 @@ func (j *job) present() (bool, error) {
 // recordFrom is the size in bytes above which a record replaces reading a file again.
 const recordFrom = 32 << 20
 
-// remember writes the record of a checked file, if one is useful. If that fails the file is merely
-// read again next time, so there is no error.
+// remember writes the record of a checked file, if a record is useful. It returns no error: without
+// the record the file is only read again next time.
 func (j *job) remember(d Digest) {
 	info, err := os.Stat(j.path)
 	if err != nil || j.Digest.kind != hub && info.Size() < recordFrom {

@@ -26,15 +26,15 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// site is a server of one file that can be told to misbehave.
+// site is a server of one file. Its fields make it misbehave.
 type site struct {
 	*httptest.Server
 	mu       sync.Mutex
 	content  []byte
 	etag     string
-	cut      []int // the number of bytes after which the answer to each request is cut off
-	status   []int // the status to answer to each request instead; 0: the file
-	noRange  bool  // the server always answers with the whole file
+	cut      []int // number of bytes after which the answer to each request is cut off
+	status   []int // status of the answer to each request; 0: answer with the file
+	noRange  bool  // always answer with the whole file
 	chunked  bool  // do not send the length
 	header   map[string]string
 	requests []http.Header
@@ -115,7 +115,8 @@ func quick(t *testing.T) Options {
 	return Options{Dir: t.TempDir(), Wait: time.Millisecond, Attempts: 4}
 }
 
-// get fetches a file and checks that the directory holds content and nothing else.
+// get fetches a file and checks that the directory holds a file with this content and no other
+// file.
 func get(t *testing.T, src Source, o Options, content []byte) string {
 	t.Helper()
 	path, err := File(t.Context(), src, o)
@@ -192,7 +193,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// A download that is cut off continues where it stopped.
+// TestResume checks that a download that is cut off continues where it stopped.
 func TestResume(t *testing.T) {
 	content := noise(500_000)
 	s, o := serve(t, content), quick(t)
@@ -206,7 +207,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("the server may compress")
 	}
 
-	// A process ended in the middle of a download: the next one continues.
+	// A process has ended in the middle of a download. The next process continues the download.
 	s.requests, s.cut = nil, []int{400_000}
 	o = quick(t)
 	o.Attempts = 1
@@ -222,7 +223,8 @@ func TestResume(t *testing.T) {
 		t.Fatalf("Range %q", r)
 	}
 
-	// A process ended after the last byte and before the rename: the next one sends no request.
+	// A process has ended after the last byte and before the rename. The next process sends no
+	// request.
 	o = quick(t)
 	s.requests = nil
 	os.WriteFile(filepath.Join(o.Dir, "f.part"), content, 0o644)
@@ -232,7 +234,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("asked for nothing")
 	}
 
-	// If the partial file was damaged on the disk, one more download repairs that.
+	// If the partial file was damaged on the disk, one more download repairs the damage.
 	damaged := bytes.Clone(content)
 	damaged[7]++
 	s.cut = nil
@@ -245,7 +247,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Downloads work from servers that do not support ranges, or do not send a length or a version.
+// TestPlainServers checks downloads from servers that do not support ranges, or do not send a
+// length or a version.
 func TestPlainServers(t *testing.T) {
 	content := noise(200_000)
 	src := func(s *site) Source {
@@ -276,7 +279,8 @@ func TestPlainServers(t *testing.T) {
 	}
 }
 
-// If the file changes on the server between two requests, the two parts are not joined.
+// TestChanged: if the file changes on the server between two requests, the two parts are not
+// joined.
 func TestChanged(t *testing.T) {
 	before, after := noise(200_000), noise(200_001)
 	for _, ifRange := range []bool{true, false} {
@@ -288,7 +292,7 @@ func TestChanged(t *testing.T) {
 			}
 		}
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !ifRange { // a server without If-Range
+			if !ifRange { // a server that does not support If-Range
 				r.Header.Del("If-Range")
 			}
 			s.ServeHTTP(w, r)
@@ -310,10 +314,10 @@ func TestWrongDigest(t *testing.T) {
 	if names := files(t, o.Dir); len(names) != 0 || len(s.requests) != 1 {
 		t.Fatalf("%q, %d requests", names, len(s.requests))
 	}
-	// After a mirror with wrong contents, the next mirror is asked.
+	// If a mirror has wrong contents, File uses the next mirror.
 	wrong := serve(t, content[1:])
 	get(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
-	// A server sends no digest, although the digest is to come from the server.
+	// The digest should come from the server, but the server sends none.
 	s.etag = ""
 	if _, err := File(t.Context(), Source{URLs: []string{s.URL + "/g"}, Digest: HubDigest()}, o); !errors.Is(err, ErrNoDigest) {
 		t.Fatal(err)
@@ -409,9 +413,9 @@ func TestOffline(t *testing.T) {
 		t.Fatal("something was made")
 	}
 	t.Setenv("FLAMBEAU_OFFLINE", "0")
-	s.Close() // nobody listens at the address any more
+	s.Close() // nothing listens at the address any more
 	refuse()
-	// A file that was copied by hand is accepted, also if the digest would come from the server.
+	// A file that was copied by hand is accepted, even if the digest should come from the server.
 	if err := os.WriteFile(want, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +427,7 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// If many goroutines want one file, only one downloads it.
+// TestConcurrent: if many goroutines want one file, only one goroutine downloads it.
 func TestConcurrent(t *testing.T) {
 	content := noise(400_000)
 	s, o := serve(t, content), quick(t)
@@ -444,7 +448,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// Only one holder has the lock at a time, although others create and remove its file.
+// TestLock: only one holder has the lock at a time, although other goroutines create and remove its
+// file.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	var held atomic.Int32
@@ -484,7 +489,7 @@ func TestCancelAndStall(t *testing.T) {
 	inner := s.Config.Handler
 	var calls atomic.Int32
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) == 1 { // some bytes, then nothing
+		if calls.Add(1) == 1 { // send some bytes, then nothing
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", "300000")
 			w.Write(content[:100_000])
@@ -513,7 +518,7 @@ func TestCancelAndStall(t *testing.T) {
 	}
 }
 
-// On a system without locks the error says what to do, and no file remains.
+// TestNoLocks: on a system without locks the error says what to do, and no file remains.
 func TestNoLocks(t *testing.T) {
 	filelock.None.Store(true)
 	defer filelock.None.Store(false)

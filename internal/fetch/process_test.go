@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A child process of this test fetches the file that its environment names.
+// TestMain, in a child process, fetches the file that the environment names.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv("FETCH_TEST_URL"); addr != "" {
 		src := Source{URLs: []string{addr}, Digest: SHA256(os.Getenv("FETCH_TEST_SHA256"))}
@@ -42,8 +42,8 @@ func child(t *testing.T, addr, dir string, content []byte) *exec.Cmd {
 	return c
 }
 
-// If several processes want one file, only one downloads it. A process that is killed in the middle
-// releases the lock, and its partial download is used.
+// TestProcesses: if several processes want one file, only one process downloads it. A process that
+// is killed in the middle releases the lock, and the next process continues its partial download.
 func TestProcesses(t *testing.T) {
 	content := noise(300_000)
 	s, dir := serve(t, content), t.TempDir()
@@ -51,7 +51,7 @@ func TestProcesses(t *testing.T) {
 	var asked atomic.Int32
 	half := make(chan bool)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// the first answer is half of the file, then nothing until the process is gone
+		// the first answer sends half of the file, and then nothing until the process has ended
 		if asked.Add(1) == 1 {
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", strconv.Itoa(len(content)))

@@ -1,7 +1,6 @@
-// Package filelock locks whole files against other processes and against other openings of the file
-// in the same process. A lock belongs to one open file, and ends when that file is closed. It also
-// ends with the process, for any reason. Locks are advisory: reading and writing the file remain
-// possible.
+// Package filelock locks whole files. A lock excludes other processes, and other openings of the
+// file in the same process. A lock belongs to one open file, and ends when that file is closed or
+// the process ends. Locks are advisory: they do not prevent reading and writing the file.
 package filelock
 
 import (
@@ -12,12 +11,12 @@ import (
 	"sync/atomic"
 )
 
-// ErrHeld means that another open file holds the lock.
+// ErrHeld means that another open file has the lock.
 var ErrHeld = errors.New("another process has locked the file")
 
-// Try locks f until it is closed. The error is [ErrHeld] if the lock is taken. If the system or the
-// file system has no locks, the error is another one: [errors.ErrUnsupported] if the system has
-// none.
+// Try locks f until f is closed. The error is [ErrHeld] if another open file has the lock. If the
+// system has no locks, it is [errors.ErrUnsupported]. If only the file system has no locks, it is
+// another error.
 func Try(f *os.File) error {
 	if None.Load() {
 		return &os.PathError{Op: "lock", Path: f.Name(), Err: errors.ErrUnsupported}
@@ -26,8 +25,8 @@ func Try(f *os.File) error {
 }
 
 // Open opens or creates the file to lock. If path is not a regular file, the error is an
-// [fs.PathError]. Following a symbolic link would lock another file, and opening a pipe may block
-// for ever.
+// [fs.PathError]. With a symbolic link, Open would lock another file. With a pipe, it might block
+// forever.
 func Open(path string, mode fs.FileMode) (*os.File, error) {
 	refused := func(m fs.FileMode) error {
 		what := "no file"
@@ -39,7 +38,7 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, refused(info.Mode())
 	}
-	// path may name something else by now
+	// by now, path may name another file
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, mode)
 	if err != nil {
 		return nil, err
@@ -55,11 +54,11 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// None is set by tests, to simulate a system without locks.
+// None makes the package behave as on a system without locks. Tests set it.
 var None atomic.Bool
 
-// InPlace reports whether path still names f. While a caller waits for the lock, the file may be
-// removed, and perhaps replaced.
+// InPlace reports whether path still names f. While a caller waits for the lock, another process
+// may remove or replace the file.
 func InPlace(f *os.File, path string) bool {
 	own, err := f.Stat()
 	if err != nil {
@@ -70,7 +69,7 @@ func InPlace(f *os.File, path string) bool {
 }
 
 // Remove removes a locked file and releases its lock. A process that waits for the lock then finds
-// with [InPlace] that its file no longer exists, and creates a new one. If path already names
+// with [InPlace] that its file no longer exists, and creates a new file. If path already names
 // another file, Remove does not remove it.
 func Remove(f *os.File, path string) {
 	if !InPlace(f, path) {
@@ -81,7 +80,8 @@ func Remove(f *os.File, path string) {
 		f.Close()
 		return
 	}
-	// Windows: an open file cannot be removed, here or by a process that waits for the lock
+	// on Windows an open file cannot be removed, whether this process or a waiting process has it
+	// open
 	f.Close()
 	os.Remove(path)
 }

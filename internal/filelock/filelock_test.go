@@ -23,7 +23,8 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// A lock belongs to one open file and ends with it. It does not prevent reading or writing.
+// TestLock: a lock belongs to one open file and ends with it. It does not prevent reading or
+// writing.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	a, b := open(t, path), open(t, path)
@@ -56,7 +57,7 @@ func TestLock(t *testing.T) {
 	} else if err == nil && InPlace(c, path) {
 		t.Error("it is not there any more")
 	} else if err == nil {
-		d := open(t, path) // the file of another process
+		d := open(t, path) // stands for the file as another process opens it
 		Remove(c, path)
 		if !InPlace(d, path) {
 			t.Error("removed although it was another's")
@@ -64,7 +65,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// The lock of a killed process is released.
+// TestKilled: the lock of a killed process is released.
 func TestKilled(t *testing.T) {
 	const name = "FLAMBEAU_TEST_LOCK"
 	if path := os.Getenv(name); path != "" {
@@ -95,7 +96,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Wait()
-	// Windows takes some time for the release
+	// Windows takes some time to release the lock
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if err = Try(f); err == nil || time.Now().After(end) {
 			break
@@ -106,8 +107,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A lock file that is not a regular file is refused at once. A link would lock another file than
-// the one at path.
+// TestOpenRefusesLinks: Open immediately refuses a lock file that is not a regular file. With a
+// link it would lock another file than the one at path.
 func TestOpenRefusesLinks(t *testing.T) {
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "lock"), filepath.Join(dir, "target")
@@ -115,7 +116,7 @@ func TestOpenRefusesLinks(t *testing.T) {
 		if there {
 			open(t, target)
 		} else if err := os.Symlink(target, path); err != nil {
-			t.Skip(err) // Windows, without the permission to make links
+			t.Skip(err) // on Windows, without the permission to make links
 		}
 		f, err := Open(path, 0o600)
 		var p *fs.PathError

@@ -9,7 +9,8 @@ import (
 
 const openFlags = 0
 
-// try locks one byte far behind the end of f, so that others can still read and write its contents.
+// try locks one byte far behind the end of f, so that other processes can still read and write the
+// contents.
 func try(f *os.File) error {
 	at := windows.Overlapped{OffsetHigh: 1 << 30}
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)

@@ -1,9 +1,9 @@
-// Package filemap maps files into memory. Their bytes are read when they are accessed. Writes
-// change the memory only (copy on write), never the file.
+// Package filemap maps files into memory. The bytes of a file are read when they are accessed.
+// Writes change only the memory (copy on write), never the file.
 //
-// The garbage collector unmaps a file once nothing refers to its Map any more. If another program
-// truncates a file while it is mapped, access to the lost pages ends the process, on Unix by
-// SIGBUS. Replacing a file (by rename) is safe.
+// The garbage collector unmaps a file when its Map is unreachable. If another program truncates a
+// mapped file, access to the lost pages ends the process, on Unix with SIGBUS. Replacing a file (by
+// rename) is safe.
 package filemap
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // ErrUnsupported is the error of [Open] if a file cannot be mapped. The system or the file system
-// may not support it, or the file may exceed the address space. Read the file instead.
+// may not support mapping, or the file may exceed the address space. Read the file instead.
 var ErrUnsupported = errors.New("files cannot be mapped here")
 
 // A Map is a mapped file.
@@ -26,7 +26,7 @@ type Map struct {
 	cleanup runtime.Cleanup
 }
 
-// Open maps the file f, which may be closed afterwards. The map of an empty file is empty.
+// Open maps the file f. The caller may close f afterwards. The map of an empty file is empty.
 func Open(f *os.File) (*Map, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -52,11 +52,11 @@ func Open(f *os.File) (*Map, error) {
 }
 
 // Bytes returns the contents of the file. They are outside of Go's heap. The caller must keep m
-// reachable (runtime.KeepAlive) as long as it uses them.
+// reachable (runtime.KeepAlive) as long as it uses the bytes.
 func (m *Map) Bytes() []byte { return m.mem }
 
-// Close unmaps the file at once. The caller must know that nobody uses its bytes. Without Close,
-// the garbage collector unmaps the file later.
+// Close unmaps the file immediately. The caller must know that nothing uses the bytes any more.
+// Without Close, the garbage collector unmaps the file later.
 func (m *Map) Close() {
 	m.once.Do(func() {
 		if m.mem != nil {
@@ -68,7 +68,7 @@ func (m *Map) Close() {
 }
 
 // Drop releases the physical memory of b, a part of m's bytes, in whole pages. Writes to these
-// pages are lost: the next access reads the file again. It is a hint that some systems ignore.
+// pages are lost, and the next access reads the file again. Some systems ignore the call.
 func (m *Map) Drop(b []byte) {
 	page := os.Getpagesize()
 	if len(b) < page || len(m.mem) == 0 {
@@ -88,7 +88,7 @@ func (m *Map) Drop(b []byte) {
 	runtime.KeepAlive(m)
 }
 
-// offset returns the index in mem at which b begins.
+// offset returns the index in mem of the first byte of b.
 func offset(mem, b []byte) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }

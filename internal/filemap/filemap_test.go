@@ -41,7 +41,7 @@ func TestCopyOnWrite(t *testing.T) {
 	}
 	m.Drop(b[100:60_000])
 	page := os.Getpagesize()
-	if runtime.GOOS == "linux" { // the system drops only whole pages within b
+	if runtime.GOOS == "linux" { // Linux drops only whole pages within b
 		if lo, hi := page, 60_000/page*page; b[100] != 0 || !bytes.Equal(b[lo:hi], data[lo:hi]) || hi < 60_000 && b[hi] != 0 {
 			t.Error("Drop took other pages than those inside")
 		}
@@ -66,8 +66,8 @@ func TestWhatCannotBeMapped(t *testing.T) {
 	}
 }
 
-// The garbage collector unmaps maps that nobody closes. The test makes more of them than a process
-// may have at one time.
+// TestMapsAreCollected: the garbage collector unmaps maps that are not closed. The test makes more
+// maps than a process may have at the same time.
 func TestMapsAreCollected(t *testing.T) {
 	_, path := mapped(t, make([]byte, 1<<20))
 	f, err := os.Open(path)

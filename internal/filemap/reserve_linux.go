@@ -2,5 +2,5 @@ package filemap
 
 import "golang.org/x/sys/unix"
 
-// noReserve keeps writable pages from counting as memory in use before they are written.
+// noReserve is a flag for mmap: writable pages count as memory in use only after they are written.
 const noReserve = unix.MAP_NORESERVE

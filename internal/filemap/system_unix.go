@@ -23,8 +23,9 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	return mem, merr
 }
 
-// the only possible error is that mem is not mapped
+// release unmaps mem. The only possible error is that mem is not mapped.
 func release(mem []byte) { _ = unix.Munmap(mem) }
 
-// the advice is only a hint, so its error does not matter
+// drop releases the pages of mem. The call is only a hint to the system, so its error does not
+// matter.
 func drop(mem []byte) { _ = unix.Madvise(mem, unix.MADV_DONTNEED) }

@@ -12,20 +12,20 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer windows.CloseHandle(h) // the view keeps the mapping alive
+	defer windows.CloseHandle(h) // the mapped view keeps the mapping alive
 	addr, err := windows.MapViewOfFile(h, windows.FILE_MAP_COPY, 0, 0, uintptr(size))
 	if err != nil {
 		return nil, err
 	}
-	// the conversion is safe, because the memory is outside of Go's heap
+	// the conversion is valid, because the memory is outside of Go's heap
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	return unsafe.Slice((*byte)(p), size), nil
 }
 
 func release(mem []byte) { _ = windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// drop unlocks pages that are not locked. This removes them from the working set and returns an
-// error, which is expected.
+// drop removes the pages of mem from the working set. Unlocking pages that are not locked does
+// that, and returns an error, which is expected.
 func drop(mem []byte) {
 	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)))
 }

@@ -20,9 +20,9 @@ type T interface {
 
 const variable = "FLAMBEAU_TEST_FULL"
 
-// Dir runs the test t again in a process of its own, since the limit applies to a whole process. In
-// that process Dir returns an empty directory, and the test goes on. In the first process Dir
-// returns "" if that run has passed, and the test must return.
+// Dir runs the test t again in a new process, because the limit applies to a whole process. In the
+// new process Dir returns an empty directory, and the test goes on. In the first process Dir
+// returns "" if the test has passed in the new process. Then the test must return.
 func Dir(t T) string {
 	t.Helper()
 	if dir := os.Getenv(variable); dir != "" {

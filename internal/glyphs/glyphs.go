@@ -1,6 +1,6 @@
-// Package glyphs draws digits that look handwritten, for tests that train on pictures. A digit is
-// the strokes of a pen in 28×28 pixels, white on black. The strokes are rotated, scaled, slanted,
-// shifted, bent and made noisy at random. The same seed gives the same pixels.
+// Package glyphs draws digits that look handwritten, for tests that train on pictures. An image
+// shows the strokes of a pen in 28×28 pixels, white on black. The package rotates, scales, slants,
+// shifts and bends the strokes at random, and adds noise. The same seed gives the same pixels.
 package glyphs
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The size of an image, and the number of classes.
+// These are the size of an image, and the number of classes.
 const (
 	Size    = 28
 	Classes = 10
@@ -35,7 +35,8 @@ func arc(cx, cy, rx, ry, from, to float64) (line []point) {
 	return line
 }
 
-// strokes are the paths of the pen for each digit, in the square from -1 to 1 with y downwards.
+// strokes holds the paths of the pen for each digit, in the square from -1 to 1. The y axis points
+// down.
 var strokes = [Classes][][]point{
 	{arc(0, 0, 0.6, 0.95, -90, 270)},
 	{{{-0.35, -0.6}, {0.1, -0.95}, {0.1, 0.95}}},
@@ -90,7 +91,8 @@ func Draw(digit int, rng *rand.Rand) []uint8 {
 	return out
 }
 
-// Images returns the pixels of n images, one after the other, and their classes 0, 1, … 9 in turn.
+// Images returns the pixels of n images, one after the other, and their classes. The classes are 0,
+// 1, … 9, and then start again.
 func Images(n int, seed uint64) (pixels, labels []uint8) {
 	rng := rand.New(rand.NewPCG(seed, 0x67))
 	for i := range n {
@@ -129,7 +131,7 @@ func save(path string, pixels []uint8) error {
 	return f.Close()
 }
 
-// IDX writes the four files of a set in MNIST's form to dir, gzipped. train and test are the
+// IDX writes a data set to dir in the format of MNIST: four gzipped files. train and test are the
 // numbers of images.
 func IDX(dir string, train, test int, seed uint64) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// A nearest-neighbour classifier recognises most of the digits, and no two images of a digit are
-// equal.
+// TestDigits checks that a nearest-neighbour classifier recognises most of the digits. No two
+// images of a digit may be equal.
 func TestDigits(t *testing.T) {
 	train, labels := Images(1500, 1)
 	test, want := Images(200, 2)

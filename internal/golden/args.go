@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Args are the non-tensor arguments of an op, by PyTorch's names. An argument of None is recorded
-// as null and counts as absent.
+// Args holds the arguments of an op that are not tensors, by PyTorch's names. The argument None is
+// recorded as null and counts as absent.
 //
-// A method that returns an argument panics if it is absent or of another type, since the test then
-// does not match its golden file.
+// A method that returns an argument panics if the argument is absent or of another type, because
+// then the test does not match its golden file.
 type Args map[string]json.RawMessage
 
 // Has reports whether the argument was given and is not None.
@@ -18,22 +18,22 @@ func (a Args) Has(name string) bool {
 	return ok && string(v) != "null"
 }
 
-// Float returns a number.
+// Float returns the argument as a number.
 func (a Args) Float(name string) float64 { return arg[float64](a, name) }
 
-// Int returns an integer.
+// Int returns the argument as an integer.
 func (a Args) Int(name string) int { return arg[int](a, name) }
 
-// Bool returns a truth value.
+// Bool returns the argument as a bool.
 func (a Args) Bool(name string) bool { return arg[bool](a, name) }
 
-// Text returns a string.
+// Text returns the argument as a string.
 func (a Args) Text(name string) string { return arg[string](a, name) }
 
-// Ints returns a list of integers.
+// Ints returns the argument as a list of integers.
 func (a Args) Ints(name string) []int { return arg[[]int](a, name) }
 
-// Floats returns a list of numbers.
+// Floats returns the argument as a list of numbers.
 func (a Args) Floats(name string) []float64 { return arg[[]float64](a, name) }
 
 func arg[T any](a Args, name string) T {

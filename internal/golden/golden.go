@@ -1,12 +1,13 @@
-// Package golden reads results that PyTorch computed, for comparison in tests. Tests read files;
-// none runs PyTorch. The scripts that wrote the files are in _golden at the module's root.
+// Package golden reads results that PyTorch computed, for comparison in tests. Tests only read
+// files and do not run PyTorch. The scripts that wrote the files are in _golden at the module's
+// root.
 //
 // # Format
 //
-// A golden file is a gzipped safetensors file. After decompression, 8 bytes hold the little-endian
-// length of a JSON header. The header maps tensor names to {"dtype", "shape", "data_offsets"}. The
-// tensors' bytes follow, row-major and little-endian. The header's "__metadata__" maps strings to
-// strings:
+// A golden file is a gzipped safetensors file. After decompression, the first 8 bytes hold the
+// length of a JSON header, as a little-endian number. The header maps tensor names to {"dtype",
+// "shape", "data_offsets"}. The bytes of the tensors follow, in row-major order and little-endian.
+// The header's "__metadata__" maps strings to strings:
 //
 //	script, seed                  the script that wrote the file, and its seed
 //	torch, numpy, python, cpu     the versions it used, and the CPU's vector unit
@@ -19,17 +20,18 @@
 //	 "in":  [{"base": T, "views": [["transpose", [0, 1]]], "grad_f32": T, "grad_f64": T}, …],
 //	 "out": [{"f32": T, "f64": T, "seed": T, "torn": T}]}
 //
-// where each T names a tensor. An operand is its base after the views, in order: transpose(dim0,
-// dim1), narrow(dim, start, length), expand(sizes…). The case was run twice. The first run used the
-// operands as they are (f32). The second run used the float32 operands converted to float64 (f64).
-// The f64 run is the reference: if our result differs from the f32 result, it shows which one has
-// the larger error. Integer and boolean tensors are the same in both runs. A gradient is that of
-// sum(out × seed) with respect to the operand after its views, so it has the shape of the operand
-// and not of the base. The optional mask torn is true where the sign of PyTorch's zero depends on
-// the element's place in a vector register, and not on the operands.
+// where each T names a tensor. An operand is its base after the views, which are applied in order.
+// The views are transpose(dim0, dim1), narrow(dim, start, length) and expand(sizes…). The case was
+// run twice. The first run used the operands as they are (f32). The second run used the float32
+// operands converted to float64 (f64). The f64 run is the reference: if our result differs from the
+// f32 result, the reference shows which of the two has the larger error. Integer and boolean
+// tensors are the same in both runs. A gradient is the gradient of sum(out × seed) with respect to
+// the operand. So it has the shape of the operand and not of the base. The optional mask torn marks
+// zeros of PyTorch whose sign is arbitrary. This sign depends on the element's place in a vector
+// register, and not on the operands.
 //
-// The f64 run of a case overflows, underflows and rounds later than float32 does. Convert its
-// result to float32 before comparing special values.
+// A float64 number overflows, underflows and rounds later than a float32 number. So a test must
+// convert the f64 result to float32 before it compares special values.
 package golden
 
 import (
@@ -43,8 +45,8 @@ import (
 // File is a golden file in memory.
 type File struct {
 	Path  string            // the argument of Open, or "" after Read
-	Meta  map[string]string // the recorded metadata without the cases
-	Cases []Case            // cases in the order of the script
+	Meta  map[string]string // recorded metadata, without the cases
+	Cases []Case            // cases in the order in which the script wrote them
 
 	tensors map[string]Tensor
 }
@@ -52,8 +54,8 @@ type File struct {
 // Case is one call of one op.
 type Case struct {
 	Op   string // the op's name in PyTorch: "add", "log_softmax"
-	Name string // what is special about the case: "broadcast", "empty dim=[0]"; unique for the op
-	Args Args   // the op's other arguments, by PyTorch's names
+	Name string // what the case tests: "broadcast", "empty dim=[0]"; unique within the op
+	Args Args   // other arguments of the op, by PyTorch's names
 	In   []Operand
 	Out  []Result
 }
@@ -61,7 +63,7 @@ type Case struct {
 // Operand is a tensor argument of a case.
 type Operand struct {
 	Base    Tensor
-	Views   []View  // the views that are applied to Base in order; nil: the operand is Base itself
+	Views   []View  // views that are applied to Base in order; nil: the operand is Base itself
 	GradF32 *Tensor // gradient in the float32 run, with the operand's shape; nil if the op has none
 	GradF64 *Tensor // gradient in the float64 run
 }
@@ -74,17 +76,17 @@ type View struct {
 
 // Result is one result of a case.
 type Result struct {
-	F32  Tensor  // result from float32 operands
-	F64  Tensor  // result from the same numbers as float64 operands
-	Torn *Tensor // where the sign of a zero does not matter; nil: nowhere
-	// the factor of the result in the sum that is differentiated; nil without gradients
+	F32  Tensor  // result for float32 operands
+	F64  Tensor  // result for the same numbers as float64 operands
+	Torn *Tensor // mask of the zeros whose sign does not matter; nil: no such zeros
+	// factor of the result in the sum that is differentiated; nil without gradients
 	Seed *Tensor
 }
 
 // FormatError says what is wrong with a golden file, and where.
 type FormatError struct {
-	Path   string // the file, if known
-	Where  string // the wrong part: "header", a tensor or a case
+	Path   string // path of the file, if known
+	Where  string // part that is wrong: "header", a tensor or a case
 	Reason string
 }
 
@@ -92,7 +94,7 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("golden: %s: %s: %s", e.Path, e.Where, e.Reason)
 }
 
-// maxSize limits the size of an unpacked file. The largest committed one has 3 MB.
+// maxSize limits the size of an unpacked file. The largest file in the repository has 3 MB.
 const maxSize = 64 << 20
 
 // Open reads the golden file at path. A relative path starts in the folder of the running test.

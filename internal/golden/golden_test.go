@@ -164,8 +164,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzParse feeds headers and data to the reader. It must return an error, or tensors whose
-// elements can all be read.
+// FuzzParse passes headers and data to the reader. The reader must return an error, or tensors
+// whose elements can all be read.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sampleHeader), sampleData())
 	f.Add([]byte(`{"x": {"dtype": "F32", "shape": [9223372036854775807, 2], "data_offsets": [0, 8]}}`), make([]byte, 8))
@@ -181,7 +181,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%d elements of %d", got, v.Len())
 			}
 		}
-		// Wrong cases must be an error, not a panic.
+		// Wrong cases must give an error, not a panic.
 		_ = (&File{tensors: tensors}).parseCases(meta["cases"])
 	})
 }

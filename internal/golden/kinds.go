@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// Kinds are the kinds of operands that the cases of an op must cover together: see [Case.Kinds].
+// Kinds holds the kinds of operands that the cases of an op must cover together: see [Case.Kinds].
 var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
 
-// Kinds returns the kinds of operands that a case has, judged by its operands or the beginning of
-// its name. They are strided (a transposed or narrowed operand), broadcast (an expanded operand, or
-// operands of several shapes), empty (an operand without elements), extreme and ordinary. An
-// extreme operand has NaN, infinities, denormal numbers, or int64 numbers of magnitude 2⁶² and
-// more. "NaN", "infinity" and "denormal" are additional kinds.
+// Kinds returns the kinds of operands that a case has. It finds them from the operands and from the
+// beginning of the case's name. The kinds are strided (a transposed or narrowed operand), broadcast
+// (an expanded operand, or operands of several shapes), empty (an operand without elements),
+// extreme and ordinary. An extreme operand has NaN, infinities, denormal numbers, or int64 numbers
+// of magnitude 2⁶² and more. For floats, Kinds also returns "NaN", "infinity" or "denormal" if an
+// operand has such numbers.
 func (c Case) Kinds() (has []string) {
 	name := func(prefixes ...string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })

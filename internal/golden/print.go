@@ -13,12 +13,12 @@ type Print struct {
 	Shape        []int
 	Device       string // name of the device: "cpu", "cuda:0"
 	RequiresGrad bool
-	Floats       []float64 // the elements of a floating-point tensor, row-major
-	Ints         []int64   // the elements of an integer or boolean (0, 1) tensor
+	Floats       []float64 // elements of a floating-point tensor, in row-major order
+	Ints         []int64   // elements of an integer or boolean (0, 1) tensor
 	Repr         string
 }
 
-// Prints returns the table of printed tensors.
+// Prints returns all recorded tensors with their texts.
 func Prints() ([]Print, error) {
 	const path = "print.json"
 	text, err := recorded.ReadFile("testdata/" + path)
@@ -52,7 +52,7 @@ func Prints() ([]Print, error) {
 	return out, nil
 }
 
-// add appends an element that JSON holds as text, such as NaN.
+// add appends an element that JSON represents as text, such as NaN.
 func (p *Print) add(text string) error {
 	switch p.DType {
 	case "float64", "float32", "float16", "bfloat16":

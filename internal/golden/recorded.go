@@ -22,16 +22,16 @@ func openRecorded(name string) (*File, error) {
 }
 
 // Optimizers returns the recorded trajectories of torch.optim's optimizers. In each case Op is the
-// class and Args are all its arguments. In[0] and In[1] are the initial values of two parameters.
-// In[2] and In[3] are their gradients, with the step (0 to 9) as first dimension. Out[0] and Out[1]
-// are the parameters after each step, in the same layout.
+// name of the class, and Args has all arguments. In[0] and In[1] are the initial values of two
+// parameters. In[2] and In[3] are their gradients, with the step (0 to 9) as first dimension.
+// Out[0] and Out[1] are the parameters after each step, in the same layout.
 func Optimizers() (*File, error) { return openRecorded("optim.safetensors.gz") }
 
-// MLP is a recorded training run. The model is a perceptron 784-512-512-10 with ReLU between the
-// layers (h = relu(x·Wᵀ + b)). The loss is the mean cross-entropy, and the optimizer
-// torch.optim.AdamW.
+// MLP is a recorded training run. The model is a perceptron with layers of 784, 512, 512 and 10
+// neurons, and ReLU between the layers (h = relu(x·Wᵀ + b)). The loss is the mean cross-entropy,
+// and the optimizer is torch.optim.AdamW.
 type MLP struct {
-	Params []MLPParam // fc1.weight, fc1.bias, fc2.weight, …
+	Params []MLPParam // parameters in the order fc1.weight, fc1.bias, fc2.weight, …
 	Steps  int        // number of steps: 50
 	Batch  int        // number of samples in a batch: 64
 
@@ -45,14 +45,15 @@ type MLP struct {
 	labels []int64
 }
 
-// MLPParam is one parameter of the run, before and after it.
+// MLPParam is one parameter of the model, before and after the run.
 type MLPParam struct {
 	Name  string
-	Shape []int     // (out, in) for a weight
+	Shape []int     // shape of the parameter; (out, in) for a weight
 	Init  []float32 // initial elements in row-major order
 
-	// The parameter after the last step, in each precision: the elements with the flat index
-	// i·n/len for i = 0, 1, …, and the sum and the sum of squares over all n.
+	// These fields describe the parameter after the last step, in each precision: the elements with
+	// the flat index i·n/len for i = 0, 1, …, and the sum and the sum of squares over all n
+	// elements.
 	FinalF32             []float32
 	FinalF64             []float64
 	SumF32, SumF64       float64
@@ -72,8 +73,8 @@ func (m *MLP) Input(step int) (x []float32, labels []int64) {
 	return x, m.labels[step*m.Batch : (step+1)*m.Batch]
 }
 
-// OpenMLP returns the recorded run. It generates the initial weights. The checksums in the file
-// prove that PyTorch started from the same weights.
+// OpenMLP returns the recorded run. It generates the initial weights, and compares them with
+// checksums in the file. So they are the weights with which PyTorch started.
 func OpenMLP() (*MLP, error) {
 	f, err := openRecorded("mlp_adamw.safetensors.gz")
 	if err != nil {
@@ -158,8 +159,8 @@ func (s *splitmix64) next() uint64 {
 	return z ^ z>>31
 }
 
-// weights returns n numbers (k − 2²³)/2²⁸, where k is the upper 24 bits of an output. They are
-// multiples of 2⁻²⁸ in [−1/32, 1/32), all exact in float32.
+// weights returns n numbers (k − 2²³)/2²⁸, where k is the upper 24 bits of a number from the
+// generator. They are multiples of 2⁻²⁸ in [−1/32, 1/32), all exact in float32.
 func (s *splitmix64) weights(n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestOpFiles checks the recorded ops: at least five cases per op, gradients with the operands'
-// shapes, and float32 results that agree with the float64 ones within the precision of float32.
+// TestOpFiles checks the recorded ops. There must be at least five cases per op, and gradients must
+// have the operands' shapes. The float32 results must agree with the float64 results within the
+// precision of float32.
 func TestOpFiles(t *testing.T) {
 	paths, err := filepath.Glob("../../tensor/optest/testdata/*.safetensors.gz")
 	if err != nil || len(paths) < 6 {
@@ -90,7 +91,7 @@ func shapeOf(in Operand) []int {
 
 // agree checks got, computed in float32, against want, computed in float64. If the final conversion
 // to float32 overflows or underflows, want is rounded to float32 first. If an intermediate result
-// overflows or underflows, the two cannot be compared.
+// overflows or underflows, got and want cannot be compared.
 func agree(t *testing.T, what string, got, want Tensor) {
 	t.Helper()
 	if !slices.Equal(got.Shape, want.Shape) {
@@ -98,7 +99,7 @@ func agree(t *testing.T, what string, got, want Tensor) {
 		return
 	}
 	g, w := got.Float64s(), want.Float64s()
-	scale := 1.0 // cancellation in float32 leaves an error relative to the largest term
+	scale := 1.0 // cancellation in float32 leaves an error that is relative to the largest term
 	for _, v := range w {
 		if a := math.Abs(v); a > scale && a < 1e6 {
 			scale = a

@@ -6,15 +6,17 @@ import (
 )
 
 // Rule says how close a result must be to PyTorch's. For a float32 result the reference is
-// PyTorch's float64 result for the same operands. The allowed error is the largest of three: twice
-// the error of PyTorch's float32 result, 4 ulp, and 2⁻²³ of the sum of the terms that the element
-// adds up. NaN, infinities and the sign of zero must equal PyTorch's exactly. A float64 result has
-// no better reference. It must meet the same bounds in its own precision, or 1e-12 of the number.
+// PyTorch's float64 result for the same operands. The allowed error is the largest of three
+// numbers: twice the error of PyTorch's float32 result, 4 ulp, and 2⁻²³ of the sum of the terms
+// that the element adds up. (An ulp is the distance to the next number of the type.) NaN,
+// infinities and the sign of zero must equal PyTorch's exactly. A float64 result has no reference
+// of higher precision. It must meet the same bounds in its own precision, or a relative error of
+// 1e-12.
 type Rule struct {
 	// Terms holds, for each element, the sum of the absolute values of its terms. It is nil if the
 	// elements are not sums.
 	Terms []float64
-	// Torn is true where the sign of PyTorch's zero is arbitrary; see [Result].
+	// Torn is true for elements whose zero in PyTorch has an arbitrary sign: see [Result].
 	Torn *Tensor
 	// Rounded64 is the relative error of PyTorch's float64 result, if it exceeds the rounding of
 	// one operation.
@@ -23,12 +25,12 @@ type Rule struct {
 
 // A Precision describes a floating-point type.
 type Precision struct {
-	bits int // number of bits of the significand after the point
+	bits int // number of bits of the significand after the binary point
 	low  int // exponent of the smallest normal number
-	top  int // the largest number is below 2 to the power of top
+	top  int // exponent of the smallest power of two above all numbers
 }
 
-// The precisions of the types in which results are compared.
+// These are the precisions of the types in which results are compared.
 var (
 	Half   = Precision{10, -14, 16}
 	BFloat = Precision{7, -126, 128}
@@ -36,7 +38,8 @@ var (
 	Double = Precision{52, -1022, 1024}
 )
 
-// rounded returns v rounded to the type if that gives an infinity, and otherwise v itself.
+// rounded returns an infinity if v, rounded to the type, is infinite. Otherwise it returns v
+// itself.
 func (p Precision) rounded(v float64) float64 {
 	if p != Double && math.Abs(v) >= math.Ldexp(2-math.Ldexp(1, -p.bits-1), p.top-1) {
 		return math.Inf(int(math.Copysign(1, v)))
@@ -44,8 +47,9 @@ func (p Precision) rounded(v float64) float64 {
 	return v
 }
 
-// Wrong compares got with PyTorch's results in both types. got was computed in float64 if double,
-// else in float32. Wrong returns "" or a sentence about the worst element.
+// Wrong compares got with PyTorch's results in float32 (t32) and float64 (t64). If double is set,
+// got was computed in float64, else in float32. Wrong returns "" if all elements are right, or a
+// sentence about the worst element.
 func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	if double {
 		return r.WrongIn(Double, got, t64, t64)
@@ -53,8 +57,9 @@ func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	return r.WrongIn(Single, got, t32, t64)
 }
 
-// WrongIn is Wrong for a type of precision p. The parameter own is PyTorch's result in that type,
-// and ref its result in float64. For 16-bit types the rule is that of float32.
+// WrongIn does what Wrong does, for a type of precision p. The parameter own is PyTorch's result in
+// that type, and ref is its result in float64. The rule for 16-bit types is the same as for
+// float32.
 func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 	double := p == Double
 	w32, w64 := own.Float64s(), ref.Float64s()
@@ -100,14 +105,14 @@ func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 
 func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 
-// exactly decides about an element g if g or PyTorch's result is special: NaN, infinity or zero.
-// settled says whether it decided, and ok whether g is right. The parameter own is PyTorch's result
-// in the type of g, and ref its result in float64.
+// exactly decides whether an element g is right, if g or PyTorch's result is NaN, infinity or zero.
+// settled says whether it decided, and ok says whether g is right. The parameter own is PyTorch's
+// result in the type of g, and ref its result in float64.
 //
-// If g is NaN or infinite, PyTorch's result must be the same, and the other way round. The
-// exception is an intermediate overflow in PyTorch's float32 code, where ref is a finite number of
-// the type. Then g may be finite. A zero must have PyTorch's sign. If own and ref are zeros of
-// different signs, either sign is right: a sum of +0 and -0 depends on the order.
+// If g or own is NaN or infinite, the two must be equal. There is one exception: if an intermediate
+// result overflowed in PyTorch's float32 code, ref is a finite number of the type. Then g may be
+// finite. A zero must have PyTorch's sign. If own and ref are zeros of different signs, either sign
+// is right: a sum of +0 and -0 depends on the order.
 func (p Precision) exactly(g, own, ref float64) (ok, settled bool) {
 	r := p.rounded(ref)
 	same := func(a, b float64) bool { return a == b || a != a && b != b }

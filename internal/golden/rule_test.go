@@ -16,8 +16,8 @@ func f64s(v ...float64) Tensor {
 	return t
 }
 
-// Cases that the rule accepts or rejects: for one element, our result, PyTorch's in float32, and
-// PyTorch's in float64.
+// TestRule checks cases that the rule accepts or rejects. A case has one element: our result,
+// PyTorch's result in float32, and PyTorch's result in float64.
 func TestRule(t *testing.T) {
 	inf, nan, neg := math.Inf(1), math.NaN(), math.Copysign(0, -1)
 	for _, c := range []struct {

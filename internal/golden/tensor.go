@@ -11,17 +11,17 @@ import (
 // Tensor is one stored tensor. It is contiguous and row-major.
 type Tensor struct {
 	Name  string
-	DType string // name of the type in safetensors, one of those in sizes: "F32", "I64", "BOOL"
+	DType string // name of the type in safetensors, a key of sizes: "F32", "I64", "BOOL"
 	Shape []int  // sizes of the dimensions; empty for a scalar
-	Data  []byte // little-endian; must not be changed
+	Data  []byte // elements, little-endian; must not be changed
 }
 
-// sizes of the element types that golden files use, in bytes.
+// sizes holds the sizes in bytes of the element types that golden files use.
 var sizes = map[string]int{
 	"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (t Tensor) Len() int {
 	n := 1
 	for _, d := range t.Shape {
@@ -66,7 +66,7 @@ func (t Tensor) Float64s() []float64 {
 	return out
 }
 
-// half returns the number with the bits b in IEEE 754's binary16.
+// half returns the number that has the bits b in IEEE 754's binary16.
 func half(b uint16) float64 {
 	sign, e, f := 1-2*float64(b>>15), int(b>>10&31), float64(b&1023)
 	switch e {
@@ -81,7 +81,7 @@ func half(b uint16) float64 {
 	return sign * math.Ldexp(1024+f, e-25)
 }
 
-// integer returns element i of a tensor of integers or booleans.
+// integer returns element i of a tensor of integers or bools.
 func (t Tensor) integer(i int) int64 {
 	switch t.DType {
 	case "I64":
@@ -96,7 +96,7 @@ func (t Tensor) integer(i int) int64 {
 	return int64(t.Data[i])
 }
 
-// Int64s returns the elements of a tensor of integers or booleans. It panics for other types.
+// Int64s returns the elements of a tensor of integers or bools. It panics for other types.
 func (t Tensor) Int64s() []int64 {
 	t.must("I64", "I32", "I16", "I8", "U8", "BOOL")
 	out := make([]int64, t.Len())

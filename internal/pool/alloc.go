@@ -10,7 +10,7 @@ import (
 
 // request is one allocation in progress.
 type request struct {
-	size    uint64 // size in bytes, as the caller asked
+	size    uint64 // requested size in bytes
 	rounded uint64
 	stream  StreamID
 	origin  *Origin
@@ -18,8 +18,9 @@ type request struct {
 }
 
 // Alloc returns a block of at least size bytes for work on the stream. For size 0 it returns a
-// valid block without memory. If all steps of the out-of-memory ladder leave too little memory, the
-// error is an *OOMError, which wraps Options.ErrOOM. Other errors of the backing are wrapped.
+// valid block without memory. If there is too little memory even after all steps of the
+// out-of-memory ladder, the error is an *OOMError, which wraps Options.ErrOOM. Other errors of the
+// backing are wrapped.
 func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error) {
 	if size > math.MaxInt64-p.o.LargeRound-p.o.Round {
 		return nil, p.outOfMemory(size, stream, &origin, nil)
@@ -39,13 +40,13 @@ func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error
 		p.mu.Unlock()
 		return b, nil
 	}
-	// The copy of the origin escapes to the heap only here, on the slow path.
+	// Only here, on the slow path, is the origin copied to the heap.
 	kept := origin
 	return p.allocSlow(&request{size: size, rounded: rounded, stream: stream, origin: &kept})
 }
 
-// allocSlow grows the pool for a request that the cache cannot serve. If that fails it runs the
-// out-of-memory ladder. The caller holds the lock, and allocSlow releases it.
+// allocSlow grows the pool for a request that the cache cannot serve. If the pool cannot grow,
+// allocSlow runs the out-of-memory ladder. The caller holds the lock, and allocSlow releases it.
 func (p *Pool) allocSlow(r *request) (*Block, error) {
 	if p.waiter == nil {
 		err := p.growLocked(r, false)
@@ -57,7 +58,7 @@ func (p *Pool) allocSlow(r *request) (*Block, error) {
 			return nil, p.growError(r, err)
 		}
 	} else {
-		// another request is on the ladder: all new memory of the backing is reserved for it
+		// another request is on the ladder, and gets all new memory of the backing first
 		p.mu.Unlock()
 	}
 	return p.climb(r)
@@ -131,7 +132,8 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 	return b
 }
 
-// splitLocked cuts a block that is not in the index to size, and indexes the rest.
+// splitLocked cuts a block to the given size, and puts the remainder into the index. The block must
+// not be in the index.
 func (p *Pool) splitLocked(b *Block, size uint64) {
 	r := p.newBlockLocked()
 	r.seg, r.addr, r.size = b.seg, b.addr+uintptr(size), b.size-size
@@ -147,7 +149,7 @@ func (p *Pool) splitLocked(b *Block, size uint64) {
 	p.indexLocked(r)
 }
 
-// indexLocked puts a block into its arena's index, which makes it free for its stream.
+// indexLocked puts a block into its arena's index. The block's stream can then use it.
 func (p *Pool) indexLocked(b *Block) {
 	b.state = stateFree
 	if b.split = b.prev != nil || b.next != nil; b.split {
@@ -176,9 +178,9 @@ func (p *Pool) unindexLocked(b *Block) {
 	}
 }
 
-// Free releases the block that its owner received with generation gen. Its own stream can reuse the
-// block at once. If Use named other streams, the block is reusable when the work queued on them so
-// far is done. A stale generation is counted and otherwise ignored.
+// Free releases the block that its owner received with generation gen. The block's own stream can
+// reuse it immediately. If Use named other streams, the block is reusable when the work queued on
+// them so far is done. If gen is not the block's current generation, Free only counts the call.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
 	var at *stack
@@ -198,7 +200,7 @@ func (p *Pool) checkOwn(b *Block) {
 	}
 }
 
-// freeLocked implements Free. It returns whether the generation was current.
+// freeLocked implements Free. It returns whether gen is the current generation.
 func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	if b.state != stateLive || b.gen != gen {
 		p.stats.StaleFrees++
@@ -227,7 +229,7 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	return true
 }
 
-// releaseLocked makes a freed block reusable. No event remains to wait for.
+// releaseLocked makes a freed block reusable. The block must not wait for any event.
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
@@ -235,7 +237,7 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.history != nil {
 		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
 	}
-	// the pool must not keep the objects behind an origin alive
+	// the pool must not keep objects alive that an origin refers to
 	b.origin.Where, b.origin.stack = nil, nil
 	if b.seg == nil {
 		p.recycleLocked(b)
@@ -250,7 +252,8 @@ func (p *Pool) releaseLocked(b *Block) {
 	}
 }
 
-// coalesceLocked joins a newly free block with its free neighbours and indexes the result.
+// coalesceLocked joins a newly free block with its free neighbours, and puts the result into the
+// index.
 func (p *Pool) coalesceLocked(b *Block) {
 	seg := b.seg
 	if n := b.next; n != nil && n.state == stateFree {
@@ -279,7 +282,8 @@ func (p *Pool) coalesceLocked(b *Block) {
 	p.indexLocked(b)
 }
 
-// offerLocked serves the request on the ladder before others can take memory that was just freed.
+// offerLocked serves the request on the ladder from memory that was just freed, before other
+// requests can take it.
 func (p *Pool) offerLocked() {
 	if r := p.waiter; r != nil && r.block == nil {
 		if r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin); r.block != nil {
@@ -289,7 +293,7 @@ func (p *Pool) offerLocked() {
 }
 
 // growLocked gets a segment from the backing and serves the request from it. It releases the lock
-// during the backing's call. With exact, the segment is no larger than the request needs.
+// while the backing allocates. If exact is set, the segment is no larger than the request needs.
 func (p *Pool) growLocked(r *request, exact bool) error {
 	if p.expandable {
 		if exact {
@@ -338,7 +342,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	b.stream.Store(uint64(r.stream))
 	seg.first = b
 	p.indexLocked(b)
-	if r.block == nil { // a free may have served a request on the ladder in the meantime
+	if r.block == nil { // meanwhile a free may have served a request on the ladder
 		r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin)
 	}
 	if p.waiter != r {

@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 		b := alloc(4096, 0)
 		p.Queue(b, b.Generation())
 	})
-	// The fake's event is a Go object. The pool must not allocate anything besides it.
+	// The fake device's event is a Go object. Apart from it, the pool must not allocate anything.
 	for range 100 {
 		b := alloc(4096, 0)
 		b.Use(1)
@@ -89,7 +89,7 @@ func benchPair(b *testing.B, size uint64, hold int) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	// the block is cut from a large one, after a long row of empty bins
+	// the block is cut from a large block, and the search passes many empty bins
 	b.Run("100KiB/round 64", func(b *testing.B) {
 		p := New(newFake(0), Options{Round: 64})
 		for b.Loop() {

@@ -9,21 +9,21 @@ import (
 	"sync/atomic"
 )
 
-// Origin says what a block is used for and where it was requested. It can be filled without
-// allocating: the text is made only when it is printed.
+// Origin says what a block is used for and where it was requested. Filling it allocates nothing,
+// because its text is made only when it is printed.
 type Origin struct {
 	PC uintptr // program counter of the call in the user's program; 0 if not recorded
 	// Where gives the place instead of PC: "at train.go:31", "in the scope opened at train.go:28";
-	// nil if not recorded. The pool refers to it until the block is free. So it must not refer to
-	// the block's owner, which the garbage collector could then never collect.
+	// nil if not recorded. The pool refers to Where until the block is free. So Where must not
+	// refer to the block's owner: the garbage collector could then never collect the owner.
 	Where fmt.Stringer
-	Op    string // the op that made the tensor: "matmul"
-	Scope string // the scope's name
+	Op    string // name of the op that made the tensor: "matmul"
+	Scope string // name of the scope
 	DType string
 	Shape [8]int
 	Dims  int // number of dimensions used in Shape; negative if the block is not a tensor
-	// Collected marks a block that a garbage-collector cleanup releases, instead of its owner. Only
-	// such blocks count towards Options.GCRatio. If any are live, the first step of the
+	// Collected says that a cleanup of the garbage collector frees the block, and not its owner.
+	// Only such blocks count towards Options.GCRatio. If any are live, the first step of the
 	// out-of-memory ladder is a garbage collection.
 	Collected bool
 	stack     *stack // stack of the allocation, only while a history is recorded
@@ -85,7 +85,8 @@ func (o Origin) Describe() string {
 	return s.String()
 }
 
-// ownerKey groups blocks by origin. A block whose Where is not comparable forms a group of its own.
+// ownerKey is the key by which blocks are grouped by origin. A block whose Where is not comparable
+// is a group by itself.
 type ownerKey struct {
 	origin Origin
 	only   *Block
@@ -99,7 +100,7 @@ func (b *Block) ownerKey() ownerKey {
 	return k
 }
 
-// site resolves a PC of runtime.Callers to file:line.
+// site returns file:line for a program counter of runtime.Callers.
 func site(pc uintptr) string {
 	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	if f.File == "" {
@@ -111,7 +112,7 @@ func site(pc uintptr) string {
 type state uint8
 
 const (
-	stateSpare   state = iota // the struct has no memory and waits for reuse
+	stateSpare   state = iota // the struct has no memory, and can be used for another block
 	stateFree                 // the block is in its arena's index
 	stateLive                 // the block has an owner
 	statePending              // the block was freed, but waits for other streams
@@ -121,7 +122,7 @@ func (s state) String() string {
 	return [...]string{"spare", "free", "live", "pending"}[s]
 }
 
-// Block is a piece of device memory. Whoever received it from Alloc owns it until Free or Queue.
+// Block is a piece of device memory. The caller of Alloc owns it until Free or Queue.
 type Block struct {
 	pool      *Pool
 	addr      uintptr
@@ -131,44 +132,44 @@ type Block struct {
 	stream    atomic.Uint64
 
 	seg        *segment // segment of the block; nil for an empty block
-	prev, next *Block   // neighbours by address in seg; next also links structs that wait for reuse
+	prev, next *Block   // neighbours by address in seg; next also links spare structs
 	state      state
-	split      bool // whether a free block counts as inactive split in the statistics
+	split      bool // a free block counts as inactive split in the statistics
 
-	// The arena's index. Free blocks of equal size form a list. For large blocks the first of each
-	// list is a node of a tree.
+	// These fields belong to the arena's index. Free blocks of equal size form a list. The first
+	// large block of each list is a node of a tree.
 	listPrev, listNext *Block
 	left, right        *Block
 
-	uses     []StreamID // other streams that used the block; the slice is reused with the struct
+	uses     []StreamID // other streams that used the block; a spare struct keeps the slice
 	events   int        // number of events that a pending block still waits for
 	deferred bool       // whether a pending block is in Pool.deferred
 
 	queueNext *Block
-	// the generation that Queue was asked to free; 0 if the block is not in the queue
+	// generation that Queue was asked to free; 0 if the block is not in the queue
 	queued atomic.Uint64
 
 	number uint64 // number of the allocation, counted from 1
-	// origin is the last field, because walks through the index touch all the others, which share
-	// cache lines
+	// origin is the last field, because searches in the index read all other fields, which then
+	// share cache lines
 	origin Origin
 }
 
 // Addr returns the device address, or 0 for an empty block.
 func (b *Block) Addr() uintptr { return b.addr }
 
-// Size returns the bytes that were asked for.
+// Size returns the requested size in bytes.
 func (b *Block) Size() uint64 { return b.requested }
 
-// Rounded returns the bytes that the block occupies.
+// Rounded returns the size in bytes after rounding, which the block occupies.
 func (b *Block) Rounded() uint64 { return b.size }
 
-// Generation returns the number to pass to Free and Queue. It is at least 1. Each owner of the same
-// memory gets another number.
+// Generation returns the number to pass to Free and Queue. It is at least 1. Each new owner of the
+// same memory gets another number.
 func (b *Block) Generation() uint64 { return b.gen }
 
-// Stream returns the stream on which the block was allocated. After [Pool.Retire] it returns the
-// stream's heir.
+// Stream returns the stream on which the block was allocated. If [Pool.Retire] was called for that
+// stream, it returns the heir.
 func (b *Block) Stream() StreamID { return StreamID(b.stream.Load()) }
 
 // Origin returns the origin that was passed to Alloc.
@@ -178,7 +179,7 @@ func (b *Block) Origin() Origin {
 	return o
 }
 
-// segment is a piece of the backing's memory, completely divided into blocks.
+// segment is a piece of memory from the backing. It is completely divided into blocks.
 type segment struct {
 	addr  uintptr
 	size  uint64
@@ -202,7 +203,7 @@ func (p *Pool) newBlockLocked() *Block {
 	return b
 }
 
-// recycleLocked keeps a Block for reuse after its memory became part of another block. Its
+// recycleLocked keeps a Block for reuse when its memory has become part of another block. Its
 // generation keeps increasing.
 func (p *Pool) recycleLocked(b *Block) {
 	b.state, b.seg, b.prev, b.addr, b.size, b.requested = stateSpare, nil, nil, 0, 0, 0

@@ -1,8 +1,8 @@
 package pool
 
 // Class is the part of [Stats] about small blocks or about large blocks. Empty blocks count as
-// small. The two classes add up to the whole, except for peaks: the classes may have reached theirs
-// at different times.
+// small. The two classes add up to the total, except for peaks, because the classes may reach their
+// peaks at different times.
 type Class struct {
 	AllocatedBytes, RequestedBytes, ActiveBytes, InactiveSplitBytes, ReservedBytes Stat
 	Allocated, Active, InactiveSplit, Segments                                     Stat
@@ -32,7 +32,8 @@ func (c *Class) taken(b *Block, requested uint64) {
 	c.Active.add(1)
 }
 
-// freed counts a block that its owner freed. idle counts it once no event has to be waited for.
+// freed counts a block that its owner freed. idle counts the block when it waits for no event any
+// more.
 func (c *Class) freed(b *Block) {
 	c.AllocatedBytes.sub(b.size)
 	c.RequestedBytes.sub(b.requested)
@@ -45,7 +46,7 @@ func (c *Class) idle(b *Block) {
 }
 
 // divided counts a free block in a segment that also has other blocks. joined undoes that when the
-// block is allocated or merged.
+// block is allocated or joined with a neighbour.
 func (c *Class) divided(b *Block) {
 	c.InactiveSplitBytes.add(b.size)
 	c.InactiveSplit.add(1)
@@ -56,7 +57,7 @@ func (c *Class) joined(b *Block) {
 	c.InactiveSplit.sub(1)
 }
 
-// reserved counts a segment from the backing. returned counts one that was given back.
+// reserved counts a segment from the backing. returned counts a segment that was given back.
 func (c *Class) reserved(bytes uint64) {
 	c.ReservedBytes.add(bytes)
 	c.Segments.add(1)
@@ -67,7 +68,8 @@ func (c *Class) returned(bytes uint64) {
 	c.Segments.sub(1)
 }
 
-// each calls f with every statistic that has a current value, of the whole and of the classes.
+// each calls f with every statistic that has a current value, first of the total and then of the
+// classes.
 func (s *Stats) each(f func(*Stat)) {
 	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}

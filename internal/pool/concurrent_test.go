@@ -12,8 +12,8 @@ import (
 )
 
 // TestContention: a device has room for three blocks, and four goroutines repeatedly allocate one
-// each and hold it for a moment. Every request must be served, because a block is freed well within
-// the ladder's wait.
+// each and hold it for a moment. Every request must be served, because another goroutine frees a
+// block before the ladder stops waiting.
 func TestContention(t *testing.T) {
 	d := newFake(3 * 1280)
 	o := tiny()
@@ -47,8 +47,8 @@ func TestContention(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestHandOver: a block that another goroutine frees goes to the request on the ladder, even if
-// that goroutine allocates again at once.
+// TestHandOver: a request is on the ladder, and another goroutine frees a block. The request gets
+// that block, even if that goroutine immediately allocates again.
 func TestHandOver(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -56,7 +56,7 @@ func TestHandOver(t *testing.T) {
 	climbing := make(chan struct{})
 	var onSecond func()
 	climbs := 0
-	o.GC = func() { // the ladder has one goroutine at a time
+	o.GC = func() { // only one goroutine at a time is on the ladder
 		if climbs++; climbs == 1 {
 			close(climbing)
 		} else {
@@ -77,12 +77,12 @@ func TestHandOver(t *testing.T) {
 	hand := make(chan *Block, 1)
 	onSecond = func() { b := <-hand; p.Free(b, b.Generation()) }
 	p.Free(held, held.Generation())
-	// the block belongs to the first request before its goroutine wakes up
+	// the request already has the block when its goroutine wakes up
 	if s := p.Stats(); s.AllocatedBytes.Current != 1280 {
 		t.Error("the freed block lies in the cache")
 	}
 	second := make(chan error)
-	go func() { // the cache has no block for this request, so it waits behind the first
+	go func() { // the cache has no block for this request, so it waits behind the first request
 		b, err := p.Alloc(1280, 0, Origin{})
 		if err == nil {
 			p.Free(b, b.Generation())
@@ -100,8 +100,8 @@ func TestHandOver(t *testing.T) {
 }
 
 // TestStress mixes all operations on several goroutines. The race detector and a recount at the end
-// find errors. So do marks: each owner fills its block's range with its own mark and reads it back,
-// which shows memory with two owners.
+// find errors. Each owner also writes its own mark to its block's range and reads it back. So the
+// test finds memory with two owners.
 func TestStress(t *testing.T) {
 	const goroutines, rounds = 4, 3000
 	d := newFake(64 << 10)
@@ -207,7 +207,7 @@ func TestStress(t *testing.T) {
 	t.Logf("%d operations, %d OOM, %d retries, %d stale, %d queued, %d early collections", done.Load(), oom.Load(), s.Retries, s.StaleFrees, s.QueuedFrees, s.EarlyCollections)
 }
 
-// handleObject represents a tensor that a garbage-collector cleanup releases.
+// handleObject represents a tensor whose block a cleanup of the garbage collector frees.
 type handleObject struct {
 	b   *Block
 	gen uint64
@@ -230,8 +230,8 @@ func collected(p *Pool, size uint64, s StreamID) (*handleObject, error) {
 	return h, nil
 }
 
-// TestGarbageAtTheLimit: programs that free nothing themselves complete with the help of real
-// collections, on one goroutine and on four.
+// TestGarbageAtTheLimit: a program that frees nothing itself completes, because the pool starts
+// garbage collections. The test uses one goroutine and four.
 func TestGarbageAtTheLimit(t *testing.T) {
 	for _, goroutines := range []int{1, 4} {
 		d := newFake(64 << 20)
@@ -239,7 +239,7 @@ func TestGarbageAtTheLimit(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range goroutines {
 			wg.Go(func() {
-				var last [4]*handleObject // few blocks are live at any time
+				var last [4]*handleObject // the last objects; few blocks are live at any time
 				for i := range 400 / goroutines {
 					h, err := collected(p, 1<<20+uint64(i%3)<<19, StreamID(g%2))
 					if err != nil {
@@ -260,8 +260,9 @@ func TestGarbageAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestPromptFreesNeedNoCollector: the collector is off and owners free their blocks. Although sizes
-// and streams change and the device is always nearly full, the pool never collects.
+// TestPromptFreesNeedNoCollector: the garbage collector is off, and owners free their blocks. Sizes
+// and streams change, and the device is always nearly full. Still the pool never starts a
+// collection.
 func TestPromptFreesNeedNoCollector(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	d := newFake(64 << 20)
@@ -284,8 +285,8 @@ func TestPromptFreesNeedNoCollector(t *testing.T) {
 	}
 }
 
-// TestEarlyCollection: with GCRatio, garbage stays near GCRatio times the live bytes, far below the
-// limit.
+// TestEarlyCollection: with GCRatio, the garbage stays near GCRatio times the live bytes, which is
+// far below the limit.
 func TestEarlyCollection(t *testing.T) {
 	run := func(ratio float64) Stats {
 		p := New(newFake(4<<30), Options{GCRatio: ratio, GCMinBytes: 32 << 20, GCInterval: time.Millisecond})
@@ -298,7 +299,7 @@ func TestEarlyCollection(t *testing.T) {
 			if i < len(live) {
 				live[i] = h
 			}
-			time.Sleep(50 * time.Microsecond) // the work of a program between two allocations
+			time.Sleep(50 * time.Microsecond) // a program's work between two allocations
 		}
 		s := p.Stats()
 		runtime.KeepAlive(live)
@@ -327,7 +328,7 @@ func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	}
 }
 
-// TestRoomIsKeptForTheLadder: when the device regains memory, it goes to the request on the ladder,
+// TestRoomIsKeptForTheLadder: when the device has memory again, the request on the ladder gets it,
 // even if another request asks at the same time.
 func TestRoomIsKeptForTheLadder(t *testing.T) {
 	d := newFake(1280)
@@ -342,13 +343,13 @@ func TestRoomIsKeptForTheLadder(t *testing.T) {
 		}
 		once = true
 		d.mu.Lock()
-		d.total = 2560 // room for one more
+		d.total = 2560 // memory for one more block
 		d.mu.Unlock()
 		go func() {
 			_, err := p.Alloc(1280, 5, Origin{})
 			other <- err
 		}()
-		// the pause is long enough for the other request to ask the device, if it does
+		// in this pause the other request could ask the device
 		time.Sleep(20 * time.Millisecond)
 	}
 	p = New(d, o)
@@ -373,8 +374,9 @@ func (d *freeingDevice) Alloc(size uint64) (uintptr, error) {
 	return d.fakeDevice.Alloc(size)
 }
 
-// TestServedWhileGrowing: while the device is asked for a segment, another goroutine frees a block
-// that serves the request. The request keeps that block, and the new segment goes to the cache.
+// TestServedWhileGrowing: the pool asks the device for a segment, and meanwhile another goroutine
+// frees a block that serves the request. The request keeps that block, and the new segment goes to
+// the cache.
 func TestServedWhileGrowing(t *testing.T) {
 	d := &freeingDevice{fakeDevice: newFake(1280)}
 	o := tiny()

@@ -2,12 +2,12 @@ package pool
 
 import "fmt"
 
-// eventQueue holds the events of one foreign stream in the order in which they were recorded. They
-// complete in the same order.
+// eventQueue holds the events of one foreign stream. They complete in the order in which they were
+// recorded.
 type eventQueue struct {
 	stream StreamID
 	waits  []eventWait
-	head   int // waits before this index are done
+	head   int // index of the first wait that is not done
 }
 
 type eventWait struct {
@@ -15,9 +15,10 @@ type eventWait struct {
 	block *Block
 }
 
-// Use records that work on a foreign stream reads or writes the block. When the block is freed, its
-// memory is reused only after the work that is queued on that stream by then. The caller must own
-// the block. Use of a freed block panics, because that memory may have another owner.
+// Use records that work on a foreign stream reads or writes the block. After the block is freed,
+// its memory is reused only when the work that was queued on that stream before the free is done.
+// The caller must own the block. For a freed block Use panics, because the memory may have another
+// owner.
 func (b *Block) Use(stream StreamID) {
 	if b.Stream() == stream {
 		return
@@ -39,8 +40,8 @@ func (b *Block) Use(stream StreamID) {
 }
 
 // recordLocked records the events that a freed block waits for. If recording fails or is paused,
-// the block is deferred: it stays pending and the events are recorded later. They then cover later
-// work too, which is safe.
+// the block is deferred: it stays pending, and its events are recorded later. The later events also
+// wait for later work, which is safe.
 func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1
@@ -89,7 +90,8 @@ func (p *Pool) pollLocked() {
 		if q.head == len(q.waits) {
 			q.waits, q.head = q.waits[:0], 0
 		} else if q.head > 64 && q.head > len(q.waits)/2 {
-			// compact the slice, which would grow for ever on a stream that always has work
+			// Move the waits to the front. Otherwise the slice would grow forever on a stream that
+			// always has work.
 			n := copy(q.waits, q.waits[q.head:])
 			clear(q.waits[n:])
 			q.waits, q.head = q.waits[:n], 0
@@ -121,7 +123,8 @@ func (p *Pool) retryDeferredLocked() {
 	}
 }
 
-// syncLocked waits for every event that a pending block waits for. It releases the lock meanwhile.
+// syncLocked waits for every event that a pending block waits for. It releases the lock while it
+// waits.
 func (p *Pool) syncLocked() {
 	if p.paused > 0 {
 		return
@@ -149,15 +152,15 @@ func (p *Pool) syncLocked() {
 }
 
 // PauseEvents stops the pool from recording, querying and waiting for events until ResumeEvents, as
-// a stream capture requires. Blocks with foreign users that are freed meanwhile stay pending. Calls
-// nest.
+// a stream capture requires. Blocks that foreign streams used and that are freed during the pause
+// stay pending. Calls may be nested.
 func (p *Pool) PauseEvents() {
 	p.mu.Lock()
 	p.paused++
 	p.mu.Unlock()
 }
 
-// ResumeEvents ends the pause of one PauseEvents.
+// ResumeEvents ends the pause that one call of PauseEvents began.
 func (p *Pool) ResumeEvents() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,9 +171,9 @@ func (p *Pool) ResumeEvents() {
 	p.retryDeferredLocked()
 }
 
-// Retire transfers the blocks of a stream to another stream, heir, before the driver destroys the
-// first. All work on the stream must be done. The heir can then use its cached blocks. Blocks that
-// are still owned count as allocated on the heir.
+// Retire transfers the blocks of a stream to another stream, heir. It must be called before the
+// driver destroys the stream, when all work on the stream is done. The heir can then use the cached
+// blocks of the stream. Blocks that are still owned count as allocated on the heir.
 func (p *Pool) Retire(stream, heir StreamID) {
 	if stream == heir {
 		return

@@ -41,8 +41,8 @@ func TestForeignStreams(t *testing.T) {
 	}
 }
 
-// TestPauseEvents: during a capture the pool does not query events, and frees of blocks with
-// foreign users remain safe.
+// TestPauseEvents: during a capture the pool does not query events. Blocks that foreign streams
+// used can still be freed safely.
 func TestPauseEvents(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -51,7 +51,7 @@ func TestPauseEvents(t *testing.T) {
 	waits.Use(1)
 	p.Free(waits, waits.Generation())
 	d.finish(1, 1)
-	b := must(t, p, 1280, 0) // the new block reuses the memory of the first one
+	b := must(t, p, 1280, 0) // the new block reuses the memory of the first block
 	b.Use(1)
 	d.work(1)
 	d.logging = true
@@ -156,7 +156,7 @@ func TestRetire(t *testing.T) {
 	for _, b := range []*Block{live, used, gone} {
 		p.Free(b, b.Generation())
 	}
-	// stream 1 is never asked again; the live block still has one foreign user, stream 2
+	// the pool never queries stream 1 again; the live block still has one foreign user, stream 2
 	if want := []string{"record 2"}; !reflect.DeepEqual(d.log, want) {
 		t.Errorf("the device saw %v, want %v", d.log, want)
 	}
@@ -178,7 +178,7 @@ func TestRetireDeferred(t *testing.T) {
 	d.work(1)
 	fails := errors.New("stream 2 fails")
 	p.backing = recordFailing{d, 2, fails}
-	p.Free(b, b.Generation()) // the block waits for stream 1 and is deferred on stream 2
+	p.Free(b, b.Generation()) // the block waits for stream 1, and its event on stream 2 is deferred
 	d.finish(1, 1)
 	if s := p.Stats(); s.Pending != 1 || s.Deferred != 1 || d.open != 0 {
 		t.Fatalf("with stream 1 done and stream 2 unknown: %d pending, %d deferred, %d events", s.Pending, s.Deferred, d.open)
@@ -205,7 +205,7 @@ func (r recordFailing) Record(s StreamID) (Event, error) {
 	return r.fakeDevice.Record(s)
 }
 
-// markingDevice records the calls of the pool to a Marker.
+// markingDevice is a Backing with the methods of a Marker, and records the pool's calls of them.
 type markingDevice struct {
 	*fakeDevice
 	t     *testing.T
@@ -271,8 +271,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestOriginIsLetGo: a free block does not keep alive the object to which its last owner's Where
-// refers.
+// TestOriginIsLetGo: the Where of a block's last owner refers to an object. After the block is
+// freed, the pool does not keep the object alive.
 func TestOriginIsLetGo(t *testing.T) {
 	p := New(newFake(0), tiny())
 	gone := make(chan struct{})
@@ -299,8 +299,8 @@ func TestQueue(t *testing.T) {
 	b := must(t, p, 1280, 0)
 	g1 := b.Generation()
 	p.Queue(b, g1)
-	p.Queue(b, g1) // the second time: stale
-	p.Queue(b, 0)  // a generation of 0 never exists
+	p.Queue(b, g1) // g1 is queued for the second time, so it is stale
+	p.Queue(b, 0)  // no block has the generation 0
 	if b.state != stateLive {
 		t.Fatal("Queue released at once")
 	}
@@ -313,9 +313,9 @@ func TestQueue(t *testing.T) {
 		t.Fatalf("the struct was not recycled, or not with a new generation (%d, %d)", g1, c.Generation())
 	}
 	g2 := c.Generation()
-	p.Queue(b, g1) // a late cleanup of the first owner is in the queue
-	p.Queue(c, g2) // the cleanup of the second owner replaces that of the first
-	p.Queue(b, g1) // the cleanup of the first owner comes again
+	p.Queue(b, g1) // a late cleanup of the first owner queues generation g1
+	p.Queue(c, g2) // the cleanup of the second owner replaces the first owner's entry
+	p.Queue(b, g1) // the cleanup of the first owner queues g1 again
 	d := must(t, p, 8, 0)
 	s = p.Stats()
 	if s.QueuedFrees != 2 || s.StaleFrees != 4 || s.Allocated.Current != 1 {
@@ -329,8 +329,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueConcurrently: some goroutines queue while others drain. No release is lost or performed
-// twice.
+// TestQueueConcurrently: some goroutines queue blocks while others drain the queue. Each block is
+// released exactly once.
 func TestQueueConcurrently(t *testing.T) {
 	p := New(newFake(0), tiny())
 	const n, goroutines = 2000, 4
@@ -410,15 +410,15 @@ func TestDefaultSizes(t *testing.T) {
 	}
 }
 
-// TestBestFit: the smallest block that fits is used, and among equals the most recently freed one.
-// A large block is not split for a small remainder.
+// TestBestFit: the pool uses the smallest block that fits, and of several equal blocks the one that
+// was freed last. It does not split a large block if the remainder is small.
 func TestBestFit(t *testing.T) {
 	p := New(newFake(0), tiny())
 	var keep, free []*Block
 	for _, size := range []uint64{2048, 1280, 1536, 1280} {
 		free = append(free, must(t, p, size, 0))
 	}
-	for range 4 { // the small blocks cannot merge, because their neighbours stay allocated
+	for range 4 { // the small blocks cannot be joined, because their neighbours stay allocated
 		free = append(free, must(t, p, 48, 0))
 		keep = append(keep, must(t, p, 8, 0))
 	}
@@ -443,12 +443,12 @@ func TestBestFit(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// TestLaggingStream: a foreign stream is always a hundred frees behind. Events are not mixed up,
-// and their queue does not grow for ever.
+// TestLaggingStream: a foreign stream is always a hundred frees behind. The pool does not mix up
+// its events, and the queue of events does not grow forever.
 func TestLaggingStream(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
-	freed := map[*Block]uint64{} // the work on stream 1 that each block struct waits for
+	freed := map[*Block]uint64{} // for each block struct, the work on stream 1 that it waits for
 	for i := range uint64(5000) {
 		b := must(t, p, 1280, 0)
 		if at := freed[b]; at > d.finished[1] {

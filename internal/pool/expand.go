@@ -9,23 +9,25 @@ import (
 )
 
 // Expander is implemented by a Backing with virtual memory. With Options.Expandable a pool then
-// reserves a range of addresses for each stream and size class. It maps pages into the range as
-// blocks need them, and gives whole free pages back. One segment then grows in place. Many segments
-// of fixed sizes would each keep holes that fit no request.
+// reserves a range of addresses for each stream and size class. It maps pages into the range when
+// blocks need them, and gives whole free pages back. So one segment grows in place. Otherwise there
+// would be many segments of fixed sizes, each with holes that fit no request.
 //
-// The pool calls Reserve, Unreserve and Map with its lock held, and Unmap without.
+// The pool holds its lock when it calls Reserve, Unreserve and Map. It does not hold its lock when
+// it calls Unmap.
 type Expander interface {
 	// Granularity returns the page size. Addresses and sizes of the other methods are multiples of
 	// it. 0 means that there is no virtual memory.
 	Granularity() uint64
-	// Reserve returns a range of addresses without memory, aligned to Granularity.
+	// Reserve returns a range of addresses without memory. The range is aligned to Granularity.
 	Reserve(size uint64) (addr uintptr, err error)
 	// Unreserve releases a range in which nothing is mapped.
 	Unreserve(addr uintptr, size uint64)
-	// Map maps memory to all pages of [addr, addr+size), or to none. Its errors are those of Alloc.
+	// Map maps memory to all pages of [addr, addr+size), or to none of them. It returns the same
+	// errors as Alloc.
 	Map(addr uintptr, size, page uint64) error
 	// Unmap unmaps the range, which consists of whole pages of the size that was passed to Map. The
-	// pool has waited for the work that uses them.
+	// pool has waited for the work that uses these pages.
 	Unmap(addr uintptr, size, page uint64)
 }
 
@@ -36,8 +38,8 @@ type space struct {
 	page  uint64
 	home  *arena
 	small bool
-	runs  []*segment // segments of the space, sorted by address, never adjacent
-	busy  []span     // ranges that are being unmapped, outside of the lock
+	runs  []*segment // segments of the space, sorted by address; two segments are never adjacent
+	busy  []span     // ranges that the pool is unmapping without its lock
 }
 
 type span struct {
@@ -49,8 +51,8 @@ func (s span) end() uintptr { return s.addr + uintptr(s.size) }
 
 func (g *segment) end() uintptr { return g.addr + uintptr(g.size) }
 
-// SetExpandable chooses whether the pool grows by pages from now on. Existing segments stay as they
-// are. It returns whether the backing supports it.
+// SetExpandable sets whether the pool grows by pages from now on. Existing segments stay unchanged.
+// It returns false if the backing has no virtual memory.
 func (p *Pool) SetExpandable(on bool) bool {
 	can := p.expander != nil && p.expander.Granularity() > 0
 	p.mu.Lock()
@@ -76,7 +78,8 @@ func (p *Pool) pageSize(small bool) uint64 {
 	return max((want+g-1)/g*g, g)
 }
 
-// gap is a place for a request: the address from which pages would be mapped, and how many bytes.
+// gap is a place for a request. It has the address at which the new pages begin, and their size in
+// bytes.
 type gap struct {
 	space *space
 	addr  uintptr
@@ -118,7 +121,7 @@ func (s *space) fitLocked(size uint64, best *gap) {
 	}
 }
 
-// freeBefore returns the free bytes directly before address at, where a run ends.
+// freeBefore returns the number of free bytes directly before address at, where a run ends.
 func (s *space) freeBefore(at uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.end() == at {
@@ -130,7 +133,7 @@ func (s *space) freeBefore(at uintptr) uint64 {
 	return 0
 }
 
-// freeAfter returns the free bytes directly after address at, where a run starts.
+// freeAfter returns the number of free bytes directly after address at, where a run starts.
 func (s *space) freeAfter(at uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.addr == at && r.first.state == stateFree {
@@ -184,9 +187,8 @@ func (p *Pool) expandLocked(r *request) error {
 	return nil
 }
 
-// reserveLocked reserves addresses for a stream and class: the size of the device's memory and an
-// eighth more. The addresses must exceed the memory, because holes in the space may be too short
-// for later requests.
+// reserveLocked reserves addresses for a stream and class. The size is the device's memory and an
+// eighth more, because some holes in the space may be too short for later requests.
 func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error) {
 	_, total := p.backing.Capacity()
 	if total > 0 && r.rounded > total {
@@ -208,8 +210,8 @@ func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error
 	return s, nil
 }
 
-// joinLocked makes newly mapped pages a free block of their space. It joins them with the run
-// before and with the run after, if they are adjacent.
+// joinLocked makes newly mapped pages a free block of their space. It joins the pages with the run
+// before and with the run after, if these are adjacent.
 func (p *Pool) joinLocked(g gap) {
 	s := g.space
 	b := p.newBlockLocked()
@@ -263,14 +265,14 @@ func (p *Pool) forgetLocked(seg *segment) {
 	p.stats.of(seg.small).Segments.sub(1)
 }
 
-// unmapping is a range of whole free pages that is being unmapped.
+// unmapping is a range of whole free pages that the pool is unmapping.
 type unmapping struct {
 	space *space
 	span
 }
 
-// carveLocked removes the whole free pages from those spaces for whose stream idle returns true.
-// The parts of free blocks outside of these pages stay.
+// carveLocked removes the whole free pages from those spaces for whose stream idle returns true. If
+// a free block is partly outside of these pages, that part stays a free block.
 func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	for _, s := range p.spaces {
 		if s.home.held {
@@ -294,7 +296,7 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 				if p.cutLocked(s, i, b, g) {
 					i--
 				}
-				break // the rest of the run, if any, is the next run
+				break // if a part of the run is left after the pages, it is the next run
 			}
 		}
 	}
@@ -304,8 +306,8 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	return out
 }
 
-// cutLocked removes the pages g from run i. They lie in the free block b. If no block of the run is
-// left before them, it returns true, and index i then holds the run after them.
+// cutLocked removes the pages g from run i. The pages lie in the free block b. If no block of the
+// run is left before the pages, it returns true, and index i then holds the run after the pages.
 func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	run := s.runs[i]
 	p.unindexLocked(b)
@@ -372,7 +374,7 @@ func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	return before == nil
 }
 
-// unmap unmaps pages. The caller does not hold the lock.
+// unmap unmaps pages. The caller must not hold the lock.
 func (p *Pool) unmap(list []unmapping) {
 	for _, u := range list {
 		p.expander.Unmap(u.addr, u.size, u.space.page)
@@ -398,5 +400,6 @@ func (p *Pool) dropSpacesLocked() {
 	})
 }
 
-// New panics with errNoVirtual if Options requires virtual memory and the backing has none.
+// errNoVirtual is the error with which New panics if Options requires virtual memory and the
+// backing has none.
 var errNoVirtual = errors.New("option Expandable: the backing has no virtual memory")

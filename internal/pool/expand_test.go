@@ -109,8 +109,8 @@ func (d *fakeDevice) mapped(addr uintptr, size uint64) bool {
 	return size > 0
 }
 
-// TestExpand: a segment grows in place, whole pages inside it are returned, and the hole is filled
-// again.
+// TestExpand: a segment grows in place, the pool gives back whole free pages inside it, and a new
+// block fills the hole.
 func TestExpand(t *testing.T) {
 	d := newFake(64 << 10)
 	d.logging = true
@@ -125,7 +125,7 @@ func TestExpand(t *testing.T) {
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
 	a := must(t, p, 1000, 0) // block a takes 4 pages
-	b := must(t, p, 1000, 0) // block b uses the 24 bytes that block a left of its pages
+	b := must(t, p, 1000, 0) // block b uses the 24 bytes that block a left free in its last page
 	c := must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != a.Addr()+1000 || c.Addr() != b.Addr()+1000 {
@@ -133,7 +133,7 @@ func TestExpand(t *testing.T) {
 	}
 	hole := b.Addr()
 	free(b)
-	if n := p.Empty(); n != 3*fakePage { // the whole pages in bytes 1000 to 2000 are 1024 to 1792
+	if n := p.Empty(); n != 3*fakePage { // of bytes 1000 to 2000, 1024 to 1792 are whole pages
 		t.Errorf("Empty gave %d bytes back", n)
 	}
 	check(2, 9*fakePage)
@@ -146,7 +146,7 @@ func TestExpand(t *testing.T) {
 	free(a)
 	p.Empty()
 	check(1, 9*fakePage)
-	// block a goes before the run, and also takes the free part of the page that it shares with b
+	// block a lies before the run, and also uses the free part of the page that it shares with b
 	a = must(t, p, 900, 0)
 	check(1, 12*fakePage)
 	small := must(t, p, 8, 0)
@@ -162,8 +162,8 @@ func TestExpand(t *testing.T) {
 	check(0, 0)
 }
 
-// TestExpandAtTheLimit: free pages of one stream serve another before an allocation fails. A failed
-// allocation leaves nothing behind.
+// TestExpandAtTheLimit: before an allocation fails, free pages of one stream serve another stream.
+// A failed allocation leaves nothing behind.
 func TestExpandAtTheLimit(t *testing.T) {
 	for _, limit := range []bool{false, true} {
 		d := newFake(8 * fakePage)
@@ -204,8 +204,8 @@ func TestExpandAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestExpandSwitch: the setting can change while blocks are live. Blocks of both kinds are freed
-// and returned.
+// TestExpandSwitch: the setting can change while blocks are live. Blocks with and without pages are
+// freed, and their memory is given back.
 func TestExpandSwitch(t *testing.T) {
 	d := newFake(0)
 	p := New(pagedDevice{d}, tiny())
@@ -240,7 +240,7 @@ func TestExpandSwitch(t *testing.T) {
 	panics(t, "has no virtual memory", func() { New(newFake(0), expandable(tiny())) })
 }
 
-// TestExpandHistory: the events of pages are enough to reconstruct what is mapped.
+// TestExpandHistory: the events of pages suffice to reconstruct which pages are mapped.
 func TestExpandHistory(t *testing.T) {
 	d := newFake(9000)
 	o := expandable(tiny())
@@ -277,7 +277,8 @@ func TestExpandHistory(t *testing.T) {
 	}
 }
 
-// TestHoldPages: segments and pages to which a recording returns stay until its stream is retired.
+// TestHoldPages: a recording returns to its segments and pages, so they stay until its stream is
+// retired.
 func TestHoldPages(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		d := newFake(0)

@@ -7,19 +7,20 @@ import (
 	"sync"
 )
 
-// fakeDevice is a Backing whose streams advance only when told. Work is a counter per stream, and
-// an event is a value of that counter.
+// fakeDevice is a Backing whose streams run only when the test says so. The work of a stream is a
+// counter, and an event is a value of that counter.
 type fakeDevice struct {
 	mu       sync.Mutex
 	total    uint64
 	used     uint64
 	next     uintptr
 	segments map[uintptr]uint64
-	// freed address ranges, sorted; they are reused, so that stale addresses cause visible errors
+	// freed address ranges, sorted; the device reuses them, so that uses of freed memory cause
+	// visible errors
 	holes      []hole
 	queued     map[StreamID]uint64
 	finished   map[StreamID]uint64
-	open       int // number of events that are not released
+	open       int // number of events that the pool has not released
 	recordErr  error
 	allocErr   error
 	log        []string
@@ -28,7 +29,7 @@ type fakeDevice struct {
 	// function that is called with memory that returns to the device
 	gone func(addr uintptr, size uint64)
 
-	reserved map[uintptr]uint64 // reserved ranges of addresses
+	reserved map[uintptr]uint64 // reserved address ranges
 	pages    map[uintptr]bool   // mapped pages, of fakePage bytes each
 }
 
@@ -171,7 +172,7 @@ func (d *fakeDevice) finish(s StreamID, n uint64) {
 	d.mu.Unlock()
 }
 
-// tiny returns options that reach every path with small numbers.
+// tiny returns options with small sizes, so that small numbers reach every path.
 func tiny() Options {
 	return Options{Name: "fake:0", Round: 8, SmallMax: 128, SmallSegment: 256, MediumMax: 640, MediumSegment: 1280, LargeRound: 256, SplitMin: 96}
 }

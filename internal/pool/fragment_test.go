@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// vast is a Backing with virtual memory of 2 MiB pages and no limit. It only counts.
+// vast is a Backing with virtual memory of 2 MiB pages and no limit. It has no memory, and only
+// hands out addresses.
 type vast struct{ next uintptr }
 
 func (v *vast) take(size uint64) uintptr {
@@ -30,9 +31,9 @@ func (*vast) Unreserve(uintptr, uint64)                 {}
 func (*vast) Map(addr uintptr, size, page uint64) error { return nil }
 func (*vast) Unmap(addr uintptr, size, page uint64)     {}
 
-// transformer allocates as the training steps of a transformer in 16 bits do. Its parameters and
-// their Adam moments stay. Each step has another sequence length. Its activations are allocated in
-// the forward pass and freed in reverse order, while gradients are allocated and freed.
+// transformer makes the allocations of training a transformer in 16 bits. The parameters and their
+// Adam moments stay allocated. Each step has another sequence length. The forward pass allocates
+// activations. The backward pass frees them in reverse order, and allocates and frees gradients.
 type transformer struct {
 	t                   *testing.T
 	p                   *Pool
@@ -128,8 +129,8 @@ func (m *transformer) step(n uint64) {
 	m.free(dx, x)
 }
 
-// TestFragmentation: over steps with different lengths, expandable segments reserve at most a tenth
-// more memory than the peak of allocated bytes.
+// TestFragmentation runs steps with different lengths. Expandable segments must reserve at most a
+// tenth more memory than the peak of allocated bytes.
 func TestFragmentation(t *testing.T) {
 	need := func(o Options) (ratio float64, s Stats) {
 		p := New(&vast{next: 1 << 40}, o)

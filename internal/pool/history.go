@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// maxFrames limits the depth of recorded stacks. It suffices for nested layers of a model within
-// training code.
+// maxFrames limits the depth of recorded stacks. It suffices for nested layers of a model, called
+// by training code.
 const maxFrames = 64
 
-// maxInterned limits the tables that store equal stacks and owners once. A full table is replaced
-// by an empty one. Its entries live on as long as events refer to them.
+// maxInterned limits the tables that store equal stacks and owners only once. A full table is
+// replaced by an empty table. The old entries live on as long as events refer to them.
 const maxInterned = 1 << 15
 
 // stack is a recorded stack of runtime.Callers, innermost call first.
@@ -23,11 +23,11 @@ type stack struct {
 	next *stack // next stack with the same hash
 
 	resolved sync.Once
-	at       string // place of the call, which the method where sets
+	at       string // place of the call; the method where sets it
 }
 
-// owner is what a history keeps of an Origin, with the stack of the allocation. It does not keep
-// Where, which may refer to any object.
+// owner is the part of an Origin that a history keeps, with the stack of the allocation. It does
+// not keep Where, which may refer to any object.
 type owner struct {
 	op, scope, dtype string
 	shape            [8]int
@@ -42,7 +42,7 @@ type event struct {
 	time     int64
 	addr     uintptr
 	size     uint64
-	// requested bytes; in events of a failed allocation, the free bytes of the device
+	// requested size in bytes; if the allocation failed, the free bytes of the device
 	requested uint64
 	stream    StreamID
 	number    uint64
@@ -50,12 +50,12 @@ type event struct {
 	stack     *stack
 }
 
-// history is a recording of events. The pool's lock guards ring and owners. Stacks have a lock of
-// their own, because they are recorded before the pool's lock is taken.
+// history is a recording of events. The pool's lock guards ring and owners. A second lock guards
+// the stacks, because the pool records a stack before it takes its own lock.
 type history struct {
 	since  time.Time
 	max    int
-	ring   []event // events, which grow to max entries and then wrap around
+	ring   []event // ring of events; it grows to max entries, and then the oldest event is replaced
 	count  uint64  // number of events since recording began
 	owners map[owner]*owner
 	now    func() time.Time
@@ -65,7 +65,7 @@ type history struct {
 	kept   int
 }
 
-// RecordHistory starts recording the pool's events. If it records already, it starts anew.
+// RecordHistory starts recording the pool's events. If a recording is in progress, it is discarded.
 func (p *Pool) RecordHistory(s device.HistorySettings) {
 	h := &history{since: p.o.Now(), max: max(s.MaxEntries, 1), now: p.o.Now, owners: map[owner]*owner{}, stacks: map[uint64]*stack{}}
 	p.mu.Lock()
@@ -82,7 +82,8 @@ func (p *Pool) StopHistory() {
 	p.mu.Unlock()
 }
 
-// callers records the stack of the pool's caller, skip frames above this function's.
+// callers records the stack of the pool's caller. It skips the frame of callers itself and skip
+// more frames.
 //
 //go:noinline
 func (h *history) callers(skip int) *stack {
@@ -108,7 +109,7 @@ func (h *history) callers(skip int) *stack {
 	return s
 }
 
-// ownerLocked returns the history's owner for an origin.
+// ownerLocked returns the entry for an origin in the table of owners.
 func (h *history) ownerLocked(o *Origin) *owner {
 	k := owner{op: o.Op, scope: o.Scope, dtype: o.DType, shape: o.Shape, dims: o.Dims, stack: o.stack}
 	if own := h.owners[k]; own != nil {
@@ -122,7 +123,7 @@ func (h *history) ownerLocked(o *Origin) *owner {
 	return own
 }
 
-// addLocked adds an event to the ring. If the ring is full it replaces the oldest one.
+// addLocked adds an event to the ring. If the ring is full, the event replaces the oldest event.
 func (h *history) addLocked(e event) {
 	h.count++
 	e.sequence, e.time = h.count, h.now().UnixNano()
@@ -156,7 +157,8 @@ func (h *history) oomLocked(size uint64, stream StreamID, o *Origin, free uint64
 	h.addLocked(event{action: device.ActionOOM, size: size, requested: free, stream: stream, owner: h.ownerLocked(o), stack: o.stack})
 }
 
-// eventsLocked returns the events of the ring in order, and how many older ones it has dropped.
+// eventsLocked returns the events of the ring in order, and the number of older events that it has
+// dropped.
 func (h *history) eventsLocked() (events []event, dropped uint64) {
 	if h.count <= uint64(len(h.ring)) {
 		return slices.Clone(h.ring), 0

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// actions returns the actions of a snapshot's events, except those of taking a snapshot.
+// actions returns the actions of a snapshot's events. It leaves out the events of taking a
+// snapshot.
 func actions(s *device.MemorySnapshot) (out []string) {
 	for _, e := range s.Events {
 		if e.Action != device.ActionSnapshot {
@@ -22,7 +23,7 @@ func actions(s *device.MemorySnapshot) (out []string) {
 	return out
 }
 
-// TestHistory checks every event, in order, with its subject and its cause.
+// TestHistory checks every event, in order, with its block or segment and its cause.
 func TestHistory(t *testing.T) {
 	d := newFake(2048)
 	o := tiny()
@@ -244,8 +245,8 @@ func replay(t *testing.T, s *device.MemorySnapshot) {
 	}
 }
 
-// TestHistoryReplays: after random operations on three streams, the events alone reconstruct the
-// pool's state.
+// TestHistoryReplays: after random operations on three streams, the events suffice to reconstruct
+// the pool's state.
 func TestHistoryReplays(t *testing.T) {
 	for seed := range uint64(4) {
 		d := newFake(9000)
@@ -264,7 +265,7 @@ func TestHistoryReplays(t *testing.T) {
 	}
 }
 
-// TestHistoryTables: equal stacks and owners are stored once, and the tables for that are bounded.
+// TestHistoryTables: equal stacks and owners are stored only once, in tables of bounded size.
 func TestHistoryTables(t *testing.T) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())
@@ -346,7 +347,7 @@ func TestCategories(t *testing.T) {
 		{device.CategoryParameter, m + "tensor.alloc " + m + "nn.NewBatchNorm2d main.main"},
 		{device.CategoryParameter, m + "tensor.(*Tensor).MoveTo " + m + "nn.To[...] main.main"},
 		{device.CategoryActivation, m + "tensor.alloc " + m + "nn.(*Linear).Forward " + m + "nn.(*Sequential).Forward main.main"},
-		// a layer of the program itself
+		// here the program itself has a layer
 		{device.CategoryActivation, m + "tensor.alloc main.(*Net).Forward main.main"},
 		{device.CategoryGradient, m + "tensor.alloc " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryActivation, m + "nn.(*Linear).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
@@ -369,7 +370,7 @@ func ExampleOrigin_Describe() {
 	// Output: [64, 784] float32, result of matmul, in scope "forward"
 }
 
-// BenchmarkHistory is BenchmarkPair's case of 4 KiB, with a history.
+// BenchmarkHistory measures what BenchmarkPair measures for 4 KiB, while a history is recorded.
 func BenchmarkHistory(b *testing.B) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())

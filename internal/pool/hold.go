@@ -1,16 +1,16 @@
 package pool
 
-// Adopter is implemented by a Backing whose streams can wait for each other. A held stream (see
-// [Pool.Hold]) then takes over unused segments of other streams before it asks for new ones. Pages
-// of expandable segments are not taken over.
+// Adopter is implemented by a Backing whose streams can wait for each other. Then a held stream
+// (see [Pool.Hold]) takes over unused segments of other streams before it asks for new segments. It
+// does not take over pages of expandable segments.
 type Adopter interface {
-	// Follow makes later work on the first stream wait for the work that is already queued on the
-	// second. The pool calls it with its lock held.
+	// Follow makes later work on stream wait for the work that is already queued on the stream
+	// before. The pool holds its lock when it calls Follow.
 	Follow(stream, before StreamID) error
 }
 
-// adoptLocked serves a request of a held stream from an unused segment of another stream, the
-// smallest that is large enough. It returns whether it succeeded.
+// adoptLocked serves a request of a held stream from an unused segment of another stream. It takes
+// the smallest segment that is large enough. It returns whether it succeeded.
 func (p *Pool) adoptLocked(r *request) bool {
 	a, ok := p.backing.(Adopter)
 	to := p.arenaLocked(r.stream)
@@ -27,7 +27,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	// without Follow the other stream may still use the segment: a new one is safe
+	// Without Follow, the other stream may still use the segment. A new segment is safe.
 	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}
@@ -40,8 +40,8 @@ func (p *Pool) adoptLocked(r *request) bool {
 }
 
 // Hold prevents segments of a stream from being returned to the backing, even if they are unused.
-// It applies to present and future segments. A recording of the stream's work needs the same
-// addresses when it is replayed. To end the hold, call [Pool.Retire].
+// It applies to the stream's present and future segments. A recording of the stream's work needs
+// the same addresses when it is replayed. To end the hold, call [Pool.Retire].
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()
 	p.arenaLocked(stream).held = true

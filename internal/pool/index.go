@@ -2,17 +2,18 @@ package pool
 
 import "math/bits"
 
-// arena indexes the free blocks of one stream. Among equal sizes it returns the most recently freed
-// block, which is the most likely to be in the processor's caches.
+// arena indexes the free blocks of one stream. If several blocks have the same size, it returns the
+// one that was freed last, because the processor's caches most likely still hold it.
 type arena struct {
 	stream StreamID
 	small  bins
 	large  tree
-	held   bool // the stream keeps its segments: see Hold
+	held   bool // the stream keeps its segments: see Pool.Hold
 }
 
-// bins is an index by exact size, with one list per multiple of the rounding. One bitmap marks the
-// lists that are not empty. A second bitmap marks the words of the first that are not zero.
+// bins is an index by exact size. It has one list of blocks for each multiple of the rounding. One
+// bitmap marks the lists that are not empty. A second bitmap marks the words of the first bitmap
+// that are not zero.
 type bins struct {
 	heads   []*Block
 	words   []uint64
@@ -25,7 +26,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	// the last list holds all larger blocks, which occur in expandable segments
+	// the last list holds all larger blocks; only expandable segments have them
 	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1))
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h
@@ -84,11 +85,11 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 }
 
 // tree is a treap with sizes as keys and a hash of the size as priority. So its shape depends only
-// on the set of sizes. A node is the first block in the list of its size.
+// on the set of sizes. The node of a size is the first block in the list of blocks of that size.
 type tree struct{ root *Block }
 
-// priority is the finaliser of MurmurHash3 (Austin Appleby, public domain). It is a bijection, so
-// two sizes never have equal priorities.
+// priority is the last step of the hash MurmurHash3 (Austin Appleby, public domain). It is a
+// bijection, so two sizes never have equal priorities.
 func priority(size uint64) uint64 {
 	size ^= size >> 33
 	size *= 0xff51afd7ed558ccd
@@ -98,7 +99,8 @@ func priority(size uint64) uint64 {
 }
 
 // place returns the link to the node of this size, or the link where such a node belongs. It
-// follows the path for the size until a node's priority is not greater than that of the size.
+// follows the path for the size to the first node whose priority does not exceed the priority of
+// the size.
 func (t *tree) place(size uint64) **Block {
 	p := priority(size)
 	link := &t.root
@@ -116,7 +118,7 @@ func (t *tree) insert(b *Block) {
 	link := t.place(b.size)
 	n := *link
 	b.listPrev, b.left, b.right = nil, nil, nil
-	// b becomes the first block of the list, and so it becomes the tree's node
+	// b becomes the first block of the list, and replaces n as the node
 	if n != nil && n.size == b.size {
 		b.listNext, n.listPrev = n, b
 		b.left, b.right = n.left, n.right
@@ -154,7 +156,7 @@ func (t *tree) remove(b *Block) {
 	if n := b.listNext; n != nil { // the next block of the same size becomes the node
 		n.listPrev, n.left, n.right = nil, b.left, b.right
 		*link = n
-	} else { // no other block of that size: merge the two subtrees
+	} else { // no other block has this size: merge the two subtrees
 		l, r := b.left, b.right
 		for l != nil && r != nil {
 			if priority(l.size) > priority(r.size) {

@@ -8,29 +8,29 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quiet is how long the queue may receive nothing before the ladder goes on to more expensive
-// steps, once cleanups have begun to fill it. Before the ladder fails it waits again, up to
-// Options.CollectWait.
+// quiet limits a wait of the ladder. When cleanups have begun to fill the queue, and then the queue
+// receives nothing for this time, the ladder goes on to more expensive steps. Before the ladder
+// fails it waits again, up to Options.CollectWait.
 const quiet = 2 * time.Millisecond
 
-// collections is the largest number of garbage collections for one request. It can happen that a
-// collection frees nothing but blocks of other streams. Other goroutines then allocate these at
-// once, and may drop them again. Only in this case does the ladder collect again. These goroutines
-// soon wait for the ladder too, so a few collections suffice.
+// collections is the largest number of garbage collections for one request. A collection may free
+// only blocks of other streams. Other goroutines may allocate these immediately and drop them
+// again. Only in this case does the ladder start another collection. As those goroutines soon wait
+// for the ladder too, a few collections suffice.
 const collections = 8
 
 // climb runs the out-of-memory ladder for a request that neither the cache nor the backing could
-// serve. Its steps are, in this order:
+// serve. The steps are, in this order:
 //
-//  1. drain the queue and try again, since another goroutine may have run the ladder meanwhile;
+//  1. drain the queue and try again, because another goroutine may have just run the ladder;
 //  2. call Options.Pressure;
-//  3. if no live block is left to the garbage collector, do step 5 first: a collection would then
-//     find only blocks that a program forgot to free;
-//  4. run a garbage collection, again if it helped only other requests. Wait up to
+//  3. if no live block is Collected, do step 5 first, because a collection would find only blocks
+//     that the program forgot to free;
+//  4. run a garbage collection, and another one if it helped only other requests. Wait up to
 //     Options.CollectWait for its cleanups to queue releases, and for other goroutines to free
-//     blocks. This request is served from these first;
-//  5. wait for the events of pending blocks, return unused segments, and ask the backing again, at
-//     last for a segment of exactly the requested size;
+//     blocks. This request gets such blocks before other requests do;
+//  5. wait for the events of pending blocks, return unused segments, and ask the backing again. The
+//     last attempt is a segment of exactly the requested size;
 //  6. return the typed error.
 func (p *Pool) climb(r *request) (*Block, error) {
 	p.ladderMu.Lock()
@@ -41,13 +41,13 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	finished := false
 	defer func() {
 		p.waiter = nil
-		if !finished && r.block != nil { // a hook panicked, so nobody will own the block
+		if !finished && r.block != nil { // a hook panicked, so r.block will have no owner
 			p.freeLocked(r.block, r.block.gen)
 		}
 	}()
 	p.stats.Retries++
 	cause := p.stepsLocked(r)
-	p.waiter, finished = nil, true // freed blocks are not offered to r from here on
+	p.waiter, finished = nil, true // from here on, freed blocks are not offered to r
 	switch {
 	case r.block != nil:
 		return r.block, nil
@@ -123,8 +123,8 @@ func (p *Pool) cachedLocked(r *request) {
 	p.offerLocked()
 }
 
-// awaitLocked waits until the deadline for queued or freed blocks that serve r. Once something was
-// queued, it also returns when nothing more arrives for a pause.
+// awaitLocked waits until the deadline for queued or freed blocks that serve r. After something was
+// queued, it also returns when nothing more arrives during a pause.
 func (p *Pool) awaitLocked(r *request, deadline time.Time, pause time.Duration) {
 	grew := false
 	timer := time.NewTimer(0)
@@ -157,7 +157,7 @@ func (p *Pool) awaitLocked(r *request, deadline time.Time, pause time.Duration) 
 	}
 }
 
-// reclaimLocked waits for pending blocks, returns unused segments, and asks the backing again.
+// reclaimLocked waits for pending blocks, gives unused segments back, and asks the backing again.
 func (p *Pool) reclaimLocked(r *request) error {
 	p.syncLocked()
 	p.cachedLocked(r)
@@ -177,7 +177,7 @@ func (p *Pool) reclaimLocked(r *request) error {
 	return err
 }
 
-// hopelessLocked reports whether the request is larger than everything the pool may ever hold.
+// hopelessLocked reports whether the request is larger than all memory that the pool may have.
 func (p *Pool) hopelessLocked(r *request) bool {
 	if p.limit > 0 && r.rounded > p.limit {
 		return true
@@ -188,10 +188,10 @@ func (p *Pool) hopelessLocked(r *request) bool {
 	return total > 0 && r.rounded > total
 }
 
-// Empty returns the segments without live or pending blocks to the backing, once the work on their
-// streams is done. It returns their size in bytes (torch.cuda.empty_cache).
+// Empty gives segments without live or pending blocks back to the backing, when the work on their
+// streams is done. It returns their size in bytes. In PyTorch it is torch.cuda.empty_cache.
 func (p *Pool) Empty() uint64 {
-	p.ladderMu.Lock() // no request may fail while this memory is being returned
+	p.ladderMu.Lock() // while this memory is given back, no request may fail
 	defer p.ladderMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,15 +200,15 @@ func (p *Pool) Empty() uint64 {
 	return p.emptyLocked()
 }
 
-// emptyLocked implements Empty. The caller holds the ladder's lock. It releases the pool's lock
-// while it waits and frees.
+// emptyLocked implements Empty. The caller holds the ladder's lock and the pool's lock. emptyLocked
+// releases the pool's lock while it waits and frees.
 func (p *Pool) emptyLocked() (bytes uint64) {
 	if p.paused > 0 {
 		return 0
 	}
 	type waited struct {
 		stream StreamID
-		// event at the end of the stream's work; nil: recording failed, and the stream's segments
+		// event at the end of the stream's work; nil: recording failed, so the stream's segments
 		// stay
 		event Event
 	}
@@ -263,7 +263,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
-	p.reserving += bytes // until Free returns, these bytes count as used below the limit
+	p.reserving += bytes // until Free returns, these bytes count towards the limit
 	p.stats.ReservedBytes.sub(bytes)
 	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
@@ -284,8 +284,8 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	return bytes
 }
 
-// backgroundGCLocked starts a garbage collection unless one is running or the last one was very
-// recent.
+// backgroundGCLocked starts a garbage collection, unless one is running or the last collection
+// ended shortly before.
 func (p *Pool) backgroundGCLocked() {
 	now := p.o.Now()
 	if p.gcRunning || now.Sub(p.gcLast) < p.o.GCInterval {
@@ -297,7 +297,7 @@ func (p *Pool) backgroundGCLocked() {
 
 // collectEarly runs a garbage collection and waits until its cleanups queue no further blocks. It
 // computes the threshold of the next collection from the blocks that survived. Blocks that were
-// allocated meanwhile, which may be many on a busy machine, do not count.
+// allocated during the collection do not count. On a busy machine these may be many.
 func (p *Pool) collectEarly() {
 	p.mu.Lock()
 	ever := p.collectableEver

@@ -62,7 +62,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	}
 	p.mu.Unlock()
 
-	// Resolving stacks is slow, so the pool's lock is not held here.
+	// Finding the functions of stacks is slow, so the pool's lock is not held here.
 	for _, l := range blocks {
 		l.block.Owner = r.origin(&l.origin)
 		l.block.Category = r.category(l.block.Owner)
@@ -95,7 +95,7 @@ type resolver struct {
 	out        *device.MemorySnapshot
 	owners     map[ownerPlace]int
 	stacks     map[*stack]int
-	categories []string // categories by index of the owner
+	categories []string // categories of the owners
 }
 
 func (r *resolver) origin(o *Origin) int {
@@ -139,7 +139,8 @@ func (r *resolver) stack(s *stack) int {
 	return i
 }
 
-// frames resolves a stack. It drops the allocator's frames at the top and the runtime's at the end.
+// frames returns the frames of a stack. It drops the allocator's frames at the top and the
+// runtime's frames at the end.
 func (s *stack) frames() []device.Frame {
 	var out []device.Frame
 	frames := runtime.CallersFrames(s.pcs)
@@ -181,11 +182,11 @@ func (r *resolver) category(i int) string {
 	return r.categories[i]
 }
 
-// categoryOf returns the category of memory, such as [device.CategoryParameter]. The innermost
-// library call that belongs to a category decides.
+// categoryOf returns the category of memory, such as [device.CategoryParameter]. The innermost call
+// of a library function that belongs to a category decides.
 func categoryOf(frames []device.Frame) string {
 	for _, f := range frames {
-		// a function's name has "[...]" in place of type arguments
+		// a function's name has "[...]" for its type arguments
 		function := strings.ReplaceAll(f.Function, "[...]", "")
 		method := function[strings.LastIndexByte(function, '.')+1:]
 		in, _ := callsite.Within(function)
@@ -199,7 +200,7 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		// a method Forward of package tensor would be an op, not a layer
+		// in package tensor, a method Forward is an op and no layer
 		case method == "Forward" && pkg != "tensor":
 			return device.CategoryActivation
 		}

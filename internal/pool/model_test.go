@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// model tracks what a pool is allowed to do, independently of its implementation.
+// model knows what a pool may do, independently of the pool's implementation.
 type model struct {
 	t      *testing.T
 	d      *fakeDevice
 	p      *Pool
 	r      *rand.Rand
 	live   []*owned
-	past   []use // accesses to freed blocks that may not have finished
+	past   []use // accesses to freed blocks that may still be in progress
 	stale  []handle
 	queued []handle
 
@@ -36,8 +36,8 @@ type owned struct {
 	uses   []StreamID
 }
 
-// use is an access to [addr, addr+size) by work of a stream. The access has ended when the stream
-// has finished at units of work.
+// use is an access to [addr, addr+size) by work of a stream. It has ended when the stream has
+// finished at units of work.
 type use struct {
 	addr   uintptr
 	size   uint64
@@ -94,7 +94,7 @@ func (m *model) alloc() {
 	case size > 0 && size <= 128 && o.round != (size+7)&^7:
 		m.fatalf("Alloc(%d) took %d bytes of a small segment", size, o.round)
 	case size > 128 && o.round-size > 96+7 && o.round != 1280:
-		// a block that leaves more than SplitMin unused should have been split
+		// the pool should have split a block that leaves more than SplitMin bytes unused
 		m.fatalf("Alloc(%d) took %d bytes", size, o.round)
 	}
 	inside := size == 0
@@ -135,7 +135,7 @@ func (m *model) alloc() {
 	m.peak.blocks = max(m.peak.blocks, m.sum.blocks)
 }
 
-// gone records in the model that the owner freed the block.
+// gone notes in the model that the owner freed the block.
 func (m *model) gone(i int) *owned {
 	o := m.live[i]
 	m.live[i] = m.live[len(m.live)-1]
@@ -164,7 +164,7 @@ func (m *model) find(h handle) int {
 	return -1
 }
 
-// drained applies the queued releases to the model, as the pool has done.
+// drained applies the queued releases to the model, after the pool has performed them.
 func (m *model) drained() {
 	for _, h := range m.queued {
 		if i := m.find(h); i >= 0 {
@@ -235,7 +235,7 @@ func (m *model) step() {
 	}
 }
 
-// stats compares the pool's statistics with the model and with a recount of its snapshot.
+// stats compares the pool's statistics with the model, and with sums over the pool's snapshot.
 func (m *model) stats() {
 	s := m.p.Stats()
 	m.drained()
@@ -270,7 +270,7 @@ func (m *model) stats() {
 		m.fatalf("collectable %d, model %d", s.CollectableBytes, collectable)
 	}
 	recount(m.t, m.p, s)
-	// A block is pending exactly as long as some foreign stream has not finished.
+	// A block must be pending exactly as long as some foreign stream has not finished its work.
 	var waiting uint64
 	seen := map[uintptr]bool{}
 	for _, seg := range m.p.Snapshot() {
@@ -295,8 +295,8 @@ func (m *model) stats() {
 	}
 }
 
-// recount computes the sums from a snapshot. It checks that the blocks fill their segments, and
-// that no two neighbours are free.
+// recount computes the statistics from a snapshot. It checks that the blocks fill their segments,
+// and that no two neighbours are free.
 func recount(t *testing.T, p *Pool, s Stats) {
 	t.Helper()
 	var active, split, reserved, blocks, splits uint64
@@ -424,8 +424,8 @@ func checkIndex(t *testing.T, p *Pool) {
 	}
 }
 
-// returned checks memory that returns to the device: it holds no live block, and no unfinished work
-// uses it.
+// returned checks memory that is given back to the device. It must hold no live block, and no
+// unfinished work may use it.
 func (m *model) returned(addr uintptr, size uint64) {
 	for _, l := range m.live {
 		queued := slices.ContainsFunc(m.queued, func(h handle) bool { return h.b == l.b && h.gen == l.gen })
@@ -441,9 +441,9 @@ func (m *model) returned(addr uintptr, size uint64) {
 }
 
 // TestModel runs random operations on three streams and compares the pool with a model. No live
-// blocks overlap. No memory is reused or returned before its streams and events allow it. The
-// statistics are exact, and at the end all blocks have coalesced. With FLAMBEAU_SOAK=1 there are a
-// million allocations and frees in each case.
+// blocks overlap. No memory is reused or given back before its streams and events allow it. The
+// statistics are exact, and at the end all free neighbours are joined. With FLAMBEAU_SOAK=1 there
+// are a million allocations and frees in each case.
 func TestModel(t *testing.T) {
 	ops, least := 25_000, uint64(10_000)
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -463,7 +463,7 @@ func TestModel(t *testing.T) {
 			o.Limit = c.limit
 			gcs := 0
 			o.GC = func() { gcs++ }
-			o.CollectWait = 1 // no cleanup will queue anything
+			o.CollectWait = 1 // no cleanup will queue any block
 			m := &model{t: t, d: d, p: New(d, o), r: rand.New(rand.NewPCG(7, c.total+c.limit))}
 			if c.pages {
 				o.LargePage = 2 * fakePage

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Owner sums up all live and pending blocks of one origin: they were allocated at the same place
-// for the same shape.
+// Owner is the sum of all live and pending blocks of one origin. These blocks were allocated at the
+// same place for the same shape.
 type Owner struct {
 	Origin
 	Blocks int
@@ -26,7 +26,7 @@ func (o Owner) String() string {
 	return fmt.Sprintf("%s in %d blocks: %s", human(o.Bytes), o.Blocks, o.Describe())
 }
 
-// Largest returns the n owners with the most bytes.
+// Largest returns the n owners whose blocks have the most bytes.
 func (p *Pool) Largest(n int) []Owner {
 	p.mu.Lock()
 	p.settleLocked()
@@ -57,8 +57,8 @@ func (p *Pool) ownersLocked() map[ownerKey]*Owner {
 }
 
 func largest(owners map[ownerKey]*Owner, n int) []Owner {
-	// Origins with equal descriptions are one owner, since each allocation may have recorded its
-	// place anew.
+	// Origins with equal descriptions belong to one owner: each allocation may have recorded its
+	// place again.
 	alike := map[string]*Owner{}
 	for _, o := range owners {
 		text := o.Origin.Describe()
@@ -94,7 +94,7 @@ type OOMError struct {
 	Reserved    uint64 // number of bytes in segments
 	Allocated   uint64 // number of bytes in live blocks
 	Pending     uint64 // number of bytes in freed blocks that wait for other streams
-	LargestFree uint64 // the largest free block that the request's stream can use
+	LargestFree uint64 // size of the largest free block that the request's stream can use
 	FreeCached  uint64 // number of bytes in all free blocks of all streams
 	Owners      []Owner
 	on          string // describes Stream: "on the default stream"
@@ -139,7 +139,7 @@ func (e *OOMError) Error() string {
 	return s.String()
 }
 
-// outOfMemory returns the error for a size that exceeds every device.
+// outOfMemory returns the error for a request that is larger than any device.
 func (p *Pool) outOfMemory(size uint64, stream StreamID, origin *Origin, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	e.Owners = largest(p.ownersLocked(), 10)
 	p.mu.Unlock()
 	e.Free, e.Total = p.backing.Capacity()
-	if !held { // a held stream belongs to a recording, not to a driver: see Hold
+	if !held { // a held stream belongs to a recording, so the driver does not know it: see Hold
 		e.on = "on " + p.streamName(stream)
 	}
 	p.mu.Lock()
@@ -194,7 +194,7 @@ func (p *Pool) streamName(s StreamID) string {
 	return fmt.Sprintf("stream %d", s)
 }
 
-// human formats bytes in binary units.
+// human returns a text for a number of bytes, such as "1.50 GiB".
 func human(n uint64) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)

@@ -5,9 +5,9 @@
 // The contract:
 //
 //   - A block belongs to the stream on which it was allocated. After Free only that stream can
-//     reuse it, and at once: the stream's own order protects earlier work. If another stream also
-//     uses the block, the owner calls Block.Use. Then Free records an event on that stream, and the
-//     block is reusable when the event is done.
+//     reuse the block. It can do so immediately, because later work on the stream runs after
+//     earlier work. If another stream also uses the block, the owner calls Block.Use. Then Free
+//     records an event on the other stream, and the block is reusable when the event is done.
 //   - Free and Queue take the generation that the owner read after Alloc. A release with an older
 //     generation is counted and ignored. So a late garbage-collector cleanup can never free the
 //     memory of the block's next owner.
@@ -15,23 +15,25 @@
 //     block. The next Alloc, Stats, Snapshot, Largest or Empty performs the release.
 //   - When memory is exhausted, an allocation runs the steps of a ladder before it fails. The steps
 //     are the Pressure hook, a garbage collection and the releases that it queues, waiting for
-//     events, returning unused segments, and a segment of exactly the requested size. One goroutine
-//     is on the ladder at a time. Blocks that others free are offered to it first, and others that
-//     miss the cache wait for it. During a collection or a wait, only the ladder's lock is held.
-//   - Memory is not cleared. A new segment has the contents that the Backing provides. A
-//     reused block has what its last owner left.
+//     events, giving back unused segments, and a segment of exactly the requested size. Only one
+//     goroutine at a time is on the ladder. It gets first the blocks that other goroutines free. A
+//     goroutine whose request the cache cannot serve waits until the ladder is free. During a
+//     collection or a wait, only the ladder's lock is held.
+//   - The pool does not clear memory. A new segment has the contents that the Backing provides. A
+//     reused block has the contents that its last owner left.
 //   - With Options.Expandable and a Backing that is an Expander, memory consists of pages in a
 //     range of addresses for each stream and size class. The mapped parts count as segments in all
-//     reports. Whole free pages are returned when free segments would be.
+//     reports. The pool gives back whole free pages where it would otherwise give back free
+//     segments.
 //   - While a history is recorded (RecordHistory), a ring keeps every event with its stack.
 //     Otherwise the history costs one atomic load per allocation. MemorySnapshot returns the
 //     history and the pool's contents.
-//   - Sizes are in bytes. Several goroutines may call all methods at once. Only the owner of a
-//     Block may call its methods.
+//   - Sizes are in bytes. Several goroutines may call all methods at the same time. Only the owner
+//     of a Block may call its methods.
 //
-// The host is not a stream. Blocks to which the host itself writes (page-locked staging memory)
-// belong to a pseudo-stream of their own, whose Record returns an event that is already done. Each
-// device copy calls Use.
+// The host is not a stream. So blocks to which the host itself writes (page-locked memory) belong
+// to a separate pseudo-stream. Its Record returns an event that is already done. Each copy by a
+// device calls Use.
 //
 // A Backing must not call the pool from its methods. No caller of the pool may hold a lock that
 // these methods take. The pool calls Alloc, Free, Unmap and Wait without its lock. It calls Record,
@@ -59,9 +61,9 @@ var ErrNoMemory = errors.New("no memory left on the device")
 // no longer needs the event.
 type Event interface{ Release() }
 
-// Backing supplies segments: it is the raw memory of one device and the events of its streams.
+// Backing supplies segments. It stands for the memory of one device and the events of its streams.
 type Backing interface {
-	// Alloc returns the address of size bytes, aligned to at least Options.Round. An error that
+	// Alloc returns the address of size bytes, aligned at least to Options.Round. An error that
 	// wraps ErrNoMemory starts the ladder. Any other error is returned to the caller of Pool.Alloc.
 	Alloc(size uint64) (addr uintptr, err error)
 	// Free frees a segment. The pool has waited for all work on the segment's streams.
@@ -78,65 +80,67 @@ type Backing interface {
 }
 
 // Marker is implemented by a Backing that checks memory accesses (the emulator). The pool tells it
-// the bounds of every block, so that it detects each access out of bounds and can poison memory
-// that is reused. The calls come in the order of the pool's decisions. Each call takes effect in
-// the order of the stream that owns the block.
+// the bounds of every block, so that the Backing detects accesses out of bounds. It can also
+// overwrite memory before its reuse. The pool makes the calls in the order of its decisions. Each
+// call takes effect in the order of the stream that owns the block.
 type Marker interface {
 	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
 	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
 }
 
-// Options configures a pool. The zero value is usable: the sizes of PyTorch's allocator, no limit,
-// no early garbage collections.
+// Options configures a pool. The zero value has the sizes of PyTorch's allocator, no limit, and no
+// early garbage collections.
 type Options struct {
-	Name   string // the device in error messages: "cuda:0"
-	ErrOOM error  // the error that OOMError wraps for errors.Is; nil: ErrNoMemory alone
+	Name   string // name of the device in error messages: "cuda:0"
+	ErrOOM error  // error that OOMError wraps, for errors.Is; nil: only ErrNoMemory
 
 	// block sizes and addresses are multiples of Round, a power of two; default 512
 	Round uint64
 	// blocks up to this size are small, and cut from small segments only; default 1 MiB
 	SmallMax     uint64
 	SmallSegment uint64 // size of a small segment; default 2 MiB
-	// limit of the blocks that are cut from a segment of MediumSegment bytes; default 10 MiB
+	// MediumMax is the size of the largest blocks that are cut from a segment of MediumSegment
+	// bytes; default 10 MiB
 	MediumMax     uint64
 	MediumSegment uint64 // size of a medium segment; default 20 MiB
-	// still larger blocks get a segment of their own, whose size is rounded up to a multiple of
+	// A still larger block gets a segment by itself. Its size is rounded up to a multiple of
 	// LargeRound; default 2 MiB
 	LargeRound uint64
-	SplitMin   uint64 // a large block is split if more bytes than this remain; default SmallMax
+	SplitMin   uint64 // a large block is split if more bytes remain; default SmallMax
 
 	// Expandable maps pages into ranges of addresses instead of allocating segments, if the backing
-	// is an Expander. Page is the minimum page size, LargePage that for large blocks; 0 means the
-	// backing's granularity.
+	// is an Expander. Page is the minimum page size for small blocks, and LargePage for large
+	// blocks. 0 means the backing's granularity.
 	Expandable      bool
 	Page, LargePage uint64
 
 	Limit uint64 // maximum number of bytes in segments; 0 means no limit
-	// limit as a fraction of Capacity's total, in (0, 1]; 0 means none; the smaller limit applies
+	// limit as a fraction of Capacity's total, in (0, 1]; 0 means no fraction. If Limit is set too,
+	// the smaller limit applies
 	Fraction float64
 
 	// StreamName returns the name of a stream for errors, such as "the default stream". nil means
 	// names with the stream's number.
 	StreamName func(StreamID) string
 
-	// The ladder calls Pressure, so that owners of caches free memory. Only the ladder's lock is
-	// held. Pressure may call Free and Queue, but never Alloc or Empty.
+	// Pressure is called by the ladder, so that owners of caches free memory. Only the ladder's
+	// lock is held. Pressure may call Free and Queue, but must not call Alloc or Empty.
 	Pressure func()
 
-	// GCRatio > 0 starts garbage collections in the background, because Go's pacer does not see
-	// device memory. The relevant bytes are those of live blocks whose Origin is Collected. A
+	// If GCRatio > 0, the pool starts garbage collections in the background, because the Go runtime
+	// does not see device memory. It counts the bytes of live blocks whose Origin is Collected. A
 	// collection starts when they exceed (1 + GCRatio) × the bytes that were live after the
-	// previous one, as GOGC does for the heap. None starts below GCMinBytes (64 MiB), or within
-	// GCInterval (50 ms) of the last.
+	// previous collection, as GOGC does for the heap. No collection starts below GCMinBytes (64
+	// MiB), or within GCInterval (50 ms) of the last collection.
 	GCRatio    float64
 	GCMinBytes uint64
 	GCInterval time.Duration
 
 	// how long the ladder waits for the cleanups of its garbage collection; default 20 ms
 	CollectWait time.Duration
-	// runs a garbage collection, and returns when its cleanups have begun; for tests
+	// function that runs a garbage collection, and returns when its cleanups have begun; for tests
 	GC  func()
-	Now func() time.Time // the clock; for tests
+	Now func() time.Time // clock; for tests
 }
 
 func (o Options) withDefaults() Options {
@@ -171,7 +175,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns what is wrong with the sizes. New panics with it.
+// check returns an error if the sizes contradict each other. New panics with it.
 func (o Options) check() error {
 	multiple := func(v uint64) bool { return v%o.Round == 0 }
 	switch {
@@ -193,36 +197,36 @@ func (o Options) check() error {
 // Pool allocates blocks of one device's memory. Create one with New.
 type Pool struct {
 	backing Backing
-	marker  Marker // the backing as a Marker; nil if it is none
+	marker  Marker // the backing as a Marker; nil if it is no Marker
 	o       Options
 
 	mu        sync.Mutex
 	limit     uint64 // largest number of bytes in segments; 0 means no limit
 	arenas    []*arena
-	last      *arena // the arena of the last allocation
+	last      *arena // arena of the last allocation
 	segments  []*segment
-	spare     *Block // Block structs for reuse, linked by next
-	reserving uint64 // bytes that the backing allocates or frees at the moment, outside of the lock
+	spare     *Block // Block structs for reuse, linked by Block.next
+	reserving uint64 // number of bytes that the backing is allocating or freeing without the lock
 	stats     Stats
 
-	events     []*eventQueue // one queue per foreign stream that ever delayed a free
+	events     []*eventQueue // one queue for each foreign stream that ever delayed a free
 	pending    int           // number of events in all queues
 	deferred   []*Block      // freed blocks whose events are not recorded yet
 	paused     int           // nesting depth of PauseEvents
-	eventIssue error         // the last error of Record whose blocks are still affected
+	eventIssue error         // the last error of Record that still affects a block or segment
 
 	queue       atomic.Pointer[Block] // blocks that Queue added, linked by Block.queueNext
 	staleQueued atomic.Uint64
 
 	ladderMu sync.Mutex // lock that is held during the ladder and during Empty; taken before mu
-	waiter   *request   // the request on the ladder, guarded by mu
-	// a channel of capacity 1, which wakes the ladder when a block is freed or queued while hungry
-	// is set
+	waiter   *request   // request on the ladder, guarded by mu
+	// channel of capacity 1; while hungry is set, a freed or queued block wakes the ladder through
+	// it
 	wake   chan struct{}
 	hungry atomic.Bool
 
-	collectable     uint64 // bytes of live blocks whose Origin is Collected
-	collectableEver uint64 // bytes of all blocks ever allocated whose Origin is Collected
+	collectable     uint64 // number of bytes in live blocks whose Origin is Collected
+	collectableEver uint64 // number of bytes in all blocks ever allocated whose Origin is Collected
 	gcNext          uint64 // value of collectable above which a background collection starts
 	gcLast          time.Time
 	gcRunning       bool
@@ -278,12 +282,13 @@ func (p *Pool) Limit() uint64 {
 	return p.limit
 }
 
-// sentinel is an object whose cleanup shows that the runtime has begun to run cleanups. The pointer
-// field keeps it out of the tiny allocator, where it would share a slot with live objects.
+// sentinel is an object whose cleanup shows that the runtime has begun to run cleanups. Without the
+// pointer field, the runtime's allocator for tiny objects would place it beside live objects, and
+// its cleanup would not run.
 type sentinel struct{ _ *sentinel }
 
 // collect runs a garbage collection. It returns when the runtime has begun to run cleanups, or
-// after a second. On a busy machine their goroutine may start late.
+// after a second. On a busy machine, the goroutine that runs cleanups may start late.
 func collect() {
 	began := make(chan struct{})
 	plantSentinel(began)

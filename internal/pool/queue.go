@@ -1,13 +1,12 @@
 package pool
 
-// Queue requests the release of a block whose owner with generation gen has become garbage. It is
-// made for garbage-collector cleanups: it takes no lock, does not allocate and does not wait. The
-// next Alloc, Stats, Snapshot, Largest or Empty performs the release. A stale generation is counted
-// and ignored then.
+// Queue requests the release of a block whose owner with generation gen has become garbage.
+// Cleanups of the garbage collector can call it: it takes no lock, does not allocate and does not
+// wait. The next Alloc, Stats, Snapshot, Largest or Empty performs the release. If the generation
+// is stale by then, the pool only counts it.
 //
-// The queue is a linked list through the blocks, so it contains a block at most once. An entry may
-// be stale because its owner freed the block explicitly after all. A later generation overwrites
-// it.
+// The queue is a linked list of blocks, so it contains a block at most once. An entry is stale if
+// its owner has freed the block. A later generation of the same block replaces the entry.
 func (p *Pool) Queue(b *Block, gen uint64) {
 	p.checkOwn(b)
 	if gen == 0 {
@@ -16,7 +15,7 @@ func (p *Pool) Queue(b *Block, gen uint64) {
 	}
 	for {
 		in := b.queued.Load()
-		if in >= gen { // gen is queued already, or older than the queued one
+		if in >= gen { // gen is queued already, or is older than the queued generation
 			p.staleQueued.Add(1)
 			return
 		}
@@ -56,7 +55,7 @@ func (p *Pool) drainLocked() bool {
 	for b != nil {
 		next := b.queueNext
 		b.queueNext = nil
-		// b can be queued again from here on, which is why next was read before
+		// from here on b can be queued again, so next was read before
 		gen := b.queued.Swap(0)
 		if p.freeLocked(b, gen) {
 			p.stats.QueuedFrees++

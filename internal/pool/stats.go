@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Stat follows one quantity: its current value, its peak since ResetPeak, and the sums of
+// Stat follows one quantity. It has the current value, the peak since ResetPeak, and the sums of
 // everything that was ever added and subtracted.
 type Stat struct{ Current, Peak, Allocated, Freed uint64 }
 
@@ -32,7 +32,7 @@ type Stats struct {
 	InactiveSplitBytes Stat
 	ReservedBytes      Stat // number of bytes in segments
 	ExpandableBytes    Stat // part of ReservedBytes in pages of expandable segments
-	Allocated          Stat // number of live blocks, empty ones included
+	Allocated          Stat // number of live blocks, including empty blocks
 	Active             Stat
 	InactiveSplit      Stat
 	Segments           Stat
@@ -41,21 +41,24 @@ type Stats struct {
 	Allocations, Frees uint64
 	Retries            uint64 // number of requests that reached the ladder
 	OOMs               uint64 // number of requests that the ladder could not serve
-	// releases that were ignored: an older generation, repeated, or replaced in the queue
+	// number of releases that were ignored: with an older generation, repeated, or replaced in the
+	// queue
 	StaleFrees       uint64
 	QueuedFrees      uint64 // number of releases through Queue that were performed
-	Collections      uint64 // garbage collections by the ladder
-	EarlyCollections uint64 // garbage collections in the background, for GCRatio
-	Syncs            uint64 // how often the pool waited for pending blocks
-	Returned         uint64 // number of bytes in segments that were returned to the backing
-	Pending          uint64 // number of blocks that wait for foreign streams now
-	// part of Pending whose events could not be recorded yet (PauseEvents, or an error of Record)
+	Collections      uint64 // number of garbage collections by the ladder
+	EarlyCollections uint64 // number of garbage collections in the background, for GCRatio
+	Syncs            uint64 // how many times the pool waited for pending blocks
+	Returned         uint64 // number of bytes in segments that were given back to the backing
+	Pending          uint64 // current number of blocks that wait for foreign streams
+	// part of Pending: blocks whose events are not recorded yet (PauseEvents, or an error of
+	// Record)
 	Deferred         uint64
-	CollectableBytes uint64 // bytes of live blocks whose Origin is Collected
+	CollectableBytes uint64 // number of bytes in live blocks whose Origin is Collected
 	Limit            uint64 // limit of the pool; 0 means none
 }
 
-// Stats drains the queue, releases blocks whose events are done, and returns the statistics.
+// Stats performs queued releases, releases blocks whose events are done, and returns the
+// statistics.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +72,7 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// InUse is Stats().AllocatedBytes.Current.
+// InUse returns Stats().AllocatedBytes.Current.
 func (p *Pool) InUse() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,16 +95,16 @@ func (p *Pool) ResetPeak() {
 }
 
 // EventError returns the last error of Backing.Record that still keeps memory from being used. The
-// memory is that of a deferred block, or of unused segments that the last Empty or ladder could not
-// return. The stream of such segments was destroyed without Retire, or is being captured.
-// EventError returns nil if there is none.
+// memory may belong to a deferred block. It may also belong to unused segments that the last Empty
+// or ladder could not give back. The stream of such segments was destroyed without Retire, or is
+// being captured. EventError returns nil if there is no such error.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.eventIssue
 }
 
-// Segment describes one piece of the backing's memory.
+// Segment describes one piece of memory from the backing.
 type Segment struct {
 	Addr       uintptr
 	Size       uint64
@@ -114,7 +117,7 @@ type Segment struct {
 // BlockInfo describes a block in a Snapshot.
 type BlockInfo struct {
 	Addr       uintptr
-	Size       uint64 // size in bytes with rounding
+	Size       uint64 // size in bytes after rounding
 	Requested  uint64 // requested size; 0 unless the block is live or pending
 	State      string // state of the block: "live", "pending" or "free"
 	Generation uint64

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// args are the arguments of a sample's call. A value that no adapter reads is a failure: it would
-// be an argument without effect.
+// args holds the arguments of a sample's call. If an adapter does not read an argument, the sample
+// fails, because the argument would have no effect.
 type args struct {
 	scope  *tensor.Scope
 	double bool // the sample runs in float64
@@ -18,13 +18,14 @@ type args struct {
 	used   map[string]bool
 }
 
-// A lack is an argument, or a form of one, that PyTorch's operator has and ours lacks.
+// A lack is an argument, or a value of an argument, that PyTorch's operator supports and ours does
+// not.
 type lack string
 
-// lacks ends the sample. Its text is the argument as PyTorch writes it.
+// lacks ends the sample with a panic. The text is the argument as PyTorch writes it.
 func lacks(format string, v ...any) { panic(lack(fmt.Sprintf(format, v...))) }
 
-// get returns the argument at position i or with that name, or nil.
+// get returns the argument at position i or with the given name, or nil.
 func (a *args) get(i int, name string) any {
 	if i >= 0 && i < len(a.pos) {
 		a.used[fmt.Sprint(i)] = true
@@ -54,7 +55,7 @@ func (a *args) unused() string {
 
 func (a *args) has(i int, name string) bool { return a.get(i, name) != nil }
 
-// wrong means that a value has a type that the adapter does not expect. The call then counts as
+// wrong is a panic: a value has a type that the adapter does not expect. The call then counts as
 // refused.
 type wrong string
 
@@ -66,7 +67,7 @@ func typed[T any](v any, what string) T {
 	return x
 }
 
-// T returns a tensor that must be present. opt returns nil if it is missing.
+// T returns a tensor argument that must be present. The method opt returns nil if it is missing.
 func (a *args) T(i int, name string) *tensor.Tensor {
 	return typed[*tensor.Tensor](a.get(i, name), name)
 }
@@ -80,7 +81,7 @@ func (a *args) opt(i int, name string) *tensor.Tensor {
 
 func (a *args) x() *tensor.Tensor { return a.T(0, "input") }
 
-// list returns a list of tensors, passed as one argument or as all positional arguments.
+// list returns a list of tensors. They may be one list argument, or all positional arguments.
 func (a *args) list() []*tensor.Tensor {
 	if _, ok := a.get(0, "tensors").(*tensor.Tensor); ok {
 		var out []*tensor.Tensor
@@ -139,7 +140,8 @@ func isFloat(v any) bool {
 }
 
 // scalar returns v if it is a tensor. For a number it returns a tensor without dimensions, of type
-// bool, int64 or floating point. As in PyTorch, it affects type promotion only by its class.
+// bool, int64 or floating point. As in PyTorch, such a tensor affects type promotion only by its
+// category (bool, integer or floating point).
 func (a *args) scalar(v any) *tensor.Tensor {
 	switch v := v.(type) {
 	case *tensor.Tensor:
@@ -226,7 +228,8 @@ func wholes(v any) []int {
 	}
 }
 
-// rest returns a list of whole numbers, which may also be all positional arguments from i on.
+// rest returns a list of whole numbers. They may be one list argument at position i, or all
+// positional arguments from i on.
 func (a *args) rest(i int, name string) []int {
 	if i < len(a.pos) {
 		if _, ok := a.pos[i].(int); ok {
@@ -240,7 +243,7 @@ func (a *args) rest(i int, name string) []int {
 	return a.ints(i, name)
 }
 
-// dtype returns the element type that an argument names, or t.
+// dtype returns the element type that the named argument specifies, or t if it is absent.
 func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
 	if v := a.get(i, name); v != nil {
 		return typed[dtype.Type](v, name)
@@ -265,13 +268,13 @@ func (a *args) keep(i int, d []int) []int {
 	return d
 }
 
-// cast returns x in the type that the argument dtype names, if it is present.
+// cast converts x to the type that the argument dtype specifies, if it is present.
 func (a *args) cast(i int, x *tensor.Tensor) *tensor.Tensor {
 	return x.Cast(a.dtype(i, "dtype", x.Type()))
 }
 
-// ignored marks arguments as read that have no meaning here, such as memory formats, and those
-// whose value is always the same.
+// ignored marks arguments as read. They have no meaning here, such as memory formats, or always
+// have the same value.
 func (a *args) ignored(names ...string) {
 	for _, n := range names {
 		a.get(-1, n)

@@ -1,29 +1,32 @@
-// Package samples compares operators, layers and optimizers with samples of PyTorch's own test
-// suite: its tables op_db, module_db and optim_db. Each entry of a table is one operator, layer or
-// optimizer of PyTorch. It comes with calls that PyTorch's tests make, and calls that PyTorch must
-// refuse. This package has only tests and data.
+// Package samples compares operators, layers and optimizers with samples from PyTorch's own test
+// suite. They come from its tables op_db, module_db and optim_db. Each entry of a table is one
+// operator, layer or optimizer of PyTorch. An entry has calls that PyTorch's tests make, and calls
+// that PyTorch must refuse. This package has only tests and data.
 //
-// Every entry has an adapter, which makes the corresponding call here. An entry without one has a
-// row in testdata/ops.tsv, modules.tsv or optims.tsv with the reason. The results, gradients and
-// second gradients of every sample must agree by [golden.Rule]. Otherwise a row there names the
-// entry, the types, the difference and the reason. A row that no sample needs fails the test.
+// Most entries have an adapter, which makes the corresponding call here. An entry without an
+// adapter has a row in testdata/ops.tsv, modules.tsv or optims.tsv with the reason. The results,
+// gradients and second gradients of every sample must agree by [golden.Rule]. If they do not, a row
+// in one of these files names the entry, the types, the difference and the reason. A row that no
+// sample needs fails the test.
 //
-// Samples of float32 run four times: as they are, in float64, in memory with gaps, and in memory
-// with another order of dimensions. A few run on the emulated GPU too. FLAMBEAU_SAMPLES may name a
-// folder that _golden/opdb.py --all and moduledb.py --all filled. With FLAMBEAU_SOAK=1 the samples
-// there are compared as well. They may differ by twice what [golden.Rule] allows, or need a row of
-// testdata/soak.tsv. A row there may be unneeded if the folder lacks an entry, or samples that
-// --most left out. The log says so, and counts the samples of the folder. FLAMBEAU_SAMPLES_ONLY=add
-// selects one entry.
+// Samples of float32 run four times: as they are, in float64, with gaps between the elements in
+// memory, and with another order of dimensions in memory. A few samples run on the emulated GPU
+// too. FLAMBEAU_SAMPLES may name a folder that _golden/opdb.py --all and moduledb.py --all filled.
+// With FLAMBEAU_SOAK=1 the samples in that folder are compared as well. They may differ by twice
+// the error that [golden.Rule] allows, or need a row in testdata/soak.tsv. A row in that file may
+// be unneeded if the folder lacks an entry, or samples that the scripts' flag --most left out. The
+// log says what the folder lacks, and counts its samples. FLAMBEAU_SAMPLES_ONLY=add selects one
+// entry.
 //
 // A row has six columns.
 //
 //   - The entry.
-//   - The types, or one of error (inputs to refuse), float64, strided, permuted.
+//   - The types, or one of error (inputs that must be refused), float64, strided, permuted.
 //   - What fails: entry (no adapter), result, gradient, second, refused, taken (no error, but
 //     PyTorch returns one), lacking (a missing argument).
-//   - A part of the message; or ×4, an error of at most four times what the rule allows; or ≤1e-6,
-//     an error of at most that. Where equal numbers cancel, the rule allows almost no error.
+//   - A part of the message. Or ×4 allows an error of four times what the rule allows, and ≤1e-6
+//     allows an error of at most 1e-6. Such rows are needed where equal numbers cancel, because the
+//     rule then allows almost no error.
 //   - A class of reasons, as listed in exceptions_test.go.
 //   - The reason.
 //
@@ -34,26 +37,26 @@
 //
 //	op, n, type   the entry's name with its variant, the sample's place in PyTorch's list, its
 //	              type
-//	from          "sample", "reference" (more of them), "error" (to be refused), "entry" (the last
-//	              row of an entry: its types, and in "left" what could not be written down)
-//	args, kw      what the operator was called with, by place and by name
+//	from          "sample", "reference" (further samples), "error" (to be refused), "entry" (last
+//	              row of an entry: its types, and in "left" what could not be recorded)
+//	args, kw      arguments of the operator, by place and by name
 //	leaves        which of the tensors in args and kw, in that order, have a gradient
 //	out           results: "own" in the sample's type, "ref" in float64 of the same operands,
-//	              "terms" what it moves by; or "value", what is not a tensor
+//	              "terms" as below; or "value", a result that is no tensor
 //	grads         the same for gradients of Σ result × seed by each leaf, null for none
 //	seconds       the same for gradients of Σ gradient × seed
 //	random        true where only types and shapes can be compared
-//	error         what PyTorch says
+//	error         text of PyTorch's error
 //
 // A value is a JSON value, or an object with one of these keys: T (a tensor's name in the file,
 // with "strides" if it is not contiguous), float ("inf"), dtype, slice, ellipsis, tuple, dict,
 // layout, device. The seed of element i of the k-th tensor is ((37i + 11k + 5) mod 64 · 2 - 63) /
 // 32.
 //
-// The terms of an element measure its condition, or the sum of the terms that it adds up. They are
-// determined in a few tries. Each try changes every operand and every intermediate number by a
-// relative 2⁻²⁴. The terms are the largest change of the element in float64, divided by 2⁻²⁴. They
-// are at most 256 times the tensor's largest element, so that a discontinuity does not excuse
-// everything. The file holds them as a power of two: its exponent plus 128. The sign of a zero
-// gradient is not compared.
+// The terms of an element measure how sensitive the element is to rounding errors. For a sum, they
+// are about the sum of the magnitudes of its terms. They are measured in a few tries. Each try
+// changes every operand and every intermediate number by a relative 2⁻²⁴. The terms are the largest
+// change of the element in float64, divided by 2⁻²⁴. They are at most 256 times the tensor's
+// largest element, so that a discontinuity does not permit arbitrary errors. The file holds the
+// terms as powers of two: the exponent plus 128. The sign of a zero gradient is not compared.
 package samples

@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// An exception is a row of testdata/ops.tsv or of a similar file: a difference from PyTorch, with
-// its place and reason. An empty field matches everything. A message is a part of an error's text;
-// or "×4", an error of at most four times what the rule allows; or "≤1e-6", an error of at most
-// that.
+// An exception is a row of testdata/ops.tsv or of a similar file. It describes a difference from
+// PyTorch, with its place and reason. An empty field matches everything. A message is a part of an
+// error's text. The message "×4" matches an error of at most four times what the rule allows, and
+// "≤1e-6" an error of at most 1e-6.
 type exception struct {
 	op     string   // name of an entry
 	kinds  []string // types, or "error", "float64", "strided", "permuted"
-	what   string   // one of the words for outcomes, or "entry" for an entry without an adapter
+	what   string   // one of the words of an outcome, or "entry" for an entry without an adapter
 	msg    string
-	class  string // class of the reason: one of classes
+	class  string // class of the reason: a key of classes
 	reason string
 
 	line, used int
@@ -26,7 +26,7 @@ type exception struct {
 
 type exceptions []*exception
 
-// classes are the classes of reasons, with their meaning.
+// classes holds the classes of reasons, with their meaning.
 var classes = map[string]string{
 	"documented": "differs, and the documents say so",
 	"torch":      "PyTorch is less exact, or wrong",
@@ -61,7 +61,7 @@ func readExceptions(t *testing.T, path string) (list exceptions) {
 	return list
 }
 
-// excuses reports whether a row matches, and counts its use.
+// excuses reports whether a row matches an outcome. It counts the use of that row.
 func (l exceptions) excuses(op, kind, what, msg string) bool {
 	for _, e := range l {
 		if e.op != op || e.what != what {
@@ -99,7 +99,7 @@ func (e *exception) fits(msg string) bool {
 	return off <= most*allowed
 }
 
-// report prints the number of exceptions by reason. A row that was never needed is an error.
+// report prints the number of exceptions by reason. If a row was never used, it reports an error.
 func (l exceptions) report(t *testing.T, whole bool) {
 	t.Helper()
 	rows, entries, samples := map[string]int{}, map[string]int{}, map[string]int{}

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// onGPU are the entries of which a sample also runs on the emulated GPU: one for each kind of
-// kernel.
+// onGPU holds the entries whose first sample also runs on the emulated GPU. There is one entry for
+// each kind of kernel.
 var onGPU = map[string]bool{
 	"add": true, "sigmoid": true, "where": true, "sum": true, "amax": true, "var": true,
 	"cumsum": true, "sort": true, "matmul": true, "softmax": true, "gather": true,

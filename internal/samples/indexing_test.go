@@ -111,13 +111,13 @@ var indexing = map[string]call{
 	"nn.functional.one_hot": func(a *args) any { return a.x().OneHot(a.int(1, "num_classes", -1)) },
 	"nn.functional.embedding": func(a *args) any {
 		a.ignored("sparse")
-		w, i := a.x(), a.T(1, "indices") // the entry's call has the table as its first argument
+		w, i := a.x(), a.T(1, "indices") // the table comes first in the entry's call
 		l := &nn.Embedding{Table: a.table(w, 2)}
 		return l.Forward(i)
 	},
 }
 
-// place converts one index of x[…] to ours.
+// place converts one index of PyTorch's x[…] to the library's form.
 func place(v any) any {
 	switch v := v.(type) {
 	case nil:
@@ -153,7 +153,7 @@ var (
 	}
 )
 
-// makers create tensors with a shape and a type.
+// makers holds operators that create a tensor of a given shape and type.
 var makers = map[string]call{
 	"zeros": made(tensor.Maker.Zeros), "ones": made(tensor.Maker.Ones),
 	"empty": made(tensor.Maker.Empty),

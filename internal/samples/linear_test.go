@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// products are operators that sum products.
+// products holds operators that compute sums of products.
 var products = map[string]call{
 	"matmul": bin(T.MatMul), "bmm": bin(T.Bmm), "mm": bin(T.MatMul), "mv": bin(T.MatMul),
 	"__rmatmul__": func(a *args) any { return a.T(1, "other").MatMul(a.x()) },
@@ -45,7 +45,7 @@ var products = map[string]call{
 		}
 	},
 	"einsum": func(a *args) any {
-		// The entry's call has the tensors first and the equation as an argument.
+		// The entry's call has the tensors first, and then the equation.
 		return tensor.Einsum(a.text(1, "equation", ""), tensors(a.get(0, "operands"))...)
 	},
 	"cross": func(a *args) any {
@@ -153,7 +153,7 @@ func added(a *args, p T) T {
 	return x.MulScalar(beta).Add(p)
 }
 
-// linalgs are the operators of torch.linalg, and those with older names.
+// linalgs holds the operators of torch.linalg, and older operators for the same functions.
 var linalgs = map[string]call{
 	"linalg.inv": un(T.Inverse), "linalg.inv_ex": checked(T.Inverse),
 	"linalg.det": un(T.Det),
@@ -261,14 +261,15 @@ func checked(f func(x T) T) call {
 	}
 }
 
-// noInfo returns torch's tensor of error codes, all zero: here an error is a Go error.
+// noInfo returns torch's tensor of error codes. All are zero, because here an error is a Go error.
 func noInfo(a *args, x T) T {
 	a.ignored("check_errors")
 	d := x.Shape().Slice()
 	return a.scope.Typed(stored["I32"]).Zeros(d[:max(len(d)-2, 0)]...)
 }
 
-// tolerances returns rtol and atol, or nil if both are absent. old is torch's older name of rtol.
+// tolerances returns rtol and atol, or nil if both are absent. old is an older name of rtol in
+// torch.
 func (a *args) tolerances(old string) []float64 {
 	for _, name := range []string{old, "rtol", "atol"} {
 		if t, ok := a.get(-1, name).(T); ok && t.Rank() > 0 {
@@ -284,7 +285,8 @@ func (a *args) tolerances(old string) []float64 {
 	return nil
 }
 
-// nuclear returns the sum of the singular values of the matrices in dimensions d.
+// nuclear returns the nuclear norm of matrices in the dimensions d: the sum of their singular
+// values.
 func nuclear(x T, d []int, keep bool) T {
 	y := x.MoveAxes(d, []int{-2, -1}).SVDVals().Sum(-1)
 	if keep {
@@ -340,15 +342,16 @@ var (
 	}
 )
 
-// singular returns what PyTorch's samples compare of a decomposition: parts whose sign is not
-// arbitrary.
+// singular returns the parts of a singular value decomposition that do not depend on arbitrary
+// signs. PyTorch's samples compare these parts.
 func singular(x T, full bool) any {
 	u, s, vh := x.SVD(full)
 	k := s.Dim(-1)
 	return []T{u.Narrow(-1, 0, k).MatMul(vh.Narrow(-2, 0, k)), s}
 }
 
-// unsigned returns a QR decomposition without its arbitrary parts: signs, and columns beyond R's.
+// unsigned returns a QR decomposition without its arbitrary parts: the signs, and the columns of Q
+// that R does not use.
 func unsigned(q, r T) any {
 	return []T{q.Narrow(-1, 0, min(q.Dim(-1), r.Dim(-1))).Abs(), r.Abs()}
 }

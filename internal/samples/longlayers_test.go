@@ -4,12 +4,13 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// size0 returns output_size, the first argument. None becomes -1 here.
+// size0 returns the first argument, output_size. PyTorch's None becomes -1.
 func size0(a *args) []int {
 	return sizes(&args{pos: []any{nil, a.get(0, "output_size")}, used: map[string]bool{}})
 }
 
-// sized returns the options for a layer's windows. Each size may be missing.
+// sized returns options for the sizes of a layer's windows: one option for each name whose argument
+// is present.
 func (a *args) sized(at int, opts []nn.Option, names ...string) []nn.Option {
 	made := map[string]func(size ...int) nn.Option{
 		"stride": nn.Stride, "padding": nn.Padding, "dilation": nn.Dilation,
@@ -45,15 +46,15 @@ func (a *args) lpPool() (p float64, kernel []int, o []nn.Option) {
 	return a.float(0, "norm_type", 0), a.ints(1, "kernel_size"), o
 }
 
-// An indexed layer is a max pooling with return_indices.
+// An indexed layer is a max pooling layer with return_indices.
 type indexed struct {
 	Pool interface{ ForwardIndices(x T) (values, indices T) }
 }
 
 func (l indexed) Forward(x T) (values, indices T) { return l.Pool.ForwardIndices(x) }
 
-// places returns the layer l, or the form with indices if the argument return_indices at position i
-// is true.
+// places returns the layer l. If the argument return_indices at position i is true, it returns an
+// indexed layer of l.
 func (a *args) places(i int, l interface{ ForwardIndices(x T) (values, indices T) }) any {
 	if a.bool(i, "return_indices", false) {
 		return indexed{l}
@@ -113,7 +114,7 @@ func (a *args) batch(affine, track int, on bool) []nn.Option {
 	return o
 }
 
-// moments returns eps and momentum of a batch or instance normalisation. A momentum of None is a
+// moments returns eps and momentum of a batch or instance normalisation. A momentum of None means a
 // cumulative average.
 func (a *args) moments() (eps, momentum float64) {
 	momentum = a.float(2, "momentum", 0.1)
@@ -123,7 +124,7 @@ func (a *args) moments() (eps, momentum float64) {
 	return a.float(1, "eps", 1e-5), momentum
 }
 
-// alone returns the only argument of an activation. The second parameter is its default.
+// alone returns the only argument of an activation. The parameter or is its default.
 func (a *args) alone(name string, or float64) float64 {
 	a.ignored("inplace")
 	return a.float(0, name, or)
@@ -162,7 +163,7 @@ func (a *args) transformer(at int) nn.TransformerOptions {
 	return o
 }
 
-// masks returns the masks src_mask and so on, under the given argument names.
+// masks returns the masks of a transformer layer, from the arguments with the given names.
 func (a *args) masks(mask, padding, causal string) nn.Masks {
 	m := nn.Masks{Mask: a.opt(-1, mask), KeyPadding: a.opt(-1, padding)}
 	if a.bool(-1, causal, false) {
@@ -171,8 +172,8 @@ func (a *args) masks(mask, padding, causal string) nn.Masks {
 	return m
 }
 
-// longLayers are layers whose Forward has arguments that are not tensors, or whose arguments become
-// options.
+// longLayers holds layers whose Forward has arguments that are not tensors, or whose arguments
+// become options.
 var longLayers = map[string]layer{
 	"nn.CTCLoss": {
 		make: lossLayer(func(a *args, r nn.Reduction) nn.CTCLoss {

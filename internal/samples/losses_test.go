@@ -4,7 +4,7 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// reduction converts torch's word for a reduction.
+// reduction converts PyTorch's name of a reduction.
 func (a *args) reduction(i int) nn.Reduction {
 	a.ignored("size_average", "reduce")
 	switch r := a.text(i, "reduction", "mean"); r {

@@ -14,7 +14,7 @@ type layer struct {
 	call func(m any, a *args) any // calls the layer; nil: call Forward with the tensors
 }
 
-// layers are the adapters, by the layer's name.
+// layers holds the adapters, by the layer's name.
 var layers = map[string]layer{}
 
 func init() {
@@ -24,7 +24,7 @@ func init() {
 	maps.Copy(layers, longLayers)
 }
 
-// still returns the adapter of a layer without arguments, apart from inplace.
+// still returns the adapter of a layer that has no argument except inplace.
 func still[M any](m M) func(a *args) any {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -354,7 +354,7 @@ var simpleLayers = map[string]func(a *args) any{
 	}),
 }
 
-// forward calls m's Forward with the tensors, and with nil for its other parameters.
+// forward calls m's Forward with the tensors, and with nil for all other parameters.
 func forward(m any, a *args) any {
 	f := reflect.ValueOf(m).MethodByName("Forward")
 	var in []reflect.Value
@@ -419,7 +419,7 @@ func callLayer(l layer, r *row) call {
 			a.get(i, "")
 		}
 		a.ignored(sortedKeys(a.kw)...)
-		// Compare the buffers after the call: the parts of the state that are not leaves.
+		// Compare the buffers after the call. They are the parts of the state that are not leaves.
 		for i, name := range sortedKeys(state) {
 			if state[name].Type().IsFloat() && !slices.Contains(r.Leaves, i) {
 				out = append(out, state[name])

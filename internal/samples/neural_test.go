@@ -92,8 +92,7 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts returns a call of f. Samples that do not state the mode are in training mode if training
-// is true.
+// dropouts returns a call of f. If a sample does not state the mode, training is its mode.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -176,7 +175,7 @@ func gridSample(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), o)
 }
 
-// gridSampler is grid_sample with numbers instead of words for modes.
+// gridSampler is grid_sample with numbers as modes, instead of words.
 func gridSampler(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), tensor.GridSampleOptions{
 		Mode: device.GridMode(a.int(2, "interpolation_mode", 0)), Padding: device.GridPadding(a.int(3, "padding_mode", 0)),
@@ -219,8 +218,9 @@ func interpolate(mode string) call {
 	}
 }
 
-// scaled returns the size that results from scale factors: one for all dimensions, or one for each.
-// A call with this size alone computes its factors as recompute_scale_factor requires.
+// scaled returns the size that results from scale factors. There is one factor for all dimensions,
+// or one for each dimension. If a call passes only this size, its factors follow from the size, as
+// recompute_scale_factor requires.
 func scaled(x T, factors []float64) (size []int) {
 	for i := 2; i < x.Rank(); i++ {
 		f := factors[0]
@@ -232,7 +232,8 @@ func scaled(x T, factors []float64) (size []int) {
 	return size
 }
 
-// smoothed is interpolation with antialiasing, whose arguments for sizes have other names.
+// smoothed is interpolation with antialiasing. Its arguments for sizes have other names than the
+// arguments of interpolate.
 var smoothed call = func(a *args) any {
 	o := tensor.InterpolateOptions{Size: a.ints(1, "output_size"), Mode: tensor.InterpolateLinear,
 		AlignCorners: a.bool(2, "align_corners", false), Antialias: true}
@@ -291,7 +292,7 @@ func withIndices(_ *args, wanted any, f func() (v, i T)) any {
 	return v
 }
 
-// sizes returns output_size. None becomes -1 here.
+// sizes returns output_size. PyTorch's None becomes -1.
 func sizes(a *args) (out []int) {
 	v := a.get(1, "output_size")
 	if n, ok := v.(int); ok {
@@ -331,7 +332,7 @@ func unpools(spatial int, f func(x, indices T, o tensor.MaxPoolOptions, size ...
 			Kernel: a.ints(2, "kernel_size"), Stride: a.ints(3, "stride"), Padding: a.ints(4,
 				"padding"),
 		}
-		// torch's output_size may also hold the batch and the channels
+		// PyTorch's output_size may also contain the sizes of batch and channels
 		size := a.ints(5, "output_size")
 		if len(size) == a.x().Rank() {
 			size = size[len(size)-spatial:]

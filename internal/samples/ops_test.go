@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ways in which float32 samples run: as in PyTorch, in float64, and with other memory layouts.
+// ways holds the ways to run a float32 sample: as in PyTorch, in float64, and with other memory
+// layouts.
 var ways = []way{
 	{name: "", order: 2},
 	{name: "float64", double: true, order: 2},
@@ -19,39 +20,39 @@ var ways = []way{
 	{name: "permuted", form: permuted, order: 1},
 }
 
-// lies are the entries whose results depend on the memory layout.
+// lies holds the entries whose results depend on the memory layout.
 var lies = map[string]bool{
 	"as_strided": true, "as_strided.partial_views": true, "as_strided_copy": true,
 	"as_strided_scatter": true,
 	"view":               true, "view_as": true, "view_copy": true,
 }
 
-// A walk reads the rows of files and compares our results with PyTorch's.
+// A walk reads the rows of files, and compares the library's results with PyTorch's.
 type walk struct {
 	list  exceptions
-	only  string // the entry in FLAMBEAU_SAMPLES_ONLY
+	only  string // name of the only entry to run, from FLAMBEAU_SAMPLES_ONLY
 	whole bool   // testdata has all existing samples
 	soak  bool   // read files outside of testdata too
 
-	dev device.Device // the device for the first sample of each entry; nil: all samples on the CPU
+	dev device.Device // device for the first sample of each entry; nil: all samples run on the CPU
 
 	seen, good                         map[string]bool
 	samples, refusals                  int
 	results, grads, seconds, leftCount int
 
 	there tallies // contents of the folder FLAMBEAU_SAMPLES
-	gap   string  // samples that are missing in that folder
+	gap   string  // text about the samples that are missing in that folder
 
-	// samples outside of testdata, and how many of them needed the double tolerance
+	// number of samples outside of testdata, and number of those that needed the double tolerance
 	more, near int
 }
 
-// twice is the tolerance for files of --all: twice what the rule allows. Their terms come from four
-// tries instead of eight. The more elements a sample has, the more of them have rounding errors
-// larger than in any try.
+// twice is the tolerance for files that --all wrote: twice the error that the rule allows. Their
+// terms come from four tries instead of eight. In a sample with many elements, some have rounding
+// errors larger than in any of the tries.
 var twice = &exception{msg: "×2"}
 
-// files returns the files in testdata, and with FLAMBEAU_SOAK=1 those in the folder
+// files returns the files in testdata. With FLAMBEAU_SOAK=1 it adds the files in the folder
 // FLAMBEAU_SAMPLES.
 func (w *walk) files(t *testing.T, pattern string) []string {
 	t.Helper()
@@ -71,8 +72,8 @@ func (w *walk) files(t *testing.T, pattern string) []string {
 	return append(paths, more...)
 }
 
-// over compares all rows of the files with PyTorch. find returns the call for an entry, or nil for
-// an entry without an adapter.
+// over compares all rows of the files with PyTorch. find returns the call for an entry. It returns
+// nil if the entry has no adapter.
 func (w *walk) over(t *testing.T, pattern, exceptionFile string, ways []way,
 	find func(r *row) call) {
 	t.Helper()
@@ -173,7 +174,7 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []way) {
 	}
 }
 
-// summary logs the number of comparisons, and fails if there are fewer than least.
+// summary logs the number of comparisons. It fails if there are fewer than least.
 func (w *walk) summary(t *testing.T, what string, least int) {
 	t.Helper()
 	t.Logf("%d entries of %s, %d of them compared; %d samples and %d inputs to refuse; "+

@@ -21,8 +21,8 @@ func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
 	return first, second
 }
 
-// rate returns the argument lr. The argument "or" is torch's default, because optimizers here have
-// none.
+// rate returns the argument lr. If it is absent, rate returns or, PyTorch's default. Optimizers of
+// this library have no default.
 func (a *args) rate(or float64) float64 { return a.float(-1, "lr", or) }
 
 func (a *args) on(name string) bool { return a.bool(-1, name, false) }
@@ -35,7 +35,8 @@ func adam(a *args, decay float64) optim.AdamConfig {
 		WeightDecay: a.decay(decay), AMSGrad: a.on("amsgrad"), Maximize: a.on("maximize")}
 }
 
-// optimizers make torch's optimizers from their arguments. An absent argument has torch's default.
+// optimizers holds functions that make PyTorch's optimizers from their arguments. An absent
+// argument has PyTorch's default.
 var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 	"SGD": func(p []T, a *args) optim.Optimizer {
 		return optim.NewSGD(p, optim.SGDConfig{LR: a.rate(1e-3), Momentum: a.float(-1, "momentum",
@@ -121,7 +122,7 @@ var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 	},
 }
 
-// lbfgs makes steps for a loss of its own; see _golden/optimdb.py.
+// lbfgs makes the steps of LBFGS, for the loss in _golden/optimdb.py.
 func lbfgs(p []T, a *args) func() {
 	o := optim.NewLBFGS(p, optim.LBFGSConfig{LR: a.rate(1), LineSearch: a.text(-1,
 		"line_search_fn", ""),
@@ -149,7 +150,7 @@ func lbfgs(p []T, a *args) func() {
 	}
 }
 
-// steps returns the parameters after each step of the named optimizer.
+// steps returns a call for the named optimizer. The call returns the parameters after each step.
 func steps(name string) call {
 	if optimizers[name] == nil && name != "LBFGS" {
 		return nil

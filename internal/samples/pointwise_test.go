@@ -11,7 +11,7 @@ import (
 // T is the type that most adapters take and return.
 type T = *tensor.Tensor
 
-// calls are the adapters, by the entry's name and variant.
+// calls holds the adapters, by the entry's name and variant.
 var calls = map[string]call{}
 
 func init() {
@@ -33,9 +33,9 @@ func bin(f func(x, y T) T) call {
 	return func(a *args) any { return f(a.x(), a.T(1, "other")) }
 }
 
-// either adapts a function of two tensors, one of which may be a number. g is called for a number
-// as the second argument, reversed for a number as the first. A boolean, or a number that no method
-// accepts, becomes a tensor without dimensions.
+// either adapts a function of two tensors, where PyTorch also takes a number instead of one tensor.
+// If the second argument is a number, the call uses g. If the first argument is a number, it uses
+// reversed. A boolean, or a number that no method accepts, becomes a tensor without dimensions.
 func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v float64) T) call {
 	return func(a *args) any {
 		u, v := a.get(0, "input"), a.get(1, "other")
@@ -53,7 +53,8 @@ func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v 
 	}
 }
 
-// method calls f if the first operand is a tensor, and refuses it otherwise.
+// method adapts a method: it calls f if the first operand is a tensor, and otherwise refuses the
+// call.
 func method(f call) call {
 	return func(a *args) any {
 		a.x()
@@ -61,7 +62,7 @@ func method(f call) call {
 	}
 }
 
-// pointwise are functions of one tensor, element by element.
+// pointwise holds functions of one tensor, element by element.
 var pointwise = map[string]call{
 	"abs": un(T.Abs), "acos": un(T.Acos), "acosh": un(T.Acosh), "asin": un(T.Asin),
 	"asinh": un(T.Asinh), "atan": un(T.Atan), "atanh": un(T.Atanh), "ceil": un(T.Ceil),
@@ -153,14 +154,14 @@ var pointwise = map[string]call{
 	"sinc": un(func(x T) T {
 		p := floating(x).MulScalar(math.Pi)
 		origin := p.EqScalar(0)
-		p = p.MaskedFill(origin, 1) // p must have no zero, by which a gradient would divide
+		p = p.MaskedFill(origin, 1) // p must have no zero, because the gradient divides by p
 		return tensor.RWhereScalar(origin, 1, p.Sin().Div(p))
 	}),
 }
 
 var rounded call = func(a *args) any { return a.x().RoundDecimals(a.int(1, "decimals", 0)) }
 
-// signs returns numbers with the sign bits of x, for floats that may be zero or NaN.
+// signs returns ±1 with the sign bits of the elements of x, also for zero and NaN.
 func signs(x T) T {
 	if !x.Type().IsFloat() {
 		return x
@@ -168,7 +169,7 @@ func signs(x T) T {
 	return x.OnesLike().CopySign(x)
 }
 
-// floating returns x, or its float32 version if it holds integers.
+// floating returns x. If x holds integers, it returns x converted to float32.
 func floating(x T) T {
 	if x.Type().IsFloat() {
 		return x
@@ -204,7 +205,7 @@ var casts call = func(a *args) any {
 	return a.cast(-1, x)
 }
 
-// pairs are functions of two tensors, element by element.
+// pairs holds functions of two tensors, element by element.
 var pairs = map[string]call{
 	"add":                  func(a *args) any { return sumOf(a, T.Add, T.AddScalar, T.AddScalar) },
 	"sub":                  func(a *args) any { return sumOf(a, T.Sub, T.SubScalar, T.RSubScalar) },
@@ -357,7 +358,7 @@ var distance call = func(a *args) any {
 	return a.x().Sub(a.T(1, "other")).Norm(a.float(2, "p", 2))
 }
 
-// sumOf adds or subtracts the second operand times torch's factor alpha.
+// sumOf adapts addition or subtraction. The second operand is multiplied by the argument alpha.
 func sumOf(a *args, f func(x, y T) T, g, reversed func(x T, v float64) T) any {
 	alpha := a.get(-1, "alpha")
 	switch y, ok := a.get(1, "other").(T); {
@@ -399,7 +400,7 @@ func power(x, y any) any {
 	return yt.RPowScalar(number64(x))
 }
 
-// close returns the options of a comparison of close values.
+// close returns the options for a comparison of nearly equal values.
 func (a *args) close() []tensor.CloseOption {
 	if a.bool(4, "equal_nan", false) {
 		return []tensor.CloseOption{tensor.EqualNaN}

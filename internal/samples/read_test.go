@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A row is one call that PyTorch made, or the last row of an entry; see the package comment.
+// A row is one call that PyTorch made, or the last row of an entry: see the package comment.
 type row struct {
 	Op      string                     `json:"op"`
 	N       int                        `json:"n"`
@@ -29,7 +29,7 @@ type row struct {
 	Error   string                     `json:"error"`
 	Left    map[string]int             `json:"left"`
 
-	// For a layer: the arguments of its constructor, and its mode.
+	// New is for layers: the arguments of the constructor, and the mode.
 	New struct {
 		Args []json.RawMessage          `json:"args"`
 		Kw   map[string]json.RawMessage `json:"kw"`
@@ -40,15 +40,15 @@ type row struct {
 	more bool // the row is not from testdata
 }
 
-// A number is one result, a tensor or a value.
+// A number is one recorded result, which is a tensor or a value.
 type number struct {
 	Own   string `json:"own"`
 	Ref   string `json:"ref"`
 	Terms string `json:"terms"`
-	// the type of the result for float64 operands, if it is not float64
+	// type of the result for float64 operands, if it is not float64
 	To    string          `json:"to"`
 	Value json.RawMessage `json:"value"`
-	Shape []int           `json:"shape"` // shape of a random result, whose type is Type
+	Shape []int           `json:"shape"` // shape of a random result; its type is Type
 	Type  string          `json:"type"`
 }
 
@@ -67,7 +67,7 @@ func rowsOf(path string) ([]row, error) {
 	return rows, nil
 }
 
-// Values that JSON does not have.
+// These types are for values that JSON does not have.
 type (
 	tuple    []any
 	span     [3]any
@@ -75,13 +75,13 @@ type (
 	layout   string
 )
 
-// stored maps the types in golden files to ours.
+// stored maps the types in golden files to the library's types.
 var stored = map[string]dtype.Type{
 	"F64": dtype.F64, "F32": dtype.F32, "F16": dtype.F16, "BF16": dtype.BF16, "I64": dtype.I64,
 	"I32": dtype.I32, "I16": dtype.I16, "I8": dtype.I8, "U8": dtype.U8, "BOOL": dtype.Bool,
 }
 
-// A maker converts recorded values to ours.
+// A maker converts recorded values to values of this library.
 type maker struct {
 	file   *golden.File
 	scope  *tensor.Scope
@@ -165,7 +165,7 @@ func (m *maker) object(v map[string]any) any {
 		case "dict":
 			out := map[string]any{}
 			dict := x.(map[string]any)
-			// PyTorch numbered the tensors in this order
+			// PyTorch numbered the tensors in the order of the keys
 			for _, k := range sortedKeys(dict) {
 				out[k] = m.made(dict[k])
 			}
@@ -175,8 +175,8 @@ func (m *maker) object(v map[string]any) any {
 	panic(fmt.Sprintf("samples: value %v", v))
 }
 
-// tensor returns a stored tensor with its recorded strides or in m's form. It makes it a leaf if
-// the recording says so.
+// tensor returns a stored tensor with its recorded strides, or in the layout of m.form. The tensor
+// is a leaf if the recording says so.
 func (m *maker) tensor(name string, strides any) *tensor.Tensor {
 	t, err := m.file.Tensor(name)
 	if err != nil {
@@ -201,7 +201,7 @@ func (m *maker) tensor(name string, strides any) *tensor.Tensor {
 	return x
 }
 
-// strided returns x with the strides of PyTorch's tensor. A stride of 0 is an expanded dimension,
+// strided returns x with the strides of PyTorch's tensor. A dimension with stride 0 is expanded,
 // and elements may share memory.
 func strided(x *tensor.Tensor, l []any) *tensor.Tensor {
 	dims, strides := x.Shape().Slice(), make([]int, len(l))
@@ -234,7 +234,7 @@ func gapped(x *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// permuted returns x in memory whose innermost dimension is x's first.
+// permuted returns x in another memory layout: the first dimension of x is the innermost in memory.
 func permuted(x *tensor.Tensor) *tensor.Tensor {
 	order := make([]int, x.Rank())
 	back := make([]int, x.Rank())
@@ -245,7 +245,7 @@ func permuted(x *tensor.Tensor) *tensor.Tensor {
 	return x.Permute(order...).Clone().Contiguous().Permute(back...)
 }
 
-// seed returns the factors of the k-th tensor in the sum that is differentiated.
+// seed returns the factors of the k-th tensor in the sum whose gradient is computed.
 func seed(s *tensor.Scope, t dtype.Type, k int, dims []int) *tensor.Tensor {
 	n := 1
 	for _, d := range dims {
@@ -258,7 +258,7 @@ func seed(s *tensor.Scope, t dtype.Type, k int, dims []int) *tensor.Tensor {
 	return s.From(v, dims...).Cast(t)
 }
 
-// terms returns the powers of two whose exponents a byte tensor holds.
+// terms returns powers of two. The byte tensor t holds their exponents, plus 128.
 func terms(t golden.Tensor) []float64 {
 	out := make([]float64, t.Len())
 	for i, e := range t.Data {

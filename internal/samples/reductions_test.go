@@ -21,8 +21,8 @@ func pair(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// orWhole adapts a reduction as the function pair does. But without a dimension the call returns
-// the values alone.
+// orWhole adapts a reduction as the function pair does. Without a dimension argument, the call
+// returns only the values.
 func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	return func(a *args) any {
 		v, i := f(a.x(), a.dims(1)...)
@@ -33,8 +33,8 @@ func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// moments returns the dimensions and the correction of Var and Std. unbiased is torch's older
-// argument for a correction of 1. It may be the first argument, the second, or named.
+// moments returns the dimensions and the correction of Var and Std. torch's older argument unbiased
+// means a correction of 1. It may be the first argument, the second argument, or a named argument.
 func moments(a *args) (correction int, dims []int) {
 	correction = 1
 	unbiased := a.get(-1, "unbiased")
@@ -150,7 +150,7 @@ func quantile(a *args, one func(x T, q float64, how tensor.Interpolation, dims .
 	return one(a.x(), a.float(1, "q", 0), how, d...)
 }
 
-// oldNorm is torch.norm, whose p may be a word.
+// oldNorm is torch.norm, whose argument p may be a word.
 var oldNorm call = func(a *args) any {
 	x, d := a.cast(4, a.x()), a.ints(2, "dim")
 	keep := a.keep(3, nil)
@@ -306,7 +306,7 @@ var scans = map[string]call{
 	"trapezoid": trapezoid, "trapz": trapezoid,
 }
 
-// index32 converts indices to the type that out_int32 asks for.
+// index32 converts indices to int32 if narrow is set, as the argument out_int32 does.
 func index32(i T, narrow bool) T {
 	if narrow {
 		return i.Cast(dtype.I32)
@@ -324,7 +324,7 @@ func present(list ...T) any {
 	return out
 }
 
-// trapezoid is the trapezoidal rule with steps of dx.
+// trapezoid integrates with the trapezoidal rule and steps of dx.
 var trapezoid call = func(a *args) any {
 	y, dim := a.x(), a.int(-1, "dim", -1)
 	n := y.Dim((dim + y.Rank()) % y.Rank())

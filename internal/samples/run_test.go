@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An outcome is the result of running a sample.
+// An outcome says whether a sample succeeded, and what was compared.
 type outcome struct {
 	what string // what failed: one of the words in the package comment, or "" for success
 	msg  string
@@ -22,19 +22,19 @@ type outcome struct {
 	results, grads, seconds int // number of tensors that were compared
 }
 
-// The ways to fail.
+// These are the ways in which a sample can fail.
 const (
-	inResult  = "result"   // type, shape or values differ
-	inGrad    = "gradient" // a gradient of first order
-	inSecond  = "second"   // a gradient of second order
-	isRefused = "refused"  // a typed error, where PyTorch computes a result
-	isTaken   = "taken"    // no error, where PyTorch returns one
-	isLacking = "lacking"  // an argument that does not exist here
-	isBroken  = "broken"   // a panic that is not a typed error; never excused
+	inResult  = "result"   // type, shape or values of a result differ
+	inGrad    = "gradient" // a gradient of first order differs
+	inSecond  = "second"   // a gradient of second order differs
+	isRefused = "refused"  // the library returns a typed error, but PyTorch computes a result
+	isTaken   = "taken"    // the library returns no error, but PyTorch does
+	isLacking = "lacking"  // the library does not have an argument
+	isBroken  = "broken"   // the library panics without a typed error; no row excuses this
 )
 
-// A call is our call for an entry. It returns a tensor, a slice of tensors, or a list of tensors,
-// numbers and booleans.
+// A call makes the library's call for an entry. It returns a tensor, a slice of tensors, or a list
+// of tensors, numbers and booleans.
 type call func(a *args) any
 
 // A way says how a sample's tensors are made.
@@ -42,7 +42,7 @@ type way struct {
 	name   string
 	double bool
 	form   func(x *tensor.Tensor) *tensor.Tensor
-	order  int // the highest order of gradients that are compared
+	order  int // highest order of gradients that are compared
 
 	unsigned bool // compare zeros without their signs
 }
@@ -70,7 +70,7 @@ func attempt(f func()) (out outcome) {
 	return out
 }
 
-// runs calls f with the arguments of r, in way w, and compares the results.
+// runs calls f with the arguments of r, in the way w, and compares the results with PyTorch's.
 func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
 	fail := func(what, format string, v ...any) {
 		if out.what == "" {
@@ -127,7 +127,7 @@ func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
 				o = append(o, tensor.CreateGraph())
 			}
 			grads := tensor.Gradients(total, m.leaves, o...)
-			w.unsigned = true // gradients are sums, so the sign of a zero is not significant
+			w.unsigned = true // these gradients are sums, so the sign of a zero is not significant
 			for k, want := range r.Grads {
 				if msg := sameGrad(grads[k], want, r, w); msg != "" {
 					fail(inGrad, "gradient %d: %s", k, msg)
@@ -190,8 +190,8 @@ func flat(v any) (out []any) {
 	return out
 }
 
-// weighed returns the sum of all results that have a gradient, times their seeds. It returns nil if
-// there is none.
+// weighed multiplies each result that has a gradient by its seed, and returns the sum. It returns
+// nil if no result has a gradient.
 func weighed(outs []any) (total *tensor.Tensor) {
 	for k, o := range outs {
 		y, _ := o.(*tensor.Tensor)
@@ -209,8 +209,8 @@ func weighed(outs []any) (total *tensor.Tensor) {
 
 func wider(x, y *tensor.Tensor) dtype.Type { return dtype.Promote(x.Type(), y.Type()) }
 
-// sameGrad does for gradients what the function same does for results. A missing gradient equals
-// PyTorch's zero.
+// sameGrad compares a gradient with PyTorch's, as same compares results. A missing gradient equals
+// a zero gradient of PyTorch.
 func sameGrad(g *tensor.Tensor, want *number, r *row, w way) string {
 	switch {
 	case want == nil && g == nil:
@@ -292,7 +292,7 @@ func same(got any, want *number, r *row, w way) string {
 	return rule.WrongIn(precision[t], y.Floats(), own, ref)
 }
 
-// zeros returns a mask that excludes every sign of a zero from comparison.
+// zeros returns a mask for [golden.Rule.Torn], so that no sign of a zero is compared.
 func zeros(ref golden.Tensor) *golden.Tensor {
 	return &golden.Tensor{DType: "BOOL", Shape: ref.Shape, Data: bytes.Repeat([]byte{1}, ref.Len())}
 }

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// A tally counts the samples of one entry in a folder of FLAMBEAU_SAMPLES.
+// A tally counts the samples of one entry in the folder FLAMBEAU_SAMPLES.
 type tally struct {
 	rows map[string]int // number of samples by type, source and mode
-	// the largest place in PyTorch's list plus 1, by the keys of the field before
+	// largest place in PyTorch's list plus 1, with the same keys as rows
 	last map[string]int
-	left int  // number of samples that could not be written down
+	left int  // number of samples that could not be recorded
 	end  bool // the folder has the entry's last row
 }
 
@@ -36,9 +36,9 @@ func (c tallies) add(r *row) {
 	}
 }
 
-// lacks returns the samples of the entries in testdata that a folder lacks, or "" if it is
-// complete. Samples that --most left out count as missing. Samples that could not be written down
-// do not.
+// lacks describes the samples of the entries in testdata that a folder lacks. It returns "" if the
+// folder is complete. Samples that --most left out count as missing. Samples that could not be
+// recorded do not.
 func (c tallies) lacks(entries map[string]bool) string {
 	for _, op := range sortedKeys(entries) {
 		t := c[op]
@@ -61,8 +61,8 @@ func ofLayers(e *exception) bool {
 	return strings.HasPrefix(e.op, "nn.") && !strings.HasPrefix(e.op, "nn.functional.")
 }
 
-// A folder is complete if it has all entries and all their samples, apart from samples that could
-// not be written down.
+// TestWholeFolder: a folder is complete if it has all entries and all their samples, except samples
+// that could not be recorded.
 func TestWholeFolder(t *testing.T) {
 	entries := map[string]bool{"add": true}
 	end := row{Op: "add", From: "entry", Left: map[string]int{"complex": 1}}
@@ -73,7 +73,7 @@ func TestWholeFolder(t *testing.T) {
 	}{
 		{[]int{0, 1, 2, 3}, true, ""},
 		{[]int{0, 1, 3}, true, ""},
-		{[]int{0, 3}, true, "1 samples of add"}, // what --most 2 leaves in the folder
+		{[]int{0, 3}, true, "1 samples of add"}, // with --most 2, the folder has these samples
 		{[]int{0, 1, 2, 3}, false, "the entry add"},
 		{nil, false, "the entry add"},
 	} {
@@ -90,7 +90,7 @@ func TestWholeFolder(t *testing.T) {
 	}
 }
 
-// A row's message can state how large an error may be.
+// TestRowsOfSize: a row's message can state the largest allowed error.
 func TestRowsOfSize(t *testing.T) {
 	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
 	for msg, want := range map[string]bool{

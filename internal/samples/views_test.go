@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// views are operators that rearrange elements. torch's variants that copy (…_copy) have the same
-// values.
+// views holds operators that rearrange elements. torch's variants that copy (…_copy) return the
+// same values.
 var views = map[string]call{
 	"broadcast_to": func(a *args) any { return a.x().BroadcastTo(a.ints(1, "size")...) },
 	"expand":       func(a *args) any { return a.x().Expand(a.rest(1, "size")...) },
@@ -226,7 +226,7 @@ var moreViews = map[string]call{
 	},
 }
 
-// each applies f to a tensor, or to each tensor of a list.
+// each adapts f: it applies f to a tensor, or to each tensor of a list.
 func each(f func(x T) T) call {
 	return func(a *args) any {
 		if x, ok := a.get(0, "input").(T); ok && len(a.pos) == 1 {
@@ -288,8 +288,8 @@ var splits call = func(a *args) any {
 	panic(wrong("no sizes"))
 }
 
-// tensorSplit is numpy's array_split with slices. The parameter by is a list of indices, or a
-// number of parts whose sizes differ by at most 1.
+// tensorSplit divides x along dim like numpy's array_split. by is a list of indices, or a number of
+// parts whose sizes differ by at most 1.
 func tensorSplit(x T, by any, dim int) any {
 	n := x.Dim((dim + x.Rank()) % max(x.Rank(), 1))
 	var at []int
@@ -324,7 +324,8 @@ func tensorSplit(x T, by any, dim int) any {
 	return out
 }
 
-// evenly refuses a number of parts that does not divide the dimension.
+// evenly returns by. If by is a number of parts that does not divide the dimension, it refuses the
+// call.
 func evenly(x T, by any, dim int) any {
 	if n, ok := by.(int); ok && (n < 1 || x.Dim(dim)%n != 0) {
 		panic(wrong("parts of different sizes"))
@@ -383,7 +384,7 @@ var (
 	}
 )
 
-// joins are operators that make one or several tensors from several.
+// joins holds operators that combine several tensors into one or several tensors.
 var joins = map[string]call{
 	"cat": func(a *args) any {
 		return tensor.Cat(a.int(1, "dim", 0), tensors(a.get(0,

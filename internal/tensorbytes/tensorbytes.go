@@ -1,4 +1,4 @@
-// Package tensorbytes writes tensors' elements, for the packages that write tensor files.
+// Package tensorbytes writes the elements of tensors. Packages that write tensor files use it.
 package tensorbytes
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 // Type returns the type in which [Write] writes a tensor. If the tensor's type and the type to are
-// both floating-point, the result is the latter. Otherwise it is the tensor's own type.
+// both floating-point types, it is to. Otherwise it is the tensor's own type.
 func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	if to.IsFloat() && x.Type().IsFloat() {
 		return to
@@ -17,9 +17,9 @@ func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	return x.Type()
 }
 
-// Write writes x's elements in row-major order and the machine's byte order, converted to Type(x,
-// to). It allocates little memory besides x's own. If x cannot be used, Write returns the
-// error of [tensor.Try].
+// Write writes the elements of x in row-major order and in the machine's byte order. It converts
+// them to Type(x, to). It allocates little memory besides the memory of x. If x cannot be used,
+// Write returns the error of [tensor.Try].
 func Write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	var err error
 	terr := tensor.Try(func() { err = write(w, x, Type(x, to)) })
@@ -36,7 +36,7 @@ func write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	}
 	const piece = 1 << 20
 	x = x.Detach()
-	defer x.Free() // without this, the tensor would keep its memory
+	defer x.Free() // otherwise this handle would keep the tensor's memory
 	for at, n := 0, x.Size(); at < n; at += piece {
 		var err error
 		tensor.Do(func(s *tensor.Scope) {

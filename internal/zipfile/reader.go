@@ -1,5 +1,5 @@
-// Package zipfile is shared by the readers and writers of zip archives. It finds and checks the
-// position of each entry in the file, so that the entry can be mapped. Its writer aligns the
+// Package zipfile reads and writes zip archives of tensors. It finds and checks the position of
+// each entry in the file, so that a caller can map the entry into memory. Its writer aligns the
 // contents of entries.
 package zipfile
 
@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// An Error is about an entry of an archive, or about the whole archive if Entry is "".
+// An Error is an error of an entry of an archive. If Entry is "", it is an error of the whole
+// archive.
 type Error struct {
 	Entry, Msg string
 	Err        error
@@ -25,8 +26,8 @@ func (e *Error) Error() string {
 	return Printable(e.Entry) + ": " + e.Msg
 }
 
-// Printable returns a name from a file in a form that is safe to print on a terminal. Characters
-// that are not printable are escaped as in Go.
+// Printable returns a name from a file in a form that is safe to print on a terminal. It escapes
+// characters that are not printable, as Go does.
 func Printable(name string) string {
 	if !strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) || r == '\uFFFD' }) {
 		return name
@@ -41,8 +42,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // An Entry is a file of an archive.
 type Entry struct {
 	*zip.File
-	// From is where the bytes of the entry begin in the file, and Stored is their number. They are
-	// compressed if Method is not zip.Store.
+	// From is the offset at which the bytes of the entry begin in the file, and Stored is the
+	// number of these bytes. They are compressed if Method is not zip.Store.
 	From, Stored int64
 }
 
@@ -50,9 +51,9 @@ type Entry struct {
 var ErrChecksum = zip.ErrChecksum
 
 // Check compares sum, the CRC-32 of the entry's uncompressed bytes, with the checksum in the
-// archive's directory. A checksum of 0 means that the entry has none. Package archive/zip does the
-// same, and torch.serialization.set_crc32_options(False) writes such entries. The error is an
-// *[Error].
+// archive's directory. A checksum of 0 means that the entry has none. Package archive/zip treats 0
+// in the same way. With torch.serialization.set_crc32_options(False), PyTorch writes such entries.
+// The error is an *[Error].
 func (e Entry) Check(sum uint32) error {
 	if e.CRC32 == 0 || sum == e.CRC32 {
 		return nil
@@ -65,7 +66,7 @@ const Damaged = "its contents do not have the check sum (CRC-32) that they were 
 
 // Entries returns the entries of the archive in r, in the order of its directory. It checks that
 // their bytes lie in the file and do not overlap, that no name occurs twice, and that no entry is
-// encrypted. Errors are *[Error].
+// encrypted. Errors have the type *[Error].
 func Entries(r io.ReaderAt, size int64) ([]Entry, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {

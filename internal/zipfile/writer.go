@@ -16,8 +16,8 @@ type Output interface {
 }
 
 // A Writer writes an archive without compression. The contents of each entry begin at a multiple of
-// 64 bytes. The format is PKWARE's APPNOTE 6.3. The padding is a field "FB" of the local header, as
-// PyTorch writes it. After the first error all methods return that error.
+// 64 bytes. The format is PKWARE's APPNOTE 6.3. The padding before the contents is a field "FB" of
+// the local header, as PyTorch writes it. After the first error all methods return that error.
 type Writer struct {
 	f       Output
 	w       *bufio.Writer
@@ -34,10 +34,10 @@ type written struct {
 	crc  uint32
 }
 
-// NewWriter returns a Writer to an empty file.
+// NewWriter returns a Writer that writes to an empty file.
 func NewWriter(f Output) *Writer { return &Writer{f: f, w: bufio.NewWriterSize(f, 1<<20)} }
 
-// Sums calls f for each entry with the checksum of its contents.
+// Sums calls f for each entry, with the CRC-32 of the contents.
 func (z *Writer) Sums(f func(name string, crc uint32)) {
 	for _, e := range z.entries {
 		f(e.name, e.crc)
@@ -68,7 +68,7 @@ func (z *Writer) Write(b []byte) (int, error) {
 // Add writes a whole entry.
 func (z *Writer) Add(name string, contents []byte) {
 	z.Begin(name, uint64(len(contents)))
-	_, _ = z.Write(contents) // z remembers the error
+	_, _ = z.Write(contents) // z keeps the error
 	if err := z.End(); z.err == nil {
 		z.err = err
 	}
@@ -77,7 +77,7 @@ func (z *Writer) Add(name string, contents []byte) {
 func fields(v ...any) []byte {
 	var b []byte
 	for _, x := range v {
-		b, _ = binary.Append(b, binary.LittleEndian, x) // cannot fail for numbers
+		b, _ = binary.Append(b, binary.LittleEndian, x) // Append cannot fail for numbers
 	}
 	return b
 }
@@ -101,7 +101,7 @@ func (z *Writer) Begin(name string, size uint64) {
 	z.put(extra)
 }
 
-// End ends the current entry and writes its checksum.
+// End ends the current entry and writes its CRC-32.
 func (z *Writer) End() error {
 	if z.err == nil && z.left != 0 {
 		z.err = errors.New("fewer bytes than were announced")

@@ -20,8 +20,8 @@ func (m *memory) Write(b []byte) (int, error) {
 
 func (m memory) WriteAt(b []byte, at int64) (int, error) { return copy(m[at:], b), nil }
 
-// The standard library can read an archive from Writer. Its contents are aligned, also with more
-// entries than the old format can count.
+// TestWriter: the standard library can read an archive from Writer. The contents of entries are
+// aligned, also with more entries than the old format can count.
 func TestWriter(t *testing.T) {
 	const n = 70_000
 	var m memory
@@ -65,7 +65,7 @@ func TestWrongSizes(t *testing.T) {
 	}
 }
 
-// sparse is a file in memory that holds zeros wherever nothing was written.
+// sparse is a file in memory that holds zeros where nothing was written.
 type sparse struct {
 	size  int64
 	small map[int64][]byte
@@ -100,15 +100,15 @@ func (s *sparse) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// Entries larger than 4 GiB, and entries that begin beyond 4 GiB. Without FLAMBEAU_SOAK the test
-// writes the same sizes into the headers without writing the bytes.
+// TestLargeEntries has entries larger than 4 GiB, and entries that begin beyond 4 GiB. Without
+// FLAMBEAU_SOAK the test only writes these sizes to the headers, and does not write the bytes.
 func TestLargeEntries(t *testing.T) {
 	s := &sparse{small: map[int64][]byte{}}
 	w := NewWriter(s)
 	const size = 1<<32 + 5
 	w.Begin("large", size)
 	if os.Getenv("FLAMBEAU_SOAK") == "" {
-		if err := w.w.Flush(); err != nil { // pretend that the bytes were written
+		if err := w.w.Flush(); err != nil { // pretend that the bytes have been written
 			t.Fatal(err)
 		}
 		w.left, w.at, s.size = 0, w.at+size, s.size+size
@@ -159,7 +159,7 @@ func TestEntriesRefuses(t *testing.T) {
 	}
 	second := func(b []byte) []byte { return b[bytes.LastIndex(b, []byte("PK\x01\x02")):] }
 	overlap := pack("a", "b")
-	clear(second(overlap)[42:46]) // entry b begins where a does
+	clear(second(overlap)[42:46]) // set the offset of entry b to the offset of entry a
 	encrypted := pack("a", "b")
 	second(encrypted)[8] |= 1
 	lying := pack("a", "b")

@@ -15,20 +15,20 @@ import (
 
 // isa is an instruction set for which kernels are generated.
 type isa struct {
-	name   string // "AVX2" or "AVX512"
+	name   string // name of the instruction set: "AVX2" or "AVX512"
 	bytes  int    // size of a vector register
 	lowers map[string]lowering
 }
 
-// lowering emits the code of a kernel for one vector. The constants are loaded into the registers k
+// lowering emits the code of a kernel for one vector. The constants are in the registers k, loaded
 // before the loop. f may overwrite the operands v.
 type lowering struct {
 	consts []constant
-	unroll int // vectors in a round of the loop; 0 means 4
+	unroll int // number of vectors in a round of the loop; 0 means 4
 	f      func(c *ctx, v, k []reg.VecVirtual) reg.VecVirtual
 }
 
-// constant is a value that is broadcast to all lanes of the given width in bytes.
+// constant is a value that is broadcast to all lanes. The lanes have the given width in bytes.
 type constant struct {
 	width int
 	bits  uint64
@@ -62,7 +62,8 @@ func (c *ctx) wide() bool { return c.isa.bytes == 64 }
 
 var elemSize = map[string]int{"float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1}
 
-// load loads lanes elements of the given size. A nil mask loads all of them.
+// load loads c.lanes elements of the given size into a register. If mask is not nil, it loads only
+// the elements in the mask.
 func (c *ctx) load(m operand.Mem, size int, mask reg.Register) reg.VecVirtual {
 	n := c.lanes * size
 	v := c.vec(n)
@@ -115,7 +116,7 @@ func (c *ctx) store(v reg.VecVirtual, m operand.Mem, size int, mask reg.Register
 	}
 }
 
-// broadcast loads a constant into all lanes of a full register.
+// broadcast copies a constant to all lanes of a full register.
 func (c *ctx) broadcast(k constant) reg.VecVirtual {
 	x, v := c.XMM(), c.full()
 	if k.width == 4 {
@@ -137,9 +138,9 @@ func (c *ctx) base(name string) reg.GPVirtual {
 	return c.Load(c.Param(name).Base(), c.GP64()).(reg.GPVirtual)
 }
 
-// elementwise emits one kernel: a loop over four vectors, then a loop over single vectors. With
-// AVX-512 the last vector is masked. With AVX2 the caller has to handle the elements after the last
-// whole vector.
+// elementwise emits one kernel. It has a loop over groups of four vectors, and then a loop over
+// single vectors. With AVX-512 the last vector is masked. With AVX2 the caller has to handle the
+// elements after the last whole vector.
 func elementwise(c *ctx, k kernel, l lowering) {
 	c.Function(lower(k.name) + c.isa.name)
 	c.Attributes(build.NOSPLIT)
@@ -224,7 +225,7 @@ func elementwise(c *ctx, k kernel, l lowering) {
 }
 
 // writeISA writes the assembly of one instruction set, its declarations and its table. It leaves
-// out the named kernels.
+// out the kernels named in without.
 func writeISA(dir string, s *isa, without map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")

@@ -14,10 +14,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// functions are the named functions of package expr that get a kernel of their own. The kernel
-// computes the float32 formula with all intermediate values in registers. It gives the same bits as
-// one kernel for each primitive, and is several times as fast. The list has the functions of one
-// argument whose values have at most 32 bits.
+// functions holds the named functions of package expr that get a kernel of their own. The kernel
+// computes the function's float32 formula with all intermediate values in registers. It gives the
+// same bits as one kernel for each primitive of the formula, and is several times as fast. The list
+// has the functions of one argument whose values have at most 32 bits.
 var functions = func() (names []string) {
 	for name, f := range expr.Funcs() {
 		if f.Arity != 1 {
@@ -39,8 +39,8 @@ var functions = func() (names []string) {
 	return names
 }()
 
-// value is the result of an instruction. It is a vector; a truth value is a mask register (AVX-512)
-// or a vector with lanes of all ones or zeros (AVX2).
+// value is the result of an instruction, usually a vector register. A truth value is a mask
+// register (AVX-512), or a vector whose lanes are all ones or all zeros (AVX2).
 type value struct {
 	v reg.VecVirtual
 	k reg.Register
@@ -50,12 +50,12 @@ type value struct {
 type translator struct {
 	*ctx
 	code []expr.Instr
-	// the value with which each value shares a register: itself, or the operand of a conversion
+	// for each value, the value whose register it shares; itself, or the operand of a conversion
 	// that keeps the bits
 	root []int32
-	last []int // for each value, the last instruction that uses it under any name
+	last []int // for each value, the last instruction that uses its register
 	vals []value
-	pool map[uint64]operand.Mem // constants in memory, shared by all functions of a file
+	pool map[uint64]operand.Mem // constants in memory; all functions of a file share them
 }
 
 func program(name string) *expr.Program {
@@ -90,7 +90,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 			switch {
 			case in.Op == expr.OpX:
 				t.vals[i].v = v[0]
-			// a constant is loaded at each use, and a value with another root shares its register
+			// a constant is loaded at each use; a value with another root shares the root's
+			// register
 			case in.Op == expr.OpConst || root[i] != int32(i):
 			default:
 				t.vals[i] = t.emit(i, in)
@@ -100,8 +101,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 	}}
 }
 
-// vec returns the register of a value that is not a truth value. It broadcasts constants from
-// memory at each use, so that they occupy a register only briefly.
+// vec returns the register of value i, which must not be a truth value. It broadcasts a constant
+// from memory at each use, so that the constant occupies a register only briefly.
 func (t *translator) vec(i int32) reg.VecVirtual {
 	i = t.root[i]
 	if c := t.code[i]; c.Op == expr.OpConst {
@@ -123,7 +124,7 @@ func (t *translator) constant(bits uint32) operand.Mem {
 	return m
 }
 
-// own returns a register that holds value v and that instruction i may overwrite.
+// own returns a register that holds value v. Instruction i may overwrite this register.
 func (t *translator) own(v int32, i int) reg.VecVirtual {
 	x := t.vec(v)
 	if t.isConst(v) || t.last[t.root[v]] == i {
@@ -139,8 +140,8 @@ func (t *translator) isConst(i int32) bool { return t.code[t.root[i]].Op == expr
 // imm returns the bits of a constant.
 func (t *translator) imm(i int32) uint64 { return t.code[t.root[i]].Imm }
 
-// harmless reports whether value i is a constant that is neither zero nor NaN. Then one instruction
-// computes the minimum or maximum.
+// harmless reports whether value i is a constant that is neither zero nor NaN. With such an
+// operand, one instruction computes a minimum or maximum.
 func (t *translator) harmless(i int32) bool {
 	if !t.isConst(i) {
 		return false
@@ -206,7 +207,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 			v = append(v, t.own(o, i))
 		}
 	}
-	// the lowering may overwrite one operand before it reads the other
+	// the lowering may overwrite one operand before it reads the other operand
 	if len(v) == 2 && v[0] == v[1] {
 		o := t.full()
 		t.VMOVAPS(v[0], o)
@@ -224,7 +225,8 @@ func (t *translator) emit(i int, in expr.Instr) value {
 	return value{v: l.f(t.ctx, v, k)}
 }
 
-// fma overwrites an operand that is not needed later, if there is one.
+// fma emits a fused multiply-add. It overwrites an operand that is not needed later, if there is
+// one.
 func (t *translator) fma(i int, in expr.Instr) reg.VecVirtual {
 	free := func(o int32) bool { return t.isConst(o) || t.last[t.root[o]] == i }
 	if a, b, c := t.root[in.A], t.root[in.B], t.root[in.C]; a != b && a != c && b != c {
@@ -298,7 +300,7 @@ func (t *translator) compare(in expr.Instr) value {
 			t.VBROADCASTSS(t.constant(1<<31), sign)
 			a, b = t.bitwise('^', a, sign), t.bitwise('^', b, sign)
 		}
-		if op == expr.OpLe { // a <= b is computed as not b < a
+		if op == expr.OpLe { // a <= b is computed as the negation of b < a
 			a, b = b, a
 		}
 		t.VPCMPGTD(a, b, o)
@@ -348,8 +350,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set that are not in without. It returns the
-// Go text of their table.
+// writeFunctions emits the functions of one instruction set, except those in without. It returns
+// the Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}
@@ -380,8 +382,8 @@ func writeFunctions(c *ctx, without map[string]bool) string {
 	return b.String()
 }
 
-// tooLarge returns the functions in AVX2 assembly text that need more than 16 registers. The
-// allocator then uses registers that only AVX-512 has.
+// tooLarge returns the functions in AVX2 assembly text that need more than 16 registers. For these
+// the register allocator uses registers that only AVX-512 has.
 func tooLarge(text []byte) (names []string) {
 	for _, f := range bytes.Split(text, []byte("\nTEXT ·"))[1:] {
 		if highRegister.Match(f) {

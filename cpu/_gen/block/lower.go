@@ -12,7 +12,7 @@ import (
 type vecs = []reg.VecVirtual
 type inst = func(c *build.Context, ops ...operand.Op)
 
-// plain returns the lowering of a kernel that is one instruction on a and b.
+// plain returns the lowering of a kernel that consists of one instruction on a and b.
 func plain(i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.full()
@@ -21,8 +21,8 @@ func plain(i inst) lowering {
 	}}
 }
 
-// one returns the lowering of a kernel that is one instruction on a. The result's lanes have the
-// given number of bytes.
+// one returns the lowering of a kernel that consists of one instruction on a. The lanes of the
+// result have size bytes.
 func one(size int, i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.vec(c.lanes * size)
@@ -31,12 +31,13 @@ func one(size int, i inst) lowering {
 	}}
 }
 
-// withConst returns the lowering of a kernel that is one bitwise instruction on a and a constant.
+// withConst returns the lowering of a kernel that consists of one bitwise instruction on a and a
+// constant.
 func withConst(op byte, k constant) lowering {
 	return lowering{consts: []constant{k}, f: func(c *ctx, v, k vecs) reg.VecVirtual { return c.bitwise(op, v[0], k[0]) }}
 }
 
-// bitwise returns a op b for registers of full width.
+// bitwise emits the operation op, such as '&' or '|', on two registers of full width.
 func (c *ctx) bitwise(op byte, a, b reg.VecVirtual) reg.VecVirtual {
 	o := c.full()
 	switch {
@@ -61,8 +62,8 @@ func bitwise(op byte) lowering {
 }
 
 // least emits the minimum. x86's instruction returns its second operand for NaN and for two zeros.
-// So both orders are computed and combined by or. That keeps the sign of -0, and it keeps NaN
-// because all its exponent bits are set.
+// So the kernel computes the minimum in both orders, and combines the two results with a bitwise
+// or. That keeps the sign of -0. It also keeps NaN, because all exponent bits of NaN are set.
 func least(i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y := c.full(), c.full()
@@ -87,7 +88,7 @@ func f64(x float64) constant { return c64(math.Float64bits(x)) }
 
 type bc = build.Context
 
-// common holds the lowerings that are the same for both instruction sets.
+// common returns the lowerings that are the same for both instruction sets.
 func common() map[string]lowering {
 	m := map[string]lowering{
 		"AddF32": plain((*bc).VADDPS), "SubF32": plain((*bc).VSUBPS), "MulF32": plain((*bc).VMULPS), "DivF32": plain((*bc).VDIVPS),
@@ -123,8 +124,8 @@ func common() map[string]lowering {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
-		// The products of the even lanes and of the odd lanes are 64 bits wide; their upper halves
-		// are interleaved.
+		// The products of even lanes and of odd lanes are 64 bits wide. Their upper halves are
+		// interleaved.
 		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)

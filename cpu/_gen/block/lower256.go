@@ -27,8 +27,8 @@ func round256(mode uint64, i func(c *bc, p, a, o operand.Op)) lowering {
 	}}
 }
 
-// truth turns lanes of all ones or zeros into 1 or 0. If they come from 64-bit lanes, the result
-// has four lanes in a register. With invert, ones become 0.
+// truth turns lanes of all ones into 1, and lanes of all zeros into 0. If invert is set, it does
+// the opposite. If the lanes have 64 bits, the result has four lanes in a register.
 func (c *ctx) truth(m reg.VecVirtual, invert bool, one reg.VecVirtual) reg.VecVirtual {
 	o := m
 	if c.lanes == 4 {
@@ -62,9 +62,9 @@ func compareF(predicate uint64, cmp func(c *bc, p, b, a, o operand.Op)) lowering
 	}}
 }
 
-// compareI returns the lowering of an integer comparison made of i(x, y), which is y > x or x == y.
-// swapped exchanges the operands. flip, if not zero, is the sign bit whose inversion makes the
-// order unsigned.
+// compareI returns the lowering of an integer comparison. It uses the instruction i(x, y), which
+// computes y > x or x == y. swapped exchanges the operands. If flip is not zero, it is the sign
+// bit. Inverting the sign bits makes the order unsigned.
 func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	ks := []constant{c32(1)}
 	if flip.width != 0 {
@@ -84,7 +84,7 @@ func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	}}
 }
 
-// pack returns the lower 16 bits of eight 32-bit lanes, whose values must fit into 16 bits.
+// pack returns the lower 16 bits of eight 32-bit lanes. The lanes' values must fit into 16 bits.
 func (c *ctx) pack(v reg.VecVirtual) reg.VecVirtual {
 	o := c.XMM()
 	c.VEXTRACTI128(operand.U8(1), v, o)
@@ -121,8 +121,8 @@ func lower256() map[string]lowering {
 			return v[1]
 		}},
 		"CvtF64ToF32": one(4, func(c *bc, ops ...operand.Op) { c.VCVTPD2PSY(ops[0], ops[1]) }),
-		// Both halves are converted exactly, and subtracting the bias from the upper one is exact.
-		// So only the final sum rounds.
+		// Both 16-bit halves are converted exactly, and subtracting the bias from the upper half is
+		// exact. So only the final sum rounds.
 		"CvtU32ToF32": {consts: []constant{c32(0xffff), f32(1 << 23), f32(1 << 39), f32(1<<39 + 1<<23)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			lo, hi := c.bitwise('|', c.bitwise('&', v[0], k[0]), k[1]), c.YMM()
 			c.VPSRLD(operand.U8(16), v[0], hi)

@@ -25,8 +25,9 @@ func compare512(predicate uint64, i inst) lowering {
 	}}
 }
 
-// greatest512 emits the maximum. x86's instruction loses NaN and the sign of zero. So both orders
-// are computed and combined by and, and lanes with a NaN are replaced by the sum.
+// greatest512 emits the maximum. x86's instruction loses NaN and the sign of zero. So the kernel
+// computes the maximum in both orders, and combines the two results with a bitwise and. In lanes
+// with a NaN, the sum of the operands replaces the result.
 func greatest512(maxi, add, cmp inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y, m := c.full(), c.full(), c.K()
@@ -47,9 +48,9 @@ func round512(mode uint64, i inst) lowering {
 	}}
 }
 
-// toSigned converts towards zero. If the instruction cannot convert, it returns the least integer;
-// the lowering then corrects values that are too large, and NaN. k holds the limit and the greatest
-// integer.
+// toSigned converts floats to integers towards zero. If the instruction cannot convert a value, it
+// returns the least integer. The lowering then corrects the result for values that are too large,
+// and for NaN. k holds the limit and the greatest integer.
 func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 	return lowering{consts: []constant{limit, greatest}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		o, over, num := c.vec(c.lanes*size), c.K(), c.K()
@@ -77,9 +78,9 @@ func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 // asY returns the lower half of a register.
 func (c *ctx) asY(v reg.VecVirtual) reg.VecVirtual { return v.AsY().(reg.VecVirtual) }
 
-// toUnsigned converts towards zero. For values that are too large the instruction returns the
-// greatest integer. The maximum with 0 handles negative values and NaN, for which it returns its
-// second operand.
+// toUnsigned converts floats to unsigned integers towards zero. For values that are too large, the
+// instruction returns the greatest integer. Negative values and NaN are first replaced by 0, with
+// the instruction for the maximum. That instruction returns its second operand, 0, for NaN.
 func toUnsigned(size int, maxi, cvt inst) lowering {
 	return lowering{consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		maxi(c.Context, k[0], v[0], v[0])
@@ -123,8 +124,8 @@ func lower512() map[string]lowering {
 			c.VCVTPS2PH(operand.U8(0), v[0], o)
 			return o
 		}},
-		// Add half of the last kept bit less one, plus the value of that bit: this rounds to
-		// nearest even. A NaN becomes quiet.
+		// Add half of the last kept bit less one, plus the value of that bit. This rounds to
+		// nearest even. A NaN becomes a quiet NaN.
 		"CvtF32ToBF16": {consts: []constant{c32(0x7fff), c32(1), c32(0x40)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			nan, r, top, o := c.K(), c.ZMM(), c.ZMM(), c.YMM()
 			c.VCMPPS(operand.U8(unord), v[0], v[0], nan)
@@ -138,7 +139,7 @@ func lower512() map[string]lowering {
 			return o
 		}},
 	}
-	// the modes are sorted by their numbers
+	// the modes are in the order of their numbers
 	for i, n := range []string{"RoundEven", "Floor", "Ceil", "Trunc"} {
 		m[n+"F32"] = round512(uint64(i), (*bc).VRNDSCALEPS)
 		m[n+"F64"] = round512(uint64(i), (*bc).VRNDSCALEPD)

@@ -9,11 +9,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// philoxVectors is how many vectors of blocks a round of the loop computes.
+// philoxVectors is the number of vectors of blocks that a round of the loop computes.
 const philoxVectors = 2
 
 // philox emits the kernel of random blocks. Each 64-bit lane holds one block. A multiplication
-// reads only the lane's lower word, so the upper word may hold anything.
+// reads only the lower 32 bits of the lane, so the upper bits may have any value.
 func philox(c *ctx) {
 	c.Function("philox" + c.isa.name)
 	c.Attributes(build.NOSPLIT)
@@ -29,7 +29,7 @@ func philox(c *ctx) {
 	c.SHRQ(operand.U8(32), high)
 	multiply0, multiply1 := c.broadcast(c64(expr.PhiloxM0)), c.broadcast(c64(expr.PhiloxM1))
 
-	// In this order, the even lanes hold the words of blocks 0 … lanes/2-1.
+	// With this order, the even lanes hold the words of blocks 0 … lanes/2-1.
 	order := c.StaticGlobal("philoxOrder" + c.isa.name)
 	c.DataAttributes(build.RODATA | build.NOPTR)
 	for i := range blocks {

@@ -10,7 +10,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// reduce emits a reduction.
+// reduce emits the kernel of a reduction.
 func reduce(c *ctx, r reduction) {
 	size := elemSize[r.typ]
 	fold := strings.HasPrefix(r.name, "Reduce")
@@ -70,7 +70,7 @@ func reduce(c *ctx, r reduction) {
 			mini = pick((*bc).VMAXPS, (*bc).VMAXPD)
 		}
 	}
-	// extreme emits acc = min(acc, v) or max, as in the elementwise kernels.
+	// extreme emits acc = min(acc, v), or max, with the instructions of the elementwise kernels.
 	extreme := func(a, v reg.VecVirtual) {
 		if least {
 			x := c.vec(int(a.Size()))
@@ -165,7 +165,8 @@ func reduce(c *ctx, r reduction) {
 			step(i, step512)
 		}
 	} else {
-		// The masks are windows of 64 words in a table of 64 words of ones and 64 of zeros.
+		// The table has 64 words of ones and 64 words of zeros. Each mask is 64 consecutive words
+		// of it.
 		table := c.StaticGlobal("mask" + r.name)
 		c.DataAttributes(build.RODATA | build.NOPTR)
 		for i := range 64 {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// kernel is one block primitive. Each has a Go loop, which is the reference: a handwritten function
-// in generic.go, named like the kernel with a lower-case first letter. It may have a lowering to
-// AVX2 and to AVX-512.
+// kernel is one block primitive. Its reference is a Go loop: a handwritten function in generic.go,
+// named like the kernel with a lower-case first letter. It may have a lowering to AVX2 and to
+// AVX-512.
 type kernel struct {
 	name string   // exported name, for instance AddF32
 	dst  string   // element type of dst
 	src  []string // element types of the sources
 	args []string // names of the sources
-	loop string   // the Go statement for element i: the contract, printed as doc comment
-	note string   // additions to the doc comment
+	loop string   // Go statement for element i: the definition, shown in the doc comment
+	note string   // text added to the doc comment
 }
 
 // alias is an exported function that calls another kernel with reinterpreted or exchanged operands.
@@ -26,7 +26,7 @@ type alias struct {
 	note      string
 }
 
-// A reduction folds a block to one value.
+// A reduction combines a block to one value.
 type reduction struct {
 	name string
 	typ  string

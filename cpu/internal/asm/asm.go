@@ -1,18 +1,17 @@
-// Package asm holds the block primitives of the CPU driver. Each is a loop over slices of up to
-// about a thousand elements, which should be in the first-level cache. The expression evaluator
-// calls them one after the other.
+// Package asm holds the block primitives of the CPU driver. Each primitive is a loop over slices of
+// up to about a thousand elements, which should be in the first-level cache. A program runs as a
+// sequence of such primitives.
 //
 // Contract:
 //
-//   - Sources are as long as dst; otherwise a primitive panics and names the function and the
-//     lengths. Any length is allowed, also 0. dst may be one of the sources; partial overlap is
-//     not allowed.
+//   - Sources must be as long as dst; otherwise a primitive panics with its name and the lengths.
+//     Any length is allowed, also 0. dst may be one of the sources; partial overlap is not allowed.
 //   - Every variant (generic Go, AVX2, AVX-512) gives the same bits, except for the payload and
-//     sign of a NaN that arithmetic creates. Each float operation rounds to nearest even; a
-//     multiplication and an addition are fused only where FMA is written.
-//   - A truth value is a uint32, 0 or 1, whatever was compared. Selection treats any value except
-//     0 as true.
-//   - Integers wrap. A shift by the width or more leaves 0, or the sign for [ShrI32] and
+//     sign of a NaN that arithmetic creates. Each float operation rounds to nearest even; only
+//     primitives with FMA in their name fuse a multiplication and an addition.
+//   - A truth value is a uint32, 0 or 1, for any compared type. Selection treats any value except 0
+//     as true.
+//   - Integers wrap. A shift by the width or more gives 0, or copies of the sign for [ShrI32] and
 //     [ShrI64].
 //   - Conversion of floats to integers rounds towards zero and saturates; NaN becomes 0. (PTX's
 //     cvt.rzi differs in one case: from float64, and to 64-bit integers, NaN becomes the least
@@ -22,9 +21,9 @@
 //     filled with +0. Then the upper half of the lanes is added to the lower half, lane by lane,
 //     until one lane is left. For longer sums the caller adds the sums of blocks.
 //
-// There are also kernels for whole functions ([Function]): they compute the formula of package expr
-// with its intermediate values in registers. Package calls finds the places in a program where they
-// can be used.
+// There are also kernels for whole functions ([Function]). They compute the formula of package
+// expr, with its intermediate values in registers. Package calls finds the places in a program
+// where such a kernel can be used.
 //
 // The generic Go in generic.go is the reference. The doc comment of an assembly kernel is its Go
 // loop. cpu/_gen/block writes the assembly, its declarations and the exported functions. With the
@@ -38,14 +37,14 @@ import (
 	"unsafe"
 )
 
-// variant is an implementation in this build.
+// variant is one implementation of the primitives in this build.
 type variant struct {
 	name   string
-	usable bool // whether this machine can run the variant
+	usable bool // this machine can run the variant
 	k      *kernels
-	// functions are kernels for named functions of package expr.
+	// functions holds kernels for named functions of package expr.
 	functions map[string]function
-	philox    func(dst []uint32, seed, counter uint64) // the kernel behind [Philox]
+	philox    func(dst []uint32, seed, counter uint64) // kernel that [Philox] calls
 }
 
 // function is a kernel for a function of package expr. formula is the key of the formula from which
@@ -55,8 +54,8 @@ type function struct {
 	run     func(dst, a []float32)
 }
 
-// variants lists the implementations in this build, slowest first; the dispatch files provide the
-// machine's own.
+// variants lists the implementations in this build, slowest first. The dispatch files add those for
+// the machine's architecture.
 var variants = append([]variant{{name: "generic", usable: true, k: &generic, philox: philox}}, machineVariants()...)
 
 // current is the variant in use. active holds its kernels, which the exported functions call.
@@ -104,13 +103,14 @@ func Use(name string) (restore func()) {
 }
 
 // Function returns the kernel that computes dst[i] = f(a[i]) for the named function of package
-// expr, nil if the variant in use has none. Its bits are the same as when the primitives of the
-// function's float32 formula run one after the other, but intermediate values stay in registers.
-// dst and a have the same length; they are the same block or do not overlap.
+// expr. It returns nil if the variant in use has no such kernel. The kernel gives the same bits as
+// the primitives of the function's float32 formula, but keeps intermediate values in registers. dst
+// and a must have the same length. They must be the same block, or must not overlap.
 func Function(name string) func(dst, a []float32) { return current.functions[name].run }
 
-// Formula returns the key of the lowered formula from which the function's kernel was generated, ""
-// if there is no kernel. If package expr now has another formula, the kernel must not be used.
+// Formula returns the key of the lowered formula from which the function's kernel was generated. It
+// returns "" if there is no kernel. If package expr now has another formula for the function, the
+// kernel must not be used.
 func Formula(name string) string { return current.functions[name].formula }
 
 //go:noinline
@@ -118,8 +118,8 @@ func panicLength(name string, want int, lens ...int) {
 	panic(fmt.Sprintf("asm: %s: sources of length %v for a destination of length %d", name, lens, want))
 }
 
-// fill sets every element to v. Copies that double the filled part are as fast as any loop of
-// stores.
+// fill sets every element to v. It doubles the filled part by copying, which is as fast as any loop
+// of stores.
 func fill[T any](dst []T, v T) {
 	n := min(len(dst), 16)
 	for i := range dst[:n] {
@@ -162,32 +162,32 @@ func IotaI64(dst []int64, start int64) {
 	}
 }
 
-// AsU32 returns the block x with its elements' bits read as uint32; the memory is shared.
+// AsU32 reads the bits of a block's elements as uint32. The result shares the memory of x.
 func AsU32[T int32 | uint32 | float32](x []T) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// AsI32 returns the block x with its elements' bits read as int32; the memory is shared.
+// AsI32 reads the bits of a block's elements as int32. The result shares the memory of x.
 func AsI32[T int32 | uint32 | float32](x []T) []int32 {
 	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// AsF32 returns the block x with its elements' bits read as float32; the memory is shared.
+// AsF32 reads the bits of a block's elements as float32. The result shares the memory of x.
 func AsF32[T int32 | uint32 | float32](x []T) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// AsU64 returns the block x with its elements' bits read as uint64; the memory is shared.
+// AsU64 reads the bits of a block's elements as uint64. The result shares the memory of x.
 func AsU64[T int64 | uint64 | float64](x []T) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// AsI64 returns the block x with its elements' bits read as int64; the memory is shared.
+// AsI64 reads the bits of a block's elements as int64. The result shares the memory of x.
 func AsI64[T int64 | uint64 | float64](x []T) []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
-// AsF64 returns the block x with its elements' bits read as float64; the memory is shared.
+// AsF64 reads the bits of a block's elements as float64. The result shares the memory of x.
 func AsF64[T int64 | uint64 | float64](x []T) []float64 {
 	return unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }

@@ -46,7 +46,7 @@ func BenchmarkBlock(b *testing.B) {
 	_ = sink
 }
 
-// BenchmarkFunction measures the kernels of whole functions on a block of 1024.
+// BenchmarkFunction measures the kernels of whole functions on a block of 1024 elements.
 func BenchmarkFunction(b *testing.B) {
 	const n = 1024
 	x, z := make([]float32, n), make([]float32, n)

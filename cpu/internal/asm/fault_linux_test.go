@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns a block of n elements that ends where a page without access begins, so that
-// reading past its end faults.
+// beforeFault returns a block of n elements. A page without access begins where the block ends, so
+// reading past the end is a fault.
 func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	page := unix.Getpagesize()
 	bytes := n * int(elem.Size())

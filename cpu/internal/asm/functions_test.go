@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestFunctions compares every function kernel with the evaluation of the formula in package expr,
-// bit for bit.
+// TestFunctions compares every function kernel with the formula in package expr, bit for bit.
 func TestFunctions(t *testing.T) {
 	for _, v := range variants {
 		if !v.usable {

@@ -36,7 +36,7 @@ func div[T float](dst, a, b []T) {
 	}
 }
 
-// least uses Go's min, which treats NaN and -0 as the contract says.
+// least computes minima with Go's min, which treats NaN and -0 as the package comment says.
 func least[T number](dst, a, b []T) {
 	for i := range dst {
 		dst[i] = min(a[i], b[i])
@@ -61,16 +61,16 @@ func fmaF64(dst, a, b, c []float64) {
 	}
 }
 
-// fma32 returns a·b + c rounded once. The product of two float32 is exact in float64. The float64
-// sum is rounded to odd: it is rounded towards zero, and its last bit is set if anything was lost.
-// After that the rounding to float32 is correct, because 53 bits are more than 24+2 (Boldo and
+// fma32 returns a·b + c, rounded once. The product of two float32 is exact in float64. The float64
+// sum is rounded to odd: it is rounded towards zero, and its last bit is set if the sum was not
+// exact. Then the rounding to float32 is correct, because 53 bits are more than 24+2 (Boldo and
 // Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	z := float64(c)
 	s := p + z
 	t := s - p
-	// the lost part is exact, by Knuth's two-sum; it is NaN if s is not finite
+	// Knuth's two-sum gives the lost part exactly; it is NaN if s is not finite
 	lost := (p - (s - t)) + (z - t)
 	if u := math.Float64bits(s); u&1 == 0 && (lost > 0 || lost < 0) {
 		if (lost > 0) == (s > 0) {
@@ -107,8 +107,8 @@ func absF64(dst, a []float64) {
 	}
 }
 
-// sqrt by way of float64 is correctly rounded for float32 too, because the float64 root has more
-// than twice as many bits.
+// sqrt computes roots in float64. For float32 they are still correctly rounded, because the float64
+// root has more than twice as many bits.
 func sqrt[T float](dst, a []T) {
 	for i := range dst {
 		dst[i] = T(math.Sqrt(float64(a[i])))
@@ -252,8 +252,8 @@ func choose[T unsigned](dst []T, m []uint32, a, b []T) {
 	}
 }
 
-// cvt is a conversion for which Go's own conversion follows the contract: it rounds to nearest
-// even, extends or wraps.
+// cvt converts numbers with Go's conversion, where that does what the package comment says: it
+// rounds to nearest even, extends or wraps.
 func cvt[D, S interface {
 	number | int8 | int16 | uint8 | uint16
 }](dst []D, a []S) {
@@ -262,8 +262,9 @@ func cvt[D, S interface {
 	}
 }
 
-// saturate converts towards zero within [lo, hi]. hi is the greatest D. A value of limit or more
-// becomes hi; limit is the greatest D plus one in float64, such as 2³¹. NaN becomes 0.
+// saturate converts floats to integers towards zero, within [lo, hi]. hi is the greatest D. limit
+// is the greatest D plus one in float64, such as 2³¹. A value of limit or more becomes hi. NaN
+// becomes 0.
 func saturate[D signed | unsigned, S float](dst []D, a []S, lo, hi D, limit float64) {
 	for i := range dst {
 		x := float64(a[i])
@@ -313,7 +314,7 @@ func cvtF32ToBF16(dst []uint16, a []float32) {
 	}
 }
 
-// generic is the reference in plain Go, which every machine can run.
+// generic holds the kernels in plain Go. They are the reference, and run on every machine.
 var generic = kernels{
 	addF32: add[float32], subF32: sub[float32], mulF32: mul[float32], divF32: div[float32],
 	minF32: least[float32], maxF32: greatest[float32], fmaF32: fmaF32,
@@ -358,7 +359,7 @@ var generic = kernels{
 	reduceMaxF32: reduceMax[float32], reduceMaxF64: reduceMax[float64],
 }
 
-// fold adds the upper half of the lanes to the lower half until one is left.
+// fold adds the upper half of the lanes to the lower half, until one lane is left.
 func fold[T float](acc []T) T {
 	for n := len(acc) / 2; n > 0; n /= 2 {
 		for j := range acc[:n] {
@@ -375,7 +376,7 @@ func sumF32(a []float32) float32 {
 			acc[j] += x
 		}
 	}
-	for j, x := range a { // the other lanes would add +0, which changes nothing: a lane is never -0
+	for j, x := range a { // other lanes would add +0, which changes only -0, and no lane is -0
 		acc[j] += x
 	}
 	return fold(acc[:])
@@ -405,8 +406,8 @@ func dotF32(a, b []float32) float32 {
 		for j := range a {
 			acc[j] = fma32(a[j], b[j], acc[j])
 		}
-		// These lanes may hold -0 from a product that underflowed. The round adds +0 to them, which
-		// makes them +0.
+		// These lanes may hold -0, from a product that underflowed. Adding +0 in this round makes
+		// them +0.
 		for j := len(a); j < len(acc); j++ {
 			acc[j] += 0
 		}

@@ -11,12 +11,12 @@ import (
 
 var nan32, inf32, negZero = float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 
-// TestFMA32 compares the fused multiply-add with exact arithmetic that math/big rounds once. The
-// sums cancel, tie and underflow.
+// TestFMA32 compares the fused multiply-add with exact arithmetic of math/big, rounded once. In
+// some sums the terms cancel, some are ties, and some underflow.
 func TestFMA32(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	one := func(spread int) float32 {
-		if r.IntN(3) == 0 { // few bits, so that ties occur
+		if r.IntN(3) == 0 { // numbers with few bits, so that ties occur
 			return math.Float32frombits(r.Uint32()&0x80700001&^0x7f800000 | uint32(127+r.IntN(2*spread+1)-spread)<<23)
 		}
 		return math.Float32frombits(r.Uint32()&^0x7f800000 | uint32(127+r.IntN(2*spread+1)-spread)<<23)
@@ -28,7 +28,7 @@ func TestFMA32(t *testing.T) {
 		a, b, c := one(30), one(30), one(40)
 		switch i % 4 {
 		case 1:
-			c = -a * b // everything but the lost bits cancels
+			c = -a * b // c cancels all of a·b except the bits that are lost in rounding
 		case 2:
 			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // the results are denormal
 		case 3:
@@ -51,7 +51,7 @@ func TestFMA32(t *testing.T) {
 	}
 }
 
-// TestSaturation states the conversion rule by hand. Another test compares the variants with
+// TestSaturation compares conversions with expected values. Another test compares the variants with
 // generic Go.
 func TestSaturation(t *testing.T) {
 	a := []float32{nan32, inf32, -inf32, 1.9, -1.9, 0x1p31, -0x1p31, 0x1p31 - 128, 0x1p40, -0.5}
@@ -127,7 +127,8 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestSumOrder compares the order of sums with a literal implementation of the package comment.
+// TestSumOrder compares the order of sums with a simple implementation of the order in the package
+// comment.
 func TestSumOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{0, 1, 63, 64, 65, 200, 1000} {

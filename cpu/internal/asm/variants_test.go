@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// guard is the number of elements before and after each block that no kernel may touch.
+// guard is the number of elements before and after each block. No kernel may write them.
 const guard = 64
 
-// values returns n elements of the given type: random bits, values of moderate size and special
-// ones.
+// values returns n elements of the given type. Some have random bits, some a moderate size, and
+// some are special values.
 func values(r *rand.Rand, t reflect.Type, n int) reflect.Value {
 	s := reflect.MakeSlice(reflect.SliceOf(t), n, n)
 	for i := range n {
@@ -66,8 +66,8 @@ func integer(r *rand.Rand) uint64 {
 	return r.Uint64()
 }
 
-// same compares two elements: equal bits, or two NaNs. The name of the kernel says whether 16-bit
-// integers are floats.
+// same reports whether two elements have equal bits or are both NaN. The name of the kernel says
+// whether 16-bit integers are floats.
 func same(field string, x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -76,7 +76,7 @@ func same(field string, x, y reflect.Value) bool {
 	case reflect.Uint16:
 		a, b := uint16(x.Uint()), uint16(y.Uint())
 		nan := func(h uint16) bool {
-			// these bits are quiet NaNs
+			// these are the bits of quiet NaN
 			return strings.HasSuffix(field, "ToF16") && h&0x7e00 == 0x7e00 || strings.HasSuffix(field, "ToBF16") && h&0x7fc0 == 0x7fc0
 		}
 		return a == b || nan(a) && nan(b)
@@ -84,8 +84,8 @@ func same(field string, x, y reflect.Value) bool {
 	return x.Equal(y)
 }
 
-// callable returns the i-th kernel. Reflection cannot call unexported fields, but it can read them
-// through their address.
+// callable returns the i-th kernel. Reflection cannot call unexported fields, but it can read a
+// field through its address.
 func callable(k *kernels, i int) reflect.Value {
 	f := reflect.ValueOf(k).Elem().Field(i)
 	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
@@ -100,7 +100,7 @@ func lengths() []int {
 }
 
 // TestVariants runs every kernel of every variant of this machine on many lengths and compares it
-// with generic Go. It finds the kernels by reflection, so that none is forgotten.
+// with generic Go. It finds the kernels by reflection, so it runs all of them.
 func TestVariants(t *testing.T) {
 	for _, v := range variants {
 		if !v.usable {
@@ -136,7 +136,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 	}
 	if ft.NumOut() == 1 { // the kernel is a reduction
 		if strings.HasPrefix(name, "reduce") {
-			clearNaN(r, in[0]) // without clearNaN, most blocks would contain a NaN
+			clearNaN(r, in[0]) // otherwise most blocks would contain a NaN
 		}
 		if strings.HasPrefix(name, "sum") || strings.HasPrefix(name, "dot") {
 			for _, s := range in {
@@ -192,7 +192,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 	return nil
 }
 
-// clearNaN removes NaN from three of four blocks.
+// clearNaN removes NaN from three of four blocks, chosen at random.
 func clearNaN(r *rand.Rand, s reflect.Value) {
 	if r.IntN(4) == 0 {
 		return

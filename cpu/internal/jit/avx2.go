@@ -5,20 +5,20 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// AVX2 has no masks, and 16 registers. A truth value is a vector whose lanes have all bits set or
-// none. The elements behind the last whole vector are computed one at a time: a load fills all
-// lanes with the element, and a store writes the first lane.
+// AVX2 has only 16 registers and no masks. A truth value is a vector, and in each lane either all
+// bits are set or none. The elements after the last whole vector are computed one at a time: a load
+// fills all lanes with the element, and a store writes the first lane.
 
-// Spill slots with a purpose of their own.
+// These spill slots have a special purpose.
 const (
-	countSlot = 0 // the number of elements of a row
-	foldSlot  = 1 // the values behind the last whole vector, to be combined as one vector
+	countSlot = 0 // number of elements of a row
+	foldSlot  = 1 // values after the last whole vector, which are combined as one vector
 )
 
-// scratch is a register for addresses. Go reloads it after a call of assembly.
+// scratch is a register for addresses. Go restores its value after a call of assembly.
 const scratch = r14
 
-// singly writes the loop over the elements behind the last whole vector.
+// singly writes the loop over the elements after the last whole vector.
 func (c *compiler) singly() {
 	n := c.spillMemory(countSlot).disp
 	c.compareMemory(at, arena, n)
@@ -37,7 +37,8 @@ func (c *compiler) singly() {
 	done()
 }
 
-// emitAVX2 writes the instructions that AVX2 has in another form. It reports false for the others.
+// emitAVX2 writes instructions that have another form for AVX2. It returns false for all other
+// instructions.
 func (c *compiler) emitAVX2(i int32, in expr.Instr) bool {
 	switch {
 	case in.Op == expr.OpSelect:
@@ -102,7 +103,7 @@ func (c *compiler) compareAVX2(i int32, in expr.Instr) {
 			c.vector(xor[0], len256, q, y, c.bits(1<<31, 4), options{})
 			x, y = p, q
 		}
-		if op == expr.OpLt { // a < b is b > a; a <= b is not a > b
+		if op == expr.OpLt { // a < b is computed as b > a, and a <= b as the negation of a > b
 			x, y = y, x
 		}
 	}
@@ -142,8 +143,8 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(xor[0], len256, r, r, register(over), options{})
 		c.vector(and[0], len256, r, r, register(number), options{})
 	case from == dtype.U32 && to == dtype.F32:
-		// Both halves are converted exactly, and subtracting the bias from the upper one is exact.
-		// So only the final sum rounds.
+		// Both 16-bit halves are converted exactly, and subtracting the bias from the upper half is
+		// exact. So only the final sum rounds.
 		x, low := c.vec(in.A), c.temp()
 		c.vector(and[0], len256, low, x, c.bits(0xffff, 4), options{})
 		c.vector(or[0], len256, low, low, c.bits(floatBits(1<<23, 4), 4), options{})
@@ -186,7 +187,8 @@ func (c *compiler) truthVector(i int32) uint8 {
 	return uint8(v.reg)
 }
 
-// storeAVX2 writes the i-th store: a vector, or at the end of a row its first lane.
+// storeAVX2 writes the i-th store. It stores a vector or, at the end of a row, the vector's first
+// lane.
 func (c *compiler) storeAVX2(i int) {
 	s := c.Stores[i]
 	var x uint8
@@ -244,7 +246,7 @@ func (c *compiler) pack(r, x uint8) {
 	c.vector(packWords, len128, r, x, register(t), options{})
 }
 
-// toBF16AVX2 is toBF16.
+// toBF16AVX2 does what toBF16 does, for AVX2.
 func (c *compiler) toBF16AVX2(r, x uint8) {
 	top, nan := c.temp(), c.temp()
 	c.vector(compareFloat[0], len256, nan, x, register(x), imm(floatUnordered))

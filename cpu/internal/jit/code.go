@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Code is a loop in executable memory. Its memory is freed when nothing refers to it any more.
+// Code is a loop in executable memory. The memory is freed when the Code is unreachable.
 type Code struct {
 	name  string
 	entry uintptr
@@ -15,24 +15,25 @@ type Code struct {
 	spill int
 }
 
-// Spill returns the bytes of spill memory that the loop uses.
+// Spill returns the number of bytes of spill memory that the loop uses.
 func (c *Code) Spill() int { return c.spill }
 
-// Bytes returns a copy of the machine code and of the constants behind it.
+// Bytes returns a copy of the machine code and of the constants after it.
 func (c *Code) Bytes() []byte { return append([]byte(nil), c.bytes...) }
 
-// Run computes rows times n elements. reg has the addresses that the loop asks for by their
-// number. After each row, the addresses of loads and stores grow by strides, in the order in which
-// the loop lists them; strides may be nil for one row. The caller's goroutine cannot be preempted
-// meanwhile. An access to memory that does not exist is a bug. It panics with a text that names the
-// program.
+// Run computes rows rows of n elements each. reg holds addresses, to which the loop refers by
+// number. After each row, the addresses of loads and stores grow by strides. strides has the order
+// in which the loop lists loads and stores; it may be nil for one row. The caller's goroutine
+// cannot be preempted during Run. An access to memory that does not exist is a bug, and Run panics
+// with the name of the program.
 func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 	defer c.named(debug.SetPanicOnFault(true))
 	call(c.entry, unsafe.Pointer(unsafe.SliceData(reg)), n, rows, unsafe.Pointer(unsafe.SliceData(strides)))
 	runtime.KeepAlive(c)
 }
 
-// named restores how faults are handled, and gives a fault the name of the program.
+// named runs deferred. It restores how the goroutine handles faults, and adds the name of the
+// program to a fault.
 func (c *Code) named(panics bool) {
 	debug.SetPanicOnFault(panics)
 	if e := recover(); e != nil {

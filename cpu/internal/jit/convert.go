@@ -35,7 +35,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		c.truncate(i, in, from, to)
 	case from.IsInteger() && to.IsInteger() && from.Size() > size:
 		x := c.vec(in.A)
-		// reg is the source here, and its 64-bit lanes give the length
+		// here reg is the source, and its 64-bit lanes determine the length
 		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
 	default:
 		x := register(c.vec(in.A))
@@ -53,10 +53,10 @@ func (c *compiler) fromTruth(r, m uint8, size int) {
 	c.vector(absInt.of(size), c.length(size), r, 0, register(r), options{})
 }
 
-// truncate converts floats to integers towards zero. For values that are too large, the
-// instructions return the least signed or the greatest unsigned integer, also for NaN. So values
-// are corrected: signed ones by masks, and for unsigned ones the maximum with 0 comes first. That
-// instruction returns its second source for NaN.
+// truncate converts floats to integers towards zero. For values that are too large, and for NaN,
+// the instructions return the least signed or the greatest unsigned integer. So signed results are
+// corrected by masks. Unsigned conversions first take the maximum of the value and 0, an
+// instruction that returns its second source, 0, for NaN.
 func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	a, b := from.Size(), to.Size()
 	length := c.length(max(a, b))
@@ -92,7 +92,7 @@ func (c *compiler) masked(zero bool) options {
 // that is not 0.
 func (c *compiler) loadVector(i int, r uint8) {
 	l := c.Loads[i]
-	once := l.Once || c.tail && !c.wide // one element fills all lanes
+	once := l.Once || c.tail && !c.wide // one element is loaded to all lanes
 	if l.Type == dtype.Bool && l.Wide {
 		l.Type = dtype.U32
 	}
@@ -109,7 +109,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 		return
 	}
 	opt := c.masked(true)
-	if once { // all lanes of a vector of the narrow type, which the widening below then reads
+	if once { // all lanes of a vector of the narrow type, which the instruction below then widens
 		o := spreadWord
 		if size == 1 {
 			o = spreadByte
@@ -171,8 +171,8 @@ func (c *compiler) store(i int) {
 }
 
 // toBF16 returns a register whose lanes have the upper halves of rounded float32 values. It adds
-// half of the last kept bit less one, plus the value of that bit, which rounds to nearest even. A
-// NaN becomes quiet.
+// half of the last kept bit less one, plus the value of that bit. This rounds to nearest even. A
+// NaN becomes a quiet NaN.
 func (c *compiler) toBF16(x uint8) uint8 {
 	length := c.length(4)
 	top, r, nan := c.temp(), c.temp(), c.tempMask()

@@ -3,22 +3,23 @@
 // It gives the same bits as the kernels of package asm, run one after the other, except for the
 // payload and sign of a NaN that arithmetic creates.
 //
-// A loop is called as plain Go calls assembly: on the goroutine's stack, which it does not use. It
-// calls nothing, keeps RBP, and ends with VZEROUPPER. Go reloads R14 after a call of assembly. The
-// goroutine cannot be preempted meanwhile, so one call should work for at most about 100 µs.
+// Go calls a loop as it calls assembly: on the goroutine's stack, which the loop does not use. The
+// loop calls no function, keeps RBP, and ends with VZEROUPPER. Go restores R14 after a call of
+// assembly. The goroutine cannot be preempted during a call, so a call should take at most about
+// 100 µs.
 //
-// The compiler works in one pass over the instructions, once for whole vectors and once for the
-// rest of a row:
+// The compiler makes one pass over the instructions for whole vectors, and another pass for the
+// remaining elements of a row:
 //
-//   - lower.go and convert.go translate an instruction, as the sequence of encode.go's bytes.
-//     avx2.go has what is different for AVX2.
+//   - lower.go and convert.go translate an instruction, and encode.go writes the bytes of the
+//     machine code. avx2.go has the parts that differ for AVX2.
 //   - fold.go combines the values of a row.
-//   - registers.go assigns registers as values are made. If none is free, the value whose next use
-//     is farthest away moves to spill memory (Belady, "A study of replacement algorithms for a
-//     virtual-storage computer", 1966).
-//   - Constants lie behind the code. Those that are used often, and values that are the same for
-//     all elements, stay in registers if there is room.
+//   - registers.go assigns a register when a value is computed. If no register is free, the value
+//     whose next use is farthest away moves to spill memory (Belady, "A study of replacement
+//     algorithms for a virtual-storage computer", 1966).
+//   - Constants are in memory after the code. Constants that are used often stay in registers if
+//     enough registers are free. So do values that are the same for all elements.
 //
-// All loads of an iteration come before its stores. So a result may replace an operand that lies in
-// the same memory.
+// All loads of an iteration come before its stores. So a result may be in the same memory as an
+// operand.
 package jit

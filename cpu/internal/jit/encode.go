@@ -2,18 +2,19 @@ package jit
 
 import "encoding/binary"
 
-// assembler writes machine code for amd64. Constants lie behind the code, and instructions address
-// them relative to their own end. The encodings are those of the Intel 64 and IA-32 Architectures
-// Software Developer's Manual, volume 2, sections 2.1 (prefixes), 2.3 (VEX) and 2.7 (EVEX).
+// assembler writes machine code for amd64. Constants are in memory after the code, and instructions
+// address them relative to the instruction's end. The encodings are in the Intel 64 and IA-32
+// Architectures Software Developer's Manual, volume 2, sections 2.1 (prefixes), 2.3 (VEX) and 2.7
+// (EVEX).
 type assembler struct {
 	wide   bool // the code is for AVX-512; otherwise for AVX2
 	code   []byte
-	pool   []uint64       // constants, each repeated to fill an entry; see entry
+	pool   []uint64       // constants; each is repeated to fill an entry: see the method entry
 	index  map[uint64]int // index of each constant in pool
 	fixups []fixup
 }
 
-// fixup is a displacement that depends on where a constant lies.
+// fixup is a displacement in the code that depends on the address of a constant.
 type fixup struct{ at, end, constant int }
 
 // gpr is a general-purpose register.
@@ -39,19 +40,20 @@ const (
 	none gpr = 0xff
 )
 
-// The lengths of vectors, as EVEX encodes them.
+// These are the lengths of vectors, as EVEX encodes them.
 const (
 	len128 = iota
 	len256
 	len512
 )
 
-// opcode is a vector instruction: its map (1: 0F, 2: 0F38, 3: 0F3A), its prefix (1: 66, 2: F3, 3:
-// F2), the W bit and the opcode byte.
+// opcode describes a vector instruction. space is the opcode map (1: 0F, 2: 0F38, 3: 0F3A), and
+// prefix is the mandatory prefix (1: 66, 2: F3, 3: F2). w is the W bit, and op is the opcode byte.
 type opcode struct{ space, prefix, w, op byte }
 
-// operand is the last source of an instruction, or the destination of a store: a register, memory
-// at base + index<<scale + disp, or a constant. With spread, one element in memory fills all lanes.
+// operand is the last source of an instruction, or the destination of a store. It is a register,
+// memory at base + index<<scale + disp, or a constant. With spread, one element in memory fills all
+// lanes.
 type operand struct {
 	reg         uint8
 	memory      bool
@@ -68,10 +70,11 @@ func memory(base gpr, disp int32) operand {
 	return operand{memory: true, base: base, index: none, disp: disp, constant: -1}
 }
 
-// options of a vector instruction. The zero value means no mask, and no immediate byte.
+// options holds options of a vector instruction. The zero value means no mask and no immediate
+// byte.
 type options struct {
 	mask   uint8
-	zero   bool // lanes outside of mask become 0; otherwise they keep their value
+	zero   bool // lanes outside of the mask become 0; otherwise they keep their value
 	hasImm bool
 	imm    byte
 }
@@ -82,8 +85,9 @@ func (a *assembler) bytes(b ...byte) { a.code = append(a.code, b...) }
 
 func (a *assembler) word(v uint32) { a.code = binary.LittleEndian.AppendUint32(a.code, v) }
 
-// vector writes an instruction on vectors, in EVEX form or for AVX2 in VEX form: reg and vvvv are
-// registers, which may be masks, or opcode extensions.
+// vector writes an instruction on vectors, in EVEX form for AVX-512 and in VEX form for AVX2. reg
+// and vvvv are the fields of the encoding with these names. They hold vector registers, mask
+// registers or opcode extensions.
 func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, opt options) {
 	if !a.wide {
 		if opt.mask != 0 || length == len512 || src.spread {
@@ -119,7 +123,7 @@ func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, o
 	}
 }
 
-// masks writes an instruction on mask registers; long is the L bit.
+// masks writes an instruction on mask registers. long is the L bit of the encoding.
 func (a *assembler) masks(o opcode, long byte, reg, vvvv uint8, src operand) {
 	a.vex(o, long, reg, vvvv, src, options{})
 }
@@ -146,8 +150,8 @@ func (a *assembler) vex(o opcode, long byte, reg, vvvv uint8, src operand, opt o
 	}
 }
 
-// modrm writes the bytes that address src. The parameter after is the number of bytes that follow
-// them.
+// modrm writes the bytes that address src. after is the number of bytes of the instruction that
+// follow these bytes.
 func (a *assembler) modrm(reg byte, src operand, after int) {
 	switch {
 	case !src.memory:
@@ -206,13 +210,13 @@ func (a *assembler) andImmediate(r gpr, v int8) {
 // store64 sets the word at base + disp to r.
 func (a *assembler) store64(r, base gpr, disp int32) { a.integer(0x89, r, memory(base, disp)) }
 
-// compareMemory sets the flags by the difference of r and the word at base + disp.
+// compareMemory subtracts the word at base + disp from r, and only sets the flags.
 func (a *assembler) compareMemory(r, base gpr, disp int32) { a.integer(0x3b, r, memory(base, disp)) }
 
 // subtract sets r to r - s.
 func (a *assembler) subtract(r, s gpr) { a.integer(0x2b, r, register(uint8(s))) }
 
-// compare sets the flags by r - s.
+// compare subtracts s from r, and only sets the flags.
 func (a *assembler) compare(r, s gpr) { a.integer(0x3b, r, register(uint8(s))) }
 
 // move sets r to s.
@@ -221,7 +225,7 @@ func (a *assembler) move(r, s gpr) { a.integer(0x8b, r, register(uint8(s))) }
 // zero sets r to 0.
 func (a *assembler) zero(r gpr) { a.integer(0x33, r, register(uint8(r))) }
 
-// The conditions of jumps, as the second byte of the opcode.
+// These are the conditions of jumps, as the second byte of the opcode.
 const (
 	below      = 0x82
 	aboveEqual = 0x83
@@ -229,7 +233,8 @@ const (
 	notEqual   = 0x85
 )
 
-// jump writes a jump to a later place. The function that it returns sets that place to here.
+// jump writes a jump to a later place. The function here must be called at that place; it completes
+// the jump.
 func (a *assembler) jump(condition byte) (here func()) {
 	a.bytes(0x0f, condition)
 	at := len(a.code)
@@ -277,8 +282,8 @@ func (a *assembler) finish() []byte {
 	return a.code
 }
 
-// entry returns the bytes that a constant takes. AVX-512 can repeat one element in memory for all
-// lanes; for AVX2 the constant is a whole vector.
+// entry returns the number of bytes that a constant occupies. AVX-512 can repeat one element in
+// memory for all lanes. For AVX2 the constant is a whole vector.
 func (a *assembler) entry() int {
 	if a.wide {
 		return 8

@@ -23,7 +23,7 @@ func (c *compiler) countAccumulators() int {
 	switch {
 	case c.Fold.Short:
 		return 1
-	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order makes no difference
+	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order does not matter
 		return 2
 	case t.Size() == 8:
 		return 32 / c.lanes
@@ -51,7 +51,8 @@ func (c *compiler) beginFold() {
 	}
 }
 
-// neutral returns the bits of the value that changes nothing when it is combined.
+// neutral returns the bits of the neutral element of a kind: combining it with a value gives the
+// value.
 func neutral(k FoldKind, t dtype.Type) uint64 {
 	size := t.Size()
 	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
@@ -77,8 +78,8 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 }
 
 // fold combines the value of the current vector with the first accumulator. Then it rotates the
-// accumulators, so that the second becomes the first. Which one is the first in the end makes no
-// difference, because those at the same distance are combined.
+// accumulators, so that the second accumulator becomes the first. It does not matter which
+// accumulator is the first at the end, because accumulators at the same distance are combined.
 func (c *compiler) fold() {
 	f, t := c.Fold, c.foldType()
 	size := t.Size()
@@ -89,7 +90,7 @@ func (c *compiler) fold() {
 	} else {
 		x = c.vec(f.Value)
 	}
-	// the values behind the last whole vector are stored one by one; see singly
+	// the values after the last whole vector are stored one by one: see singly
 	if c.tail && !c.wide {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// folded combines values in the order that [Fold] promises, by the interpreter.
+// folded combines values with the interpreter, in the order that [Fold] promises.
 func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
 	a, b := expr.X(0), expr.X(1)
 	e := []*expr.Expr{a.Add(b), a.Mul(b), a.Max(b), a.Min(b)}[k]
@@ -35,7 +35,7 @@ func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
 	return acc[0]
 }
 
-// Folds of rows have the order that they promise, beside stores and without.
+// TestFolds: folds of rows combine values in the promised order, with stores and without.
 func TestFolds(t *testing.T) {
 	if !can(t) {
 		return

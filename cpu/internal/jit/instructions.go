@@ -2,7 +2,7 @@ package jit
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// The vector instructions that loops use. A pair has the forms for lanes of 32 and of 64 bits.
+// pair holds the two forms of a vector instruction, for lanes of 32 bits and of 64 bits.
 type pair [2]opcode
 
 func (p pair) of(size int) opcode {
@@ -12,10 +12,11 @@ func (p pair) of(size int) opcode {
 	return p[0]
 }
 
-// floats returns the pair of an arithmetic instruction, whose forms differ in prefix and W.
+// floats returns the pair of an arithmetic instruction on floats. The two forms differ in prefix
+// and W.
 func floats(op byte) pair { return pair{{1, 0, 0, op}, {1, 1, 1, op}} }
 
-// lanes returns the pair of an instruction whose forms differ in W only.
+// lanes returns the pair of an instruction whose two forms differ only in W.
 func lanes(space, prefix, op byte) pair { return pair{{space, prefix, 0, op}, {space, prefix, 1, op}} }
 
 var (
@@ -33,48 +34,48 @@ var (
 	maxSigned, maxUnsigned = lanes(2, 1, 0x3d), lanes(2, 1, 0x3f)
 	absInt                 = pair{{2, 1, 0, 0x1e}, {2, 1, 1, 0x1f}}
 	and, or, xor           = lanes(1, 1, 0xdb), lanes(1, 1, 0xeb), lanes(1, 1, 0xef)
-	logic                  = lanes(3, 1, 0x25) // combines operands by a truth table
+	logic                  = lanes(3, 1, 0x25) // combines three operands by a truth table
 	shiftLeft, shiftRight  = lanes(2, 1, 0x47), lanes(2, 1, 0x45)
 	shiftSigned            = lanes(2, 1, 0x46)
-	// shift by an immediate; reg says how
+	// shift by an immediate; the field reg is an extension that selects the kind of shift
 	shiftBy = pair{{1, 1, 0, 0x72}, {1, 1, 1, 0x73}}
 	// compare signed and unsigned integers
 	compareInt, compareWord = lanes(3, 1, 0x1f), lanes(3, 1, 0x1e)
 	test                    = lanes(2, 1, 0x27)
 	blend                   = pair{{2, 1, 0, 0x65}, {2, 1, 1, 0x65}}
 	spread                  = pair{{2, 1, 0, 0x18}, {2, 1, 1, 0x19}} // broadcasts an element in memory
-	// sets all bits of a lane, or none
+	// sets all bits of a lane or none, as the lane's mask bit says
 	fromMask = lanes(2, 2, 0x38)
 )
 
-// Extensions of shiftBy, and of shiftSignedBy.
+// These are the extensions of shiftBy and of shiftSignedBy.
 const (
 	byRight = 2
 	byLeft  = 6
 )
 
 var (
-	// shift signed lanes by an immediate, with extension 4
+	// shift signed lanes by an immediate; the extension is 4
 	shiftSignedBy             = lanes(1, 1, 0x72)
 	spreadByte, spreadWord    = opcode{2, 1, 0, 0x78}, opcode{2, 1, 0, 0x79}
 	widenByte, widenInt8      = opcode{2, 1, 0, 0x31}, opcode{2, 1, 0, 0x21}
 	widenWord, widenInt16     = opcode{2, 1, 0, 0x33}, opcode{2, 1, 0, 0x23}
-	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // from 32 to 64 bits
+	widenInt, widenUint       = opcode{2, 1, 0, 0x25}, opcode{2, 1, 0, 0x35} // widen 32 bits to 64
 	narrowToByte              = opcode{2, 2, 0, 0x31}
 	narrowToWord              = opcode{2, 2, 0, 0x33}
-	narrowToInt               = opcode{2, 2, 0, 0x35} // from 64 to 32 bits
+	narrowToInt               = opcode{2, 2, 0, 0x35} // narrows 64 bits to 32
 	halfToFloat, floatToHalf  = opcode{2, 1, 0, 0x13}, opcode{3, 1, 0, 0x1d}
 	maskAnd, maskAndNot       = opcode{1, 0, 0, 0x41}, opcode{1, 0, 0, 0x42}
 	maskOr, maskXor, maskXnor = opcode{1, 0, 0, 0x45}, opcode{1, 0, 0, 0x47}, opcode{1, 0, 0, 0x46}
 	maskNot, maskTest         = opcode{1, 0, 0, 0x44}, opcode{1, 0, 0, 0x98}
 	maskMove, maskStore       = opcode{1, 0, 0, 0x90}, opcode{1, 0, 0, 0x91}
 	maskFromInt               = opcode{1, 0, 0, 0x92}
-	// store the upper 256 bits of 512, and the upper 128 of 256; reg is the source
+	// store the upper 256 bits of 512, and the upper 128 bits of 256; the field reg is the source
 	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
 	shuffle                 = opcode{1, 1, 0, 0x70} // shuffles 32-bit lanes by an immediate
 	storeLow                = lanes(1, 1, 0x7e)     // stores the first lane
 
-	// instructions of AVX2 only
+	// instructions that only AVX2 code uses
 	equalInt, greaterInt = opcode{1, 1, 0, 0x76}, opcode{1, 1, 0, 0x66}
 	andNot, choose       = opcode{1, 1, 0, 0xdf}, opcode{3, 1, 0, 0x4a}
 	packWords, packBytes = opcode{2, 1, 0, 0x2b}, opcode{1, 1, 0, 0x67}
@@ -82,8 +83,8 @@ var (
 	storeByte, storeWord = opcode{3, 1, 0, 0x14}, opcode{3, 1, 0, 0x15}
 )
 
-// converts has the instructions that convert numbers to numbers of another type. Those from floats
-// to integers truncate.
+// converts holds the instructions that convert numbers to another type. Conversions from floats to
+// integers truncate.
 var converts = map[[2]dtype.Type]opcode{
 	{dtype.F32, dtype.F64}: {1, 0, 0, 0x5a}, {dtype.F64, dtype.F32}: {1, 1, 1, 0x5a},
 	{dtype.I32, dtype.F32}: {1, 0, 0, 0x5b}, {dtype.U32, dtype.F32}: {1, 3, 0, 0x7a},

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Loop describes what [Compile] compiles. Values are numbered as in Code.
+// Loop describes the loop that [Compile] compiles. Values have the numbers of their instructions in
+// Code.
 type Loop struct {
 	Name  string
 	AVX2  bool // the code is for processors without AVX-512; all types have at most 32 bits
@@ -15,14 +16,15 @@ type Loop struct {
 	Steps []int32 // the instructions that the loop runs, in order
 	Loads []Load
 	Same  []Same
-	// Stores are written at the end of an iteration.
+	// Stores are the values that the loop writes at the end of an iteration.
 	Stores []Store
 	Fold   *Fold
-	Arena  int // number of the address of the arena, in which the values of Same lie
-	Spill  int // where spill memory begins in the arena
+	Arena  int // number of the address of the arena, which contains the values of Same
+	Spill  int // offset in the arena at which spill memory begins
 }
 
-// With returns a copy of the loop in which load i is one element a row if bit i of once is set.
+// With returns a copy of the loop. If bit i of once is set, load i of the copy reads one element
+// for each row.
 func (l *Loop) With(once uint64) *Loop {
 	c := *l
 	c.Loads = slices.Clone(l.Loads)
@@ -37,18 +39,18 @@ type Load struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
 	Wide  bool       // a truth value has 32 bits in memory, as between kernels of package asm
-	Once  bool       // all elements of a row are the one at the address
+	Once  bool       // all elements of a row have the value at the address
 	Reg   int        // number of the address
 }
 
-// Same is a value that is the same for all elements, at an offset in the arena. It is in computing
-// form. For AVX2 it is there [Copies] times.
+// Same is a value that is the same for all elements. It is at an offset in the arena, in computing
+// form. For AVX2 there are [Copies] copies of it.
 type Same struct {
 	Value  int32
 	Offset int
 }
 
-// Copies is how many copies of a [Same] value a loop for AVX2 needs.
+// Copies is the number of copies of a [Same] value that a loop for AVX2 needs.
 const Copies = 8
 
 // Store is a value that the loop writes, for each element.
@@ -59,23 +61,23 @@ type Store struct {
 	Reg   int
 }
 
-// Fold is a value that the loop combines over each row. It writes one result a row, in computing
-// form; truth values have 32 bits. Rows must not be empty.
+// Fold is a value that the loop combines over each row. The loop writes one result for each row, in
+// computing form, where truth values have 32 bits. Rows must not be empty.
 //
 // Element i is combined with accumulator i mod 64 (32 for types of 64 bits), or i mod 8 if Short is
-// set. In the end the upper half of the accumulators is combined with the lower half, one by one,
-// until one is left. That is the order of package asm's sums.
+// set. At the end of a row, the upper half of the accumulators is combined with the lower half,
+// until one accumulator is left. The sums of package asm have the same order.
 type Fold struct {
 	Value int32
 	Kind  FoldKind
 	Short bool
-	Reg   int // number of the result's address, which grows by the stride behind those of stores
+	Reg   int // number of the result's address; its stride comes after the strides of stores
 }
 
-// FoldKind says how values are combined. For truth values Max is or, and Min is and.
+// FoldKind says how values are combined. For truth values Max is "or", and Min is "and".
 type FoldKind uint8
 
-// The kinds of folds.
+// These are the kinds of folds.
 const (
 	Sum FoldKind = iota
 	Prod
@@ -83,8 +85,9 @@ const (
 	Min
 )
 
-// Registers of a loop. The addresses are in pointers. If there are more addresses, regs keeps its
-// meaning, and those from the seventh on are loaded into spare at each access.
+// These are the registers of a loop. The addresses are in the registers of the list pointers. If
+// there are more addresses than such registers, the register regs keeps its meaning. Then the
+// addresses from the seventh on are loaded into the register spare at each access.
 const (
 	regs    = rdi
 	arena   = rsi
@@ -105,7 +108,7 @@ const (
 // rows.
 const MostPointers = len(pointers)
 
-// rest is the mask of the elements behind the last whole vector.
+// rest is the mask register for the elements after the last whole vector.
 const rest = 7
 
 // compiler holds the state of one compilation.
@@ -114,17 +117,17 @@ type compiler struct {
 	*Loop
 	lanes  int
 	values []value
-	tail   bool // the code is for the rest of a row
+	tail   bool // the code is for the remaining elements of a row
 
-	vectors      [32]int32 // the value in each register: free, taken, or a value's number
+	vectors      [32]int32 // for each register: free, taken, or the number of the value in it
 	mask         [8]int32
 	registers    int    // number of vector registers
-	pinned       uint32 // vector registers that the current instruction uses
-	pins         uint8  // mask registers that the current instruction uses
+	pinned       uint32 // set of the vector registers that the current instruction uses
+	pins         uint8  // set of the mask registers that the current instruction uses
 	step         int    // position of the current instruction
 	spilled      int    // number of spill slots
 	accumulators []uint8
-	// registers of the current instruction alone
+	// registers that only the current instruction uses
 	temps, tempMasks []uint8
 }
 
@@ -182,8 +185,8 @@ func translate(l *Loop) ([]byte, int) {
 	return c.finish(), 64 * c.spilled
 }
 
-// prologue loads the addresses, the number of elements in whole vectors, and the mask of the rest.
-// It also loads the values that stay in registers.
+// prologue loads the addresses, the number of elements in whole vectors, and the mask of the
+// remaining elements. It also loads the values that stay in registers.
 func (c *compiler) prologue() {
 	c.load(arena, regs, int32(8*c.Arena))
 	if c.wide {
@@ -214,7 +217,7 @@ func (c *compiler) prologue() {
 	}
 }
 
-// addresses returns the number of addresses: those of the loads, the stores and the fold.
+// addresses returns the number of addresses. The loads, the stores and the fold have one each.
 func (c *compiler) addresses() int {
 	n := len(c.Loads) + len(c.Stores)
 	if c.Fold != nil {
@@ -223,10 +226,10 @@ func (c *compiler) addresses() int {
 	return n
 }
 
-// held reports whether each address has a register of its own.
+// held reports whether each address has its own register.
 func (c *compiler) held() bool { return c.addresses() <= len(pointers) }
 
-// number returns the number of the i-th address.
+// number returns the number in reg of the i-th address.
 func (c *compiler) number(i int) int {
 	if i < len(c.Loads) {
 		return c.Loads[i].Reg
@@ -237,8 +240,8 @@ func (c *compiler) number(i int) int {
 	return c.Fold.Reg
 }
 
-// address returns the memory of the i-th address, whose elements have the given size. With
-// once, it is the same for all elements.
+// address returns the memory at the i-th address, whose elements have the given size. If once is
+// set, the address is the same for all elements.
 func (c *compiler) address(i, size int, once bool) operand {
 	m := memory(spare, 0)
 	if i < kept || c.held() {
@@ -255,7 +258,7 @@ func (c *compiler) address(i, size int, once bool) operand {
 	return m
 }
 
-// body writes one iteration.
+// body writes one iteration of the loop.
 func (c *compiler) body(tail bool) {
 	c.tail = tail
 	for i := range c.registers {
@@ -289,8 +292,8 @@ func (c *compiler) body(tail bool) {
 	}
 }
 
-// analyse finds for each value where it comes from and where it is used, and chooses the values
-// that stay in registers.
+// analyse finds where each value comes from and where it is used. It chooses the values that stay
+// in registers.
 func (c *compiler) analyse() {
 	for i := range c.values {
 		v := &c.values[i]
@@ -351,7 +354,7 @@ func (c *compiler) analyse() {
 	c.hoist()
 }
 
-// SameBits reports whether an instruction only changes the type of its operand's bits.
+// SameBits reports whether an instruction only reads the bits of its operand as another type.
 func SameBits(in expr.Instr, code []expr.Instr) bool {
 	switch in.Op {
 	case expr.OpBitcast:
@@ -368,8 +371,8 @@ func isInt(t dtype.Type) bool {
 	return t == dtype.I32 || t == dtype.U32 || t == dtype.I64 || t == dtype.U64
 }
 
-// hoist chooses the values that stay in registers through all iterations: those used most often, as
-// far as the values of an iteration leave room.
+// hoist chooses the values that stay in registers through all iterations. It takes the values that
+// are used most often, and leaves enough registers for the values of an iteration.
 func (c *compiler) hoist() {
 	var list []int32
 	busiest := 0
@@ -385,7 +388,7 @@ func (c *compiler) hoist() {
 			}
 			continue
 		}
-		first := int(v.uses[0]) // a value that is not computed is loaded at its first use
+		first := int(v.uses[0]) // a value of no instruction is loaded at its first use
 		if v.from == computed {
 			first = v.made
 		}

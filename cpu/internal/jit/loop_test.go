@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// can reports whether this machine runs loops. CI has such machines; elsewhere the test says so.
+// can reports whether this machine can run loops. CI has such machines. On other machines can logs
+// a message and returns false.
 func can(t testing.TB) bool {
 	x := &cpu.X86
 	if err := Why(); err != nil || !x.HasAVX512F || !x.HasAVX512DQ || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasBMI2 {
@@ -26,20 +27,20 @@ func can(t testing.TB) bool {
 	return true
 }
 
-// program is a program with its loop, and the memory in which it runs.
+// program is a program with its loop, and with the memory in which the loop runs.
 type program struct {
 	*expr.Program
 	loop   *Loop
 	rows   int
 	n      int
-	in     [][]byte // operands as they are stored
+	in     [][]byte // operands in their stored form
 	out    [][]byte
 	params []uint64
 }
 
-const guard = 64 // bytes before each operand and result, which a loop must not write
+const guard = 64 // number of bytes before each operand and result, which a loop must not write
 
-// beforeFault returns n bytes behind the guard. A page without access follows them.
+// beforeFault returns n bytes. Before them is the guard, and after them is a page without access.
 func beforeFault(t testing.TB, n int) []byte {
 	page := unix.Getpagesize()
 	size := (guard + n + page - 1) / page * page
@@ -54,8 +55,8 @@ func beforeFault(t testing.TB, n int) []byte {
 	return m[size-n-guard : size]
 }
 
-// prepare makes the loop of a program over rows of n elements. once selects operands that are one
-// element a row.
+// prepare makes the loop of a program over rows of n elements. Each bit that is set in once selects
+// an operand with one element for each row.
 func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uint64) *program {
 	l := &Loop{Name: p.Name(), Code: p.Code}
 	q := &program{Program: p, loop: l, rows: rows, n: n}
@@ -90,7 +91,7 @@ func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uin
 	return q
 }
 
-// stored returns the stored bits of a random value.
+// stored returns a random value's bits in stored form.
 func stored(r *rand.Rand, t dtype.Type) uint64 {
 	switch t {
 	case dtype.Bool:
@@ -101,7 +102,7 @@ func stored(r *rand.Rand, t dtype.Type) uint64 {
 	return expr.Store(t, interesting(r, t.Compute()))
 }
 
-// interesting returns the bits of a value of a computing type, often an extreme one.
+// interesting returns the bits of a value of a computing type. It is often an extreme value.
 func interesting(r *rand.Rand, t dtype.Type) uint64 {
 	f := []float64{0, math.Copysign(0, -1), 1, -1, 0.5, 1.5, 2.5, -2.5, math.Inf(1), math.Inf(-1), math.NaN(), 1 << 31, -1 << 31, 1 << 32, 1 << 63, -1 << 63, 1 << 64,
 		1e-40, 1e-310, math.MaxFloat32, 65504, 65520, 3.4e38, 255, 256, 16777217}
@@ -136,7 +137,8 @@ func get(m []byte, t dtype.Type, k int) (b uint64) {
 	return b
 }
 
-// run compares the loop with the interpreter, for AVX-512 and where it can be compiled for AVX2.
+// run compares the loop with the interpreter, for AVX-512 and, if the loop can be compiled for it,
+// for AVX2.
 func (q *program) run(t testing.TB) {
 	q.compare(t)
 	if q.narrow() {
@@ -228,7 +230,7 @@ func bothNaN(t dtype.Type, a, b uint64) bool {
 	return x != x && y != y
 }
 
-// Every instruction, of every type, gives what the interpreter gives.
+// TestEveryInstruction: every instruction, in every type, gives the same result as the interpreter.
 func TestEveryInstruction(t *testing.T) {
 	if !can(t) {
 		return
@@ -298,7 +300,8 @@ func TestEveryInstruction(t *testing.T) {
 	t.Logf("%d kinds of instructions", len(seen))
 }
 
-// The program has more pointers, masks and values than there are registers.
+// TestFewRegisters compiles a program with more pointers, masks and values than there are
+// registers.
 func TestFewRegisters(t *testing.T) {
 	if !can(t) {
 		return
@@ -314,7 +317,7 @@ func TestFewRegisters(t *testing.T) {
 		sums = append(sums, expr.X(i%12).Cvt(dtype.F32).Mul(expr.C(float64(i)+0.5)).Add(expr.Param(i, dtype.F32)))
 	}
 	total, all := expr.C(0), expr.C(0)
-	for i := range 40 { // all of sums and masks are needed until the end
+	for i := range 40 { // all elements of sums and masks are needed until the end
 		total = total.Add(sums[39-i].Mul(sums[i]))
 	}
 	for i := range 12 {
@@ -331,7 +334,7 @@ func TestFewRegisters(t *testing.T) {
 	}
 }
 
-// A fault panics with the name of the program, and the goroutine goes on.
+// TestFault: a fault panics with the name of the program, and the goroutine goes on.
 func TestFault(t *testing.T) {
 	if !can(t) {
 		return

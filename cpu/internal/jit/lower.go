@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Can reports whether a loop can run an instruction of code, with AVX2 instead of AVX-512 if avx2
-// is set.
+// Can reports whether a loop can run an instruction of code. If avx2 is set, the loop is for AVX2,
+// else for AVX-512.
 func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
 	if avx2 && (in.Type.Size() > 4 || in.Op.Arity() > 0 && code[in.A].Type.Size() > 4 ||
 		in.Op == expr.OpCvt && in.Type == dtype.U32 && code[in.A].Type == dtype.F32) {
@@ -23,7 +23,7 @@ func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
 	return true
 }
 
-// Predicates of comparisons of floats and of integers.
+// These are the predicates of comparisons of floats and of integers.
 const (
 	floatEqual, wholeEqual         = 0x00, 0
 	floatLess, wholeLess           = 0x11, 1
@@ -33,7 +33,7 @@ const (
 	floatGreaterEqual              = 0x1d
 )
 
-// emit writes instruction i.
+// emit writes the machine code of instruction i.
 func (c *compiler) emit(i int32, in expr.Instr) {
 	if c.values[i].root != i || !c.wide && c.emitAVX2(i, in) {
 		return
@@ -110,7 +110,7 @@ func (c *compiler) emit(i int32, in expr.Instr) {
 		c.unary(i, in, roundFloat.of(size), imm(8|3))
 	case expr.OpNot:
 		x := c.vec(in.A)
-		const notLast = 0x55 // the truth table: the complement of the last operand
+		const notLast = 0x55 // truth table for the complement of the last operand
 		c.vector(logic.of(size), c.length(size), c.result(i, true), x, register(x), imm(notLast))
 	case expr.OpShl, expr.OpShr:
 		c.shift(i, in, signed)
@@ -126,14 +126,14 @@ func either(first bool, a, b pair) pair {
 	return b
 }
 
-// unary writes an instruction with one operand.
+// unary writes a machine instruction with one operand.
 func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
 	x, size := c.from(in.A), in.Type.Size()
 	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
 }
 
-// binary writes an instruction with two operands. If they commute, the second one is a value in
-// memory, where one is.
+// binary writes a machine instruction with two operands. If the operands commute and one of them is
+// in memory, it becomes the second operand.
 func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	a, b := in.A, in.B
 	if commutes && c.plain(a) {
@@ -145,8 +145,8 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	c.vector(p.of(size), c.length(size), c.result(i, true), x, y, options{})
 }
 
-// plain reports whether value i is a constant that is no NaN. Of two NaN, an instruction returns
-// the first.
+// plain reports whether value i is a constant other than NaN. If both operands are NaN, an
+// instruction returns the first one, so the order of operands matters.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v
@@ -163,9 +163,9 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second
 // source for NaN and for two zeros. If one operand is a constant k that is neither NaN nor zero,
-// one instruction is enough, with the other operand as second source. It is also enough for a zero
-// k if the result for two zeros has the other operand's sign. The maximum with +0 must be +0 then,
-// and adding +0 makes it so.
+// one instruction suffices, with the other operand as second source. It also suffices for a zero k,
+// if the result for two zeros must have the sign of the other operand. For the maximum with +0 the
+// result must be +0, so +0 is added.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.of(size)
@@ -186,9 +186,10 @@ func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	c.extremeOf(p, c.result(i, false), x, y, size, length)
 }
 
-// extremeOf sets r, which may be x, to the minimum or maximum of x and y. Both orders are computed.
-// For the minimum they are combined by or, which keeps the sign of -0, and NaN because all its
-// exponent bits are set. For the maximum they are combined by and; lanes with a NaN become the sum.
+// extremeOf sets r, which may be x, to the minimum or maximum of x and y. It computes both orders.
+// It combines two minima with a bitwise or, which keeps the sign of -0, and keeps NaN because all
+// exponent bits of NaN are set. It combines two maxima with a bitwise and, and sets lanes with a
+// NaN to the sum of x and y.
 func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 	o, t := p.of(size), c.temp()
 	if p == minFloat {
@@ -216,7 +217,7 @@ func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 	c.vector(moveVector.of(size), length, r, 0, register(sum), options{mask: k})
 }
 
-// tempMask returns a mask register for the current instruction alone.
+// tempMask returns a mask register that only the current instruction uses.
 func (c *compiler) tempMask() uint8 {
 	k := uint8(c.takeMask(taken))
 	c.tempMasks = append(c.tempMasks, k)
@@ -233,7 +234,8 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	c.vector(fma231.of(size), length, r, x, y, options{})
 }
 
-// shift writes a shift. Counts of the width and above leave 0, or the sign.
+// shift writes a shift. If the count is the width or more, the result is 0, or the sign in all
+// bits.
 func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	size := in.Type.Size()
 	length := c.length(size)
@@ -267,7 +269,8 @@ func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	}
 }
 
-// mulHigh multiplies the even lanes and the odd lanes to 64 bits, and interleaves the upper halves.
+// mulHigh multiplies the even lanes and the odd lanes to products of 64 bits. Then it interleaves
+// the upper halves of the products.
 func (c *compiler) mulHigh(i int32, in expr.Instr) {
 	length := c.length(4)
 	x, y := c.vec(in.A), c.vec(in.B)

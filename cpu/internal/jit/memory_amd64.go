@@ -16,9 +16,9 @@ import (
 //go:noescape
 func call(entry uintptr, reg unsafe.Pointer, n, rows int, strides unsafe.Pointer)
 
-// Why returns why loops cannot be compiled here: the variable FLAMBEAU_JIT says off, or the system
-// refuses executable memory. It returns nil if they can. What the processor must have, the caller
-// checks: AVX-512 F, BW, DQ and VL, and BMI2.
+// Why returns the reason why loops cannot be compiled here, or nil if they can. FLAMBEAU_JIT may be
+// off, or the system may refuse executable memory. The caller must check that the processor has
+// AVX-512 F, BW, DQ and VL, and BMI2.
 var Why = sync.OnceValue(func() error {
 	if os.Getenv("FLAMBEAU_JIT") == "off" {
 		return errors.New("FLAMBEAU_JIT=off")
@@ -30,8 +30,8 @@ var Why = sync.OnceValue(func() error {
 	return unix.Munmap(m)
 })
 
-// protect returns executable memory with the given bytes. Memory is never writable and executable
-// at once.
+// protect returns executable memory with the given bytes. The memory is never writable and
+// executable at the same time.
 func protect(code []byte) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, len(code), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

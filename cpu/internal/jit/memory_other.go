@@ -9,7 +9,7 @@ import (
 
 func call(uintptr, unsafe.Pointer, int, int, unsafe.Pointer) {}
 
-// Why returns why loops cannot be compiled here.
+// Why returns the reason why loops cannot be compiled here.
 func Why() error { return errors.New("loops are compiled on linux/amd64 only") }
 
 func install(string, []byte) (*Code, error) { return nil, Why() }

@@ -2,7 +2,7 @@ package jit
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// source says where a value comes from.
+// source says where the compiler gets a value from.
 type source uint8
 
 const (
@@ -12,32 +12,33 @@ const (
 	loaded
 )
 
-// value is the state of a value of the program. Values that have the same bits share that of their
-// root.
+// value is the state of a value of the program. If several values have the same bits, they share
+// the state of their root.
 type value struct {
 	root    int32
 	from    source
-	load    int   // number of the load
+	load    int   // number of the load that reads the value
 	offset  int32 // offset in the arena of a value of Same
 	made    int   // position of the instruction that computes the value
 	uses    []int32
-	next    int  // number of uses that lie before the current instruction
-	hoisted bool // the value stays in reg
-	reg     int8 // the value's register, -1 if it has none
+	next    int  // number of uses before the current instruction
+	hoisted bool // the value stays in the register reg
+	reg     int8 // register that holds the value; -1: none
 	slot    int32
 }
 
-// What a register holds beside values.
+// These numbers say what a register holds if it holds no value.
 const (
 	free        = -1
-	taken       = -2 // a temporary holds the register
+	taken       = -2 // a temporary is in the register
 	accumulator = -3
 )
 
-// temporaries is how many registers the longest lowering needs beside its operands and its result.
+// temporaries is the number of registers that the longest lowering needs besides its operands and
+// its result.
 const temporaries = 4
 
-// size returns the bytes of a value's element.
+// size returns the size in bytes of an element of value i.
 func (c *compiler) size(i int32) int {
 	if t := c.Code[i].Type; t != dtype.Bool {
 		return t.Size()
@@ -56,8 +57,8 @@ func (c *compiler) length(size int) int {
 	return len128
 }
 
-// take returns a vector register for a value, or for a temporary (taken). It pins the register
-// until the instruction ends.
+// take returns a vector register for value v. If v is taken, the register is for a temporary. take
+// pins the register until the instruction ends.
 func (c *compiler) take(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r, o := range c.vectors[:c.registers] {
@@ -82,7 +83,8 @@ func (c *compiler) take(v int32) int8 {
 	return int8(victim)
 }
 
-// takeMask is take for mask registers. K0 cannot select lanes, and the last one is rest.
+// takeMask does what take does, for mask registers. K0 cannot select lanes, and the last mask
+// register is rest.
 func (c *compiler) takeMask(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r := 1; r < rest; r++ {
@@ -108,7 +110,8 @@ func (c *compiler) takeMask(v int32) int8 {
 	return int8(victim)
 }
 
-// nextUse returns where a value is used next, from the current instruction on.
+// nextUse returns the position of the next use of value i. It searches from the current instruction
+// on.
 func (c *compiler) nextUse(i int32) int32 {
 	v := &c.values[i]
 	for v.next < len(v.uses) && v.uses[v.next] < int32(c.step) {
@@ -120,7 +123,8 @@ func (c *compiler) nextUse(i int32) int32 {
 	return v.uses[v.next]
 }
 
-// evict takes a value's register away. A value that cannot be made again moves to spill memory.
+// evict frees the register of value i. If the value cannot be loaded again from its source, it
+// moves to spill memory.
 func (c *compiler) evict(i int32) {
 	v := &c.values[i]
 	r := uint8(v.reg)
@@ -136,7 +140,7 @@ func (c *compiler) evict(i int32) {
 	v.reg = -1
 }
 
-// newSlot returns the number of a slot in spill memory. An iteration uses each slot once.
+// newSlot returns the number of a slot in spill memory. An iteration uses each slot only once.
 func (c *compiler) newSlot() int32 {
 	used := map[int32]bool{}
 	for i := range c.values {
@@ -157,7 +161,7 @@ func (c *compiler) newSlot() int32 {
 
 func (c *compiler) spillMemory(slot int32) operand { return memory(arena, int32(c.Spill)+64*slot) }
 
-// vec returns a register that holds value i, which is no truth value.
+// vec returns a register that holds value i, which must not be a truth value.
 func (c *compiler) vec(i int32) uint8 {
 	i = c.values[i].root
 	v := &c.values[i]
@@ -169,7 +173,7 @@ func (c *compiler) vec(i int32) uint8 {
 	return uint8(v.reg)
 }
 
-// fill loads a value into register r: from spill memory, or from where it comes from.
+// fill loads a value into register r, from spill memory or from its source.
 func (c *compiler) fill(v *value, r uint8) {
 	i := v.root
 	size := c.size(i)
@@ -201,8 +205,9 @@ func (c *compiler) scalar(v *value) operand {
 	return memory(arena, v.offset)
 }
 
-// from returns value i as the last operand of an arithmetic instruction: its register, or one
-// element in memory if it is in none and is the same for all elements.
+// from returns value i as the last operand of an arithmetic instruction. It is the value's
+// register. If the value has no register and is the same for all elements, it is one element in
+// memory.
 func (c *compiler) from(i int32) operand {
 	v := &c.values[c.values[i].root]
 	if v.reg < 0 && v.slot < 0 && (v.from == constant || v.from == same) {
@@ -213,15 +218,15 @@ func (c *compiler) from(i int32) operand {
 	return register(c.vec(i))
 }
 
-// bits returns a constant as the last operand of an instruction on lanes of the given size.
+// bits returns the constant v as the last operand of an instruction on lanes of the given size.
 func (c *compiler) bits(v uint64, size int) operand {
 	m := c.constant(v, size)
 	m.spread = c.wide
 	return m
 }
 
-// truth returns a mask register that holds truth value i. For AVX2 it is a vector register, whose
-// lanes have all bits set or none.
+// truth returns a mask register that holds truth value i. For AVX2 it returns a vector register. In
+// each of its lanes either all bits are set or none.
 func (c *compiler) truth(i int32) uint8 {
 	if !c.wide {
 		return c.truthVector(i)
@@ -252,16 +257,16 @@ func (c *compiler) truth(i int32) uint8 {
 	return uint8(v.reg)
 }
 
-// temp returns a register for the current instruction alone.
+// temp returns a register that only the current instruction uses.
 func (c *compiler) temp() uint8 {
 	r := uint8(c.take(taken))
 	c.temps = append(c.temps, r)
 	return r
 }
 
-// result returns a register for the value that the current instruction computes. It may be that of
-// an operand only if last is set: the instruction's last step then reads its operands and writes
-// the result.
+// result returns a register for the value that the current instruction computes. If last is set,
+// the lowering's last step reads the operands and writes the result. Only then result may return
+// the register of an operand.
 func (c *compiler) result(i int32, last bool) uint8 {
 	if last {
 		c.forget(c.step)
@@ -271,7 +276,7 @@ func (c *compiler) result(i int32, last bool) uint8 {
 	return uint8(v.reg)
 }
 
-// resultMask is result for a truth value.
+// resultMask does what result does, for a truth value.
 func (c *compiler) resultMask(i int32) uint8 {
 	c.forget(c.step)
 	v := &c.values[i]
@@ -279,7 +284,7 @@ func (c *compiler) resultMask(i int32) uint8 {
 	return uint8(v.reg)
 }
 
-// forget frees the registers of values without uses behind the given position.
+// forget frees the registers of values that are not used after the given position.
 func (c *compiler) forget(step int) {
 	dead := func(o int32) bool {
 		u := c.values[o].uses
@@ -297,7 +302,7 @@ func (c *compiler) forget(step int) {
 	}
 }
 
-// settle ends an instruction.
+// settle ends an instruction. It frees the registers that only this instruction used.
 func (c *compiler) settle() {
 	for _, r := range c.temps {
 		c.vectors[r] = free

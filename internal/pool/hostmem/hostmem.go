@@ -1,13 +1,13 @@
 // Package hostmem allocates the segments of the CPU driver's pool. They are host memory with the
 // largest pages that the system provides.
 //
-// A new segment reads as zeros, and it becomes resident when it is first touched. An out-of-place
-// operation on large tensors spends most of its time on the first touch. With 2 MiB pages it is
-// several times faster than with 4 KiB pages. On most systems segments lie outside of Go's heap.
-// The garbage collector neither scans nor counts them, and they must not hold Go pointers. On other
-// systems (see System) they are Go memory that the Memory keeps alive.
+// A new segment reads as zeros. A page of it becomes resident when it is first accessed. An
+// out-of-place operation on large tensors spends most of its time on these first accesses. They are
+// several times faster with 2 MiB pages than with 4 KiB pages. On most systems segments lie outside
+// of Go's heap. The garbage collector neither scans nor counts them, and they must not hold Go
+// pointers. On other systems (see System) segments are Go memory that the Memory keeps alive.
 //
-// Alloc, Free and Capacity implement these methods of pool.Backing. A driver embeds a *Memory and
+// Alloc, Free and Capacity implement three methods of pool.Backing. A driver embeds a *Memory and
 // adds the methods for events.
 package hostmem
 
@@ -20,11 +20,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// HugePage is the alignment in bytes of segments of at least that size.
+// HugePage is the alignment in bytes of segments of HugePage bytes or more.
 const HugePage = 2 << 20
 
 // Memory allocates segments of host memory. The zero value is ready to use. Several goroutines may
-// call its methods at once.
+// call its methods at the same time.
 type Memory struct {
 	mu   sync.Mutex
 	held map[uintptr]segment
@@ -32,7 +32,7 @@ type Memory struct {
 	huge atomic.Uint64
 }
 
-// segment is what Free needs: the mapping that contains the segment, or the Go memory.
+// segment is what Free needs for a segment: the mapping that contains it, or the Go memory.
 type segment struct {
 	size uint64
 	huge bool
@@ -40,10 +40,10 @@ type segment struct {
 }
 
 // Alloc returns the address of a block of size bytes, which are all zero. The block is aligned to
-// HugePage if size is at least HugePage, else to a page. If the system has no memory left, the
+// HugePage if size is at least HugePage, else to a page. If the system has too little memory, the
 // error wraps pool.ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uintptr, error) {
-	if size == 0 || size > 1<<47 { // the size exceeds the address space of a process
+	if size == 0 || size > 1<<47 { // no process has an address space of this size
 		return 0, fmt.Errorf("hostmem: segment of %d bytes: %w", size, pool.ErrNoMemory)
 	}
 	mp, addr, huge, err := acquire(size)
@@ -63,7 +63,7 @@ func (m *Memory) Alloc(size uint64) (uintptr, error) {
 	return addr, nil
 }
 
-// Free returns a segment to the system. Any later access to its memory is a fault. Free panics if
+// Free returns a segment to the system. Any later access to the segment is a fault. Free panics if
 // addr and size do not describe a segment of m.
 func (m *Memory) Free(addr uintptr, size uint64) {
 	m.mu.Lock()
@@ -81,21 +81,21 @@ func (m *Memory) Free(addr uintptr, size uint64) {
 	release(s.mapping)
 }
 
-// Used returns the allocated bytes, and for how many of them the system accepted the advice to use
-// huge pages.
+// Used returns the number of allocated bytes, and for how many of them the system accepted the
+// advice to use huge pages.
 func (m *Memory) Used() (bytes, huge uint64) { return m.used.Load(), m.huge.Load() }
 
 // Capacity returns how much memory the process can still get, and how much it can have in total,
-// within the limits of its control groups. Both are 0 if the system does not tell.
+// within the limits of its control groups. Both are 0 if the system does not report them.
 func (m *Memory) Capacity() (free, total uint64) { return capacity() }
 
-// goMemory returns zeroed Go memory of at least size bytes, and its address. The address is a
-// multiple of 8 KiB, because the runtime gives large objects pages of their own, and the memory
-// does not move. If the memory is exhausted, the runtime ends the program; use a pool's Limit to
-// get an error instead. Only systems whose System is "go" use goMemory. It is compiled and tested
-// on all.
+// goMemory returns zeroed Go memory of at least size bytes, and its address. The memory does not
+// move. Its address is a multiple of 8 KiB, because the runtime places large objects on pages of
+// their own. If the memory is exhausted, the runtime ends the program; use a pool's Limit to get an
+// error instead. Only systems whose System is "go" use goMemory. It is compiled and tested on all
+// systems.
 func goMemory(size uint64) ([]uint64, uintptr) {
-	const page, atLeast = 8 << 10, 64 << 10 // small objects would share pages
+	const page, atLeast = 8 << 10, 64 << 10 // smaller objects may share a page
 	n := max(size, atLeast)
 	words := make([]uint64, (n+page-1)/page*page/8)
 	return words, uintptr(unsafe.Pointer(unsafe.SliceData(words)))

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge asks for transparent huge pages. A kernel without them, or set to "never", refuses.
-// The memory is usable anyway, but its first touch is slower.
+// adviseHuge asks for transparent huge pages. A kernel without them, or with the setting "never",
+// refuses. The memory is usable anyway, but first accesses to its pages are slower.
 func adviseHuge(base unsafe.Pointer, length uintptr) bool {
 	if unix.Madvise(unsafe.Slice((*byte)(base), length), unix.MADV_HUGEPAGE) != nil {
 		return false
@@ -41,7 +41,8 @@ func capacity() (free, total uint64) {
 	})
 }
 
-// meminfo reads MemAvailable and MemTotal, which are in KiB (proc_meminfo(5)).
+// meminfo reads MemAvailable and MemTotal, in KiB, from a text in the format of /proc/meminfo
+// (proc_meminfo(5)).
 func meminfo(s *bufio.Scanner) (free, total uint64) {
 	for s.Scan() {
 		f := strings.Fields(s.Text())
@@ -62,10 +63,11 @@ func meminfo(s *bufio.Scanner) (free, total uint64) {
 	return free, total
 }
 
-// groups lowers free and total to the limits of the process's control groups. Version 2 has
-// memory.max at each level up to the root. Version 1 has memory.limit_in_bytes. self is the text of
-// /proc/self/cgroup: lines "id:controllers:path". Version 2 has one line, with id 0 and no
-// controllers (cgroups(7)). read returns the number in a file below the mount point.
+// groups lowers free and total to the limits of the process's control groups. In version 2 of
+// control groups, the file memory.max at each level up to the root has a limit. In version 1 it is
+// memory.limit_in_bytes. self is the text of /proc/self/cgroup: lines "id:controllers:path".
+// Version 2 has one line, with id 0 and no controllers (cgroups(7)). The function read returns the
+// number in a file below the mount point.
 func groups(free, total uint64, self string, read func(name string) (uint64, bool)) (uint64, uint64) {
 	lower := func(limit, usage string) {
 		most, ok := read(limit)

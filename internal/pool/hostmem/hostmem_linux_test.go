@@ -39,8 +39,8 @@ func TestCapacityParts(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstTouch compares the first touch of a 64 MiB segment with that of Go memory of equal
-// size.
+// BenchmarkFirstTouch measures the first access to each page of a 64 MiB segment, and of Go memory
+// of equal size.
 func BenchmarkFirstTouch(b *testing.B) {
 	const size = 64 << 20
 	b.Run("segment", func(b *testing.B) {
@@ -58,7 +58,7 @@ func BenchmarkFirstTouch(b *testing.B) {
 			m.Free(a, size)
 		}
 	})
-	b.Run("touched segment", func(b *testing.B) { // the cost with a segment that the pool reuses
+	b.Run("touched segment", func(b *testing.B) { // the cost if the pool reuses a segment
 		var m Memory
 		a, err := m.Alloc(size)
 		if err != nil {

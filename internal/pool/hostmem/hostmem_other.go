@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// System names the source of segments.
+// System is the source of segments.
 const System = "go"
 
-// mapping is Go memory. It lives as long as the Memory refers to it.
+// mapping is Go memory. The garbage collector keeps it as long as the Memory refers to it.
 type mapping struct{ words []uint64 }
 
 func acquire(size uint64) (mapping, uintptr, bool, error) {
@@ -24,7 +24,7 @@ func acquire(size uint64) (mapping, uintptr, bool, error) {
 
 func release(mapping) {}
 
-// capacity is known for WebAssembly only, whose addresses have 32 bits.
+// capacity knows only the limit of WebAssembly, whose addresses have 32 bits.
 func capacity() (free, total uint64) {
 	if runtime.GOARCH != "wasm" {
 		return 0, 0

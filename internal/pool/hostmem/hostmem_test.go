@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// at returns a segment as a slice. The conversion is safe: the memory is the system's, or the
-// Memory keeps it alive.
+// at returns a segment as a slice. The conversion is valid: the memory belongs to the system, or
+// the Memory keeps it alive.
 func at(addr uintptr, size uint64) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size)
 }
@@ -73,7 +73,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if System == "mmap" || runtime.GOARCH == "wasm" {
-		// the size exceeds the free part of any address space
+		// the size exceeds the free part of every address space
 		if _, err := m.Alloc(1 << 47); !errors.Is(err, pool.ErrNoMemory) {
 			t.Errorf("Alloc(1<<47): %v", err)
 		}

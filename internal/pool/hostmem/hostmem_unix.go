@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// System names the source of segments.
+// System is the source of segments.
 const System = "mmap"
 
 // mapping is a range of mapped pages.
@@ -22,7 +22,7 @@ type mapping struct {
 }
 
 // acquire maps pages. Kernels before 6.7 do not align large mappings to huge pages. So acquire maps
-// one huge page more and unmaps the ends.
+// one more huge page than necessary, and unmaps the excess at both ends.
 func acquire(size uint64) (mapping, uintptr, bool, error) {
 	page := uint64(unix.Getpagesize())
 	length := uintptr((size + page - 1) &^ (page - 1))
@@ -55,8 +55,8 @@ func acquire(size uint64) (mapping, uintptr, bool, error) {
 
 func release(m mapping) { unmap(m.base, m.length) }
 
-// unmap unmaps pages. It panics on an error, since the pages then stay mapped. An error means that
-// the range is not page-aligned, or that splitting a mapping exceeds the system's limit of
+// unmap unmaps pages. It panics on an error, because the pages then stay mapped. An error means
+// that the range is not aligned to pages, or that the process would exceed the system's limit of
 // mappings.
 func unmap(base unsafe.Pointer, length uintptr) {
 	if err := unix.MunmapPtr(base, length); err != nil {

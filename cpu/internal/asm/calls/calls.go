@@ -1,9 +1,9 @@
 // Package calls finds the named functions that a lowered program contains as primitives. The CPU
-// driver can then run each by one kernel ([asm.Function]) instead of dozens.
+// driver can then run each function with one kernel ([asm.Function]) instead of dozens.
 //
 // A match is exact: the instructions between argument and result are those of the function's
-// formula. So the kernel gives the same bits. If the lowering has merged or simplified instructions
-// across the boundary, there is no match, and the primitives run.
+// formula. So the kernel gives the same bits. Lowering may have merged some of these instructions
+// with others, or simplified them. Then there is no match, and the primitives run.
 package calls
 
 import (
@@ -16,19 +16,20 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Call says that value Root of a program is the function Name, of package expr, applied to value
-// Arg. Both values are float32.
+// Call says that a value of a program is a function of another value. Root is the result, Name is
+// the name of the function in package expr, and Arg is the argument. Both values are float32.
 type Call struct {
 	Name      string
 	Root, Arg int32
 }
 
-// Find returns the calls in p that are not inside another call, sorted by Root. It looks only for
-// functions for which has returns true. It skips functions whose kernel was generated from another
-// formula than package expr has now. Values between Arg and Root may have other uses; see [Live].
+// Find returns the calls in p that are not inside another call, sorted by Root. It finds only
+// functions for which has returns true. It skips a function if its kernel was generated from
+// another formula than the function has now. Values between Arg and Root may have other uses: see
+// [Live].
 func Find(p *expr.Program, has func(name string) bool) []Call {
 	var found []Call
-	inside := make([]bool, len(p.Code)) // values that belong to a call found already
+	inside := make([]bool, len(p.Code)) // whether each value belongs to a call found before
 	for v := len(p.Code) - 1; v >= 0; v-- {
 		if p.Code[v].Type != dtype.F32 || inside[v] {
 			continue
@@ -56,8 +57,8 @@ func Find(p *expr.Program, has func(name string) bool) []Call {
 	return found
 }
 
-// Live marks the values of p that are still needed if each call is computed from its argument by
-// one kernel.
+// Live returns which values of p are still needed if one kernel computes each call from its
+// argument.
 func Live(p *expr.Program, found []Call) []bool {
 	arg := map[int32]int32{}
 	for _, c := range found {
@@ -92,8 +93,8 @@ type pattern struct {
 	root      int32
 }
 
-// patterns returns the formulas with one float32 argument. The longest come first, because some
-// contain others.
+// patterns returns the formulas of the functions with one float32 argument. Longer formulas come
+// first, because some contain shorter ones.
 var patterns = sync.OnceValue(func() []pattern {
 	var all []pattern
 	for name, f := range expr.Funcs() {
@@ -115,8 +116,8 @@ var patterns = sync.OnceValue(func() []pattern {
 // matcher compares a pattern with a part of a program.
 type matcher struct {
 	pattern, code []expr.Instr
-	at            []int32 // for each value of the pattern, the program's value matched to it
-	trail         []int32 // the pattern's values in the order in which they were matched
+	at            []int32 // for each value of the pattern, the value of the program that it matches
+	trail         []int32 // matched values of the pattern, in the order in which they were matched
 	arg           int32
 }
 
@@ -142,7 +143,7 @@ func (m *matcher) match(i, v int32) bool {
 		return true
 	}
 	m.undo(mark)
-	// The lowering may have exchanged the operands of commutative operations.
+	// Lowering may have exchanged the operands of commutative operations.
 	if commutes(f.Op) && m.match(f.A, c.B) && m.match(f.B, c.A) && (operands < 3 || m.match(f.C, c.C)) {
 		m.set(i, v)
 		return true

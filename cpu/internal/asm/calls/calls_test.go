@@ -54,7 +54,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
 		}
 	}
-	// Find looks only for functions that the caller has, and not in double precision.
+	// Find skips functions that the caller does not have, and functions in double precision.
 	p := lower(t, call("exp", x), dtype.F32)
 	if found := Find(p, func(string) bool { return false }); len(found) != 0 {
 		t.Errorf("found %v for a caller without kernels", found)
@@ -86,8 +86,8 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestLive computes programs by calls and the primitives that Live leaves. It compares the bits
-// with a run of all primitives.
+// TestLive computes programs with calls and with the primitives that Live marks. It compares the
+// bits with those of a run of all primitives.
 func TestLive(t *testing.T) {
 	x := expr.X(0)
 	e := expr.Call("exp", x.Mul(expr.C(0.25)))
@@ -123,7 +123,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// evalCalls evaluates p, and computes each call by a program that has only the called function.
+// evalCalls evaluates p. It computes each call with a program that has only the called function.
 // Values that are not live are NaN.
 func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint64) uint64 {
 	vals := make([]uint64, len(p.Code))
@@ -142,7 +142,7 @@ func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint6
 			vals[v] = x
 		case expr.OpConst:
 			vals[v] = c.Imm
-		default: // the program has this instruction only
+		default: // the program has only this instruction
 			q := &expr.Program{Out: []dtype.Type{c.Type}, Outs: []int32{0}}
 			operand := [3]int32{-1, -1, -1}
 			for k, o := range [3]int32{c.A, c.B, c.C} {
