@@ -69,6 +69,9 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 		clear(y)
 		return
 	}
+	if c.forwardByPlace(par, y, x, w) {
+		return
+	}
 	j := newColumns(c.sight(x), c.Outputs/c.Groups)
 	j.dst, j.dstChannel = y, size(c.Out)
 	j.dstStep = [3]int{c.Out[1] * c.Out[2], c.Out[2], 1}
@@ -90,6 +93,9 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	}
 	if len(g) == 0 || len(w) == 0 {
 		clear(dx)
+		return
+	}
+	if c.dataByPlace(par, dx, g, w) {
 		return
 	}
 	// the zeros beyond the edges of y times an infinity would give NaN

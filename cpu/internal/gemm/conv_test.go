@@ -41,6 +41,16 @@ func convCases() (list []Conv) {
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
 	add(2, 1, 2, 2, [3]int{12, 14, 14}, [3]int{3, 1, 2}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 0}, [3]int{0, 0, 0})
+	// many small images: place by place
+	plane(32, 1, 20, 30, 5, 3, 1, 1)
+	plane(29, 1, 16, 17, 4, 3, 2, 1)
+	plane(64, 2, 18, 32, 3, 3, 1, 1)
+	plane(32, 1, 9, 45, 1, 3, 1, 1) // eight taps see only zeros
+	plane(31, 1, 33, 40, 2, 3, 2, 1)
+	plane(32, 1, 40, 16, 6, 1, 2, 0)
+	plane(32, 1, 8, 8, 2, 1, 1, 3) // some results are zeros
+	plane(30, 1, 12, 14, 7, 5, 1, 2)
+	add(32, 2, 16, 20, [3]int{3, 2, 5}, [3]int{2, 1, 3}, [3]int{2, 1, 1}, [3]int{1, 2, 2}, [3]int{1, 0, 2}, [3]int{0, 0, 1})
 	return list
 }
 
