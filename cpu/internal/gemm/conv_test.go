@@ -50,6 +50,10 @@ func convCases() (list []Conv) {
 	plane(32, 1, 40, 16, 6, 1, 2, 0)
 	plane(32, 1, 8, 8, 2, 1, 1, 3) // some results are zeros
 	plane(30, 1, 12, 14, 7, 5, 1, 2)
+	plane(70, 1, 64, 15, 2, 3, 1, 1) // several chunks of images
+	plane(33, 2, 64, 6, 3, 2, 1, 0)
+	plane(20, 1, 30, 29, 5, 5, 1, 2)
+	plane(20, 1, 31, 8, 4, 1, 1, 0)
 	add(32, 2, 16, 20, [3]int{3, 2, 5}, [3]int{2, 1, 3}, [3]int{2, 1, 1}, [3]int{1, 2, 2}, [3]int{1, 0, 2}, [3]int{0, 0, 1})
 	return list
 }

@@ -45,6 +45,9 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 		c.depth(par, dw, x, g)
 		return
 	}
+	if c.weightByPlace(par, dw, x, g) {
+		return
+	}
 	j := &weights{sight: c.sight(x), kern: active32(), win: activeWindows(), g: g, outputs: c.Outputs / c.Groups}
 	j.wide = ceil(j.outputs, j.kern.width) * j.kern.width
 	j.division = j.divide(weightPlaces, func(images, units int) int { return images * units })
