@@ -79,6 +79,9 @@ func main() {
 			copyRows(b, isa, bytes, bytes)
 			copyRows(b, isa, bytes, 2*bytes)
 			windows(b, isa, bytes)
+			if isa == "AVX2" {
+				halves(b)
+			}
 			for h := 1; h <= map[string]int{"AVX2": 6, "AVX512": 14}[isa]; h++ {
 				spans(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h)
 			}

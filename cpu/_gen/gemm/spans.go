@@ -16,9 +16,9 @@ func spans(c *ctx, h int) {
 	c.Function(fmt.Sprintf("spans%d%s", h, t.isa))
 	c.Attributes(build.NOSPLIT)
 	c.Doc(fmt.Sprintf("spans%d%s computes, for r < %d and j < %d, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],", h, t.isa, h, width),
-		fmt.Sprintf("fused and in the order of i and p, and puts it into c[r*%d+j], or adds it there if accumulate is not 0. n and k are positive.", width))
+		"fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.")
 	c.Pragma("noescape")
-	c.SignatureExpr("func(list *int, n, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)")
+	c.SignatureExpr("func(list *int, n, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc, accumulate int)")
 	list, end, lda, ldb := c.pointer("list"), c.pointer("n"), c.elements("lda", "float32"), c.elements("ldb", "float32")
 	c.SHLQ(operand.U8(4), end)
 	c.ADDQ(list, end)
@@ -89,8 +89,7 @@ func spans(c *ctx, h int) {
 	c.ADDQ(operand.I32(16), list)
 	c.CMPQ(list, end)
 	c.JL(operand.LabelRef("span"))
-	dst, ldc := c.pointer("c"), c.GP64()
-	c.MOVQ(operand.I32(4*width), ldc)
+	dst, ldc := c.pointer("c"), c.elements("ldc", "float32")
 	how := c.pointer("accumulate")
 	c.TESTQ(how, how)
 	c.JEQ(operand.LabelRef("put"))
@@ -101,4 +100,31 @@ func spans(c *ctx, h int) {
 	c.rows(acc, dst, ldc, [2]reg.Register{}, false)
 	c.VZEROUPPER()
 	c.RET()
+}
+
+// halves emits the separation of even and odd elements. AVX-512 would need a table for it, so there
+// is one form.
+func halves(b *build.Context) {
+	b.Function("halvesAVX2")
+	b.Attributes(build.NOSPLIT)
+	b.Doc("halvesAVX2 computes, for i < n, a positive multiple of 8, even[i] = src[2*i] and odd[i] = src[2*i+1].")
+	b.Pragma("noescape")
+	b.SignatureExpr("func(even, odd, src *float32, n int)")
+	even, odd, src, n, i := load(b, "even"), load(b, "odd"), load(b, "src"), load(b, "n"), b.GP64()
+	b.XORQ(i, i)
+	b.Label("loop")
+	x, y, e, o := b.YMM(), b.YMM(), b.YMM(), b.YMM()
+	b.VMOVUPS(operand.Mem{Base: src, Index: i, Scale: 8}, x)
+	b.VMOVUPS(operand.Mem{Base: src, Index: i, Scale: 8, Disp: 32}, y)
+	b.VSHUFPS(operand.U8(0x88), y, x, e)
+	b.VSHUFPS(operand.U8(0xdd), y, x, o)
+	b.VPERMPD(operand.U8(0xd8), e, e)
+	b.VPERMPD(operand.U8(0xd8), o, o)
+	b.VMOVUPS(e, operand.Mem{Base: even, Index: i, Scale: 4})
+	b.VMOVUPS(o, operand.Mem{Base: odd, Index: i, Scale: 4})
+	b.ADDQ(operand.I32(8), i)
+	b.CMPQ(i, n)
+	b.JL(operand.LabelRef("loop"))
+	b.VZEROUPPER()
+	b.RET()
 }

@@ -259,38 +259,43 @@ func tapsAVX2(dst *float32, src *float32, offs *int, w *float32, k int, n int)
 //go:noescape
 func padRowsAVX2(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
 
-// spans1AVX2 computes, for r < 1 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*16+j], or adds it there if accumulate is not 0. n and k are positive.
+// halvesAVX2 computes, for i < n, a positive multiple of 8, even[i] = src[2*i] and odd[i] = src[2*i+1].
 //
 //go:noescape
-func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func halvesAVX2(even *float32, odd *float32, src *float32, n int)
+
+// spans1AVX2 computes, for r < 1 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans2AVX2 computes, for r < 2 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*16+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans3AVX2 computes, for r < 3 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*16+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans4AVX2 computes, for r < 4 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*16+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans5AVX2 computes, for r < 5 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*16+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans6AVX2 computes, for r < 6 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*16+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)

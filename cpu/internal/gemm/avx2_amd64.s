@@ -3982,9 +3982,33 @@ vector:
 	VZEROUPPER
 	RET
 
-// func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func halvesAVX2(even *float32, odd *float32, src *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·halvesAVX2(SB), NOSPLIT, $0-32
+	MOVQ even+0(FP), AX
+	MOVQ odd+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+
+loop:
+	VMOVUPS (DX)(SI*8), Y0
+	VMOVUPS 32(DX)(SI*8), Y1
+	VSHUFPS $0x88, Y1, Y0, Y2
+	VSHUFPS $0xdd, Y1, Y0, Y0
+	VPERMPD $0xd8, Y2, Y2
+	VPERMPD $0xd8, Y0, Y0
+	VMOVUPS Y2, (AX)(SI*4)
+	VMOVUPS Y0, (CX)(SI*4)
+	ADDQ    $+8, SI
+	CMPQ    SI, BX
+	JL      loop
+	VZEROUPPER
+	RET
+
+// func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, FMA3
-TEXT ·spans1AVX2(SB), NOSPLIT, $0-72
+TEXT ·spans1AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -4055,8 +4079,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+64, CX
-	MOVQ    accumulate+64(FP), CX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), CX
 	TESTQ   CX, CX
 	JEQ     put
 	VADDPS  (AX), Y0, Y0
@@ -4072,9 +4097,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, FMA3
-TEXT ·spans2AVX2(SB), NOSPLIT, $0-72
+TEXT ·spans2AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -4162,8 +4187,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+64, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Y0, Y0
@@ -4187,9 +4213,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, FMA3
-TEXT ·spans3AVX2(SB), NOSPLIT, $0-72
+TEXT ·spans3AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -4294,8 +4320,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+64, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Y0, Y0
@@ -4327,9 +4354,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, FMA3
-TEXT ·spans4AVX2(SB), NOSPLIT, $0-72
+TEXT ·spans4AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -4451,8 +4478,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+64, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Y0, Y0
@@ -4492,9 +4520,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, FMA3
-TEXT ·spans5AVX2(SB), NOSPLIT, $0-72
+TEXT ·spans5AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -4633,8 +4661,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+64, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Y0, Y0
@@ -4682,9 +4711,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, FMA3
-TEXT ·spans6AVX2(SB), NOSPLIT, $0-72
+TEXT ·spans6AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -4840,8 +4869,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+64, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Y0, Y0

@@ -392,85 +392,85 @@ func tapsAVX512(dst *float32, src *float32, offs *int, w *float32, k int, n int)
 func padRowsAVX512(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
 
 // spans1AVX512 computes, for r < 1 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans2AVX512 computes, for r < 2 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans3AVX512 computes, for r < 3 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans4AVX512 computes, for r < 4 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans5AVX512 computes, for r < 5 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans6AVX512 computes, for r < 6 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans7AVX512 computes, for r < 7 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans8AVX512 computes, for r < 8 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans9AVX512 computes, for r < 9 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans10AVX512 computes, for r < 10 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans11AVX512 computes, for r < 11 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans12AVX512 computes, for r < 12 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans13AVX512 computes, for r < 13 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
 // spans14AVX512 computes, for r < 14 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*32+j], or adds it there if accumulate is not 0. n and k are positive.
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
 //
 //go:noescape
-func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)

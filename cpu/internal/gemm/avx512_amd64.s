@@ -11326,9 +11326,9 @@ vector:
 	VZEROUPPER
 	RET
 
-// func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans1AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans1AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -11399,8 +11399,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), CX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), CX
 	TESTQ   CX, CX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -11416,9 +11417,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans2AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans2AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -11506,8 +11507,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -11531,9 +11533,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans3AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans3AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -11638,8 +11640,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -11671,9 +11674,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans4AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans4AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -11795,8 +11798,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -11836,9 +11840,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans5AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans5AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -11977,8 +11981,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -12026,9 +12031,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans6AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans6AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -12184,8 +12189,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -12241,9 +12247,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans7AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans7AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -12416,8 +12422,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -12481,9 +12488,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans8AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans8AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -12673,8 +12680,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -12746,9 +12754,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans9AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans9AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -12955,8 +12963,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -13036,9 +13045,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans10AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans10AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -13262,8 +13271,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -13351,9 +13361,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans11AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans11AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -13594,8 +13604,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -13691,9 +13702,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans12AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans12AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -13951,8 +13962,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -14056,9 +14068,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans13AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans13AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -14333,8 +14345,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0
@@ -14446,9 +14459,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+// func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 // Requires: AVX, AVX512F
-TEXT ·spans14AVX512(SB), NOSPLIT, $0-72
+TEXT ·spans14AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
 	MOVQ   n+8(FP), CX
 	MOVQ   lda+32(FP), DX
@@ -14740,8 +14753,9 @@ next:
 	CMPQ    AX, CX
 	JL      span
 	MOVQ    c+56(FP), AX
-	MOVQ    $+128, CX
-	MOVQ    accumulate+64(FP), DX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
 	VADDPS  (AX), Z0, Z0

@@ -269,7 +269,7 @@ func (j *byPlace) task(i int) {
 					clear(tile)
 					continue
 				}
-				j.win.spans[h](&list[0], len(list)/2, min(j.block, j.channels-c0), a, taps*stride, b, width, &tile[0], how)
+				j.win.spans[h](&list[0], len(list)/2, min(j.block, j.channels-c0), a, taps*stride, b, width, &tile[0], width, how)
 			}
 		}
 	}

@@ -134,7 +134,7 @@ func (j *weightByPlace) task(i int) {
 	b := &j.b[(g*j.columns+column)*size(j.In)*j.images*width]
 	for u := range taps {
 		list := j.pairs.of(u)
-		j.win.spans[h](&list[0], len(list)/2, j.images, a, stride, b, width, &sums[u*h*width], min(j.image, 1))
+		j.win.spans[h](&list[0], len(list)/2, j.images, a, stride, b, width, &sums[u*h*width], width, min(j.image, 1))
 	}
 	if j.image+j.images < j.N {
 		return

@@ -8,7 +8,7 @@ import (
 
 // spanKernel holds a variant's kernels for convolutions place by place, see [Conv.byPlace].
 type spanKernel struct {
-	// spans[h] puts into c[r*width+j], or adds to it, for r < h and j < width, the sum over i < n and
+	// spans[h] puts into c[r*ldc+j], or adds to it, for r < h and j < width, the sum over i < n and
 	// p < k of a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j].
 	spans []spansFunc
 	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k, a multiple of 4. It goes up
@@ -17,7 +17,7 @@ type spanKernel struct {
 	group int
 }
 
-type spansFunc = func(list *int, n, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int)
+type spansFunc = func(list *int, n, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc, accumulate int)
 
 func activeSpans() *spanKernel {
 	if k := spanKernels[asm.Active()]; k != nil {
@@ -31,7 +31,7 @@ var genericSpans = spanKernel{spans: spansGo(), turn: turnGo, group: 4}
 
 func spansGo() (fs []spansFunc) {
 	for h := range 5 {
-		fs = append(fs, func(list *int, n, k int, a *float32, lda int, b *float32, ldb int, c *float32, accumulate int) {
+		fs = append(fs, func(list *int, n, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc, accumulate int) {
 			var acc [16]float32
 			l := unsafe.Slice(list, 2*n)
 			for i := 0; i < len(l); i += 2 {
@@ -47,10 +47,11 @@ func spansGo() (fs []spansFunc) {
 				}
 			}
 			for i, v := range acc[:4*h] {
+				to := element(c, i/4*ldc+i%4)
 				if accumulate != 0 {
-					v += *element(c, i)
+					v += *to
 				}
-				*element(c, i) = v
+				*to = v
 			}
 		})
 	}

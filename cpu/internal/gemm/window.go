@@ -21,6 +21,9 @@ type windowKernel struct {
 	// elements after these to 0, and up to lanes elements before them. It reads fewer than lanes
 	// elements past the end of a row of src.
 	padRows func(dst, src *float32, rows, width, left, n, distance int)
+	// halves sets even[i] to src[2i] and odd[i] to src[2i+1], for i < n, a multiple of 8. It may be
+	// nil.
+	halves func(even, odd, src *float32, n int)
 }
 
 func activeWindows() *windowKernel {
