@@ -150,8 +150,7 @@ func (d *Device) channelNorm(o *device.ChannelNorm) {
 		c.blocks(channel, func(lo, hi int) {
 			t := c.tmp[:hi-lo]
 			asm.SubF32(t, from[lo:hi], middle[:hi-lo])
-			asm.MulF32(t, t, t)
-			sum += float64(asm.SumF32(t))
+			sum += float64(asm.DotF32(t, t))
 		})
 		v := float32(sum / count)
 		root := 1 / float32(math.Sqrt(float64(v+float32(o.Eps))))
@@ -194,8 +193,7 @@ func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
 			t := c.tmp[:hi-lo]
 			all += float64(asm.SumF32(grad[lo:hi]))
 			asm.SubF32(t, from[lo:hi], middle[:hi-lo])
-			asm.MulF32(t, t, grad[lo:hi])
-			times += float64(asm.SumF32(t))
+			times += float64(asm.DotF32(t, grad[lo:hi]))
 		})
 		root := float64(roots[channel])
 		times *= root // now times is Σ g·z

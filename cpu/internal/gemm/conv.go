@@ -118,7 +118,7 @@ const (
 	// elements of A that stay in the second-level cache beside the copied input
 	fewWeights = 1 << 17
 	// places for which A is read in place
-	fewPlaces = 512
+	fewPlaces = 128
 	// elements of a block of all columns, up to which tasks for different rows share it
 	sharedColumns = 1 << 20
 )
