@@ -184,8 +184,9 @@ func micro(c *ctx, h int) {
 			c.ADDQ(ldc, row)
 		}
 	}
-	acc := make([][2]reg.VecVirtual, h)
+	acc := make([][]reg.VecVirtual, h)
 	for r := range acc {
+		acc[r] = make([]reg.VecVirtual, 2)
 		for v := range 2 {
 			acc[r][v] = c.vec()
 			if t.bytes == 64 {
@@ -263,7 +264,7 @@ func micro(c *ctx, h int) {
 }
 
 // rows stores the tile to C, or adds it to C.
-func (c *ctx) rows(acc [][2]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
+func (c *ctx) rows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
 	row := c.GP64()
 	c.MOVQ(dst, row)
 	for r := range acc {

@@ -25,8 +25,9 @@ func spans(c *ctx, h int) {
 	lda3, ldb3 := c.GP64(), c.GP64()
 	c.LEAQ(operand.Mem{Base: lda, Index: lda, Scale: 2}, lda3)
 	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
-	acc := make([][2]reg.VecVirtual, h)
+	acc := make([][]reg.VecVirtual, h)
 	for r := range acc {
+		acc[r] = make([]reg.VecVirtual, 2)
 		for v := range 2 {
 			acc[r][v] = c.vec()
 			if t.bytes == 64 {

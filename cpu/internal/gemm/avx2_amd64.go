@@ -198,11 +198,23 @@ func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
 //go:noescape
 func window1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf1AVX2 adds to c[r*ldc+j], for r < 1 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window2AVX2 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf2AVX2 adds to c[r*ldc+j], for r < 2 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window3AVX2 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -210,11 +222,23 @@ func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *floa
 //go:noescape
 func window3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf3AVX2 adds to c[r*ldc+j], for r < 3 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window4AVX2 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf4AVX2 adds to c[r*ldc+j], for r < 4 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window5AVX2 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -222,11 +246,23 @@ func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *floa
 //go:noescape
 func window5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf5AVX2 adds to c[r*ldc+j], for r < 5 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window6AVX2 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf6AVX2 adds to c[r*ldc+j], for r < 6 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // piecesAVX2 copies, for p < k and i < n in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
 //

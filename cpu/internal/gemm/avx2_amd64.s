@@ -3333,6 +3333,51 @@ column:
 	VZEROUPPER
 	RET
 
+// func windowHalf1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·windowHalf1AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+32, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y1
+	VBROADCASTSS (DX)(CX*4), Y2
+	VFMADD231PS  Y1, Y2, Y0
+	INCQ         CX
+	ADDQ         $+32, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VZEROUPPER
+	RET
+
 // func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 // Requires: AVX, FMA3
 TEXT ·window2AVX2(SB), NOSPLIT, $32-64
@@ -3392,6 +3437,59 @@ column:
 	VMOVUPS      Y2, (AX)
 	VADDPS       32(AX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·windowHalf2AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+32, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   8(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y2
+	VBROADCASTSS (DX)(CX*4), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	VBROADCASTSS (BX)(CX*4), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	INCQ         CX
+	ADDQ         $+32, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y1, Y1
+	VMOVUPS      Y1, (AX)
 	VZEROUPPER
 	RET
 
@@ -3466,6 +3564,67 @@ column:
 	VMOVUPS      Y4, (AX)
 	VADDPS       32(AX), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·windowHalf3AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+32, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   16(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   8(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y3
+	VBROADCASTSS (DX)(CX*4), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VBROADCASTSS (SI)(CX*4), Y4
+	VFMADD231PS  Y3, Y4, Y1
+	VBROADCASTSS (BX)(CX*4), Y4
+	VFMADD231PS  Y3, Y4, Y2
+	INCQ         CX
+	ADDQ         $+32, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y1, Y1
+	VMOVUPS      Y1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
 	VZEROUPPER
 	RET
 
@@ -3552,6 +3711,75 @@ column:
 	VMOVUPS      Y6, (AX)
 	VADDPS       32(AX), Y7, Y7
 	VMOVUPS      Y7, 32(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·windowHalf4AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+32, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   24(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   8(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y4
+	VBROADCASTSS (DX)(CX*4), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS (DI)(CX*4), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS (SI)(CX*4), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS (BX)(CX*4), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	INCQ         CX
+	ADDQ         $+32, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y1, Y1
+	VMOVUPS      Y1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y3, Y3
+	VMOVUPS      Y3, (AX)
 	VZEROUPPER
 	RET
 
@@ -3650,6 +3878,83 @@ column:
 	VMOVUPS      Y8, (AX)
 	VADDPS       32(AX), Y9, Y9
 	VMOVUPS      Y9, 32(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·windowHalf5AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+32, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   32(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   24(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   16(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   8(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y5
+	VBROADCASTSS (DX)(CX*4), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS (R8)(CX*4), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS (DI)(CX*4), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS (SI)(CX*4), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VBROADCASTSS (BX)(CX*4), Y6
+	VFMADD231PS  Y5, Y6, Y4
+	INCQ         CX
+	ADDQ         $+32, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y1, Y1
+	VMOVUPS      Y1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y3, Y3
+	VMOVUPS      Y3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
 	VZEROUPPER
 	RET
 
@@ -3760,6 +4065,91 @@ column:
 	VMOVUPS      Y10, (AX)
 	VADDPS       32(AX), Y11, Y11
 	VMOVUPS      Y11, 32(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, FMA3
+TEXT ·windowHalf6AVX2(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+32, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   40(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   32(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   16(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   8(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Y6
+	VBROADCASTSS (DX)(CX*4), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS (R9)(CX*4), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS (R8)(CX*4), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS (DI)(CX*4), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VBROADCASTSS (SI)(CX*4), Y7
+	VFMADD231PS  Y6, Y7, Y4
+	VBROADCASTSS (BX)(CX*4), Y7
+	VFMADD231PS  Y6, Y7, Y5
+	INCQ         CX
+	ADDQ         $+32, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y1, Y1
+	VMOVUPS      Y1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y3, Y3
+	VMOVUPS      Y3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Y5, Y5
+	VMOVUPS      Y5, (AX)
 	VZEROUPPER
 	RET
 
