@@ -19,8 +19,8 @@ type channelTask struct {
 	f                  func(c *channelWorker, channel int)
 }
 
-// channelWorker holds rows in which one value is repeated for every element of a block. Small planes
-// of a channel are gathered, so that a block has the planes of many images.
+// channelWorker holds rows in which one value is repeated for every element of a block. Small
+// planes of a channel are gathered, so that a block has the planes of many images.
 type channelWorker struct {
 	*channelTask
 	rows     [4][channelBlock]float32

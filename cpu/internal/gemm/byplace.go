@@ -33,8 +33,8 @@ type byPlace struct {
 }
 
 const (
-	// limit of the elements of a chunk of the source, and of the result of a task, so that both stay
-	// in the second-level cache
+	// limits of the elements of a chunk of the source, and of the result of a task: both stay in
+	// the second-level cache
 	placeSource = 1 << 18
 	placeResult = 1 << 15
 )

@@ -160,7 +160,8 @@ func (j *weightByPlace) spread(dw, sums []float32, distance, n int) {
 	}
 	whole := 0
 	if len(j.used) == taps {
-		// Rows of group elements overlap if there are fewer taps. So the last ones would end behind dw.
+		// If there are fewer taps than a group has, rows overlap. The last ones would end behind
+		// dw.
 		whole = (n - ceil(max(0, group-taps), taps)) &^ 3
 		for t := 0; t < taps && whole > 0; t += group {
 			t := max(0, min(t, taps-group))

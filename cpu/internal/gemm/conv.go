@@ -105,7 +105,7 @@ type columns struct {
 	dstStep    [3]int
 	division   division
 	splitA     int // number of parts into which the panels of A are divided
-	// the panels of columns for a block of k, if tasks share them; each unit has at most most elements
+	// The panels of columns for a block of k, if tasks share them. Each unit has most elements.
 	shared []float32
 	most   int
 }

@@ -11,8 +11,8 @@ type spanKernel struct {
 	// spans[h] puts into c[r*ldc+j], or adds to it, for r < h and j < width, the sum over i < n and
 	// p < k of a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j].
 	spans []spansFunc
-	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k, a multiple of 4. It goes up
-	// along p.
+	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k, a multiple of 4, in the
+	// order of p.
 	turn  func(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 	group int
 }
