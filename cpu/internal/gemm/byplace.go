@@ -33,10 +33,10 @@ type byPlace struct {
 }
 
 const (
-	// limits of the elements of a chunk of the source, and of the result of a task: both stay in
-	// the second-level cache
-	placeSource = 1 << 18
-	placeResult = 1 << 15
+	// Limit of the elements of a chunk of the source. It need not fit the second-level cache as a
+	// whole, because the taps of a place are near each other.
+	placeSource = 1 << 19
+	placeResult = 1 << 15 // limit of the elements of a task's result, which stays in that cache
 )
 
 // pairs lists for each key the spans of a sum: pairs of offsets.
@@ -105,8 +105,8 @@ func (c *Conv) used() (list, index []int) {
 	return list, index
 }
 
-// small reports whether there are enough images for the lanes of vectors, each so small that a
-// chunk of their channels stays in the cache.
+// small reports whether there are enough images for the lanes of vectors, and a chunk of their
+// channels is small.
 func (c *Conv) small(channels, places int) bool {
 	width := active32().width
 	return channels*places*width <= placeSource && 4*ceil(c.N, width)*width <= 5*c.N

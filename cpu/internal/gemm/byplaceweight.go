@@ -24,7 +24,10 @@ type weightByPlace struct {
 	sums     []float32 // of all tasks
 }
 
-const weightImages = 32 // images whose products are summed at once
+const (
+	weightImages = 32      // images whose products are summed at once
+	weightSource = 1 << 20 // limit of the elements of each factor of these; a task reads a part of them
+)
 
 type weightPlaceBuffer struct{ a, b, sums []float32 }
 
@@ -35,7 +38,7 @@ func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 	kern := active32()
 	channels, outputs, in, out := c.Channels/c.Groups, c.Outputs/c.Groups, size(c.In), size(c.Out)
 	wide := ceil(channels, kern.width) * kern.width
-	if c.N < weightImages/2 || 4*wide > 5*channels || max(wide*in, c.Outputs*out)*weightImages > placeSource || !finite(par, g) {
+	if c.N < weightImages/2 || 4*wide > 5*channels || max(wide*in, c.Outputs*out)*weightImages > weightSource || !finite(par, g) {
 		return false
 	}
 	used, index := c.used()
