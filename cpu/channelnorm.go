@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 	"github.com/flambeau-go/flambeau/device"
@@ -17,15 +19,74 @@ type channelTask struct {
 	f                  func(c *channelWorker, channel int)
 }
 
-// channelWorker has rows of memory. In each row one value is repeated for every element of a block.
+// channelWorker holds rows in which one value is repeated for every element of a block. Small
+// planes of a channel are gathered, so that a block has the planes of many images.
 type channelWorker struct {
 	*channelTask
-	rows [4][channelBlock]float32
-	tmp  [channelBlock]float32
+	rows     [4][channelBlock]float32
+	tmp      [channelBlock]float32
+	gathered [2][]float32
 }
 
+const (
+	gatherPlane = 256     // elements of a plane up to which planes are gathered
+	gatherLimit = 1 << 16 // limit of the elements of a gathered channel
+)
+
+// gathers reports whether the planes of a channel are gathered.
+func (t *channelTask) gathers() bool {
+	return t.n > 1 && t.inner <= gatherPlane && t.n*t.inner <= gatherLimit
+}
+
+// in returns x, or the gathered elements of a channel. It uses buffer k.
+func (c *channelWorker) in(k int, x []float32, channel int) []float32 {
+	if !c.gathers() {
+		return x
+	}
+	to := slices.Grow(c.gathered[k][:0], c.n*c.inner)[:c.n*c.inner]
+	c.gathered[k] = to
+	for i := range c.n {
+		at := (i*c.channels + channel) * c.inner
+		if c.inner < 8 {
+			for q := range c.inner {
+				to[i*c.inner+q] = x[at+q]
+			}
+			continue
+		}
+		copy(to[i*c.inner:], x[at:at+c.inner])
+	}
+	return to
+}
+
+// put stores the gathered elements of a channel in x.
+func (c *channelWorker) put(x, from []float32, channel int) {
+	if !c.gathers() {
+		return
+	}
+	for i := range c.n {
+		at := (i*c.channels + channel) * c.inner
+		if c.inner < 8 {
+			for q := range c.inner {
+				x[at+q] = from[i*c.inner+q]
+			}
+			continue
+		}
+		copy(x[at:at+c.inner], from[i*c.inner:])
+	}
+}
+
+var channelWorkers sync.Pool
+
 func (t *channelTask) run(lo, hi int) {
-	c := &channelWorker{channelTask: t}
+	c, _ := channelWorkers.Get().(*channelWorker)
+	if c == nil {
+		c = &channelWorker{}
+	}
+	c.channelTask = t
+	defer func() {
+		c.channelTask = nil
+		channelWorkers.Put(c)
+	}()
 	for i := lo; i < hi; i++ {
 		t.f(c, i)
 	}
@@ -33,6 +94,12 @@ func (t *channelTask) run(lo, hi int) {
 
 // blocks calls f with the range of each block of a channel.
 func (c *channelWorker) blocks(channel int, f func(lo, hi int)) {
+	if all := c.n * c.inner; c.gathers() {
+		for lo := 0; lo < all; lo += channelBlock {
+			f(lo, min(lo+channelBlock, all))
+		}
+		return
+	}
 	for i := range c.n {
 		at := (i*c.channels + channel) * c.inner
 		for lo := 0; lo < c.inner; lo += channelBlock {
@@ -43,7 +110,11 @@ func (c *channelWorker) blocks(channel int, f func(lo, hi int)) {
 
 // fill sets row k to v, for the length of a block.
 func (c *channelWorker) fill(k int, v float32) []float32 {
-	row := c.rows[k][:min(channelBlock, c.inner)]
+	n := c.inner
+	if c.gathers() {
+		n *= c.n
+	}
+	row := c.rows[k][:min(channelBlock, n)]
 	asm.FillF32(row, v)
 	return row
 }
@@ -64,10 +135,14 @@ func optional(v *device.View) []float32 {
 // channelNorm normalises channels. It sums the elements of a block in float32, and the blocks' sums
 // in float64.
 func (d *Device) channelNorm(o *device.ChannelNorm) {
-	from, to, w, b := floats(&o.X), floats(&o.Out), optional(&o.Weight), optional(&o.Bias)
+	x, out, w, b := floats(&o.X), floats(&o.Out), optional(&o.Weight), optional(&o.Bias)
 	means, variances, roots := floats(&o.Mean), floats(&o.Variance), floats(&o.Rstd)
 	count := float64(o.X.Shape.At(0) * o.X.Shape.At(2))
 	d.channels(&o.X, func(c *channelWorker, channel int) {
+		from, to := c.in(0, x, channel), out
+		if c.gathers() {
+			to = from
+		}
 		var sum float64
 		c.blocks(channel, func(lo, hi int) { sum += float64(asm.SumF32(from[lo:hi])) })
 		m := float32(sum / count)
@@ -76,8 +151,7 @@ func (d *Device) channelNorm(o *device.ChannelNorm) {
 		c.blocks(channel, func(lo, hi int) {
 			t := c.tmp[:hi-lo]
 			asm.SubF32(t, from[lo:hi], middle[:hi-lo])
-			asm.MulF32(t, t, t)
-			sum += float64(asm.SumF32(t))
+			sum += float64(asm.DotF32(t, t))
 		})
 		v := float32(sum / count)
 		root := 1 / float32(math.Sqrt(float64(v+float32(o.Eps))))
@@ -101,22 +175,26 @@ func (d *Device) channelNorm(o *device.ChannelNorm) {
 				asm.MulF32(t, t, scale[:hi-lo])
 			}
 		})
+		c.put(out, to, channel)
 	})
 }
 
 func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
-	from, grad, to, w := floats(&o.X), floats(&o.G), optional(&o.DX), optional(&o.Weight)
+	x, g, dx, w := floats(&o.X), floats(&o.G), optional(&o.DX), optional(&o.Weight)
 	sums, products, means, roots := floats(&o.Sum), floats(&o.Product), floats(&o.Mean), floats(&o.Rstd)
 	count := float64(o.X.Shape.At(0) * o.X.Shape.At(2))
 	d.channels(&o.X, func(c *channelWorker, channel int) {
+		from, grad, to := c.in(0, x, channel), c.in(1, g, channel), dx
+		if dx != nil && c.gathers() {
+			to = grad
+		}
 		middle := c.fill(0, means[channel])
 		var all, times float64
 		c.blocks(channel, func(lo, hi int) {
 			t := c.tmp[:hi-lo]
 			all += float64(asm.SumF32(grad[lo:hi]))
 			asm.SubF32(t, from[lo:hi], middle[:hi-lo])
-			asm.MulF32(t, t, grad[lo:hi])
-			times += float64(asm.SumF32(t))
+			times += float64(asm.DotF32(t, grad[lo:hi]))
 		})
 		root := float64(roots[channel])
 		times *= root // now times is Σ g·z
@@ -137,5 +215,6 @@ func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
 			asm.FMAF32(t, t, slope[:n], level[:n])
 			asm.FMAF32(to[lo:hi], grad[lo:hi], scale[:n], t)
 		})
+		c.put(dx, to, channel)
 	})
 }

@@ -37,8 +37,8 @@ import (
 // in which gradients become ready.
 //
 // The error is a *[CaptureError], the same on all ranks. After an error nothing of the capture is
-// left: the gradients that the capture put into leaves are removed. The ranks may go on. If the [Run]
-// ends during the capture, the error is an *[Error].
+// left: the gradients that the capture put into leaves are removed. The ranks may go on. If the
+// [Run] ends during the capture, the error is an *[Error].
 //
 // Ranks of the CPU are recorded as one list of work. All workers of the CPU run the list, one op
 // after the other.

@@ -23,7 +23,8 @@ CASES = (
         ("max", "256 32 28 0 2 2 1"), ("max", "8 64 112 0 3 2 1"), ("avg", "8 64 56 0 2 2 1"), ("avg", "8 64 56 0 3 1 1"),
         ("adaptive", "256 64 14 2 0 0 1"), ("adaptive", "8 512 7 1 0 0 1"), ("norm", "256 32 28 0 0 0 1"), ("norm", "8 64 56 0 0 0 1"),
         ("relu", "256 32 28 0 0 0 1")) for part in ("forward", "data")]
-    + ["cnn step 256 1 28 0 0 0 1"]
+    + ["cnn step 256 1 28 0 0 0 1", "lenet step 32 1 28 0 0 0 1", "resnet step 32 3 32 0 0 0 1",
+       "resnet forward 1 3 224 0 0 0 1", "resnet forward 8 3 224 0 0 0 1"]
 )
 BUDGET = float(os.environ.get("SECONDS_A_CASE", "1"))
 
@@ -41,6 +42,51 @@ def layer(part, x, w, f):
     return lambda: torch.autograd.grad(y, of, g, retain_graph=True), y
 
 
+def cnn(channels, size):
+    """models.CNN."""
+    n = torch.nn
+    return n.Sequential(
+        n.Conv2d(channels, 32, 3, padding=1, bias=False), n.BatchNorm2d(32), n.ReLU(), n.MaxPool2d(2),
+        n.Conv2d(32, 64, 3, padding=1, bias=False), n.BatchNorm2d(64), n.ReLU(), n.AdaptiveAvgPool2d(2),
+        n.Flatten(), n.Dropout(0.25), n.Linear(256, 128), n.ReLU(), n.Dropout(0.5), n.Linear(128, 10))
+
+
+def lenet(channels, size):
+    """models.LeNet."""
+    n = torch.nn
+    return n.Sequential(
+        n.Conv2d(channels, 6, 5, padding=(32 - size) // 2), n.ReLU(), n.MaxPool2d(2), n.Conv2d(6, 16, 5), n.ReLU(), n.MaxPool2d(2),
+        n.Flatten(), n.Linear(400, 120), n.ReLU(), n.Linear(120, 84), n.ReLU(), n.Linear(84, 10))
+
+
+class Block(torch.nn.Module):
+    """A block of ResNet-18."""
+
+    def __init__(self, channels, outputs, stride):
+        super().__init__()
+        n = torch.nn
+        self.conv1, self.bn1 = n.Conv2d(channels, outputs, 3, stride, 1, bias=False), n.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = n.Conv2d(outputs, outputs, 3, 1, 1, bias=False), n.BatchNorm2d(outputs)
+        self.shortcut = None
+        if stride > 1:
+            self.shortcut = n.Sequential(n.Conv2d(channels, outputs, 1, stride, bias=False), n.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        h = self.bn2(self.conv2(torch.relu_(self.bn1(self.conv1(x)))))
+        return torch.relu_(h.add_(x if self.shortcut is None else self.shortcut(x)))
+
+
+class ResNet18(torch.nn.Sequential):
+    """torchvision's ResNet-18, with operations in place where it has them."""
+
+    def __init__(self, channels, size):
+        n = torch.nn
+        super().__init__(
+            n.Conv2d(channels, 64, 7, 2, 3, bias=False), n.BatchNorm2d(64), n.ReLU(inplace=True), n.MaxPool2d(3, 2, 1),
+            *(Block(max(64, w // 2) if i == 0 else w, w, 2 if i == 0 and w > 64 else 1) for w in (64, 128, 256, 512) for i in range(2)),
+            n.AdaptiveAvgPool2d(1), n.Flatten(), n.Linear(512, 1000))
+
+
 def step_of(case):
     """The run of a case, and the floating point operations of a convolution."""
     kind, part, *sizes = case.split()
@@ -52,16 +98,20 @@ def step_of(case):
         to = (size + kernel // 2 * 2 - kernel) // stride + 1
         step, _ = layer(part, x, w, lambda x, w: f.conv2d(x, w, None, stride, kernel // 2, 1, groups))
         return step, 2 * n * outputs * to * to * (channels // groups) * kernel * kernel
-    if kind == "cnn":
-        n_ = torch.nn
-        model = n_.Sequential(  # models.CNN
-            n_.Conv2d(channels, 32, 3, padding=1, bias=False), n_.BatchNorm2d(32), n_.ReLU(), n_.MaxPool2d(2),
-            n_.Conv2d(32, 64, 3, padding=1, bias=False), n_.BatchNorm2d(64), n_.ReLU(), n_.AdaptiveAvgPool2d(2),
-            n_.Flatten(), n_.Dropout(0.25), n_.Linear(256, 128), n_.ReLU(), n_.Dropout(0.5), n_.Linear(128, 10))
+    if kind in ("cnn", "lenet", "resnet"):
+        model = {"cnn": cnn, "lenet": lenet, "resnet": ResNet18}[kind](channels, size)
+        if part == "forward":
+            model.eval()
+
+            def infer():
+                with torch.no_grad():
+                    model(x)
+            return infer, 0
         opt = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0, fused=True)
+        classes = model[-1].out_features
 
         def train():
-            f.cross_entropy(model(torch.randn(n, channels, size, size)), torch.randint(0, 10, (n,))).backward()
+            f.cross_entropy(model(torch.randn(n, channels, size, size)), torch.randint(0, classes, (n,))).backward()
             opt.step()
             opt.zero_grad()
         return train, 0

@@ -72,20 +72,41 @@ func makeCase(name string) (func(), error) {
 	case "norm":
 		m := nn.NewBatchNorm2d(in)
 		return layer(part, x, nil, func(x, _ *tensor.Tensor) *tensor.Tensor { return m.Forward(x) })
-	case "cnn":
-		m := models.NewCNN(in, 10)
-		opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
-		return func() {
-			tensor.Do(func(s *tensor.Scope) {
-				logits := m.Forward(s.Randn(n, in, size, size))
-				defer logits.Free()
-				nn.CrossEntropy(logits, s.RandInt(0, 10, n)).Backward()
-			})
-			opt.Step()
-			opt.ZeroGrad()
-		}, nil
+	case "cnn", "lenet", "resnet":
+		return model(kind, part, x)
 	}
 	return nil, fmt.Errorf("there is no kind %q", kind)
+}
+
+// model returns a training step or, for the part "forward", inference of a model.
+func model(kind, part string, x *tensor.Tensor) (func(), error) {
+	n, in, size := x.Dim(0), x.Dim(1), x.Dim(2)
+	var m interface {
+		nn.Module
+		Forward(x *tensor.Tensor) *tensor.Tensor
+	}
+	switch kind {
+	case "cnn":
+		m = models.NewCNN(in, 10)
+	case "lenet":
+		m = models.NewLeNet(size, in, 10)
+	default:
+		m = models.ResNet18(1000, in)
+	}
+	if part == "forward" {
+		nn.Eval(m)
+		return func() { tensor.Do(func(s *tensor.Scope) { m.Forward(x.In(s)) }, tensor.NoGrad()) }, nil
+	}
+	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
+	return func() {
+		tensor.Do(func(s *tensor.Scope) {
+			logits := m.Forward(s.Randn(n, in, size, size))
+			defer logits.Free()
+			nn.CrossEntropy(logits, s.RandInt(0, 10, n)).Backward()
+		})
+		opt.Step()
+		opt.ZeroGrad()
+	}, nil
 }
 
 func main() {

@@ -49,6 +49,11 @@ func testConvolve(r *rig) {
 		{3, 4, 6, 2, [2]int{7, 9}, [2]int{2, 3}, [2]int{2, 1}, [2]int{1, 2}, [2]int{1, 0}, [2]int{4, 5}},
 		{2, 3, 3, 3, [2]int{6, 20}, [2]int{3, 3}, [2]int{1, 2}, [2]int{1, 1}, [2]int{0, 1}, [2]int{4, 10}},
 		{0, 3, 5, 1, [2]int{5, 6}, [2]int{3, 3}, [2]int{1, 1}, [2]int{1, 1}, [2]int{1, 1}, [2]int{5, 6}},
+		// many small images, and padding of more than half the kernel
+		{33, 16, 15, 1, [2]int{2, 3}, [2]int{3, 3}, [2]int{1, 2}, [2]int{1, 1}, [2]int{2, 1}, [2]int{4, 2}},
+		{32, 32, 18, 2, [2]int{1, 4}, [2]int{2, 3}, [2]int{1, 1}, [2]int{1, 2}, [2]int{1, 0}, [2]int{2, 1}},
+		{31, 30, 9, 1, [2]int{3, 3}, [2]int{1, 1}, [2]int{2, 1}, [2]int{1, 1}, [2]int{0, 0}, [2]int{2, 3}},
+		{2, 1, 4, 1, [2]int{40, 41}, [2]int{3, 5}, [2]int{2, 2}, [2]int{1, 1}, [2]int{1, 2}, [2]int{20, 21}},
 	} {
 		f := []form{contiguous, offset}[i%2]
 		what := fmt.Sprintf("convolution %+v", w)

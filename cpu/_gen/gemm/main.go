@@ -79,6 +79,12 @@ func main() {
 			copyRows(b, isa, bytes, bytes)
 			copyRows(b, isa, bytes, 2*bytes)
 			windows(b, isa, bytes)
+			if isa == "AVX2" {
+				halves(b)
+			}
+			for h := 1; h <= map[string]int{"AVX2": 6, "AVX512": 14}[isa]; h++ {
+				spans(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h)
+			}
 		} else {
 			transposeF32(b, "transpose16AVX512BF16", "uint16", 64)
 			interleave(b, 1)
@@ -178,8 +184,9 @@ func micro(c *ctx, h int) {
 			c.ADDQ(ldc, row)
 		}
 	}
-	acc := make([][2]reg.VecVirtual, h)
+	acc := make([][]reg.VecVirtual, h)
 	for r := range acc {
+		acc[r] = make([]reg.VecVirtual, 2)
 		for v := range 2 {
 			acc[r][v] = c.vec()
 			if t.bytes == 64 {
@@ -257,7 +264,7 @@ func micro(c *ctx, h int) {
 }
 
 // rows stores the tile to C, or adds it to C.
-func (c *ctx) rows(acc [][2]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
+func (c *ctx) rows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
 	row := c.GP64()
 	c.MOVQ(dst, row)
 	for r := range acc {

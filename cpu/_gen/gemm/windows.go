@@ -15,7 +15,8 @@ var windowRows = map[string]int{"AVX2": 6, "AVX512": 12}
 // windows emits the kernels for convolutions that products do not need.
 func windows(b *build.Context, isa string, bytes int) {
 	for h := 1; h <= windowRows[isa]; h++ {
-		window(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h)
+		window(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h, 2)
+		window(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h, 1)
 	}
 	for _, n := range []int{0, 2, 3, 4} {
 		pieces(b, isa, bytes, n)
@@ -62,13 +63,17 @@ func padRows(b *build.Context, isa string, bytes int) {
 }
 
 // window emits a tile of h rows of a weight's gradient. It reads the convolution's operand in
-// place, one element at a time, and the gradient of the result as two vectors.
-func window(c *ctx, h int) {
+// place, one element at a time, and the gradient of the result as one or two vectors.
+func window(c *ctx, h, vectors int) {
 	t := c.t
-	width := 2 * t.bytes / 4
-	c.Function(fmt.Sprintf("window%d%s", h, t.isa))
+	width := vectors * t.bytes / 4
+	name := fmt.Sprintf("window%d%s", h, t.isa)
+	if vectors == 1 {
+		name = fmt.Sprintf("windowHalf%d%s", h, t.isa)
+	}
+	c.Function(name)
 	c.Attributes(build.NOSPLIT)
-	c.Doc(fmt.Sprintf("window%d%s adds to c[r*ldc+j], for r < %d and j < %d, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*%d+j],", h, t.isa, h, width, width),
+	c.Doc(fmt.Sprintf("%s adds to c[r*ldc+j], for r < %d and j < %d, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*%d+j],", name, h, width, width),
 		"fused and in the order of i and q. n and cols are positive.")
 	c.Pragma("noescape")
 	c.SignatureExpr("func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)")
@@ -79,7 +84,7 @@ func window(c *ctx, h int) {
 	b := c.pointer("b")
 	{
 		n, cols, lines := c.pointer("n"), c.pointer("cols"), c.pointer("lines")
-		c.IMUL3Q(operand.I32(2*t.bytes), cols, cols)
+		c.IMUL3Q(operand.I32(vectors*t.bytes), cols, cols)
 		c.MOVQ(cols, lineBytes)
 		c.MOVQ(b, lineEnd)
 		c.IMULQ(cols, n)
@@ -97,9 +102,10 @@ func window(c *ctx, h int) {
 			ptr[r] = p
 		}
 	}
-	acc := make([][2]reg.VecVirtual, h)
+	acc := make([][]reg.VecVirtual, h)
 	for r := range acc {
-		for v := range 2 {
+		acc[r] = make([]reg.VecVirtual, vectors)
+		for v := range vectors {
 			acc[r][v] = c.vec()
 			if t.bytes == 64 {
 				c.VPXORD(acc[r][v], acc[r][v], acc[r][v])
@@ -116,17 +122,20 @@ func window(c *ctx, h int) {
 	c.ADDQ(operand.I32(8), line)
 	c.MOVQ(operand.Mem{Base: at}, at)
 	c.Label("column")
-	b0, b1 := c.vec(), c.vec()
-	c.VMOVUPS(operand.Mem{Base: b}, b0)
-	c.VMOVUPS(operand.Mem{Base: b, Disp: t.bytes}, b1)
+	row := make([]reg.VecVirtual, vectors)
+	for v := range row {
+		row[v] = c.vec()
+		c.VMOVUPS(operand.Mem{Base: b, Disp: v * t.bytes}, row[v])
+	}
 	for r := range h {
 		x := c.vec()
 		c.broadcast(operand.Mem{Base: ptr[r], Index: at, Scale: 4}, x)
-		c.fma(b0, x, acc[r][0])
-		c.fma(b1, x, acc[r][1])
+		for v, y := range row {
+			c.fma(y, x, acc[r][v])
+		}
 	}
 	c.INCQ(at)
-	c.ADDQ(operand.I32(2*t.bytes), b)
+	c.ADDQ(operand.I32(vectors*t.bytes), b)
 	c.CMPQ(b, lineEnd)
 	c.JL(operand.LabelRef("column"))
 	c.CMPQ(b, end)

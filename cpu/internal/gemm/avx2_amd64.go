@@ -198,11 +198,23 @@ func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
 //go:noescape
 func window1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf1AVX2 adds to c[r*ldc+j], for r < 1 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window2AVX2 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf2AVX2 adds to c[r*ldc+j], for r < 2 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window3AVX2 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -210,11 +222,23 @@ func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *floa
 //go:noescape
 func window3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf3AVX2 adds to c[r*ldc+j], for r < 3 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window4AVX2 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf4AVX2 adds to c[r*ldc+j], for r < 4 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window5AVX2 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -222,11 +246,23 @@ func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *floa
 //go:noescape
 func window5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf5AVX2 adds to c[r*ldc+j], for r < 5 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window6AVX2 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf6AVX2 adds to c[r*ldc+j], for r < 6 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // piecesAVX2 copies, for p < k and i < n in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
 //
@@ -258,3 +294,44 @@ func tapsAVX2(dst *float32, src *float32, offs *int, w *float32, k int, n int)
 //
 //go:noescape
 func padRowsAVX2(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
+
+// halvesAVX2 computes, for i < n, a positive multiple of 8, even[i] = src[2*i] and odd[i] = src[2*i+1].
+//
+//go:noescape
+func halvesAVX2(even *float32, odd *float32, src *float32, n int)
+
+// spans1AVX2 computes, for r < 1 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans2AVX2 computes, for r < 2 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans3AVX2 computes, for r < 3 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans4AVX2 computes, for r < 4 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans5AVX2 computes, for r < 5 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans6AVX2 computes, for r < 6 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)

@@ -294,11 +294,23 @@ func copyRows128AVX512(dst *byte, src *byte, distance int, k int)
 //go:noescape
 func window1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf1AVX512 adds to c[r*ldc+j], for r < 1 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window2AVX512 adds to c[r*ldc+j], for r < 2 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf2AVX512 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window3AVX512 adds to c[r*ldc+j], for r < 3 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -306,11 +318,23 @@ func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *fl
 //go:noescape
 func window3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf3AVX512 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window4AVX512 adds to c[r*ldc+j], for r < 4 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf4AVX512 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window5AVX512 adds to c[r*ldc+j], for r < 5 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -318,11 +342,23 @@ func window4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *fl
 //go:noescape
 func window5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf5AVX512 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window6AVX512 adds to c[r*ldc+j], for r < 6 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf6AVX512 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window7AVX512 adds to c[r*ldc+j], for r < 7 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -330,11 +366,23 @@ func window6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *fl
 //go:noescape
 func window7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf7AVX512 adds to c[r*ldc+j], for r < 7 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window8AVX512 adds to c[r*ldc+j], for r < 8 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf8AVX512 adds to c[r*ldc+j], for r < 8 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window9AVX512 adds to c[r*ldc+j], for r < 9 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -342,11 +390,23 @@ func window8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *fl
 //go:noescape
 func window9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf9AVX512 adds to c[r*ldc+j], for r < 9 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window10AVX512 adds to c[r*ldc+j], for r < 10 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf10AVX512 adds to c[r*ldc+j], for r < 10 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // window11AVX512 adds to c[r*ldc+j], for r < 11 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
@@ -354,11 +414,23 @@ func window10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *f
 //go:noescape
 func window11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
+// windowHalf11AVX512 adds to c[r*ldc+j], for r < 11 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
 // window12AVX512 adds to c[r*ldc+j], for r < 12 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+
+// windowHalf12AVX512 adds to c[r*ldc+j], for r < 12 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// fused and in the order of i and q. n and cols are positive.
+//
+//go:noescape
+func windowHalf12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
 // piecesAVX512 copies, for p < k and i < n in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
 //
@@ -390,3 +462,87 @@ func tapsAVX512(dst *float32, src *float32, offs *int, w *float32, k int, n int)
 //
 //go:noescape
 func padRowsAVX512(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
+
+// spans1AVX512 computes, for r < 1 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans2AVX512 computes, for r < 2 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans3AVX512 computes, for r < 3 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans4AVX512 computes, for r < 4 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans5AVX512 computes, for r < 5 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans6AVX512 computes, for r < 6 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans7AVX512 computes, for r < 7 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans8AVX512 computes, for r < 8 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans9AVX512 computes, for r < 9 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans10AVX512 computes, for r < 10 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans11AVX512 computes, for r < 11 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans12AVX512 computes, for r < 12 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans13AVX512 computes, for r < 13 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+
+// spans14AVX512 computes, for r < 14 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+//
+//go:noescape
+func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)

@@ -9765,6 +9765,51 @@ column:
 	VZEROUPPER
 	RET
 
+// func windowHalf1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf1AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z1
+	VBROADCASTSS (DX)(CX*4), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	VZEROUPPER
+	RET
+
 // func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window2AVX512(SB), NOSPLIT, $32-64
@@ -9824,6 +9869,59 @@ column:
 	VMOVUPS      Z2, (AX)
 	VADDPS       64(AX), Z3, Z3
 	VMOVUPS      Z3, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf2AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   8(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z2
+	VBROADCASTSS (DX)(CX*4), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS (BX)(CX*4), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
 	VZEROUPPER
 	RET
 
@@ -9898,6 +9996,67 @@ column:
 	VMOVUPS      Z4, (AX)
 	VADDPS       64(AX), Z5, Z5
 	VMOVUPS      Z5, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf3AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   16(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   8(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z3
+	VBROADCASTSS (DX)(CX*4), Z4
+	VFMADD231PS  Z3, Z4, Z0
+	VBROADCASTSS (SI)(CX*4), Z4
+	VFMADD231PS  Z3, Z4, Z1
+	VBROADCASTSS (BX)(CX*4), Z4
+	VFMADD231PS  Z3, Z4, Z2
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
 	VZEROUPPER
 	RET
 
@@ -9984,6 +10143,75 @@ column:
 	VMOVUPS      Z6, (AX)
 	VADDPS       64(AX), Z7, Z7
 	VMOVUPS      Z7, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf4AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   24(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   16(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   8(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z4
+	VBROADCASTSS (DX)(CX*4), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS (DI)(CX*4), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (SI)(CX*4), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS (BX)(CX*4), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
 	VZEROUPPER
 	RET
 
@@ -10082,6 +10310,83 @@ column:
 	VMOVUPS      Z8, (AX)
 	VADDPS       64(AX), Z9, Z9
 	VMOVUPS      Z9, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf5AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   32(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   24(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   16(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   8(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z5
+	VBROADCASTSS (DX)(CX*4), Z6
+	VFMADD231PS  Z5, Z6, Z0
+	VBROADCASTSS (R8)(CX*4), Z6
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS (DI)(CX*4), Z6
+	VFMADD231PS  Z5, Z6, Z2
+	VBROADCASTSS (SI)(CX*4), Z6
+	VFMADD231PS  Z5, Z6, Z3
+	VBROADCASTSS (BX)(CX*4), Z6
+	VFMADD231PS  Z5, Z6, Z4
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
 	VZEROUPPER
 	RET
 
@@ -10192,6 +10497,91 @@ column:
 	VMOVUPS      Z10, (AX)
 	VADDPS       64(AX), Z11, Z11
 	VMOVUPS      Z11, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf6AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   40(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   32(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   24(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   16(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   8(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z6
+	VBROADCASTSS (DX)(CX*4), Z7
+	VFMADD231PS  Z6, Z7, Z0
+	VBROADCASTSS (R9)(CX*4), Z7
+	VFMADD231PS  Z6, Z7, Z1
+	VBROADCASTSS (R8)(CX*4), Z7
+	VFMADD231PS  Z6, Z7, Z2
+	VBROADCASTSS (DI)(CX*4), Z7
+	VFMADD231PS  Z6, Z7, Z3
+	VBROADCASTSS (SI)(CX*4), Z7
+	VFMADD231PS  Z6, Z7, Z4
+	VBROADCASTSS (BX)(CX*4), Z7
+	VFMADD231PS  Z6, Z7, Z5
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z5, Z5
+	VMOVUPS      Z5, (AX)
 	VZEROUPPER
 	RET
 
@@ -10314,6 +10704,99 @@ column:
 	VMOVUPS      Z12, (AX)
 	VADDPS       64(AX), Z13, Z13
 	VMOVUPS      Z13, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf7AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   48(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   40(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   32(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   24(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   16(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   8(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z7
+	VBROADCASTSS (DX)(CX*4), Z8
+	VFMADD231PS  Z7, Z8, Z0
+	VBROADCASTSS (R10)(CX*4), Z8
+	VFMADD231PS  Z7, Z8, Z1
+	VBROADCASTSS (R9)(CX*4), Z8
+	VFMADD231PS  Z7, Z8, Z2
+	VBROADCASTSS (R8)(CX*4), Z8
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS (DI)(CX*4), Z8
+	VFMADD231PS  Z7, Z8, Z4
+	VBROADCASTSS (SI)(CX*4), Z8
+	VFMADD231PS  Z7, Z8, Z5
+	VBROADCASTSS (BX)(CX*4), Z8
+	VFMADD231PS  Z7, Z8, Z6
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z5, Z5
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
 	VZEROUPPER
 	RET
 
@@ -10448,6 +10931,107 @@ column:
 	VMOVUPS      Z14, (AX)
 	VADDPS       64(AX), Z15, Z15
 	VMOVUPS      Z15, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf8AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   56(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   48(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   40(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   32(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   24(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   16(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   8(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z8
+	VBROADCASTSS (DX)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z0
+	VBROADCASTSS (R11)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z1
+	VBROADCASTSS (R10)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z2
+	VBROADCASTSS (R9)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z3
+	VBROADCASTSS (R8)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VBROADCASTSS (DI)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VBROADCASTSS (SI)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VBROADCASTSS (BX)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z7
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z5, Z5
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z7, Z7
+	VMOVUPS      Z7, (AX)
 	VZEROUPPER
 	RET
 
@@ -10594,6 +11178,115 @@ column:
 	VMOVUPS      Z16, (AX)
 	VADDPS       64(AX), Z17, Z17
 	VMOVUPS      Z17, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf9AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   64(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   56(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   48(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   40(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   32(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   24(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   16(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   8(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z9
+	VBROADCASTSS (DX)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z0
+	VBROADCASTSS (R12)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (R11)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z2
+	VBROADCASTSS (R10)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (R9)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z4
+	VBROADCASTSS (R8)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (DI)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z6
+	VBROADCASTSS (SI)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z7
+	VBROADCASTSS (BX)(CX*4), Z10
+	VFMADD231PS  Z9, Z10, Z8
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z5, Z5
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z7, Z7
+	VMOVUPS      Z7, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
 	VZEROUPPER
 	RET
 
@@ -10752,6 +11445,123 @@ column:
 	VMOVUPS      Z18, (AX)
 	VADDPS       64(AX), Z19, Z19
 	VMOVUPS      Z19, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf10AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   72(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   64(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   56(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   48(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   40(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   32(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   24(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   16(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   8(DX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z10
+	VBROADCASTSS (DX)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z0
+	VBROADCASTSS (R13)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z1
+	VBROADCASTSS (R12)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z2
+	VBROADCASTSS (R11)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z3
+	VBROADCASTSS (R10)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z4
+	VBROADCASTSS (R9)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z5
+	VBROADCASTSS (R8)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z6
+	VBROADCASTSS (DI)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z7
+	VBROADCASTSS (SI)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z8
+	VBROADCASTSS (BX)(CX*4), Z11
+	VFMADD231PS  Z10, Z11, Z9
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z5, Z5
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z7, Z7
+	VMOVUPS      Z7, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z9, Z9
+	VMOVUPS      Z9, (AX)
 	VZEROUPPER
 	RET
 
@@ -10922,6 +11732,131 @@ column:
 	VMOVUPS      Z20, (AX)
 	VADDPS       64(AX), Z21, Z21
 	VMOVUPS      Z21, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf11AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   80(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   72(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   64(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   56(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   48(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   40(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   32(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   24(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   16(DX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   8(DX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z11
+	VBROADCASTSS (DX)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z0
+	VBROADCASTSS (R14)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS (R13)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z2
+	VBROADCASTSS (R12)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS (R11)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z4
+	VBROADCASTSS (R10)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS (R9)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z6
+	VBROADCASTSS (R8)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS (DI)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z8
+	VBROADCASTSS (SI)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z9
+	VBROADCASTSS (BX)(CX*4), Z12
+	VFMADD231PS  Z11, Z12, Z10
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z5, Z5
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z7, Z7
+	VMOVUPS      Z7, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z9, Z9
+	VMOVUPS      Z9, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
 	VZEROUPPER
 	RET
 
@@ -11104,6 +12039,139 @@ column:
 	VMOVUPS      Z22, (AX)
 	VADDPS       64(AX), Z23, Z23
 	VMOVUPS      Z23, 64(AX)
+	VZEROUPPER
+	RET
+
+// func windowHalf12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// Requires: AVX, AVX512F
+TEXT ·windowHalf12AVX512(SB), NOSPLIT, $32-64
+	MOVQ   b+40(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   cols+32(FP), DX
+	MOVQ   lines+16(FP), BX
+	IMUL3Q $+64, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   AX, (SP)
+	IMULQ  DX, CX
+	ADDQ   AX, CX
+	MOVQ   CX, 8(SP)
+	MOVQ   BX, 24(SP)
+	MOVQ   a+0(FP), CX
+	MOVQ   rows+8(FP), DX
+	MOVQ   88(DX), BX
+	LEAQ   (CX)(BX*4), BX
+	MOVQ   80(DX), SI
+	LEAQ   (CX)(SI*4), SI
+	MOVQ   72(DX), DI
+	LEAQ   (CX)(DI*4), DI
+	MOVQ   64(DX), R8
+	LEAQ   (CX)(R8*4), R8
+	MOVQ   56(DX), R9
+	LEAQ   (CX)(R9*4), R9
+	MOVQ   48(DX), R10
+	LEAQ   (CX)(R10*4), R10
+	MOVQ   40(DX), R11
+	LEAQ   (CX)(R11*4), R11
+	MOVQ   32(DX), R12
+	LEAQ   (CX)(R12*4), R12
+	MOVQ   24(DX), R13
+	LEAQ   (CX)(R13*4), R13
+	MOVQ   16(DX), R14
+	LEAQ   (CX)(R14*4), R14
+	MOVQ   8(DX), R15
+	LEAQ   (CX)(R15*4), R15
+	MOVQ   (DX), DX
+	LEAQ   (CX)(DX*4), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+
+line:
+	MOVQ 16(SP), CX
+	ADDQ CX, (SP)
+	MOVQ 24(SP), CX
+	ADDQ $+8, 24(SP)
+	MOVQ (CX), CX
+
+column:
+	VMOVUPS      (AX), Z12
+	VBROADCASTSS (DX)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z0
+	VBROADCASTSS (R15)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z1
+	VBROADCASTSS (R14)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z2
+	VBROADCASTSS (R13)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z3
+	VBROADCASTSS (R12)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z4
+	VBROADCASTSS (R11)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z5
+	VBROADCASTSS (R10)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z6
+	VBROADCASTSS (R9)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z7
+	VBROADCASTSS (R8)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z8
+	VBROADCASTSS (DI)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z9
+	VBROADCASTSS (SI)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z10
+	VBROADCASTSS (BX)(CX*4), Z13
+	VFMADD231PS  Z12, Z13, Z11
+	INCQ         CX
+	ADDQ         $+64, AX
+	CMPQ         AX, (SP)
+	JL           column
+	CMPQ         AX, 8(SP)
+	JL           line
+	MOVQ         c+48(FP), AX
+	MOVQ         ldc+56(FP), CX
+	SHLQ         $0x02, CX
+	VADDPS       (AX), Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z5, Z5
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z6, Z6
+	VMOVUPS      Z6, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z7, Z7
+	VMOVUPS      Z7, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z8, Z8
+	VMOVUPS      Z8, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z9, Z9
+	VMOVUPS      Z9, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z10, Z10
+	VMOVUPS      Z10, (AX)
+	ADDQ         CX, AX
+	VADDPS       (AX), Z11, Z11
+	VMOVUPS      Z11, (AX)
 	VZEROUPPER
 	RET
 
@@ -11323,5 +12391,3554 @@ vector:
 	LEAQ    (CX)(R8*4), CX
 	DECQ    DX
 	JG      row
+	VZEROUPPER
+	RET
+
+// func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans1AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z2
+	VMOVUPS      64(R9), Z3
+	VBROADCASTSS (R8), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	VMOVUPS      (R9)(BX*1), Z2
+	VMOVUPS      64(R9)(BX*1), Z3
+	VBROADCASTSS (R8)(DX*1), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	VMOVUPS      (R9)(BX*2), Z2
+	VMOVUPS      64(R9)(BX*2), Z3
+	VBROADCASTSS (R8)(DX*2), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	VMOVUPS      (R9)(DI*1), Z2
+	VMOVUPS      64(R9)(DI*1), Z3
+	VBROADCASTSS (R8)(SI*1), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z2
+	VMOVUPS      64(R9), Z3
+	VBROADCASTSS (R8), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), CX
+	TESTQ   CX, CX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans2AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z4
+	VMOVUPS      64(R9), Z5
+	VBROADCASTSS (R8), Z6
+	VFMADD231PS  Z4, Z6, Z0
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS 4(R8), Z6
+	VFMADD231PS  Z4, Z6, Z2
+	VFMADD231PS  Z5, Z6, Z3
+	VMOVUPS      (R9)(BX*1), Z4
+	VMOVUPS      64(R9)(BX*1), Z5
+	VBROADCASTSS (R8)(DX*1), Z6
+	VFMADD231PS  Z4, Z6, Z0
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z6
+	VFMADD231PS  Z4, Z6, Z2
+	VFMADD231PS  Z5, Z6, Z3
+	VMOVUPS      (R9)(BX*2), Z4
+	VMOVUPS      64(R9)(BX*2), Z5
+	VBROADCASTSS (R8)(DX*2), Z6
+	VFMADD231PS  Z4, Z6, Z0
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z6
+	VFMADD231PS  Z4, Z6, Z2
+	VFMADD231PS  Z5, Z6, Z3
+	VMOVUPS      (R9)(DI*1), Z4
+	VMOVUPS      64(R9)(DI*1), Z5
+	VBROADCASTSS (R8)(SI*1), Z6
+	VFMADD231PS  Z4, Z6, Z0
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z6
+	VFMADD231PS  Z4, Z6, Z2
+	VFMADD231PS  Z5, Z6, Z3
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z4
+	VMOVUPS      64(R9), Z5
+	VBROADCASTSS (R8), Z6
+	VFMADD231PS  Z4, Z6, Z0
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS 4(R8), Z6
+	VFMADD231PS  Z4, Z6, Z2
+	VFMADD231PS  Z5, Z6, Z3
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans3AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z6
+	VMOVUPS      64(R9), Z7
+	VBROADCASTSS (R8), Z8
+	VFMADD231PS  Z6, Z8, Z0
+	VFMADD231PS  Z7, Z8, Z1
+	VBROADCASTSS 4(R8), Z8
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS 8(R8), Z8
+	VFMADD231PS  Z6, Z8, Z4
+	VFMADD231PS  Z7, Z8, Z5
+	VMOVUPS      (R9)(BX*1), Z6
+	VMOVUPS      64(R9)(BX*1), Z7
+	VBROADCASTSS (R8)(DX*1), Z8
+	VFMADD231PS  Z6, Z8, Z0
+	VFMADD231PS  Z7, Z8, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z8
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z8
+	VFMADD231PS  Z6, Z8, Z4
+	VFMADD231PS  Z7, Z8, Z5
+	VMOVUPS      (R9)(BX*2), Z6
+	VMOVUPS      64(R9)(BX*2), Z7
+	VBROADCASTSS (R8)(DX*2), Z8
+	VFMADD231PS  Z6, Z8, Z0
+	VFMADD231PS  Z7, Z8, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z8
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z8
+	VFMADD231PS  Z6, Z8, Z4
+	VFMADD231PS  Z7, Z8, Z5
+	VMOVUPS      (R9)(DI*1), Z6
+	VMOVUPS      64(R9)(DI*1), Z7
+	VBROADCASTSS (R8)(SI*1), Z8
+	VFMADD231PS  Z6, Z8, Z0
+	VFMADD231PS  Z7, Z8, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z8
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z8
+	VFMADD231PS  Z6, Z8, Z4
+	VFMADD231PS  Z7, Z8, Z5
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z6
+	VMOVUPS      64(R9), Z7
+	VBROADCASTSS (R8), Z8
+	VFMADD231PS  Z6, Z8, Z0
+	VFMADD231PS  Z7, Z8, Z1
+	VBROADCASTSS 4(R8), Z8
+	VFMADD231PS  Z6, Z8, Z2
+	VFMADD231PS  Z7, Z8, Z3
+	VBROADCASTSS 8(R8), Z8
+	VFMADD231PS  Z6, Z8, Z4
+	VFMADD231PS  Z7, Z8, Z5
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans4AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z8
+	VMOVUPS      64(R9), Z9
+	VBROADCASTSS (R8), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(R8), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(R8), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(R8), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (R9)(BX*1), Z8
+	VMOVUPS      64(R9)(BX*1), Z9
+	VBROADCASTSS (R8)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (R9)(BX*2), Z8
+	VMOVUPS      64(R9)(BX*2), Z9
+	VBROADCASTSS (R8)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (R9)(DI*1), Z8
+	VMOVUPS      64(R9)(DI*1), Z9
+	VBROADCASTSS (R8)(SI*1), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z8
+	VMOVUPS      64(R9), Z9
+	VBROADCASTSS (R8), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(R8), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(R8), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(R8), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans5AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z10
+	VMOVUPS      64(R9), Z11
+	VBROADCASTSS (R8), Z12
+	VFMADD231PS  Z10, Z12, Z0
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS 4(R8), Z12
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 8(R8), Z12
+	VFMADD231PS  Z10, Z12, Z4
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS 12(R8), Z12
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS 16(R8), Z12
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z12, Z9
+	VMOVUPS      (R9)(BX*1), Z10
+	VMOVUPS      64(R9)(BX*1), Z11
+	VBROADCASTSS (R8)(DX*1), Z12
+	VFMADD231PS  Z10, Z12, Z0
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z12
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z12
+	VFMADD231PS  Z10, Z12, Z4
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z12
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z12
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z12, Z9
+	VMOVUPS      (R9)(BX*2), Z10
+	VMOVUPS      64(R9)(BX*2), Z11
+	VBROADCASTSS (R8)(DX*2), Z12
+	VFMADD231PS  Z10, Z12, Z0
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z12
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z12
+	VFMADD231PS  Z10, Z12, Z4
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z12
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z12
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z12, Z9
+	VMOVUPS      (R9)(DI*1), Z10
+	VMOVUPS      64(R9)(DI*1), Z11
+	VBROADCASTSS (R8)(SI*1), Z12
+	VFMADD231PS  Z10, Z12, Z0
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z12
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z12
+	VFMADD231PS  Z10, Z12, Z4
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z12
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z12
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z12, Z9
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z10
+	VMOVUPS      64(R9), Z11
+	VBROADCASTSS (R8), Z12
+	VFMADD231PS  Z10, Z12, Z0
+	VFMADD231PS  Z11, Z12, Z1
+	VBROADCASTSS 4(R8), Z12
+	VFMADD231PS  Z10, Z12, Z2
+	VFMADD231PS  Z11, Z12, Z3
+	VBROADCASTSS 8(R8), Z12
+	VFMADD231PS  Z10, Z12, Z4
+	VFMADD231PS  Z11, Z12, Z5
+	VBROADCASTSS 12(R8), Z12
+	VFMADD231PS  Z10, Z12, Z6
+	VFMADD231PS  Z11, Z12, Z7
+	VBROADCASTSS 16(R8), Z12
+	VFMADD231PS  Z10, Z12, Z8
+	VFMADD231PS  Z11, Z12, Z9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans6AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z12
+	VMOVUPS      64(R9), Z13
+	VBROADCASTSS (R8), Z14
+	VFMADD231PS  Z12, Z14, Z0
+	VFMADD231PS  Z13, Z14, Z1
+	VBROADCASTSS 4(R8), Z14
+	VFMADD231PS  Z12, Z14, Z2
+	VFMADD231PS  Z13, Z14, Z3
+	VBROADCASTSS 8(R8), Z14
+	VFMADD231PS  Z12, Z14, Z4
+	VFMADD231PS  Z13, Z14, Z5
+	VBROADCASTSS 12(R8), Z14
+	VFMADD231PS  Z12, Z14, Z6
+	VFMADD231PS  Z13, Z14, Z7
+	VBROADCASTSS 16(R8), Z14
+	VFMADD231PS  Z12, Z14, Z8
+	VFMADD231PS  Z13, Z14, Z9
+	VBROADCASTSS 20(R8), Z14
+	VFMADD231PS  Z12, Z14, Z10
+	VFMADD231PS  Z13, Z14, Z11
+	VMOVUPS      (R9)(BX*1), Z12
+	VMOVUPS      64(R9)(BX*1), Z13
+	VBROADCASTSS (R8)(DX*1), Z14
+	VFMADD231PS  Z12, Z14, Z0
+	VFMADD231PS  Z13, Z14, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z14
+	VFMADD231PS  Z12, Z14, Z2
+	VFMADD231PS  Z13, Z14, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z14
+	VFMADD231PS  Z12, Z14, Z4
+	VFMADD231PS  Z13, Z14, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z14
+	VFMADD231PS  Z12, Z14, Z6
+	VFMADD231PS  Z13, Z14, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z14
+	VFMADD231PS  Z12, Z14, Z8
+	VFMADD231PS  Z13, Z14, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z14
+	VFMADD231PS  Z12, Z14, Z10
+	VFMADD231PS  Z13, Z14, Z11
+	VMOVUPS      (R9)(BX*2), Z12
+	VMOVUPS      64(R9)(BX*2), Z13
+	VBROADCASTSS (R8)(DX*2), Z14
+	VFMADD231PS  Z12, Z14, Z0
+	VFMADD231PS  Z13, Z14, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z14
+	VFMADD231PS  Z12, Z14, Z2
+	VFMADD231PS  Z13, Z14, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z14
+	VFMADD231PS  Z12, Z14, Z4
+	VFMADD231PS  Z13, Z14, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z14
+	VFMADD231PS  Z12, Z14, Z6
+	VFMADD231PS  Z13, Z14, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z14
+	VFMADD231PS  Z12, Z14, Z8
+	VFMADD231PS  Z13, Z14, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z14
+	VFMADD231PS  Z12, Z14, Z10
+	VFMADD231PS  Z13, Z14, Z11
+	VMOVUPS      (R9)(DI*1), Z12
+	VMOVUPS      64(R9)(DI*1), Z13
+	VBROADCASTSS (R8)(SI*1), Z14
+	VFMADD231PS  Z12, Z14, Z0
+	VFMADD231PS  Z13, Z14, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z14
+	VFMADD231PS  Z12, Z14, Z2
+	VFMADD231PS  Z13, Z14, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z14
+	VFMADD231PS  Z12, Z14, Z4
+	VFMADD231PS  Z13, Z14, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z14
+	VFMADD231PS  Z12, Z14, Z6
+	VFMADD231PS  Z13, Z14, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z14
+	VFMADD231PS  Z12, Z14, Z8
+	VFMADD231PS  Z13, Z14, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z14
+	VFMADD231PS  Z12, Z14, Z10
+	VFMADD231PS  Z13, Z14, Z11
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z12
+	VMOVUPS      64(R9), Z13
+	VBROADCASTSS (R8), Z14
+	VFMADD231PS  Z12, Z14, Z0
+	VFMADD231PS  Z13, Z14, Z1
+	VBROADCASTSS 4(R8), Z14
+	VFMADD231PS  Z12, Z14, Z2
+	VFMADD231PS  Z13, Z14, Z3
+	VBROADCASTSS 8(R8), Z14
+	VFMADD231PS  Z12, Z14, Z4
+	VFMADD231PS  Z13, Z14, Z5
+	VBROADCASTSS 12(R8), Z14
+	VFMADD231PS  Z12, Z14, Z6
+	VFMADD231PS  Z13, Z14, Z7
+	VBROADCASTSS 16(R8), Z14
+	VFMADD231PS  Z12, Z14, Z8
+	VFMADD231PS  Z13, Z14, Z9
+	VBROADCASTSS 20(R8), Z14
+	VFMADD231PS  Z12, Z14, Z10
+	VFMADD231PS  Z13, Z14, Z11
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans7AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z14
+	VMOVUPS      64(R9), Z15
+	VBROADCASTSS (R8), Z16
+	VFMADD231PS  Z14, Z16, Z0
+	VFMADD231PS  Z15, Z16, Z1
+	VBROADCASTSS 4(R8), Z16
+	VFMADD231PS  Z14, Z16, Z2
+	VFMADD231PS  Z15, Z16, Z3
+	VBROADCASTSS 8(R8), Z16
+	VFMADD231PS  Z14, Z16, Z4
+	VFMADD231PS  Z15, Z16, Z5
+	VBROADCASTSS 12(R8), Z16
+	VFMADD231PS  Z14, Z16, Z6
+	VFMADD231PS  Z15, Z16, Z7
+	VBROADCASTSS 16(R8), Z16
+	VFMADD231PS  Z14, Z16, Z8
+	VFMADD231PS  Z15, Z16, Z9
+	VBROADCASTSS 20(R8), Z16
+	VFMADD231PS  Z14, Z16, Z10
+	VFMADD231PS  Z15, Z16, Z11
+	VBROADCASTSS 24(R8), Z16
+	VFMADD231PS  Z14, Z16, Z12
+	VFMADD231PS  Z15, Z16, Z13
+	VMOVUPS      (R9)(BX*1), Z14
+	VMOVUPS      64(R9)(BX*1), Z15
+	VBROADCASTSS (R8)(DX*1), Z16
+	VFMADD231PS  Z14, Z16, Z0
+	VFMADD231PS  Z15, Z16, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z16
+	VFMADD231PS  Z14, Z16, Z2
+	VFMADD231PS  Z15, Z16, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z16
+	VFMADD231PS  Z14, Z16, Z4
+	VFMADD231PS  Z15, Z16, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z16
+	VFMADD231PS  Z14, Z16, Z6
+	VFMADD231PS  Z15, Z16, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z16
+	VFMADD231PS  Z14, Z16, Z8
+	VFMADD231PS  Z15, Z16, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z16
+	VFMADD231PS  Z14, Z16, Z10
+	VFMADD231PS  Z15, Z16, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z16
+	VFMADD231PS  Z14, Z16, Z12
+	VFMADD231PS  Z15, Z16, Z13
+	VMOVUPS      (R9)(BX*2), Z14
+	VMOVUPS      64(R9)(BX*2), Z15
+	VBROADCASTSS (R8)(DX*2), Z16
+	VFMADD231PS  Z14, Z16, Z0
+	VFMADD231PS  Z15, Z16, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z16
+	VFMADD231PS  Z14, Z16, Z2
+	VFMADD231PS  Z15, Z16, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z16
+	VFMADD231PS  Z14, Z16, Z4
+	VFMADD231PS  Z15, Z16, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z16
+	VFMADD231PS  Z14, Z16, Z6
+	VFMADD231PS  Z15, Z16, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z16
+	VFMADD231PS  Z14, Z16, Z8
+	VFMADD231PS  Z15, Z16, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z16
+	VFMADD231PS  Z14, Z16, Z10
+	VFMADD231PS  Z15, Z16, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z16
+	VFMADD231PS  Z14, Z16, Z12
+	VFMADD231PS  Z15, Z16, Z13
+	VMOVUPS      (R9)(DI*1), Z14
+	VMOVUPS      64(R9)(DI*1), Z15
+	VBROADCASTSS (R8)(SI*1), Z16
+	VFMADD231PS  Z14, Z16, Z0
+	VFMADD231PS  Z15, Z16, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z16
+	VFMADD231PS  Z14, Z16, Z2
+	VFMADD231PS  Z15, Z16, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z16
+	VFMADD231PS  Z14, Z16, Z4
+	VFMADD231PS  Z15, Z16, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z16
+	VFMADD231PS  Z14, Z16, Z6
+	VFMADD231PS  Z15, Z16, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z16
+	VFMADD231PS  Z14, Z16, Z8
+	VFMADD231PS  Z15, Z16, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z16
+	VFMADD231PS  Z14, Z16, Z10
+	VFMADD231PS  Z15, Z16, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z16
+	VFMADD231PS  Z14, Z16, Z12
+	VFMADD231PS  Z15, Z16, Z13
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z14
+	VMOVUPS      64(R9), Z15
+	VBROADCASTSS (R8), Z16
+	VFMADD231PS  Z14, Z16, Z0
+	VFMADD231PS  Z15, Z16, Z1
+	VBROADCASTSS 4(R8), Z16
+	VFMADD231PS  Z14, Z16, Z2
+	VFMADD231PS  Z15, Z16, Z3
+	VBROADCASTSS 8(R8), Z16
+	VFMADD231PS  Z14, Z16, Z4
+	VFMADD231PS  Z15, Z16, Z5
+	VBROADCASTSS 12(R8), Z16
+	VFMADD231PS  Z14, Z16, Z6
+	VFMADD231PS  Z15, Z16, Z7
+	VBROADCASTSS 16(R8), Z16
+	VFMADD231PS  Z14, Z16, Z8
+	VFMADD231PS  Z15, Z16, Z9
+	VBROADCASTSS 20(R8), Z16
+	VFMADD231PS  Z14, Z16, Z10
+	VFMADD231PS  Z15, Z16, Z11
+	VBROADCASTSS 24(R8), Z16
+	VFMADD231PS  Z14, Z16, Z12
+	VFMADD231PS  Z15, Z16, Z13
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans8AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z16
+	VMOVUPS      64(R9), Z17
+	VBROADCASTSS (R8), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(R8), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(R8), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(R8), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(R8), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(R8), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(R8), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(R8), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	VMOVUPS      (R9)(BX*1), Z16
+	VMOVUPS      64(R9)(BX*1), Z17
+	VBROADCASTSS (R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(R8)(DX*1), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	VMOVUPS      (R9)(BX*2), Z16
+	VMOVUPS      64(R9)(BX*2), Z17
+	VBROADCASTSS (R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(R8)(DX*2), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	VMOVUPS      (R9)(DI*1), Z16
+	VMOVUPS      64(R9)(DI*1), Z17
+	VBROADCASTSS (R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(R8)(SI*1), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z16
+	VMOVUPS      64(R9), Z17
+	VBROADCASTSS (R8), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(R8), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(R8), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(R8), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(R8), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(R8), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(R8), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(R8), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans9AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z18
+	VMOVUPS      64(R9), Z19
+	VBROADCASTSS (R8), Z20
+	VFMADD231PS  Z18, Z20, Z0
+	VFMADD231PS  Z19, Z20, Z1
+	VBROADCASTSS 4(R8), Z20
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 8(R8), Z20
+	VFMADD231PS  Z18, Z20, Z4
+	VFMADD231PS  Z19, Z20, Z5
+	VBROADCASTSS 12(R8), Z20
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 16(R8), Z20
+	VFMADD231PS  Z18, Z20, Z8
+	VFMADD231PS  Z19, Z20, Z9
+	VBROADCASTSS 20(R8), Z20
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 24(R8), Z20
+	VFMADD231PS  Z18, Z20, Z12
+	VFMADD231PS  Z19, Z20, Z13
+	VBROADCASTSS 28(R8), Z20
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	VBROADCASTSS 32(R8), Z20
+	VFMADD231PS  Z18, Z20, Z16
+	VFMADD231PS  Z19, Z20, Z17
+	VMOVUPS      (R9)(BX*1), Z18
+	VMOVUPS      64(R9)(BX*1), Z19
+	VBROADCASTSS (R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z0
+	VFMADD231PS  Z19, Z20, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z4
+	VFMADD231PS  Z19, Z20, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z8
+	VFMADD231PS  Z19, Z20, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z12
+	VFMADD231PS  Z19, Z20, Z13
+	VBROADCASTSS 28(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	VBROADCASTSS 32(R8)(DX*1), Z20
+	VFMADD231PS  Z18, Z20, Z16
+	VFMADD231PS  Z19, Z20, Z17
+	VMOVUPS      (R9)(BX*2), Z18
+	VMOVUPS      64(R9)(BX*2), Z19
+	VBROADCASTSS (R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z0
+	VFMADD231PS  Z19, Z20, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z4
+	VFMADD231PS  Z19, Z20, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z8
+	VFMADD231PS  Z19, Z20, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z12
+	VFMADD231PS  Z19, Z20, Z13
+	VBROADCASTSS 28(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	VBROADCASTSS 32(R8)(DX*2), Z20
+	VFMADD231PS  Z18, Z20, Z16
+	VFMADD231PS  Z19, Z20, Z17
+	VMOVUPS      (R9)(DI*1), Z18
+	VMOVUPS      64(R9)(DI*1), Z19
+	VBROADCASTSS (R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z0
+	VFMADD231PS  Z19, Z20, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z4
+	VFMADD231PS  Z19, Z20, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z8
+	VFMADD231PS  Z19, Z20, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z12
+	VFMADD231PS  Z19, Z20, Z13
+	VBROADCASTSS 28(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	VBROADCASTSS 32(R8)(SI*1), Z20
+	VFMADD231PS  Z18, Z20, Z16
+	VFMADD231PS  Z19, Z20, Z17
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z18
+	VMOVUPS      64(R9), Z19
+	VBROADCASTSS (R8), Z20
+	VFMADD231PS  Z18, Z20, Z0
+	VFMADD231PS  Z19, Z20, Z1
+	VBROADCASTSS 4(R8), Z20
+	VFMADD231PS  Z18, Z20, Z2
+	VFMADD231PS  Z19, Z20, Z3
+	VBROADCASTSS 8(R8), Z20
+	VFMADD231PS  Z18, Z20, Z4
+	VFMADD231PS  Z19, Z20, Z5
+	VBROADCASTSS 12(R8), Z20
+	VFMADD231PS  Z18, Z20, Z6
+	VFMADD231PS  Z19, Z20, Z7
+	VBROADCASTSS 16(R8), Z20
+	VFMADD231PS  Z18, Z20, Z8
+	VFMADD231PS  Z19, Z20, Z9
+	VBROADCASTSS 20(R8), Z20
+	VFMADD231PS  Z18, Z20, Z10
+	VFMADD231PS  Z19, Z20, Z11
+	VBROADCASTSS 24(R8), Z20
+	VFMADD231PS  Z18, Z20, Z12
+	VFMADD231PS  Z19, Z20, Z13
+	VBROADCASTSS 28(R8), Z20
+	VFMADD231PS  Z18, Z20, Z14
+	VFMADD231PS  Z19, Z20, Z15
+	VBROADCASTSS 32(R8), Z20
+	VFMADD231PS  Z18, Z20, Z16
+	VFMADD231PS  Z19, Z20, Z17
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans10AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z20
+	VMOVUPS      64(R9), Z21
+	VBROADCASTSS (R8), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(R8), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(R8), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(R8), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 16(R8), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 20(R8), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 24(R8), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 28(R8), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 32(R8), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 36(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      (R9)(BX*1), Z20
+	VMOVUPS      64(R9)(BX*1), Z21
+	VBROADCASTSS (R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 28(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 32(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 36(R8)(DX*1), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      (R9)(BX*2), Z20
+	VMOVUPS      64(R9)(BX*2), Z21
+	VBROADCASTSS (R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 28(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 32(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 36(R8)(DX*2), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      (R9)(DI*1), Z20
+	VMOVUPS      64(R9)(DI*1), Z21
+	VBROADCASTSS (R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 28(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 32(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 36(R8)(SI*1), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z20
+	VMOVUPS      64(R9), Z21
+	VBROADCASTSS (R8), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(R8), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(R8), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(R8), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 16(R8), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VBROADCASTSS 20(R8), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 24(R8), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 28(R8), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 32(R8), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 36(R8), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  64(AX), Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans11AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z22
+	VMOVUPS      64(R9), Z23
+	VBROADCASTSS (R8), Z24
+	VFMADD231PS  Z22, Z24, Z0
+	VFMADD231PS  Z23, Z24, Z1
+	VBROADCASTSS 4(R8), Z24
+	VFMADD231PS  Z22, Z24, Z2
+	VFMADD231PS  Z23, Z24, Z3
+	VBROADCASTSS 8(R8), Z24
+	VFMADD231PS  Z22, Z24, Z4
+	VFMADD231PS  Z23, Z24, Z5
+	VBROADCASTSS 12(R8), Z24
+	VFMADD231PS  Z22, Z24, Z6
+	VFMADD231PS  Z23, Z24, Z7
+	VBROADCASTSS 16(R8), Z24
+	VFMADD231PS  Z22, Z24, Z8
+	VFMADD231PS  Z23, Z24, Z9
+	VBROADCASTSS 20(R8), Z24
+	VFMADD231PS  Z22, Z24, Z10
+	VFMADD231PS  Z23, Z24, Z11
+	VBROADCASTSS 24(R8), Z24
+	VFMADD231PS  Z22, Z24, Z12
+	VFMADD231PS  Z23, Z24, Z13
+	VBROADCASTSS 28(R8), Z24
+	VFMADD231PS  Z22, Z24, Z14
+	VFMADD231PS  Z23, Z24, Z15
+	VBROADCASTSS 32(R8), Z24
+	VFMADD231PS  Z22, Z24, Z16
+	VFMADD231PS  Z23, Z24, Z17
+	VBROADCASTSS 36(R8), Z24
+	VFMADD231PS  Z22, Z24, Z18
+	VFMADD231PS  Z23, Z24, Z19
+	VBROADCASTSS 40(R8), Z24
+	VFMADD231PS  Z22, Z24, Z20
+	VFMADD231PS  Z23, Z24, Z21
+	VMOVUPS      (R9)(BX*1), Z22
+	VMOVUPS      64(R9)(BX*1), Z23
+	VBROADCASTSS (R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z0
+	VFMADD231PS  Z23, Z24, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z2
+	VFMADD231PS  Z23, Z24, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z4
+	VFMADD231PS  Z23, Z24, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z6
+	VFMADD231PS  Z23, Z24, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z8
+	VFMADD231PS  Z23, Z24, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z10
+	VFMADD231PS  Z23, Z24, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z12
+	VFMADD231PS  Z23, Z24, Z13
+	VBROADCASTSS 28(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z14
+	VFMADD231PS  Z23, Z24, Z15
+	VBROADCASTSS 32(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z16
+	VFMADD231PS  Z23, Z24, Z17
+	VBROADCASTSS 36(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z18
+	VFMADD231PS  Z23, Z24, Z19
+	VBROADCASTSS 40(R8)(DX*1), Z24
+	VFMADD231PS  Z22, Z24, Z20
+	VFMADD231PS  Z23, Z24, Z21
+	VMOVUPS      (R9)(BX*2), Z22
+	VMOVUPS      64(R9)(BX*2), Z23
+	VBROADCASTSS (R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z0
+	VFMADD231PS  Z23, Z24, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z2
+	VFMADD231PS  Z23, Z24, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z4
+	VFMADD231PS  Z23, Z24, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z6
+	VFMADD231PS  Z23, Z24, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z8
+	VFMADD231PS  Z23, Z24, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z10
+	VFMADD231PS  Z23, Z24, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z12
+	VFMADD231PS  Z23, Z24, Z13
+	VBROADCASTSS 28(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z14
+	VFMADD231PS  Z23, Z24, Z15
+	VBROADCASTSS 32(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z16
+	VFMADD231PS  Z23, Z24, Z17
+	VBROADCASTSS 36(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z18
+	VFMADD231PS  Z23, Z24, Z19
+	VBROADCASTSS 40(R8)(DX*2), Z24
+	VFMADD231PS  Z22, Z24, Z20
+	VFMADD231PS  Z23, Z24, Z21
+	VMOVUPS      (R9)(DI*1), Z22
+	VMOVUPS      64(R9)(DI*1), Z23
+	VBROADCASTSS (R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z0
+	VFMADD231PS  Z23, Z24, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z2
+	VFMADD231PS  Z23, Z24, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z4
+	VFMADD231PS  Z23, Z24, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z6
+	VFMADD231PS  Z23, Z24, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z8
+	VFMADD231PS  Z23, Z24, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z10
+	VFMADD231PS  Z23, Z24, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z12
+	VFMADD231PS  Z23, Z24, Z13
+	VBROADCASTSS 28(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z14
+	VFMADD231PS  Z23, Z24, Z15
+	VBROADCASTSS 32(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z16
+	VFMADD231PS  Z23, Z24, Z17
+	VBROADCASTSS 36(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z18
+	VFMADD231PS  Z23, Z24, Z19
+	VBROADCASTSS 40(R8)(SI*1), Z24
+	VFMADD231PS  Z22, Z24, Z20
+	VFMADD231PS  Z23, Z24, Z21
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z22
+	VMOVUPS      64(R9), Z23
+	VBROADCASTSS (R8), Z24
+	VFMADD231PS  Z22, Z24, Z0
+	VFMADD231PS  Z23, Z24, Z1
+	VBROADCASTSS 4(R8), Z24
+	VFMADD231PS  Z22, Z24, Z2
+	VFMADD231PS  Z23, Z24, Z3
+	VBROADCASTSS 8(R8), Z24
+	VFMADD231PS  Z22, Z24, Z4
+	VFMADD231PS  Z23, Z24, Z5
+	VBROADCASTSS 12(R8), Z24
+	VFMADD231PS  Z22, Z24, Z6
+	VFMADD231PS  Z23, Z24, Z7
+	VBROADCASTSS 16(R8), Z24
+	VFMADD231PS  Z22, Z24, Z8
+	VFMADD231PS  Z23, Z24, Z9
+	VBROADCASTSS 20(R8), Z24
+	VFMADD231PS  Z22, Z24, Z10
+	VFMADD231PS  Z23, Z24, Z11
+	VBROADCASTSS 24(R8), Z24
+	VFMADD231PS  Z22, Z24, Z12
+	VFMADD231PS  Z23, Z24, Z13
+	VBROADCASTSS 28(R8), Z24
+	VFMADD231PS  Z22, Z24, Z14
+	VFMADD231PS  Z23, Z24, Z15
+	VBROADCASTSS 32(R8), Z24
+	VFMADD231PS  Z22, Z24, Z16
+	VFMADD231PS  Z23, Z24, Z17
+	VBROADCASTSS 36(R8), Z24
+	VFMADD231PS  Z22, Z24, Z18
+	VFMADD231PS  Z23, Z24, Z19
+	VBROADCASTSS 40(R8), Z24
+	VFMADD231PS  Z22, Z24, Z20
+	VFMADD231PS  Z23, Z24, Z21
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  64(AX), Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z20, Z20
+	VMOVUPS Z20, (AX)
+	VADDPS  64(AX), Z21, Z21
+	VMOVUPS Z21, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans12AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z24
+	VMOVUPS      64(R9), Z25
+	VBROADCASTSS (R8), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(R8), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(R8), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(R8), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 16(R8), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 20(R8), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 24(R8), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 28(R8), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 32(R8), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 36(R8), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 40(R8), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 44(R8), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R9)(BX*1), Z24
+	VMOVUPS      64(R9)(BX*1), Z25
+	VBROADCASTSS (R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 28(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 32(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 36(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 40(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 44(R8)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R9)(BX*2), Z24
+	VMOVUPS      64(R9)(BX*2), Z25
+	VBROADCASTSS (R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 28(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 32(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 36(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 40(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 44(R8)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R9)(DI*1), Z24
+	VMOVUPS      64(R9)(DI*1), Z25
+	VBROADCASTSS (R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 28(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 32(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 36(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 40(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 44(R8)(SI*1), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z24
+	VMOVUPS      64(R9), Z25
+	VBROADCASTSS (R8), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(R8), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(R8), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(R8), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 16(R8), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 20(R8), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 24(R8), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 28(R8), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 32(R8), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 36(R8), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 40(R8), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 44(R8), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  64(AX), Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z20, Z20
+	VMOVUPS Z20, (AX)
+	VADDPS  64(AX), Z21, Z21
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z22, Z22
+	VMOVUPS Z22, (AX)
+	VADDPS  64(AX), Z23, Z23
+	VMOVUPS Z23, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z22, (AX)
+	VMOVUPS Z23, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans13AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z26
+	VMOVUPS      64(R9), Z27
+	VBROADCASTSS (R8), Z28
+	VFMADD231PS  Z26, Z28, Z0
+	VFMADD231PS  Z27, Z28, Z1
+	VBROADCASTSS 4(R8), Z28
+	VFMADD231PS  Z26, Z28, Z2
+	VFMADD231PS  Z27, Z28, Z3
+	VBROADCASTSS 8(R8), Z28
+	VFMADD231PS  Z26, Z28, Z4
+	VFMADD231PS  Z27, Z28, Z5
+	VBROADCASTSS 12(R8), Z28
+	VFMADD231PS  Z26, Z28, Z6
+	VFMADD231PS  Z27, Z28, Z7
+	VBROADCASTSS 16(R8), Z28
+	VFMADD231PS  Z26, Z28, Z8
+	VFMADD231PS  Z27, Z28, Z9
+	VBROADCASTSS 20(R8), Z28
+	VFMADD231PS  Z26, Z28, Z10
+	VFMADD231PS  Z27, Z28, Z11
+	VBROADCASTSS 24(R8), Z28
+	VFMADD231PS  Z26, Z28, Z12
+	VFMADD231PS  Z27, Z28, Z13
+	VBROADCASTSS 28(R8), Z28
+	VFMADD231PS  Z26, Z28, Z14
+	VFMADD231PS  Z27, Z28, Z15
+	VBROADCASTSS 32(R8), Z28
+	VFMADD231PS  Z26, Z28, Z16
+	VFMADD231PS  Z27, Z28, Z17
+	VBROADCASTSS 36(R8), Z28
+	VFMADD231PS  Z26, Z28, Z18
+	VFMADD231PS  Z27, Z28, Z19
+	VBROADCASTSS 40(R8), Z28
+	VFMADD231PS  Z26, Z28, Z20
+	VFMADD231PS  Z27, Z28, Z21
+	VBROADCASTSS 44(R8), Z28
+	VFMADD231PS  Z26, Z28, Z22
+	VFMADD231PS  Z27, Z28, Z23
+	VBROADCASTSS 48(R8), Z28
+	VFMADD231PS  Z26, Z28, Z24
+	VFMADD231PS  Z27, Z28, Z25
+	VMOVUPS      (R9)(BX*1), Z26
+	VMOVUPS      64(R9)(BX*1), Z27
+	VBROADCASTSS (R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z0
+	VFMADD231PS  Z27, Z28, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z2
+	VFMADD231PS  Z27, Z28, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z4
+	VFMADD231PS  Z27, Z28, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z6
+	VFMADD231PS  Z27, Z28, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z8
+	VFMADD231PS  Z27, Z28, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z10
+	VFMADD231PS  Z27, Z28, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z12
+	VFMADD231PS  Z27, Z28, Z13
+	VBROADCASTSS 28(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z14
+	VFMADD231PS  Z27, Z28, Z15
+	VBROADCASTSS 32(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z16
+	VFMADD231PS  Z27, Z28, Z17
+	VBROADCASTSS 36(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z18
+	VFMADD231PS  Z27, Z28, Z19
+	VBROADCASTSS 40(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z20
+	VFMADD231PS  Z27, Z28, Z21
+	VBROADCASTSS 44(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z22
+	VFMADD231PS  Z27, Z28, Z23
+	VBROADCASTSS 48(R8)(DX*1), Z28
+	VFMADD231PS  Z26, Z28, Z24
+	VFMADD231PS  Z27, Z28, Z25
+	VMOVUPS      (R9)(BX*2), Z26
+	VMOVUPS      64(R9)(BX*2), Z27
+	VBROADCASTSS (R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z0
+	VFMADD231PS  Z27, Z28, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z2
+	VFMADD231PS  Z27, Z28, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z4
+	VFMADD231PS  Z27, Z28, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z6
+	VFMADD231PS  Z27, Z28, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z8
+	VFMADD231PS  Z27, Z28, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z10
+	VFMADD231PS  Z27, Z28, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z12
+	VFMADD231PS  Z27, Z28, Z13
+	VBROADCASTSS 28(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z14
+	VFMADD231PS  Z27, Z28, Z15
+	VBROADCASTSS 32(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z16
+	VFMADD231PS  Z27, Z28, Z17
+	VBROADCASTSS 36(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z18
+	VFMADD231PS  Z27, Z28, Z19
+	VBROADCASTSS 40(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z20
+	VFMADD231PS  Z27, Z28, Z21
+	VBROADCASTSS 44(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z22
+	VFMADD231PS  Z27, Z28, Z23
+	VBROADCASTSS 48(R8)(DX*2), Z28
+	VFMADD231PS  Z26, Z28, Z24
+	VFMADD231PS  Z27, Z28, Z25
+	VMOVUPS      (R9)(DI*1), Z26
+	VMOVUPS      64(R9)(DI*1), Z27
+	VBROADCASTSS (R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z0
+	VFMADD231PS  Z27, Z28, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z2
+	VFMADD231PS  Z27, Z28, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z4
+	VFMADD231PS  Z27, Z28, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z6
+	VFMADD231PS  Z27, Z28, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z8
+	VFMADD231PS  Z27, Z28, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z10
+	VFMADD231PS  Z27, Z28, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z12
+	VFMADD231PS  Z27, Z28, Z13
+	VBROADCASTSS 28(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z14
+	VFMADD231PS  Z27, Z28, Z15
+	VBROADCASTSS 32(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z16
+	VFMADD231PS  Z27, Z28, Z17
+	VBROADCASTSS 36(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z18
+	VFMADD231PS  Z27, Z28, Z19
+	VBROADCASTSS 40(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z20
+	VFMADD231PS  Z27, Z28, Z21
+	VBROADCASTSS 44(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z22
+	VFMADD231PS  Z27, Z28, Z23
+	VBROADCASTSS 48(R8)(SI*1), Z28
+	VFMADD231PS  Z26, Z28, Z24
+	VFMADD231PS  Z27, Z28, Z25
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z26
+	VMOVUPS      64(R9), Z27
+	VBROADCASTSS (R8), Z28
+	VFMADD231PS  Z26, Z28, Z0
+	VFMADD231PS  Z27, Z28, Z1
+	VBROADCASTSS 4(R8), Z28
+	VFMADD231PS  Z26, Z28, Z2
+	VFMADD231PS  Z27, Z28, Z3
+	VBROADCASTSS 8(R8), Z28
+	VFMADD231PS  Z26, Z28, Z4
+	VFMADD231PS  Z27, Z28, Z5
+	VBROADCASTSS 12(R8), Z28
+	VFMADD231PS  Z26, Z28, Z6
+	VFMADD231PS  Z27, Z28, Z7
+	VBROADCASTSS 16(R8), Z28
+	VFMADD231PS  Z26, Z28, Z8
+	VFMADD231PS  Z27, Z28, Z9
+	VBROADCASTSS 20(R8), Z28
+	VFMADD231PS  Z26, Z28, Z10
+	VFMADD231PS  Z27, Z28, Z11
+	VBROADCASTSS 24(R8), Z28
+	VFMADD231PS  Z26, Z28, Z12
+	VFMADD231PS  Z27, Z28, Z13
+	VBROADCASTSS 28(R8), Z28
+	VFMADD231PS  Z26, Z28, Z14
+	VFMADD231PS  Z27, Z28, Z15
+	VBROADCASTSS 32(R8), Z28
+	VFMADD231PS  Z26, Z28, Z16
+	VFMADD231PS  Z27, Z28, Z17
+	VBROADCASTSS 36(R8), Z28
+	VFMADD231PS  Z26, Z28, Z18
+	VFMADD231PS  Z27, Z28, Z19
+	VBROADCASTSS 40(R8), Z28
+	VFMADD231PS  Z26, Z28, Z20
+	VFMADD231PS  Z27, Z28, Z21
+	VBROADCASTSS 44(R8), Z28
+	VFMADD231PS  Z26, Z28, Z22
+	VFMADD231PS  Z27, Z28, Z23
+	VBROADCASTSS 48(R8), Z28
+	VFMADD231PS  Z26, Z28, Z24
+	VFMADD231PS  Z27, Z28, Z25
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  64(AX), Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z20, Z20
+	VMOVUPS Z20, (AX)
+	VADDPS  64(AX), Z21, Z21
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z22, Z22
+	VMOVUPS Z22, (AX)
+	VADDPS  64(AX), Z23, Z23
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z24, Z24
+	VMOVUPS Z24, (AX)
+	VADDPS  64(AX), Z25, Z25
+	VMOVUPS Z25, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z22, (AX)
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z24, (AX)
+	VMOVUPS Z25, 64(AX)
+	VZEROUPPER
+	RET
+
+// func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F
+TEXT ·spans14AVX512(SB), NOSPLIT, $0-80
+	MOVQ   list+0(FP), AX
+	MOVQ   n+8(FP), CX
+	MOVQ   lda+32(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   ldb+48(FP), BX
+	SHLQ   $0x02, BX
+	SHLQ   $0x04, CX
+	ADDQ   AX, CX
+	LEAQ   (DX)(DX*2), SI
+	LEAQ   (BX)(BX*2), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	VPXORD Z26, Z26, Z26
+	VPXORD Z27, Z27, Z27
+
+span:
+	MOVQ a+24(FP), R8
+	MOVQ b+40(FP), R9
+	MOVQ k+16(FP), R10
+	MOVQ (AX), R11
+	LEAQ (R8)(R11*4), R8
+	MOVQ 8(AX), R11
+	LEAQ (R9)(R11*4), R9
+	SUBQ $+4, R10
+	JL   rest
+
+loop:
+	VMOVUPS      (R9), Z28
+	VMOVUPS      64(R9), Z29
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 20(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS 28(R8), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS 36(R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS 44(R8), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS 48(R8), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS 52(R8), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	VMOVUPS      (R9)(BX*1), Z28
+	VMOVUPS      64(R9)(BX*1), Z29
+	VBROADCASTSS (R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 4(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 8(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 12(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 16(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 20(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 24(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS 28(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS 32(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS 36(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS 40(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS 44(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS 48(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS 52(R8)(DX*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	VMOVUPS      (R9)(BX*2), Z28
+	VMOVUPS      64(R9)(BX*2), Z29
+	VBROADCASTSS (R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 4(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 8(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 12(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 16(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 20(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 24(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS 28(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS 32(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS 36(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS 40(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS 44(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS 48(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS 52(R8)(DX*2), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	VMOVUPS      (R9)(DI*1), Z28
+	VMOVUPS      64(R9)(DI*1), Z29
+	VBROADCASTSS (R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 4(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 8(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 12(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 16(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 20(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 24(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS 28(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS 32(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS 36(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS 40(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS 44(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS 48(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS 52(R8)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	LEAQ         (R8)(DX*4), R8
+	LEAQ         (R9)(BX*4), R9
+	SUBQ         $+4, R10
+	JGE          loop
+
+rest:
+	ADDQ $+4, R10
+	JLE  next
+
+single:
+	VMOVUPS      (R9), Z28
+	VMOVUPS      64(R9), Z29
+	VBROADCASTSS (R8), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 4(R8), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 8(R8), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 12(R8), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 16(R8), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 20(R8), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 24(R8), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS 28(R8), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS 32(R8), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS 36(R8), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS 40(R8), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS 44(R8), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS 48(R8), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS 52(R8), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
+	JG           single
+
+next:
+	ADDQ    $+16, AX
+	CMPQ    AX, CX
+	JL      span
+	MOVQ    c+56(FP), AX
+	MOVQ    ldc+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    accumulate+72(FP), DX
+	TESTQ   DX, DX
+	JEQ     put
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  64(AX), Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z20, Z20
+	VMOVUPS Z20, (AX)
+	VADDPS  64(AX), Z21, Z21
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z22, Z22
+	VMOVUPS Z22, (AX)
+	VADDPS  64(AX), Z23, Z23
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z24, Z24
+	VMOVUPS Z24, (AX)
+	VADDPS  64(AX), Z25, Z25
+	VMOVUPS Z25, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z26, Z26
+	VMOVUPS Z26, (AX)
+	VADDPS  64(AX), Z27, Z27
+	VMOVUPS Z27, 64(AX)
+	VZEROUPPER
+	RET
+
+put:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z22, (AX)
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z24, (AX)
+	VMOVUPS Z25, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z26, (AX)
+	VMOVUPS Z27, 64(AX)
 	VZEROUPPER
 	RET

@@ -1,11 +1,6 @@
 package gemm
 
-import (
-	"sync"
-	"sync/atomic"
-
-	"github.com/flambeau-go/flambeau/cpu/internal/asm"
-)
+import "sync"
 
 // Conv is a convolution of float32 and its gradients. It never writes the matrix of columns
 // (im2col) to memory as a whole: panels of columns are packed from the input when they are needed.
@@ -69,6 +64,9 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 		clear(y)
 		return
 	}
+	if c.forwardByPlace(par, y, x, w) {
+		return
+	}
 	j := newColumns(c.sight(x), c.Outputs/c.Groups)
 	j.dst, j.dstChannel = y, size(c.Out)
 	j.dstStep = [3]int{c.Out[1] * c.Out[2], c.Out[2], 1}
@@ -76,141 +74,14 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 	j.packA = func(dst []float32, g, row, h, k0, kc int) {
 		j.kern.pack(dst, j.kern.stride, w[(g*j.m+row)*k+k0:], k, 1, h, kc)
 	}
+	if j.n*size(j.places) <= fewPlaces {
+		j.weights, j.panelsA = w, ceil(j.m, len(j.win.window)-1)
+	}
 	if j.channels == 1 && j.m == 1 {
 		j.direct(par, func(g int, dst []float32) { copy(dst, w[g*k:]) })
 		return
 	}
 	j.run(par)
-}
-
-// Data sets dx to the gradient of x; g is the gradient of y.
-func (c *Conv) Data(par Parallel, dx, g, w []float32) {
-	if len(dx) == 0 {
-		return
-	}
-	if len(g) == 0 || len(w) == 0 {
-		clear(dx)
-		return
-	}
-	// the zeros beyond the edges of y times an infinity would give NaN
-	if !finite(par, w) {
-		c.plain(par, dx, g, w)
-		return
-	}
-	taps, inputs, outputs := c.taps(), c.Channels/c.Groups, c.Outputs/c.Groups
-	cleared := false
-	for i := range size(c.Stride) {
-		r := [3]int{i / (c.Stride[1] * c.Stride[2]), i / c.Stride[2] % c.Stride[1], i % c.Stride[2]}
-		if r[0] >= c.In[0] || r[1] >= c.In[1] || r[2] >= c.In[2] {
-			continue
-		}
-		s, kernel := c.back(g, r)
-		if len(kernel) == 0 {
-			if !cleared && i > 0 {
-				c.clear(dx, r) // keep the elements that other r have set
-			} else if !cleared {
-				clear(dx)
-				cleared = true
-			}
-			continue
-		}
-		j := newColumns(s, inputs)
-		j.dst, j.dstChannel = dx, size(c.In)
-		j.dstAt = (r[0]*c.In[1]+r[1])*c.In[2] + r[2]
-		j.dstStep = [3]int{c.Stride[0] * c.In[1] * c.In[2], c.Stride[1] * c.In[2], c.Stride[2]}
-		j.tapFirst = true
-		j.packA = func(dst []float32, g, row, h, k0, kc int) {
-			var few [1024]float32
-			stride, n := j.kern.stride, len(kernel)
-			some, o0 := kc/n, k0/n
-			for o := range some {
-				from := w[((g*outputs+o0+o)*inputs+row)*taps:]
-				if taps*stride <= len(few) {
-					j.kern.pack(few[:], stride, from, taps, 1, h, taps)
-					for t, at := range kernel {
-						copy(dst[(t*some+o)*stride:][:stride], few[at*stride:])
-					}
-					continue
-				}
-				for t, at := range kernel {
-					d := dst[(t*some+o)*stride:][:stride]
-					for r := range h {
-						d[r] = from[r*taps+at]
-					}
-					clear(d[h:])
-				}
-			}
-		}
-		if taps == 1 {
-			j.packA = func(dst []float32, g, row, h, k0, kc int) {
-				j.kern.pack(dst, j.kern.stride, w[(g*outputs+k0)*inputs+row:], 1, inputs, h, kc)
-			}
-		}
-		if j.channels == 1 && j.m == 1 {
-			j.direct(par, func(g int, dst []float32) {
-				for t := range dst {
-					dst[t] = w[g*taps+kernel[t]]
-				}
-			})
-		} else {
-			j.run(par)
-		}
-	}
-}
-
-// finite reports whether no element of w is infinite or NaN, and their sum is finite.
-func finite(par Parallel, w []float32) bool {
-	var not atomic.Bool
-	par(ceil(len(w), packWork), func(i int) {
-		sum := asm.SumF32(w[i*packWork : min((i+1)*packWork, len(w))])
-		if sum-sum != 0 {
-			not.Store(true)
-		}
-	})
-	return !not.Load()
-}
-
-// clear sets the elements of dx whose coordinates are r modulo the stride to 0.
-func (c *Conv) clear(dx []float32, r [3]int) {
-	for i := range c.N * c.Channels {
-		for z := r[0]; z < c.In[0]; z += c.Stride[0] {
-			for y := r[1]; y < c.In[1]; y += c.Stride[1] {
-				row := dx[((i*c.In[0]+z)*c.In[1]+y)*c.In[2]:][:c.In[2]]
-				for x := r[2]; x < len(row); x += c.Stride[2] {
-					row[x] = 0
-				}
-			}
-		}
-	}
-}
-
-// plain computes Data by its definition.
-func (c *Conv) plain(par Parallel, dx, g, w []float32) {
-	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
-	par(c.N*c.Channels, func(i int) {
-		image, channel := i/c.Channels, i%c.Channels
-		group := channel / inputs
-		to := dx[i*size(c.In):][:size(c.In)]
-		clear(to)
-		for o := group * outputs; o < (group+1)*outputs; o++ {
-			from := g[(image*c.Outputs+o)*size(c.Out):][:size(c.Out)]
-			for k := range c.taps() {
-				weight := w[(o*inputs+channel%inputs)*c.taps()+k]
-				at := [3]int{k / (c.Kernel[1] * c.Kernel[2]), k / c.Kernel[2] % c.Kernel[1], k % c.Kernel[2]}
-				for q, v := range from {
-					p := [3]int{q / (c.Out[1] * c.Out[2]), q / c.Out[2] % c.Out[1], q % c.Out[2]}
-					inside := true
-					for a := range 3 {
-						p[a] = p[a]*c.Stride[a] + at[a]*c.Dilation[a] - c.Before[a]
-						inside = inside && uint(p[a]) < uint(c.In[a])
-					}
-					if inside {
-						to[(p[0]*c.In[1]+p[1])*c.In[2]+p[2]] += float32(v * weight)
-					}
-				}
-			}
-		}
-	})
 }
 
 // columns is a product of weights with the matrix of columns.
@@ -223,6 +94,7 @@ type columns struct {
 	packA   func(dst []float32, group, row, h, k0, kc int)
 	panelsA int
 	bufA    []float32
+	weights []float32 // if it is not nil, the kernel reads A in place, because packing would take too long
 	// If tapFirst is true, k runs over all channels of a block for the first tap, then for the
 	// next. Otherwise it runs over all taps of the first channel, then of the next.
 	tapFirst bool
@@ -233,6 +105,9 @@ type columns struct {
 	dstStep    [3]int
 	division   division
 	splitA     int // number of parts into which the panels of A are divided
+	// The panels of columns for a block of k, if tasks share them. Each unit has most elements.
+	shared []float32
+	most   int
 }
 
 const (
@@ -242,6 +117,10 @@ const (
 	packRow = 16
 	// elements of A that stay in the second-level cache beside the copied input
 	fewWeights = 1 << 17
+	// places for which A is read in place
+	fewPlaces = 128
+	// elements of a block of all columns, up to which tasks for different rows share it
+	sharedColumns = 1 << 20
 )
 
 func newColumns(s sight, m int) *columns {
@@ -272,33 +151,77 @@ func (j *columns) rows(p int) (row, h int) {
 }
 
 func (j *columns) blockA(g, p, k0, kc int) []float32 {
+	if j.weights != nil {
+		row, _ := j.rows(p)
+		return j.weights[(g*j.m+row)*j.k+k0:]
+	}
 	return j.bufA[(g*j.panelsA*j.k+j.panelsA*k0+p*kc)*j.kern.stride:]
 }
 
 var columnBuffers, columnLocals sync.Pool
 
+type columnBuffer struct{ a, shared []float32 }
+
 func (j *columns) run(par Parallel) {
 	kern := j.kern
-	buf, _ := columnBuffers.Get().(*[]float32)
+	buf, _ := columnBuffers.Get().(*columnBuffer)
 	if buf == nil {
-		buf = new([]float32)
+		buf = &columnBuffer{}
 	}
 	defer columnBuffers.Put(buf)
-	*buf = aligned(*buf, j.groups*j.panelsA*j.k*kern.stride)
-	j.bufA = *buf
-	if j.groups*j.m*j.k < packWork {
-		for i := range j.groups * j.panelsA {
-			j.pack(i)
+	small := j.n*j.groups*j.m*j.k*size(j.places) < parallelWork
+	if j.weights == nil {
+		buf.a = aligned(buf.a, j.groups*j.panelsA*j.k*kern.stride)
+		j.bufA = buf.a
+		packs := par
+		if j.groups*j.m*j.k < packWork {
+			packs = Serial
 		}
-	} else {
-		par(j.groups*j.panelsA, j.pack)
+		packs(j.groups*j.panelsA, j.pack)
 	}
 	tasks := j.groups * j.division.units
 	j.splitA = j.split(j.division.units)
-	if j.n*j.groups*j.m*j.k*size(j.places) < parallelWork {
+	if small {
 		par = Serial
 	}
-	par(tasks*j.splitA, j.task)
+	// a unit's panels have some elements behind them, because pieces may be written past the end
+	panels := ceil(max(1, j.division.images)*size(j.places), kern.width)
+	j.most = panels * (j.block*kern.width + 2*over)
+	if j.splitA == 1 || tasks*j.most > sharedColumns {
+		par(tasks*j.splitA, func(i int) { j.task(i, 0, j.k) })
+		return
+	}
+	buf.shared = aligned(buf.shared, tasks*j.most)
+	j.shared = buf.shared
+	for k0 := 0; k0 < j.k; k0 += j.block {
+		par(tasks, func(i int) { j.share(i, k0) })
+		par(tasks*j.splitA, func(i int) { j.task(i, k0, min(k0+j.block, j.k)) })
+	}
+}
+
+// share packs all panels of a unit, for one block along k.
+func (j *columns) share(i, k0 int) {
+	g, u := i%j.groups, j.unit(j.division, i/j.groups)
+	kc, taps := min(j.block, j.k-k0), len(j.taps)
+	l := columnsLocal()
+	defer columnLocals.Put(l)
+	look := j.look(&u, over)
+	j.cut(l, &look, &u)
+	l.copied = j.see(&look, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
+	l.offs = j.offsets(&look, kc/taps, j.tapFirst, l.offs)
+	for p := range len(l.panel) - 1 {
+		j.packColumns(l, &look, p, kc, j.shared[i*j.most+p*(kc*j.kern.width+2*over):])
+	}
+}
+
+// packColumns packs panel p of a unit.
+func (j *columns) packColumns(l *columnLocal, look *look, p, kc int, dst []float32) {
+	list := l.pieces[2*l.panel[p].piece : 2*l.panel[p+1].piece]
+	f, n := j.win.pieces[0], len(list)/2
+	if n < len(j.win.pieces) && j.win.pieces[n] != nil {
+		f = j.win.pieces[n]
+	}
+	f(&dst[0], &look.data[look.at], &l.offs[0], kc, &list[0], n)
 }
 
 func (j *columns) pack(i int) {
@@ -334,7 +257,8 @@ func columnsLocal() *columnLocal {
 	return &columnLocal{}
 }
 
-func (j *columns) task(i int) {
+// task multiplies some panels of A with the columns of a unit, for the blocks from k0 to k1.
+func (j *columns) task(i, k0, k1 int) {
 	kern := j.kern
 	part, i := i%j.splitA, i/j.splitA
 	g, u := i%j.groups, j.unit(j.division, i/j.groups)
@@ -350,25 +274,28 @@ func (j *columns) task(i int) {
 	}
 	l.panels = aligned(l.panels, tile*j.block*kern.width+2*over)
 	base := g * j.m
-	for k0 := 0; k0 < j.k; k0 += j.block {
-		kc := min(j.block, j.k-k0)
-		l.copied = j.see(&look, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
-		l.offs = j.offsets(&look, kc/taps, j.tapFirst, l.offs)
+	for ; k0 < k1; k0 += j.block {
+		kc := min(j.block, k1-k0)
+		panels, distance := l.panels, kc*kern.width
+		if j.shared == nil {
+			l.copied = j.see(&look, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
+			l.offs = j.offsets(&look, kc/taps, j.tapFirst, l.offs)
+		}
 		for p0 := 0; p0 < len(l.panel)-1; p0 += tile {
 			p1 := min(p0+tile, len(l.panel)-1)
-			for p := p0; p < p1; p++ {
-				list := l.pieces[2*l.panel[p].piece : 2*l.panel[p+1].piece]
-				f, n := j.win.pieces[0], len(list)/2
-				if n < len(j.win.pieces) && j.win.pieces[n] != nil {
-					f = j.win.pieces[n]
+			if j.shared != nil {
+				distance = kc*kern.width + 2*over
+				panels = j.shared[i*j.most+p0*distance:]
+			} else {
+				for p := p0; p < p1; p++ {
+					j.packColumns(l, &look, p, kc, l.panels[(p-p0)*distance:])
 				}
-				f(&l.panels[(p-p0)*kc*kern.width], &look.data[look.at], &l.offs[0], kc, &list[0], n)
 			}
 			for pa := first; pa < last; pa++ {
 				row, h := j.rows(pa)
 				a := &j.blockA(g, pa, k0, kc)[0]
 				for p := p0; p < p1; p++ {
-					j.multiply(l, l.panel[p:p+2], kc, h, base+row, a, &l.panels[(p-p0)*kc*kern.width], k0 > 0)
+					j.multiply(l, l.panel[p:p+2], kc, h, base+row, a, &panels[(p-p0)*distance], k0 > 0)
 				}
 			}
 		}
@@ -431,15 +358,26 @@ func (j *columns) cut(l *columnLocal, look *look, u *unit) {
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]
-	if w := panel[0].width; len(runs) == 1 && j.dstStep[2] == 1 && (kern.masked || w == kern.width) {
+	w := panel[0].width
+	switch {
+	case j.weights != nil:
+		var rows [12]int
+		for r := range h {
+			rows[r] = r * j.k
+		}
+		line := 0
+		clear(l.tile[:h*kern.width])
+		j.win.window[h](a, &rows, &line, 1, kc, b, &l.tile[0], kern.width)
+	case len(runs) == 1 && j.dstStep[2] == 1 && (kern.masked || w == kern.width):
 		how := 0
 		if add {
 			how = 1
 		}
 		kern.micro[h](kc, a, b, kern.width, &j.dst[runs[0].at+channel*j.dstChannel], j.dstChannel, w, how)
 		return
+	default:
+		kern.micro[h](kc, a, b, kern.width, &l.tile[0], kern.width, kern.width, 0)
 	}
-	kern.micro[h](kc, a, b, kern.width, &l.tile[0], kern.width, kern.width, 0)
 	step := j.dstStep[2]
 	for r := range h {
 		row := l.tile[r*kern.width:]

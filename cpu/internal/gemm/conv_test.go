@@ -41,6 +41,20 @@ func convCases() (list []Conv) {
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
 	add(2, 1, 2, 2, [3]int{12, 14, 14}, [3]int{3, 1, 2}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 0}, [3]int{0, 0, 0})
+	// many small images: place by place
+	plane(32, 1, 20, 30, 5, 3, 1, 1)
+	plane(29, 1, 16, 17, 4, 3, 2, 1)
+	plane(64, 2, 18, 32, 3, 3, 1, 1)
+	plane(32, 1, 9, 45, 1, 3, 1, 1) // eight taps see only zeros
+	plane(31, 1, 33, 40, 2, 3, 2, 1)
+	plane(32, 1, 40, 16, 6, 1, 2, 0)
+	plane(32, 1, 8, 8, 2, 1, 1, 3) // some results are zeros
+	plane(30, 1, 12, 14, 7, 5, 1, 2)
+	plane(70, 1, 64, 15, 2, 3, 1, 1) // several chunks of images
+	plane(33, 2, 64, 6, 3, 2, 1, 0)
+	plane(20, 1, 30, 29, 5, 5, 1, 2)
+	plane(20, 1, 31, 8, 4, 1, 1, 0)
+	add(32, 2, 16, 20, [3]int{3, 2, 5}, [3]int{2, 1, 3}, [3]int{2, 1, 1}, [3]int{1, 2, 2}, [3]int{1, 0, 2}, [3]int{0, 0, 1})
 	return list
 }
 
@@ -164,21 +178,31 @@ func TestConvSame(t *testing.T) {
 	}
 }
 
-// TestConvInfinite checks that an infinite weight affects only elements that it is multiplied with.
+// TestConvInfinite checks that in the gradient of the input, an infinite weight affects only
+// elements that it is multiplied with. In the result, zeros of the padding times it are NaN.
 func TestConvInfinite(t *testing.T) {
-	c := Conv{N: 2, Groups: 1, Channels: 2, Outputs: 3, In: [3]int{1, 6, 6}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Out: [3]int{1, 4, 4}}
-	nx, nw, ny := c.sizes()
-	w, g, dx := make([]float32, nw), make([]float32, ny), make([]float32, nx)
-	for i := range g {
-		g[i] = 1
-	}
-	w[0] = float32(math.Inf(1))
-	c.Data(Serial, dx, g, w)
-	want := make([]float64, nx)
-	c.each(func(i, k, q int) { want[i] += float64(g[q]) * float64(w[k]) })
-	for i, v := range dx {
-		if float64(v) != want[i] {
-			t.Fatalf("element %d is %v, want %v", i, v, want[i])
+	for _, n := range []int{2, 32} {
+		c := Conv{N: n, Groups: 1, Channels: 8, Outputs: 9, In: [3]int{1, 4, 4}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Before: [3]int{0, 1, 1}, Out: [3]int{1, 4, 4}}
+		nx, nw, ny := c.sizes()
+		w, g, dx, x, y := make([]float32, nw), make([]float32, ny), make([]float32, nx), make([]float32, nx), make([]float32, ny)
+		for i := range g {
+			g[i] = 1
+		}
+		for i := range x {
+			x[i] = 1
+		}
+		w[0] = float32(math.Inf(1))
+		c.Data(Serial, dx, g, w)
+		c.Forward(Serial, y, x, w)
+		want := make([]float64, nx)
+		c.each(func(i, k, q int) { want[i] += float64(g[q]) * float64(w[k]) })
+		for i, v := range dx {
+			if float64(v) != want[i] {
+				t.Fatalf("%d images: element %d is %v, want %v", n, i, v, want[i])
+			}
+		}
+		if y[0] == y[0] || !math.IsInf(float64(y[5]), 1) || y[16] != 0 {
+			t.Fatalf("%d images: results are %v, %v and %v, want NaN, +Inf and 0", n, y[0], y[5], y[16])
 		}
 	}
 }

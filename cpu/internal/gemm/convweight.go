@@ -14,6 +14,8 @@ type weights struct {
 	kern     *kernel32
 	win      *windowKernel
 	g        []float32
+	window   []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
+	width    int // of a tile
 	outputs  int // outputs of a group; wide rounds them up to the width of a tile
 	wide     int
 	division division
@@ -45,8 +47,15 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 		c.depth(par, dw, x, g)
 		return
 	}
+	if c.weightByPlace(par, dw, x, g) {
+		return
+	}
 	j := &weights{sight: c.sight(x), kern: active32(), win: activeWindows(), g: g, outputs: c.Outputs / c.Groups}
-	j.wide = ceil(j.outputs, j.kern.width) * j.kern.width
+	j.window, j.width = j.win.window, j.kern.width
+	if j.outputs <= j.win.lanes && j.win.half != nil {
+		j.window, j.width = j.win.half, j.win.lanes
+	}
+	j.wide = ceil(j.outputs, j.width) * j.width
 	j.division = j.divide(weightPlaces, func(images, units int) int { return images * units })
 	taps := len(j.taps)
 	all := j.groups * j.channels * taps * j.wide
@@ -106,14 +115,14 @@ func (j *weights) task(i int) {
 	part, i := i%j.parts, i/j.parts
 	chunk, group := i%j.chunks, i/j.chunks
 	c0, c1 := part*j.some, min((part+1)*j.some, j.channels)
-	taps, width := len(j.taps), j.kern.width
+	taps, width := len(j.taps), j.width
 	rows := (c1 - c0) * taps
 	at := ((chunk*j.groups+group)*j.channels + c0) * taps
 	sums := j.sums[at*j.wide : (at+rows)*j.wide]
 	clear(sums)
 	l := columnsLocal()
 	defer columnLocals.Put(l)
-	height := len(j.win.window) - 1
+	height := len(j.window) - 1
 	tiles := ceil(rows, height)
 	units := j.division.units
 	for n := units * chunk / j.chunks; n < units*(chunk+1)/j.chunks; n++ {
@@ -136,7 +145,7 @@ func (j *weights) task(i int) {
 				var list [12]int
 				copy(list[:], l.offs[r0:r1])
 				for p := range count {
-					j.win.window[r1-r0](&look.data[look.at], &list, &l.lines[0], len(l.lines), cols, &l.panels[p*panel], &sums[r0*j.wide+o0+p*width], j.wide)
+					j.window[r1-r0](&look.data[look.at], &list, &l.lines[0], len(l.lines), cols, &l.panels[p*panel], &sums[r0*j.wide+o0+p*width], j.wide)
 				}
 			}
 		}
@@ -146,10 +155,10 @@ func (j *weights) task(i int) {
 // packG packs the gradient of the result place by place. It begins with output o.
 func (j *weights) packG(dst []float32, u *unit, group, o, places int) {
 	all := size(j.sight.places)
-	h := min(j.kern.width, j.outputs-o)
+	h := min(j.width, j.outputs-o)
 	first := (u.from[0]*j.sight.places[1]+u.from[1])*j.sight.places[2] + u.from[2]
 	for i := range u.images {
 		src := j.g[((u.image+i)*j.groups*j.outputs+group*j.outputs+o)*all+first:]
-		j.kern.pack(dst[i*places*j.kern.width:], j.kern.width, src, all, 1, h, places)
+		j.kern.pack(dst[i*places*j.width:], j.width, src, all, 1, h, places)
 	}
 }

@@ -25,8 +25,9 @@
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
 // written as a whole. For Forward, and for the input's gradient with flipped weights, panels of
 // columns are packed from the image, or from a copy with its padding that stays in the cache. For
-// the weight's gradient the input is read in place, one element at a time. What the contract says
-// about the bits of a product also holds for convolutions.
+// the weight's gradient the input is read in place, one element at a time. With many images that
+// are small, the images are the columns instead: each place is a sum of products, one for each tap.
+// What the contract says about the bits of a product also holds for convolutions.
 //
 // cpu/_gen/gemm writes the kernels in assembly.
 package gemm

@@ -195,7 +195,7 @@ func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first
 	switch {
 	case l.step > 1:
 		for r := range rows {
-			l.spread(dst[r*width:(r+1)*width], src[r*s.in[2]:(r+1)*s.in[2]], first)
+			l.spread(win, dst[r*width:(r+1)*width], src[r*s.in[2]:(r+1)*s.in[2]], first)
 		}
 		return
 	case left == right:
@@ -216,17 +216,29 @@ func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first
 
 // spread copies a row of the source to a row of the copy. In the copy, columns are sorted by their
 // number modulo step.
-func (l *look) spread(row, in []float32, first int) {
-	for p := range l.step {
-		part := row[p*l.phase : (p+1)*l.phase]
-		at := first + p
-		for j := range part {
-			part[j] = 0
-			if uint(at) < uint(len(in)) {
-				part[j] = in[at]
-			}
-			at += l.step
+func (l *look) spread(win *windowKernel, row, in []float32, first int) {
+	lo, hi := 0, 0 // the columns that the kernel sorts
+	if l.step == 2 && win.halves != nil {
+		lo = min(l.phase, max(0, -first+1)/2)
+		hi = lo + max(0, min(l.phase, (len(in)-first)/2)-lo)&^7
+		if hi > lo {
+			win.halves(&row[lo], &row[l.phase+lo], &in[first+2*lo], hi-lo)
 		}
+	}
+	for p := range l.step {
+		l.pick(row[p*l.phase:][:lo], in, first+p)
+		l.pick(row[p*l.phase+hi:(p+1)*l.phase], in, first+p+hi*l.step)
+	}
+}
+
+// pick copies every step-th element of a row, from the element at on.
+func (l *look) pick(to, in []float32, at int) {
+	for j := range to {
+		to[j] = 0
+		if uint(at) < uint(len(in)) {
+			to[j] = in[at]
+		}
+		at += l.step
 	}
 }
 

@@ -1,0 +1,184 @@
+package gemm
+
+import "sync"
+
+// weightByPlace computes the gradient of a convolution's weight for many small images, see
+// [byPlace]. Both factors are turned, so that images and places are what the sum is over, and so
+// that it reads them in order. A tap's gradient is a sum of products, one for each place that sees
+// the input.
+type weightByPlace struct {
+	*Conv
+	kern     *kernel32
+	win      *spanKernel
+	dw, x, g []float32
+	channels int   // channels of a group
+	outputs  int   // outputs of a group
+	used     []int // taps that see the input somewhere
+	pairs    pairs // by used tap
+	panels   int   // panels of a group's outputs
+	columns  int   // panels of a group's channels
+	image    int   // the first image of the current chunk
+	images   int   // images in it
+	few      int   // images in a packing task
+	a, b     []float32
+	sums     []float32 // of all tasks
+}
+
+const (
+	weightImages = 32      // images whose products are summed at once
+	weightSource = 1 << 20 // limit of the elements of each factor of these; a task reads a part of them
+)
+
+type weightPlaceBuffer struct{ a, b, sums []float32 }
+
+var weightPlaceBuffers sync.Pool
+
+// weightByPlace is Weight by places. It reports whether it did the work.
+func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
+	kern := active32()
+	channels, outputs, in, out := c.Channels/c.Groups, c.Outputs/c.Groups, size(c.In), size(c.Out)
+	wide := ceil(channels, kern.width) * kern.width
+	if c.N < weightImages/2 || 4*wide > 5*channels || max(wide*in, c.Outputs*out)*weightImages > weightSource || !finite(par, g) {
+		return false
+	}
+	used, index := c.used()
+	if len(used) == 0 {
+		clear(dw)
+		return true
+	}
+	j := &weightByPlace{Conv: c, kern: kern, win: activeSpans(), dw: dw, x: x, g: g, channels: channels, outputs: outputs, used: used}
+	j.panels, j.columns = ceil(outputs, kern.height), ceil(channels, kern.width)
+	buf, _ := weightPlaceBuffers.Get().(*weightPlaceBuffer)
+	if buf == nil {
+		buf = &weightPlaceBuffer{}
+	}
+	defer weightPlaceBuffers.Put(buf)
+	most := min(c.N, weightImages)
+	buf.a = aligned(buf.a, c.Groups*j.panels*out*most*kern.stride)
+	buf.b = aligned(buf.b, c.Groups*j.columns*in*most*kern.width)
+	tasks := c.Groups * j.panels * j.columns
+	if c.N > weightImages {
+		buf.sums = aligned(buf.sums, tasks*len(used)*kern.height*kern.width)
+	}
+	j.a, j.b, j.sums = buf.a, buf.b, buf.sums
+	if c.N*c.Channels*outputs*len(used)*out < parallelWork {
+		par = Serial
+	}
+	for j.image = 0; j.image < c.N; j.image += j.images {
+		if images := min(weightImages, c.N-j.image); images != j.images {
+			j.images = images
+			j.pairs = c.spans(len(used), func(q, t, p int) (key, a, b int) {
+				return index[t], q * images * kern.stride, p * images * kern.width
+			})
+		}
+		j.few = max(1, packWork/(kern.width*max(in, out)))
+		par(c.Groups*(j.panels+j.columns)*ceil(j.images, j.few), j.pack)
+		par(tasks, j.task)
+	}
+	return true
+}
+
+// panel returns the first output of panel p, and its height.
+func (j *weightByPlace) panel(p int) (row, h int) {
+	row = j.outputs * p / j.panels
+	return row, j.outputs*(p+1)/j.panels - row
+}
+
+// pack packs a panel of the gradient of y or of x, for some images: at each place, one image after
+// the other, the channels.
+func (j *weightByPlace) pack(i int) {
+	parts := ceil(j.images, j.few)
+	n0, i := i%parts*j.few, i/parts
+	n1 := min(n0+j.few, j.images)
+	if i < j.Groups*j.panels {
+		row, h := j.panel(i % j.panels)
+		out := size(j.Out)
+		j.turn(j.a[i*out*j.images*j.kern.stride:], j.g[(i/j.panels*j.outputs+row)*out:], j.Outputs, out, h, j.kern.stride, n0, n1)
+		return
+	}
+	i -= j.Groups * j.panels
+	c, in := i%j.columns*j.kern.width, size(j.In)
+	j.turn(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
+}
+
+// turn packs h of all channels, as rows of the given width.
+func (j *weightByPlace) turn(dst, src []float32, all, places, h, width, n0, n1 int) {
+	var rows [64]int
+	for r := range width {
+		rows[r] = min(r, h-1) * places
+	}
+	for n := n0; n < n1; n++ {
+		from := src[(j.image+n)*all*places:]
+		if places == 1 {
+			copy(dst[n*width:][:width], from[:h])
+			continue
+		}
+		j.win.transposed(dst[n*width:], j.images*width, from, rows[:width], places)
+	}
+}
+
+// task computes a tile of all taps.
+func (j *weightByPlace) task(i int) {
+	column, p := i%j.columns, i/j.columns
+	g := p / j.panels
+	row, h := j.panel(p % j.panels)
+	width, stride, taps := j.kern.width, j.kern.stride, len(j.used)
+	l := columnsLocal()
+	defer columnLocals.Put(l)
+	one := taps * j.kern.height * width
+	var sums []float32
+	if j.N > weightImages {
+		sums = j.sums[i*one : (i+1)*one]
+	} else {
+		l.copied = aligned(l.copied, one)
+		sums = l.copied
+	}
+	a := &j.a[p*size(j.Out)*j.images*stride]
+	b := &j.b[(g*j.columns+column)*size(j.In)*j.images*width]
+	for u := range taps {
+		list := j.pairs.of(u)
+		j.win.spans[h](&list[0], len(list)/2, j.images, a, stride, b, width, &sums[u*h*width], width, min(j.image, 1))
+	}
+	if j.image+j.images < j.N {
+		return
+	}
+	c := column * width
+	n := min(width, j.channels-c)
+	dw := j.dw[((g*j.outputs+row)*j.channels+c)*j.taps():]
+	for r := range h {
+		j.spread(dw[r*j.channels*j.taps():][:n*j.taps()], sums[r*width:], h*width, n)
+	}
+}
+
+// spread stores the gradient of n channels' weights. The sums of one tap are contiguous; those of
+// the next one are at the given distance.
+func (j *weightByPlace) spread(dw, sums []float32, distance, n int) {
+	taps, group := j.taps(), j.win.group
+	if taps == 1 {
+		copy(dw, sums[:n])
+		return
+	}
+	if len(j.used) < taps {
+		clear(dw)
+	}
+	whole := 0
+	if len(j.used) == taps {
+		// If there are fewer taps than a group has, rows overlap. The last ones would end behind
+		// dw.
+		whole = (n - ceil(max(0, group-taps), taps)) &^ 3
+		for t := 0; t < taps && whole > 0; t += group {
+			t := max(0, min(t, taps-group))
+			var rows [16]int
+			for r := range rows {
+				rows[r] = min(t+r, taps-1) * distance
+			}
+			j.win.turn(&dw[t], taps, &sums[0], &rows, whole)
+		}
+		whole = max(0, whole)
+	}
+	for u, t := range j.used {
+		for c, v := range sums[u*distance+whole : u*distance+n] {
+			dw[(whole+c)*taps+t] = v
+		}
+	}
+}

@@ -1,0 +1,9 @@
+//go:build !noasm
+
+package gemm
+
+var spanKernels = map[string]*spanKernel{
+	"avx2": {turn: transpose8F32AVX2, group: 8, spans: []spansFunc{nil, spans1AVX2, spans2AVX2, spans3AVX2, spans4AVX2, spans5AVX2, spans6AVX2}},
+	"avx512": {turn: transpose16F32AVX512, group: 16, spans: []spansFunc{nil, spans1AVX512, spans2AVX512, spans3AVX512, spans4AVX512, spans5AVX512,
+		spans6AVX512, spans7AVX512, spans8AVX512, spans9AVX512, spans10AVX512, spans11AVX512, spans12AVX512, spans13AVX512, spans14AVX512}},
+}
