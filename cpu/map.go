@@ -16,7 +16,7 @@ func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
 	}
-	if few(p, outs, ins, params) {
+	if d.truth(p, outs, ins) || few(p, outs, ins, params) {
 		return
 	}
 	b := newBinding(p, stored, ins, params)

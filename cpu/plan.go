@@ -38,6 +38,9 @@ type plan struct {
 	folded  *foldedBody // how a loop reduces rows of the first result; nil: not in one loop
 	pool    sync.Pool
 
+	wordsOnce sync.Once
+	words     *expr.Program // the program for four truth values at once; nil if there is none
+
 	dense, scattered pace // on operands that are one run, and on others
 }
 
