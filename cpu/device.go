@@ -40,7 +40,7 @@
 //     (Interpreted).
 //   - Views are checked before anything is read or written. An operand with an element outside
 //     its buffer is a *[device.OperandError].
-//   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
+//   - Memory of 8 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
 //     memory, which the garbage collector frees even without Buffer.Free. [device.Stats] does not
 //     count them.
 package cpu

@@ -182,7 +182,7 @@ type MemoryEvent struct {
 	Origin Origin // origin of the allocation
 	// InUse is the device's memory in use afterwards, as [Stats] counts it; for page-locked memory,
 	// the page-locked memory in use. It is -1 if it is not known, because the memory is freed
-	// later. It is also -1 for the CPU's buffers below 64 KiB, which Stats does not count.
+	// later. It is also -1 for the CPU's buffers below 8 KiB, which Stats does not count.
 	InUse int
 }
 
