@@ -265,17 +265,19 @@ func (b *binding) begin(n int) *runner {
 	return r
 }
 
-// end returns the runner to its pool. It first removes the pointers to operands from it.
-func (b *binding) end(r *runner) {
-	for _, l := range b.pl.loads {
-		r.reg[l.val] = unsafe.Add(r.base, b.pl.slot[l.val])
+func (b *binding) end(r *runner) { b.pl.rest(r) }
+
+// rest returns the runner to its pool. It first removes the pointers to operands from it.
+func (pl *plan) rest(r *runner) {
+	for _, l := range pl.loads {
+		r.reg[l.val] = unsafe.Add(r.base, pl.slot[l.val])
 	}
-	for k := range b.pl.outs {
-		if o := &b.pl.outs[k]; o.def >= 0 {
-			r.reg[o.val] = unsafe.Add(r.base, b.pl.slot[o.val])
+	for k := range pl.outs {
+		if o := &pl.outs[k]; o.def >= 0 {
+			r.reg[o.val] = unsafe.Add(r.base, pl.slot[o.val])
 		}
 	}
-	b.pl.pool.Put(r)
+	pl.pool.Put(r)
 }
 
 // load loads the operands of elements p … p+n-1 into registers.

@@ -39,7 +39,7 @@
 //     bits. The field Interpreted of [device.Info] gives the reason.
 //   - Views are checked before anything is read or written. If an operand has an element outside
 //     its buffer, the error is a *[device.OperandError].
-//   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
+//   - Memory of 8 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
 //     memory, which the garbage collector frees even without Buffer.Free. [device.Stats] does not
 //     count them.
 package cpu

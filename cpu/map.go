@@ -16,6 +16,9 @@ func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
 	}
+	if d.truth(p, outs, ins) || few(p, outs, ins, params) {
+		return
+	}
 	b := newBinding(p, stored, ins, params)
 	var space [shape.MaxRank]int
 	b.arrange(outs[0].Shape, byStride(space[:], &outs[0]), nil, outs, ins)

@@ -105,7 +105,7 @@ func (d *Device) floatProduct(o *device.MatMul) {
 		return
 	}
 	work := rows * o.Out.Shape.At(2) * o.A.Shape.At(2)
-	if batch == 1 || d.crew.size() == 1 || work > smallProduct && batch < 4*d.crew.size() {
+	if batch == 1 || work > smallProduct && batch < 4*d.crew.size() {
 		for i := range batch {
 			multiply(d.par, o, i)
 		}
@@ -119,8 +119,23 @@ func (d *Device) floatProduct(o *device.MatMul) {
 type products device.MatMul
 
 func (f *products) run(lo, hi int) {
-	for i := lo; i < hi; i++ {
-		multiply(gemm.Serial, (*device.MatMul)(f), i)
+	o := (*device.MatMul)(f)
+	out, a, b := &o.Out, &o.A, &o.B
+	m, n, k := out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
+	apart := [3]int{a.Strides.At(0), b.Strides.At(0), out.Strides.At(0)}
+	switch {
+	case a.Type == dtype.F32 && out.Type == dtype.F32:
+		gemm.F32Batch(hi-lo, apart, m, n, k, matrices[float32](a, lo, hi), a.Strides.At(1), a.Strides.At(2),
+			matrices[float32](b, lo, hi), b.Strides.At(1), b.Strides.At(2),
+			matrices[float32](out, lo, hi), out.Strides.At(1), out.Strides.At(2), !o.Bias.Absent())
+	case out.Type == dtype.F64:
+		gemm.F64Batch(hi-lo, apart, m, n, k, matrices[float64](a, lo, hi), a.Strides.At(1), a.Strides.At(2),
+			matrices[float64](b, lo, hi), b.Strides.At(1), b.Strides.At(2),
+			matrices[float64](out, lo, hi), out.Strides.At(1), out.Strides.At(2), !o.Bias.Absent())
+	default:
+		for i := lo; i < hi; i++ {
+			multiply(gemm.Serial, o, i)
+		}
 	}
 }
 
@@ -155,12 +170,17 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 
 // matrix returns the memory range of matrix i of a batch.
 func matrix[T float32 | float64 | uint16](v *device.View, i int) []T {
+	return matrices[T](v, i, i+1)
+}
+
+// matrices returns the memory range of matrices lo … hi-1 of a batch.
+func matrices[T float32 | float64 | uint16](v *device.View, lo, hi int) []T {
 	rows, cols := v.Shape.At(1), v.Shape.At(2)
 	if rows == 0 || cols == 0 {
 		return nil
 	}
-	span := (rows-1)*v.Strides.At(1) + (cols-1)*v.Strides.At(2) + 1
-	return at[T](unsafe.Add(pointer(v), i*v.Strides.At(0)*v.Type.Size()), span)
+	span := (hi-lo-1)*v.Strides.At(0) + (rows-1)*v.Strides.At(1) + (cols-1)*v.Strides.At(2) + 1
+	return at[T](unsafe.Add(pointer(v), lo*v.Strides.At(0)*v.Type.Size()), span)
 }
 
 // lowFactors reports whether the product reads its factors as bfloat16. Other products of 16-bit

@@ -12,7 +12,7 @@ import (
 )
 
 // pooled is the least size in bytes of a buffer from the pool.
-const pooled = 64 << 10
+const pooled = 8 << 10
 
 // memory is the pool's backing. Its events are always done, because a method returns when its work
 // is done. Each recording has an arena of its own in the pool; all other work shares one.
@@ -296,7 +296,7 @@ func (d *Device) move(dst, src []byte) {
 
 var _ device.MemoryHistorian = (*Device)(nil)
 
-// RecordMemoryHistory starts to record every allocation of at least 64 KiB and its free, with the
+// RecordMemoryHistory starts to record every allocation of at least 8 KiB and its free, with the
 // call's stack. Smaller buffers are Go memory, which runtime/pprof shows.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
@@ -305,7 +305,7 @@ func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 // StopMemoryHistory ends the recording and discards its events.
 func (d *Device) StopMemoryHistory() { d.pool.StopHistory() }
 
-// MemorySnapshot returns the device's segments and blocks of at least 64 KiB, and the recorded
+// MemorySnapshot returns the device's segments and blocks of at least 8 KiB, and the recorded
 // events.
 func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	s := d.pool.MemorySnapshot()

@@ -13,7 +13,7 @@ import (
 
 // meta is the CPU without memory: see [device.OpenMeta]. Its pool works like that of [Device], but
 // on addresses without memory. So its Stats equal those of the same program on the CPU. They do not
-// count buffers of less than 64 KiB, or Go memory that a primitive uses internally.
+// count buffers of less than 8 KiB, or Go memory that a primitive uses internally.
 type meta struct {
 	memory int
 	pool   *pool.Pool

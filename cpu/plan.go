@@ -38,6 +38,9 @@ type plan struct {
 	folded  *foldedBody // how one loop reduces rows of the first result; nil: one loop cannot
 	pool    sync.Pool
 
+	wordsOnce sync.Once
+	words     *expr.Program // the program for four truth values at once; nil if there is none
+
 	dense, scattered pace // pace on contiguous operands, and pace on other operands
 }
 

@@ -187,7 +187,7 @@ type MemoryEvent struct {
 	Origin Origin // origin of the allocation
 	// InUse is the device's memory in use after the event, as [Stats] counts it. For page-locked
 	// memory, it is the page-locked memory in use. It is -1 if it is unknown, because the memory is
-	// freed later. It is also -1 for the CPU's buffers below 64 KiB, which Stats does not count.
+	// freed later. It is also -1 for the CPU's buffers below 8 KiB, which Stats does not count.
 	InUse int
 }
 

@@ -29,6 +29,7 @@ type Scope struct {
 	modes    modes
 	opened   *scopeSite
 	closedAt *site
+	done     *site // the call of Do that closes the scope; nil: another call does
 
 	mu       sync.Mutex
 	owned    []*Tensor
@@ -166,6 +167,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 	}()
 	f(c)
 	if !c.isClosed() {
+		c.done = c.opened.at // to find the call of Do again would take as long as a small op
 		c.Close()
 	}
 	done = true
@@ -369,7 +371,11 @@ func (s *Scope) end(keep []*Tensor) {
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
 	defer s.endSpan() // frees below count for this span
-	if !s.internal {
+	switch {
+	case s.internal:
+	case s.done != nil:
+		s.closedAt = s.done
+	default:
 		s.closedAt = callSite()
 	}
 	storages := s.ledger.clear()

@@ -117,7 +117,7 @@ var planning sync.Mutex // a process has one tracer
 // be on the device of s. The step runs twice: in the first run the optimizer allocates its state,
 // and the second run is reported. Kernels and allocator are those of a real run, so the peak is the
 // real one. Not counted is the memory that NVIDIA's driver uses on the GPU (context and code). On a
-// CPU the pool's memory is counted, but not buffers below 64 KiB, the data set, and Go's own heap.
+// CPU the pool's memory is counted, but not buffers below 8 KiB, the data set, and Go's own heap.
 //
 // A step that does not fit is no error: Fits is false, and Peak is what the step would need. A step
 // that reads a value (Item, a shape that depends on data) fails with a *[tensor.Error] that wraps

@@ -289,7 +289,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	if m.Kind == "cuda" {
 		fmt.Fprintln(out, "not counted  what NVIDIA's driver keeps on the GPU for itself, and other programs")
 	} else {
-		fmt.Fprintln(out, "not counted  buffers below 64 KiB, the data set, the program itself")
+		fmt.Fprintln(out, "not counted  buffers below 8 KiB, the data set, the program itself")
 	}
 	return out.Flush()
 }

@@ -54,6 +54,7 @@ func (t tile) suffix() string {
 func main() {
 	dir := flag.String("dir", "../internal/gemm", "folder of package gemm")
 	flag.Parse()
+	directs(*dir)
 	for _, isa := range []string{"AVX2", "AVX512", "AVX512BF16"} {
 		b := build.NewContext()
 		b.ConstraintExpr("!noasm")

@@ -19,7 +19,8 @@
 //     are never subnormal. Without the instruction there is no BF16.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
-//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k.
+//     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. With
+//     AVX-512, small and narrow products are not packed. The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
@@ -56,6 +57,17 @@ func F64(par Parallel, m, n, k int, a []float64, ars, acs int, b []float64, brs,
 	multiply(par, &poolF64, active64(), plain[float64], m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, result[float64]{c: operand[float64]{c, crs, ccs}, accumulate: accumulate})
 }
 
+// F32Batch computes a batch of products as [F32] does, on the calling goroutine. Element (i, j) of
+// matrix x of A is a[x*apart[0]+i*ars+j*acs], and so on.
+func F32Batch(batch int, apart [3]int, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
+	multiplyBatch(Serial, &poolF32, active32(), plain[float32], batch, apart, m, n, k, operand[float32]{a, ars, acs}, operand[float32]{b, brs, bcs}, result[float32]{c: operand[float32]{c, crs, ccs}, accumulate: accumulate})
+}
+
+// F64Batch is [F32Batch] for float64.
+func F64Batch(batch int, apart [3]int, m, n, k int, a []float64, ars, acs int, b []float64, brs, bcs int, c []float64, crs, ccs int, accumulate bool) {
+	multiplyBatch(Serial, &poolF64, active64(), plain[float64], batch, apart, m, n, k, operand[float64]{a, ars, acs}, operand[float64]{b, brs, bcs}, result[float64]{c: operand[float64]{c, crs, ccs}, accumulate: accumulate})
+}
+
 // BF16 is [F32] for factors of bfloat16, whose bits are a and b, and sums in float32. [HasBF16]
 // says whether it can be used.
 func BF16(par Parallel, m, n, k int, a []uint16, ars, acs int, b []uint16, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
@@ -90,6 +102,12 @@ type operand[E factor] struct {
 
 func (o operand[E]) transposed() operand[E] { return operand[E]{o.data, o.cs, o.rs} }
 
+// last returns the last matrix of a batch of matrices of a distance.
+func (o operand[E]) last(batch, apart int) operand[E] {
+	o.data = o.data[min((batch-1)*apart, len(o.data)):]
+	return o
+}
+
 func (o operand[E]) check(name string, rows, cols int) {
 	if rows == 0 || cols == 0 {
 		return
@@ -105,23 +123,22 @@ func (o operand[E]) check(name string, rows, cols int) {
 // multiply computes a product. tiny, if it is not nil, computes tiny ones.
 func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
 	m, n, k int, a, b operand[E], c result[T]) {
-	if m < 0 || n < 0 || k < 0 {
-		panic(fmt.Sprintf("gemm: negative size: m %d, n %d, k %d", m, n, k))
+	multiplyBatch(par, pool, kern, tiny, 1, [3]int{}, m, n, k, a, b, c)
+}
+
+// multiplyBatch computes a batch of products, one after the other. Its matrices A, B and C are the
+// given distances apart, which is not for rounded results.
+func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
+	batch int, apart [3]int, m, n, k int, a, b operand[E], c result[T]) {
+	if m < 0 || n < 0 || k < 0 || batch < 1 || min(apart[0], apart[1], apart[2]) < 0 {
+		panic(fmt.Sprintf("gemm: negative size: m %d, n %d, k %d, batch %d at %v", m, n, k, batch, apart))
 	}
-	a.check("A", m, k)
-	b.check("B", k, n)
+	a.last(batch, apart[0]).check("A", m, k)
+	b.last(batch, apart[1]).check("B", k, n)
 	if c.rounds {
 		c.low.check("C", m, n)
 	} else {
-		c.c.check("C", m, n)
-	}
-	if m == 0 || n == 0 || k == 0 {
-		for i := range m {
-			for j := range n {
-				c.put(i, j, 0)
-			}
-		}
-		return
+		c.c.last(batch, apart[2]).check("C", m, n)
 	}
 	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
 	// instead. That is also done for a product with a vector, which then has m = 1, and for one so
@@ -129,17 +146,35 @@ func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E,
 	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
+		apart[0], apart[1] = apart[1], apart[0]
 	}
 	if m*n*k < parallelWork {
 		par = Serial
 	}
-	switch {
-	case tiny != nil && m*n*k <= plainWork:
-		tiny(m, n, k, a, b, c)
-	case m <= fewRows && k >= dotDepth*m && a.cs == 1 && b.rs == 1 && kern.dots != nil:
-		dots(par, pool, kern, m, n, k, a, b, &c)
-	default:
-		packed(par, pool, kern, m, n, k, a, b, &c)
+	few := m <= fewRows && k >= dotDepth*m && a.cs == 1 && b.rs == 1 && kern.dots != nil
+	simple := m == 0 || n == 0 || k == 0 || tiny != nil && m*n*k <= plainWork
+	if !few && !simple && !c.rounds && kern.direct != nil &&
+		kern.direct(par, batch, apart, m, n, k, a, b, c.c, c.accumulate) {
+		return
+	}
+	for i := range batch {
+		if i > 0 {
+			a, b, c.c = a.last(2, apart[0]), b.last(2, apart[1]), c.c.last(2, apart[2])
+		}
+		switch {
+		case m == 0 || n == 0 || k == 0:
+			for i := range m {
+				for j := range n {
+					c.put(i, j, 0)
+				}
+			}
+		case simple:
+			tiny(m, n, k, a, b, c)
+		case few:
+			dots(par, pool, kern, m, n, k, a, b, &c)
+		default:
+			packed(par, pool, kern, m, n, k, a, b, &c)
+		}
 	}
 }
 

@@ -34,6 +34,9 @@ type kernel[E factor, T float] struct {
 	// dots[h] handles h rows and dotWidth columns, dots1[h] h rows and one column. They may be nil.
 	dots, dots1 []dotKernel[E, T]
 	dotWidth    int
+	// direct computes a batch of products without packing, and reports false if it does not. It may
+	// be nil.
+	direct func(par Parallel, batch int, apart [3]int, m, n, k int, a, b operand[E], c operand[T], accumulate bool) bool
 }
 
 type (

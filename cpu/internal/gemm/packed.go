@@ -85,14 +85,18 @@ func aligned[E factor](buf []E, n int) []E {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
+// blockOf returns the length of blocks of k. They have about equal lengths that depend only on k.
+func (kern *kernel[E, T]) blockOf(k int) int {
+	return min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
+}
+
 // packed is the blocked algorithm. It loops over groups of n, m and k. For each group it packs the
 // panels of A and B in parallel, then computes the tiles of C in parallel.
 func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
-	// Blocks have about equal lengths that depend only on k.
-	j.block = min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
+	j.block = kern.blockOf(k)
 	groupK := max(1, groupLimit/kern.steps(j.block)) * j.block
 	j.inPlace = b.cs == 1 && m <= kern.height && !kern.pairs
 	j.fused = !j.inPlace && m <= tilePanelsA*kern.height

@@ -1,0 +1,68 @@
+package cpu
+
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// few runs p on few elements, if one loop is the whole body and all operands are contiguous. For
+// them a [binding] would take longer than the work. It reports false if it has done nothing.
+func few(p *expr.Program, outs, ins []device.View, params []uint64) bool {
+	n := outs[0].Size()
+	if n > inlineWork || len(ins) > maskBits {
+		return false
+	}
+	scalars, row := uint64(0), outs[0].Shape.Contiguous()
+	for i := range ins {
+		if isScalar(&ins[i]) {
+			scalars |= 1 << i
+		} else if ins[i].Strides != row {
+			return false
+		}
+	}
+	pl := planFor(p, scalars, stored)
+	if pl.fused == nil || pl.fused.whole == nil || n*max(1, len(pl.fused.whole.Steps)) > inlineWork {
+		return false
+	}
+	l := pl.fused.whole
+	for k := range outs {
+		if outs[k].Strides != row {
+			return false
+		}
+		for i := range ins {
+			// a scalar is read before the loop
+			if scalars>>i&1 == 0 && overlap(&outs[k], &ins[i], n) {
+				return false
+			}
+		}
+	}
+	r := pl.pool.Get().(*runner)
+	copies := pl.copies(1)
+	for _, x := range pl.params {
+		fillBits(r.reg[x.val], params[x.from], width(x.typ), copies)
+	}
+	for _, x := range pl.scalar {
+		v := &ins[x.from]
+		fillBits(r.reg[x.val], expr.Load(x.typ, readBits(pointer(v), v.Type.Size())), width(x.typ.Compute()), copies)
+	}
+	exec(r.reg, pl.uniform, copies)
+	for i := range l.Loads {
+		r.reg[l.Loads[i].Reg] = pointer(&ins[l.Code[l.Loads[i].Value].Imm])
+	}
+	for k := range outs {
+		r.reg[l.Stores[k].Reg] = pointer(&outs[k])
+	}
+	pl.fused.plain.Run(r.reg, nil, n, 1)
+	pl.rest(r)
+	return true
+}
+
+// overlap reports whether a result of n elements shares a part of the memory of the operand v. If
+// both are the same memory, the loop reads an element before it writes it.
+func overlap(out, v *device.View, n int) bool {
+	lo, at := uintptr(pointer(out)), uintptr(pointer(v))
+	if lo == at && out.Type.Size() == v.Type.Size() {
+		return false
+	}
+	return lo < at+uintptr(n*v.Type.Size()) && at < lo+uintptr(n*out.Type.Size())
+}

@@ -1,0 +1,54 @@
+package gemm
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestDirect compares batches of small products with the same products of packed factors, bit for
+// bit.
+func TestDirect(t *testing.T) {
+	testDirect(t, F32Batch, func() func() {
+		old := active32().direct
+		active32().direct = nil
+		return func() { active32().direct = old }
+	})
+	testDirect(t, F64Batch, func() func() {
+		old := active64().direct
+		active64().direct = nil
+		return func() { active64().direct = old }
+	})
+}
+
+func testDirect[T float](t *testing.T, multiply func(batch int, apart [3]int, m, n, k int, a []T, ars, acs int, b []T, brs, bcs int, c []T, crs, ccs int, accumulate bool), off func() func()) {
+	r := rand.New(rand.NewPCG(3, 5))
+	for i := range 400 {
+		batch, m, n, k := 1+r.IntN(3), 1+r.IntN(40), 1+r.IntN(70), 1+r.IntN(70)
+		if i%4 == 0 {
+			m, n, k = 1+r.IntN(2), 1+r.IntN(700), 1+r.IntN(900)
+		}
+		whole := func(rows, cols int) matrix[T] { return newMatrix[T](r, batch*rows, cols, r.IntN(2)*2) }
+		a, b, c := whole(m, k), whole(k, n), whole(m, n)
+		if r.IntN(3) == 0 { // the columns of B are contiguous
+			b.rs, b.cs = 1, k
+			b.data = newMatrix[T](r, batch*n, k, 0).data
+		}
+		apart := [3]int{m * a.rs, k * n, m * c.rs}
+		if b.cs == 1 {
+			apart[1] = k * b.rs
+		}
+		want := append([]T(nil), c.data...)
+		add := r.IntN(2) == 0
+		multiply(batch, apart, m, n, k, a.data, a.rs, a.cs, b.data, b.rs, b.cs, c.data, c.rs, c.cs, add)
+		restore := off()
+		for x := range batch {
+			multiply(1, [3]int{}, m, n, k, a.data[x*apart[0]:], a.rs, a.cs, b.data[x*apart[1]:], b.rs, b.cs, want[x*apart[2]:], c.rs, c.cs, add)
+		}
+		restore()
+		for j, v := range want {
+			if c.data[j] != v {
+				t.Fatalf("%d products %d×%d×%d, B at distances %d and %d: element %d is %v, packed %v", batch, m, n, k, b.rs, b.cs, j, c.data[j], v)
+			}
+		}
+	}
+}
