@@ -11,9 +11,6 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// pooled is the least size in bytes of a buffer from the pool.
-const pooled = 8 << 10
-
 // memory is the pool's backing. Its events are always done, because a method returns when its work
 // is done. Each recording has an arena of its own in the pool; all other work shares one.
 type memory struct {
@@ -104,7 +101,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 		return nil, flaw(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	r := recordingOf(s)
-	if bytes < pooled && r == nil || bytes == 0 {
+	if bytes < device.PlainBytes && r == nil || bytes == 0 {
 		b := small(bytes)
 		b.dev = d
 		if t := device.Tracing(); t != nil {

@@ -126,14 +126,14 @@ func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer
 		return nil, flaw(d.Name(), "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	b := &metaBuffer{dev: d, size: bytes}
-	if bytes >= pooled {
+	if bytes >= device.PlainBytes {
 		var err error
 		if b.block, err = d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o)); err != nil {
 			return nil, err
 		}
 		b.gen, b.addr = b.block.Generation(), b.block.Addr()
 	} else {
-		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // each small buffer has a different address
+		b.addr = uintptr(d.small.Add(device.PlainBytes) + 1<<50) // each small buffer has a different address
 	}
 	if t := device.Tracing(); t != nil {
 		b.told(t, false, false, o)

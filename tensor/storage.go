@@ -14,10 +14,6 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// plainBytes is the size in bytes below which CPU storage is ordinary Go memory. The garbage
-// collector frees such memory if nothing else does.
-const plainBytes = 64 << 10
-
 // A storage is the memory that a tensor and its views share. It counts its uses: one for each live
 // handle, and one for each graph node that saved it. When the count is zero the block returns to
 // the pool in stream order. A storage has no pointer to a Tensor or a Scope, so that a garbage
@@ -85,7 +81,7 @@ func (st *storage) queue() {
 
 // plain reports whether the storage is ordinary Go memory, which needs no cleanup.
 func (st *storage) plain() bool {
-	return !st.lent && !st.placed && st.buf.Host() != nil && st.buf.Size() < plainBytes
+	return !st.lent && !st.placed && st.buf.Host() != nil && st.buf.Size() < device.PlainBytes
 }
 
 // watch makes the garbage collector release the memory when the storage is unreachable. It is for

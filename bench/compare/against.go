@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/train"
@@ -101,12 +103,17 @@ func (r *run) answered(m map[string]answer, err error) {
 	}
 }
 
-// turn asks the peer to measure one round.
+// turn asks the peer to measure one round. It rests before and after, because the threads of a side
+// that has ended its round may spin for some milliseconds.
 func (r *run) turn() {
 	if r.peer != nil {
+		time.Sleep(rest)
 		r.answered(r.peer.ask("round"))
+		time.Sleep(rest)
 	}
 }
+
+const rest = 20 * time.Millisecond
 
 // ratios computes the median ratio of each variant that was measured in all rounds. It does nothing
 // for an emulated GPU, whose clock is not comparable.
@@ -162,13 +169,19 @@ func against(args []string) {
 	only := f.String("only", "", "the cases whose names this expression matches")
 	seconds := f.Float64("seconds", 0.3, "of measuring, for each round of a side")
 	rounds := f.Int("rounds", 5, "of each case")
+	busy := f.Int("load", 0, "how many processes spin beside both sides")
 	_ = f.Parse(args) // on an error, Parse ends the program
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		log.Fatalf("-only: %v", err)
 	}
 	if f.NArg() == 0 || *rounds < 1 {
-		log.Fatal("usage: compare against [-trial] [-only REGEXP] [-seconds 0.3] [-rounds 5] DEVICE [COMMAND …]")
+		log.Fatal("usage: compare against [-trial] [-only REGEXP] [-seconds 0.3] [-rounds 5] [-load 0] DEVICE [COMMAND …]")
+	}
+	for range *busy {
+		if _, err := startPeer([]string{os.Args[0], "spin"}); err != nil {
+			log.Fatal(err)
+		}
 	}
 	dev, err := device.Open(f.Arg(0))
 	if err != nil {
@@ -182,7 +195,15 @@ func against(args []string) {
 	}
 	out := json.NewEncoder(os.Stdout)
 	failed, measured := []string{}, 0
-	for _, c := range pairs() {
+	list := pairs()
+	if dev.Info().Kind == "cpu" {
+		list = nil
+		for _, c := range casesOn(dev) {
+			list = append(list, pairCase{c, nil})
+		}
+	}
+	logs, compared := 0.0, 0
+	for _, c := range list {
 		if !pattern.MatchString(c.name) {
 			continue
 		}
@@ -191,6 +212,9 @@ func against(args []string) {
 		r.rounds = *rounds
 		if !measurePair(r, other, c) {
 			failed = append(failed, c.name)
+		}
+		if q := r.fastest(); q > 0 {
+			logs, compared = logs+math.Log(q), compared+1
 		}
 		if err := out.Encode(r.row); err != nil {
 			log.Fatal(err)
@@ -204,7 +228,30 @@ func against(args []string) {
 	if measured == 0 {
 		log.Fatalf("no case matches -only %q", *only)
 	}
+	if compared > 0 {
+		fmt.Fprintf(os.Stderr, "geometric mean of %d cases: %.2f times as fast as the fastest variant\n", compared, math.Exp(logs/float64(compared)))
+	}
 	if len(failed) > 0 {
 		log.Fatalf("%d cases failed: %s", len(failed), strings.Join(failed, ", "))
+	}
+}
+
+// fastest returns the ratio of the peer's fastest variant, or 0 without any ratio.
+func (r *run) fastest() (ratio float64) {
+	for _, v := range r.Theirs {
+		if v.Ratio > 0 && (ratio == 0 || v.Ratio < ratio) {
+			ratio = v.Ratio
+		}
+	}
+	return ratio
+}
+
+// spin keeps a processor busy until the standard input ends, as it does when its starter ends.
+func spin() {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for i := 0; ; i++ {
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -112,6 +113,17 @@ func TestAgainstPeers(t *testing.T) {
 	}
 }
 
+// pythonWithTorch returns the Python interpreter that FLAMBEAU_PYTHON names. It skips the test if
+// that interpreter has no PyTorch.
+func pythonWithTorch(t *testing.T) string {
+	t.Helper()
+	python := cmp.Or(os.Getenv("FLAMBEAU_PYTHON"), "python3")
+	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
+		t.Skipf("%s has no PyTorch: set FLAMBEAU_PYTHON", python)
+	}
+	return python
+}
+
 // TestAgainstPyTorch: both sides have the same cases, and PyTorch can measure them. FLAMBEAU_PYTHON
 // names a Python interpreter that has PyTorch.
 func TestAgainstPyTorch(t *testing.T) {
@@ -125,13 +137,7 @@ func TestAgainstPyTorch(t *testing.T) {
 			t.Errorf("%s is not measured in PyTorch", c.name)
 		}
 	}
-	python := os.Getenv("FLAMBEAU_PYTHON")
-	if python == "" {
-		python = "python3"
-	}
-	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
-		t.Skipf("%s has no PyTorch: set FLAMBEAU_PYTHON", python)
-	}
+	python := pythonWithTorch(t)
 	cpu, err := device.Open("cpu")
 	if err != nil {
 		t.Fatal(err)

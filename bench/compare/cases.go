@@ -155,6 +155,10 @@ func training(batch int, autocast dtype.Type, build builder) func(*run) {
 				p.Optimizer.Step()
 				p.Optimizer.ZeroGrad()
 			})
+			if r.dev.Info().Kind == "cpu" {
+				r.count(p.Model)
+				home.Do(func(s *tensor.Scope) { r.Loss = p.Loss(s).Item() }, options...)
+			}
 		}, tensor.On(r.dev))
 		if gpu, ok := r.dev.(*cuda.Device); ok {
 			free, total, err := cuda.MemGetInfo(gpu)
@@ -211,7 +215,9 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 		flops := 2 * float64(m) * float64(n) * float64(k)
 		tensor.Do(func(data *tensor.Scope) {
 			a, b := data.Randn(m, k).Cast(t), data.Randn(k, n).Cast(t)
-			r.measure(int(min(100, max(1, 2e11/flops))), true, func() { data.Do(func(s *tensor.Scope) { a.In(s).MatMul(b) }) })
+			before := fmaRate(r.dev)
+			r.measure(calls(flops), true, func() { data.Do(func(s *tensor.Scope) { a.In(s).MatMul(b) }) })
+			r.FMAs = (before + fmaRate(r.dev)) / 2
 		}, tensor.On(r.dev), tensor.NoGrad())
 		r.Rate = flops / r.Median / 1e9
 	}

@@ -5,14 +5,16 @@
 // On a shared machine single numbers mean little. So quote only ratios of numbers from one run.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
-//	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] cuda:0 [COMMAND …]
+//	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] DEVICE [COMMAND …]
 //	go run ./bench/compare report tests|bench|against|sweep|sanitizer WORK OUT
 //
 // -trial makes all sizes small, to check on an emulated GPU that everything runs.
 //
 // The command against measures the parts of a transformer and GPT-2's whole step, in alternation
 // with COMMAND. COMMAND runs PyTorch: python3 torch_against.py cuda:0. Each round gives a ratio.
-// The output has their median, and the least time that the GPU's published rates allow.
+// The output has their median, and the least time that the GPU's published rates allow. On the CPU
+// it measures the cases of the first form, and COMMAND is python3 torch_compare.py --peer cpu. The
+// option -load starts processes that spin beside both sides.
 //
 // The command report collects the files that scripts/gpu-run.sh has left in WORK. It writes results
 // and log to OUT. It prints each failure, and whether the promises are kept.
@@ -55,6 +57,12 @@ type row struct {
 	Context int    `json:"context_bytes,omitempty"`
 	Error   string `json:"error,omitempty"`
 
+	// on the CPU: the number of parameters, and the loss after all steps
+	Parameters int     `json:"parameters,omitempty"`
+	Loss       float64 `json:"loss,omitempty"`
+	// the rate of float32 FMAs that all threads reach in this run
+	FMAs float64 `json:"fma_gflops,omitempty"`
+
 	// the least time that the GPU's published rates allow
 	Bound float64 `json:"bound_seconds,omitempty"`
 	// the median of each round, in seconds
@@ -91,6 +99,8 @@ func main() {
 		case "against":
 			against(os.Args[2:])
 			return
+		case "spin":
+			spin()
 		}
 	}
 	trial := flag.Bool("trial", false, "small sizes, few repetitions")
@@ -113,8 +123,8 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		for _, c := range cases {
-			if !pattern.MatchString(c.name) || c.gpu && dev.Info().Kind != "cuda" {
+		for _, c := range casesOn(dev) {
+			if !pattern.MatchString(c.name) {
 				continue
 			}
 			measured++
@@ -129,10 +139,10 @@ func main() {
 	}
 	if measured == 0 {
 		list := []string{}
-		for _, c := range cases {
+		for _, c := range append(slices.Clone(cases), cpuCases...) {
 			list = append(list, c.name)
 		}
-		log.Fatalf("no case on %s matches -only %q; there are, some for GPUs alone: %s", strings.Join(names, ", "), *only, strings.Join(list, " "))
+		log.Fatalf("no case on %s matches -only %q; there are, some for one kind of device: %s", strings.Join(names, ", "), *only, strings.Join(list, " "))
 	}
 	if len(failed) > 0 {
 		log.Fatalf("%d cases failed: %s", len(failed), strings.Join(failed, ", "))
@@ -155,7 +165,11 @@ func (r *run) carryOut(c benchCase) error {
 		fmt.Fprintf(os.Stderr, "%-8s %-28s %v\n", r.Device, r.Case, err)
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%-8s %-28s %12.1f %s\n", r.Device, r.Case, r.Rate, r.Unit)
+	share := ""
+	if r.FMAs > 0 {
+		share = fmt.Sprintf(", %.0f %% of the peak of FMAs", 100*r.Rate/r.FMAs)
+	}
+	fmt.Fprintf(os.Stderr, "%-8s %-28s %12.1f %s%s\n", r.Device, r.Case, r.Rate, r.Unit, share)
 	return nil
 }
 

@@ -80,7 +80,7 @@ func TestCasesInPyTorch(t *testing.T) {
 	}
 	// cases that are only for tuning
 	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true}
-	for _, c := range cases {
+	for _, c := range append(slices.Clone(cases), cpuCases...) {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
 			t.Errorf("%s is not measured in PyTorch", c.name)
 		}

@@ -1,4 +1,9 @@
-"""The cases of bench/compare in PyTorch: python3 torch_compare.py [--trial] [--only REGEXP] [--seconds 1.5] cpu cuda:0 prints the same lines of JSON."""
+"""The cases of bench/compare in PyTorch: python3 torch_compare.py [--trial] [--only REGEXP] [--seconds 1.5] [--compile] cpu cuda:0 prints the same
+lines of JSON.
+
+--compile measures each step under torch.compile too, and tells the faster. With --peer it is the other side of compare against, as against.go
+describes, for the cases of one device: python3 torch_compare.py --peer [--compile] cpu.
+"""
 
 import argparse
 import gc
@@ -16,11 +21,14 @@ os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
 import torch
 
 from torch_gpt import GPT
+import torch_models
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--trial", action="store_true")
 parser.add_argument("--seconds", type=float, default=1.5)
 parser.add_argument("--only", default="", help="the cases whose names this expression matches")
+parser.add_argument("--compile", action="store_true")
+parser.add_argument("--peer", action="store_true")
 parser.add_argument("devices", nargs="*", default=["cpu"])
 args = parser.parse_args()
 BUDGET = args.seconds
@@ -36,19 +44,20 @@ def sync(dev):
         torch.cuda.synchronize(dev)
 
 
-def measure(dev, step, inner, gpu_time=False):
-    """inner calls of step together, as in bench/compare: seconds by the GPU's events where asked for, by the host's, and the peak of memory."""
-    cuda = dev.type == "cuda"
-    least, most = (1, 1) if args.trial else (5, 1000)
-    inner = 1 if args.trial else inner
+def warm(dev, step):
     start = time.perf_counter()
     while True:
         step()
         sync(dev)
         if args.trial or time.perf_counter() - start > BUDGET / 4:
             break
+
+
+def sample(dev, step, inner):
+    """Seconds of a step by the host's clock, and by the GPU's events, of inner calls together, as in bench/compare."""
+    cuda = dev.type == "cuda"
+    least, most = (1, 1) if args.trial else (5, 1000)
     if cuda:
-        torch.cuda.reset_peak_memory_stats(dev)
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     host, device, began = [], [], time.perf_counter()
     while len(host) < least or time.perf_counter() - began < BUDGET and len(host) < most:
@@ -65,9 +74,79 @@ def measure(dev, step, inner, gpu_time=False):
             device.append(begin.elapsed_time(end) / 1e3 / inner)
         if time.perf_counter() - began > 4 * BUDGET:
             break
-    peak = torch.cuda.max_memory_allocated(dev) if cuda else 0
-    times = device if cuda and gpu_time else host
-    return times, statistics.median(host), peak
+    return host, device
+
+
+def measure(dev, step, inner, gpu_time=False, compiled=torch.compile):
+    """The faster of eager and compiled: seconds by the GPU's events where asked for, by the host's, the peak of memory, and the medians of both."""
+    inner = 1 if args.trial else inner
+    variants = {"eager": step}
+    if args.compile:
+        torch._dynamo.reset()  # steps of different cases share their code, and a code is compiled only a few times
+        variants["compiled"] = compiled(step)
+
+    def failed(name, e):
+        if name == "eager":
+            raise e
+        print(f"{name}: {type(e).__name__}: {e}", file=sys.stderr)
+        del variants[name]
+        return f"{type(e).__name__}: {e}"
+
+    if args.peer:
+        return serve(dev, variants, inner, gpu_time, failed)
+    best, medians = None, {}
+    for name in list(variants):
+        try:
+            warm(dev, variants[name])
+            if dev.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(dev)
+            host, device = sample(dev, variants[name], inner)
+        except Exception as e:
+            failed(name, e)
+            continue
+        times = device if device and gpu_time else host
+        medians[name] = statistics.median(times)
+        if medians[name] == min(medians.values()):
+            best = times, statistics.median(host), torch.cuda.max_memory_allocated(dev) if device else 0
+    return *best, medians
+
+
+def answer(told):
+    print(json.dumps(told), flush=True)
+
+
+def serve(dev, variants, inner, gpu_time, failed):
+    """Answers the rounds of a case, until its end."""
+    def each(f):
+        told = {}
+        for name in list(variants):
+            try:
+                told[name] = f(variants[name])
+            except Exception as e:
+                told[name] = {"error": failed(name, e)}
+        return {name: a for name, a in told.items() if a}
+
+    def seconds(step):
+        host, device = sample(dev, step, inner)
+        return {"seconds": statistics.median(device if device and gpu_time else host)}
+
+    answer(each(lambda step: warm(dev, step)))
+    for line in iter(sys.stdin.readline, "end\n"):
+        answer(each(seconds))
+    return [1], 1, 0, {}
+
+
+def peer(dev):
+    cases = {name: f for name, _, _, f in CASES + CPU_CASES}
+    for line in sys.stdin:
+        try:
+            cases[line.split()[1]](dev)
+        except Exception as e:
+            answer({"": {"error": f"{type(e).__name__}: {e}"}})
+            for line in iter(sys.stdin.readline, "end\n"):
+                answer({})
+        gc.collect()
+        answer({})
 
 
 def mlp(*sizes):
@@ -94,17 +173,24 @@ def train(dev, batch, build, autocast=None, graph=False):
     """Steps of AdamW on random batches, eager or as a graph."""
     batch = size(batch, 2)
     model, make = build()
-    model = model.to(dev)
+    model = count(model.to(dev))
     opt = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0, fused=True, capturable=graph)
 
-    def step():
-        with torch.autocast(dev.type, dtype=autocast, enabled=autocast is not None):
-            x, y = make(dev, batch)
-            loss = torch.nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
+    def loss_of(x, y):
+        return torch.nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
 
+    def steps(f):
+        def step():
+            with torch.autocast(dev.type, dtype=autocast, enabled=autocast is not None):
+                x, y = make(dev, batch)
+                loss = f(x, y)
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            return loss
+        return step
+
+    step = steps(loss_of)
     if graph:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -116,7 +202,19 @@ def train(dev, batch, build, autocast=None, graph=False):
         with torch.cuda.graph(g):
             step()
         return measure(dev, g.replay, 10), batch
-    return measure(dev, step, 10), batch
+    # Only the loss is compiled: with random numbers and the optimizer, mlp_digits_b64 was slower.
+    told = measure(dev, step, 10, compiled=lambda step: steps(torch.compile(loss_of)))
+    if dev.type == "cpu":
+        MORE["loss"] = step().item()
+    return told, batch
+
+
+MORE = {}  # what a row says about the model
+
+
+def count(model):
+    MORE["parameters"] = sum(p.numel() for p in model.parameters())
+    return model
 
 
 def convolutions():
@@ -128,6 +226,32 @@ def text():
     context = size(64, 8)
     model = GPT(65, context, size(4, 1), 4, size(128, 32), 0.1)
     return model, lambda dev, n: (torch.randint(0, 65, (n, context), device=dev), torch.randint(0, 65, (n, context), device=dev))
+
+
+def images(build, channels, side):
+    return build(), lambda dev, n: (torch.randn(n, channels, side, side, device=dev), torch.randint(0, 10, (n,), device=dev))
+
+
+def lstm():
+    length = size(32, 4)
+    return torch_models.Classifier(), lambda dev, n: (torch.randn(length, n, 64, device=dev), torch.randint(0, 10, (n,), device=dev))
+
+
+@torch.no_grad()
+def inferring(dev):
+    side = size(224, 32)
+    model, x = count(torch_models.resnet18(1000)).eval(), torch.randn(1, 3, side, side)
+    return measure(dev, lambda: model(x), 1), 1
+
+
+@torch.no_grad()
+def decoding(dev):
+    vocab, context, layers, heads, width, prompt = size(50257, 61), size(1024, 32), size(12, 1), size(12, 2), size(768, 64), size(128, 8)
+    model = count(GPT(vocab, context, layers, heads, width, 0.0))
+    caches = [torch.zeros(2, 1, heads, context, width // heads) for _ in range(layers)]
+    model.decode(torch.randint(0, vocab, (1, prompt)), caches, 0)
+    token = torch.randint(0, vocab, (1, 1))
+    return measure(dev, lambda: model.decode(token, caches, prompt).argmax(-1).item(), 1), 1
 
 
 def product(dev, t, m, n, k):
@@ -155,8 +279,7 @@ def copying(dev):
 
 def launching(dev):
     a, one = torch.zeros(1, device=dev), torch.ones(1, device=dev)
-    times, wall, peak = measure(dev, lambda: a.add_(one), 1000)
-    return (times, wall, peak), None
+    return measure(dev, lambda: a.add_(one), 1000), None
 
 
 def ordering(dev, n, small, operands, f):
@@ -218,27 +341,42 @@ CASES = [  # in the order of cases.go: name, unit, for GPUs only, function
     ("index_add_8192x768_f32", "Mrow/s", True, lambda d: ordering(d, 8192, 64, token_rows, lambda x, at, to: to.index_add_(0, at, x))),
     ("embedding_grad_8192x768_f32", "Mrow/s", True, lambda d: ordering(d, 8192, 64, token_rows, lambda x, at, to: torch.ops.aten.embedding_dense_backward(x, at, len(to), -1, False))),
 ]
+CPU_CASES = [
+    ("mlp_digits_b1", "samples/s", False, lambda d: train(d, 1, lambda: mlp(64, 128, 10))),
+    ("mlp_digits_b64", "samples/s", False, lambda d: train(d, 64, lambda: mlp(64, 128, 10))),
+    ("mlp_digits_b512", "samples/s", False, lambda d: train(d, 512, lambda: mlp(64, 128, 10))),
+    ("lenet_b64", "samples/s", False, lambda d: train(d, 64, lambda: images(torch_models.lenet, 1, 28))),
+    ("resnet18_32_b32", "samples/s", False, lambda d: train(d, 32, lambda: images(lambda: torch_models.resnet18(10), 3, 32))),
+    ("resnet18_224_infer_b1", "samples/s", False, inferring),
+    ("lstm_128_b32", "samples/s", False, lambda d: train(d, 32, lstm)),
+    ("gpt2_decode", "tokens/s", False, decoding),
+]
 
 
 def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     failed = False
+    if args.peer:
+        return peer(torch.device(args.devices[0]))
     for name in args.devices:
         dev = torch.device(name)
         product = torch.cuda.get_device_name(dev) if dev.type == "cuda" else "cpu"
-        for case, unit, gpu, f in CASES:
+        for case, unit, gpu, f in CASES + ([] if dev.type == "cuda" else CPU_CASES):
             if not re.search(args.only, case) or gpu and dev.type != "cuda" and not args.trial or dev.type != "cuda" and (case.endswith("_graph") or case == "launch_add_1"):
                 continue
             row = dict(device=name, device_name=product, emulated=False, case=case, unit=unit, torch=torch.__version__)
             gc.collect()
+            MORE.clear()
             base = torch.cuda.memory_allocated(dev) if dev.type == "cuda" else 0
             try:
-                (times, wall, peak), work = f(dev)
+                (times, wall, peak, variants), work = f(dev)
                 m = statistics.median(times)
                 rate = work / m if work else m * 1e9
-                row.update(median_seconds=m, min_seconds=min(times), wall_seconds=wall, samples=len(times), rate=rate, peak_bytes=peak - base)
-                print(f"{name:8} {case:28} {rate:12.1f} {unit}", file=sys.stderr)
+                row.update(median_seconds=m, min_seconds=min(times), wall_seconds=wall, samples=len(times), rate=rate, peak_bytes=peak - base, **MORE)
+                if len(variants) > 1:
+                    row["variants"] = variants
+                print(f"{name:8} {case:28} {rate:12.1f} {unit} {min(variants, key=variants.get) if args.compile else ''}", file=sys.stderr)
             except Exception as e:  # measure the other cases anyway
                 failed = True
                 row["error"] = f"{type(e).__name__}: {e}"

@@ -1,10 +1,11 @@
 """The library's ops on the CPU beside PyTorch's, turn by turn: a table of the ratios ours/torch of their times, the worst first.
 
     go build -o /tmp/ops ./bench/ops && python3 bench/ops/compare.py /tmp/ops [--threads 2] [--only REGEXP] [--sizes tiny,medium,large,fixed]
-        [--rounds 5] [--ms 4] [--rest 10] [--cpu-time] [--json FILE] [--markdown FILE]
+        [--rounds 5] [--ms 4] [--rest 10] [--load 0] [--cpu-time] [--json FILE] [--markdown FILE]
 
 A round times ours, then PyTorch's; the ratio of a case is the median of its rounds', so that what else the machine does hits both. Above 1 PyTorch
 is faster. Before each, the threads of the other get --rest milliseconds to fall asleep: OpenMP's spin for some, and would take a processor.
+--load is how many processes spin beside both. The table ends with the geometric mean of the ratios.
 --json writes a line for each case: its ratios, the median times, and what a call of ours allocates of Go memory.
 """
 
@@ -107,6 +108,8 @@ def measure(args):
 
     theirs, rows, failed, last = Torch(), [], [], None
     lines = open(args.json, "w") if args.json else None
+    spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    load = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(args.load)]
     for case in cases:
         if case["size"] != last:
             last = case["size"]
@@ -140,6 +143,8 @@ def measure(args):
             rows.append(row)
             if lines:
                 print(json.dumps(row), file=lines, flush=True)
+    for p in load:
+        p.kill()
     ours.stdin.close()
     ours.wait()
     return rows, failed
@@ -154,6 +159,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ms", type=float, default=4)
     parser.add_argument("--rest", type=float, default=10)
+    parser.add_argument("--load", type=int, default=0)
     parser.add_argument("--cpu-time", action="store_true", help="count the processor's time, of all threads, instead of the clock's: for a busy machine, with one thread")
     parser.add_argument("--json")
     parser.add_argument("--markdown")
@@ -178,12 +184,14 @@ def main():
 
 
 def summary(rows):
-    print(f"\n{'size':7} {'mode':9} {'cases':>6} {'median':>7} {'> 1.5':>6} {'> 3':>5}")
+    print(f"\n{'size':7} {'mode':9} {'cases':>6} {'median':>7} {'mean':>6} {'> 1.5':>6} {'> 3':>5}")
     for size in ["tiny", "medium", "large", "fixed"]:
         for mode in ["forward", "backward"]:
             r = [x["ratio"] for x in rows if x["size"] == size and x["mode"] == mode]
             if r:
-                print(f"{size:7} {mode:9} {len(r):6} {statistics.median(r):7.2f} {sum(x > 1.5 for x in r):6} {sum(x > 3 for x in r):5}")
+                print(f"{size:7} {mode:9} {len(r):6} {statistics.median(r):7.2f} {statistics.geometric_mean(r):6.2f} {sum(x > 1.5 for x in r):6} {sum(x > 3 for x in r):5}")
+    if rows:
+        print(f"geometric mean of all: {statistics.geometric_mean([x['ratio'] for x in rows]):.2f}")
 
 
 def markdown(rows):

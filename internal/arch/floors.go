@@ -97,7 +97,7 @@ var restricted = []struct {
 		because: "native libraries are called from one place per family, and -tags nogpu builds a static program",
 	},
 	{
-		path: "gonum.org/v1/gonum/...", only: []string{"tensor"},
+		path: "gonum.org/v1/gonum/...", only: []string{"tensor", "bench/peers"},
 		because: "linear algebra on the host is the one thing that it is for",
 	},
 	{

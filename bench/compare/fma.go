@@ -1,0 +1,32 @@
+package main
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/device"
+)
+
+// fmaRate returns the rate in GFLOP/s that all threads together reach with independent FMAs in
+// registers, the median of some runs. It is 0 where no loop is written for the processor.
+func fmaRate(dev device.Device) float64 {
+	info := dev.Info()
+	f, lanes := fmaLoop(info.SIMD)
+	if info.Kind != "cpu" || f == nil {
+		return 0
+	}
+	const loops = 2_000_000 // of twelve FMAs each
+	var rates []float64
+	for range 9 {
+		var all sync.WaitGroup
+		start := time.Now()
+		for range runtime.GOMAXPROCS(0) {
+			all.Go(func() { f(loops) })
+		}
+		all.Wait()
+		flops := 2 * 12 * float64(lanes*loops*runtime.GOMAXPROCS(0))
+		rates = append(rates, flops/time.Since(start).Seconds()/1e9)
+	}
+	return median(rates)
+}
