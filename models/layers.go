@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A home says where a model makes its parameters. It is read from a layer that was made with the
-// constructor's options.
+// A home says where a model makes its parameters. A layer made with the constructor's options
+// provides it.
 type home struct {
 	make tensor.Maker
 	opts []nn.Option
@@ -31,7 +31,7 @@ func with(opts []nn.Option, more ...nn.Option) []nn.Option {
 	return append(opts[:len(opts):len(opts)], more...)
 }
 
-// normal returns a parameter with normal values of mean 0.
+// normal returns a parameter with normally distributed values of mean 0.
 func (h home) normal(std float64, dims ...int) *tensor.Tensor {
 	w := h.make.Empty(dims...)
 	initial.Normal(w, 0, std)

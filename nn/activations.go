@@ -10,11 +10,11 @@ import (
 // has a constructor, whose doc comment states torch's defaults. Forward refuses most literals that
 // leave such a setting at zero, such as LeakyReLU{}. For a setting of zero call the constructor.
 
-// made is true in layers that a constructor made: a zero in their settings was meant.
+// made is true in a layer that a constructor made. Zeros in its settings are intended.
 type made bool
 
-// unset refuses a zero in a literal where torch's default is another number. like is a call that
-// makes a layer with torch's default.
+// unset raises an error for a layer written as a literal with a setting of 0, if torch's default is
+// another number. The error names like, a call that makes a layer with torch's default.
 func (m made) unset(op, field string, value float64, like string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
 		hinted(op, tensor.ErrValue, field+" of the literal is 0", like+" has torch's default", operands...)
@@ -260,9 +260,9 @@ func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Threshold(l.Threshold, l.Value)
 }
 
-// Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which is mostly
-// the dimension of the samples. NewSoftmax(-1) goes along the last dimension. The same is true of
-// the other activations that have a Dim.
+// Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which usually is
+// the batch dimension. NewSoftmax(-1) goes along the last dimension. Both sentences hold for every
+// activation that has a Dim.
 type Softmax struct {
 	Base
 	Dim int
@@ -292,8 +292,8 @@ func (l LogSoftmax) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LogSoftmax(l.Dim)
 }
 
-// GLU is the gated linear unit: the first half of the input along dimension Dim times the sigmoid
-// of the second.
+// GLU is the gated linear unit. It splits the input into halves along dimension Dim, and returns
+// the first half times the sigmoid of the second half.
 type GLU struct {
 	Base
 	Dim int
@@ -309,7 +309,7 @@ func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // RReLU is x where x is positive and a·x elsewhere. In training a is drawn for each element from
-// [Lower, Upper); in evaluation a is the mean of the two (B. Xu et al., arXiv:1505.00853).
+// [Lower, Upper); in evaluation a is the mean of Lower and Upper (B. Xu et al., arXiv:1505.00853).
 type RReLU struct {
 	Base
 	Lower, Upper float64

@@ -10,14 +10,15 @@ import (
 )
 
 // AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
-// et al., arXiv:1609.04309): torch's layer of that name. Classes are numbered by falling frequency.
-// The head scores the classes below the first cutoff, and gives each cluster of rarer classes one
-// score. The classes inside a cluster are scored only for rows whose target is in that cluster.
-// [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
+// et al., arXiv:1609.04309). It is torch's layer of the same name. Classes are numbered by falling
+// frequency. The head scores the classes below the first cutoff, and gives each cluster of rarer
+// classes one score. The classes inside a cluster are scored only for rows whose target is in that
+// cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
 	Head *Linear // the head scores the classes below the first cutoff, and each cluster
-	// one chain for each cluster: it reduces the features, then scores the cluster's classes
+	// one Sequential for each cluster, which reduces the features and then scores the cluster's
+	// classes
 	Tail []*Sequential
 
 	Cutoffs []int // the first class of each cluster, then the number of classes

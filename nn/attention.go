@@ -14,7 +14,7 @@ import (
 // default.
 type MultiheadOptions struct {
 	Dropout     float64 // the probability that training drops a weight
-	KDim, VDim  int     // features of keys and of values; 0: as many as queries have
+	KDim, VDim  int     // features of keys and of values; 0: as many as the queries' features
 	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
 	AddBiasKV   bool    // the layer appends one learnt key and value
 	AddZeroAttn bool    // the layer appends one key and value of zeros
@@ -142,7 +142,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		}
 		masks := o.Masks
 		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
-		masks.Causal = o.Causal && !a.Causal // if the attention op is not causal, the mask must be
+		masks.Causal = o.Causal && !a.Causal // the mask must be causal if the op is not
 		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
 			a.Dropout = m.Options.Dropout
@@ -195,7 +195,7 @@ func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
 }
 
 // project returns queries, keys and values of each head, [n, heads, length, features], in scope c.
-// If two or three of the inputs are the same tensor, one product computes their projections.
+// If two or three of the inputs are the same tensor, one matrix product computes their projections.
 func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_, _, _ *tensor.Tensor) {
 	f := m.Features
 	heads := func(x *tensor.Tensor) *tensor.Tensor {

@@ -53,8 +53,9 @@ func (d *Dropout) forwardRelu(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.ReluDropout(d.P)
 }
 
-// reluDropout returns the second of layers if it is a [Dropout] that can apply the first, a [ReLU],
-// in its own launch. It returns nil if a hook has to see the tensor between the two.
+// reluDropout returns layers[1] if layers are a [ReLU] and a [Dropout] that can apply the relu in
+// its own launch. Otherwise it returns nil, for example if a hook has to see the tensor between the
+// two.
 func reluDropout(layers []Module) *Dropout {
 	if len(layers) < 2 {
 		return nil
@@ -136,8 +137,9 @@ func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout3d(d.P)
 }
 
-// AlphaDropout replaces elements with probability P in training by the lowest value of selu. It
-// keeps mean 0 and variance 1: see [tensor.Tensor.AlphaDropout].
+// AlphaDropout replaces elements with probability P in training by the lowest value of selu. Inputs
+// with mean 0 and variance 1 give results with mean 0 and variance 1: see
+// [tensor.Tensor.AlphaDropout].
 type AlphaDropout struct {
 	Base
 	P float64
@@ -155,7 +157,7 @@ func (d *AlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AlphaDropout(d.P)
 }
 
-// FeatureAlphaDropout is [AlphaDropout] for whole channels.
+// FeatureAlphaDropout is [AlphaDropout] that drops whole channels.
 type FeatureAlphaDropout struct {
 	Base
 	P float64
