@@ -112,10 +112,12 @@ type Option func(*settings)
 // InitScale sets the initial scale; the default is torch's, 65536.
 func InitScale(v float64) Option { return func(s *settings) { s.begin = v } }
 
-// GrowthFactor sets the factor of the scale after GrowthInterval good steps; the default is 2.
+// GrowthFactor sets the number by which the scale is multiplied after GrowthInterval good steps in
+// a row. The default is 2.
 func GrowthFactor(v float64) Option { return func(s *settings) { s.growth = v } }
 
-// BackoffFactor sets the factor of the scale after a skipped step; the default is 0.5.
+// BackoffFactor sets the number by which the scale is multiplied after a skipped step. The default
+// is 0.5.
 func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v } }
 
 // GrowthInterval sets after how many good steps in a row the scale grows. The default is 2000.
@@ -184,8 +186,8 @@ func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
 	panic(e)
 }
 
-// String returns the settings. It does not read the scale from the device, as [GradScaler.Value]
-// does.
+// String returns the settings. Unlike [GradScaler.Value], it does not read the scale from the
+// device.
 func (g *GradScaler) String() string {
 	if g.off {
 		return "GradScaler(disabled)"
@@ -193,7 +195,7 @@ func (g *GradScaler) String() string {
 	return fmt.Sprintf("GradScaler(begun with %v, times %v after %d good steps, times %v after a bad one)", g.begin, g.growth, g.interval, g.backoff)
 }
 
-// Enabled reports whether the scaler scales.
+// Enabled reports whether the scaler is enabled. A scaler that is not enabled does not scale.
 func (g *GradScaler) Enabled() bool { return !g.off }
 
 // Scale returns the loss multiplied by the scale, for Backward. The scaler's own tensors are on the

@@ -53,7 +53,7 @@ type holder struct {
 type lock struct {
 	path string
 	f    *os.File // the lock file; nil if the file system has no locks
-	none error    // the reason why there is no lock; nil if there is one
+	none error    // the reason why there is no lock; nil if there is a lock
 }
 
 // take locks the directory. It waits for up to patience.

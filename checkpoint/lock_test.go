@@ -205,7 +205,7 @@ func TestDoneAsksTheStore(t *testing.T) {
 	if err != nil || told != nil || !ok || best.Info.Step != 1 || loaded == nil || loaded.Info.Step != 1 {
 		t.Errorf("%v; in Done: %v, %v, %v", err, told, best, loaded)
 	}
-	// Wait and Close do not return errors again that Done has read.
+	// Wait and Close do not return errors that Done has already read.
 	s.write = func(*snapshot, string) error { return errors.New("no room") }
 	if err := s.Save(at0(2), Info{Step: 2}); err != nil {
 		t.Fatal(err)

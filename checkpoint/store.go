@@ -135,7 +135,7 @@ func (s *Store) Unlocked() error { return s.lock.none }
 
 // Save copies a tree to host memory and starts writing it to a file named by info.Step. When Save
 // returns, the training may continue and change the tensors. If the previous save is still being
-// written, Save waits for it. It returns an error if the tree cannot be copied. Wait and Close
+// written, Save waits for it. Save returns an error if the tree cannot be copied. Wait and Close
 // return errors of writing, and Config.Done receives them too. When the file is in place, the store
 // removes files that it need not keep. The new file itself always stays.
 func (s *Store) Save(tree map[string]any, info Info) error {
@@ -305,8 +305,8 @@ func (s *Store) load() (*Loaded, error) {
 	return l, nil
 }
 
-// Load reads the newest usable checkpoint of a directory, as [Store.Load] does. It changes nothing,
-// so it works while a training writes to the directory.
+// Load reads the newest usable checkpoint of a directory, as [Store.Load] does. It only reads, so
+// it works while a training writes to the directory.
 func Load(dir string) (*Loaded, error) {
 	// number of attempts; a training that saves continuously may remove files as fast as Load finds
 	// them

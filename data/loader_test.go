@@ -28,7 +28,8 @@ func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// seen formats the batches that a loop receives, at most most of them.
+// seen formats the first batches that a loop receives. most limits their number. A negative most
+// means all batches.
 func seen(t testing.TB, l *data.Loader, most int) (out []string) {
 	t.Helper()
 	if most == 0 {

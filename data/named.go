@@ -96,7 +96,7 @@ func (d *NamedDataset) getBatch(index []int) (b *Batch, err error) {
 }
 
 // Tensor returns the tensor with that name in a batch whose samples are maps, such as those of a
-// [NamedDataset]. It looks first among the inputs, and then among the targets. If neither have the
+// [NamedDataset]. It looks first among the inputs, and then among the targets. If neither has the
 // name, the error lists the existing names.
 func (b *Batch) Tensor(name string) *tensor.Tensor {
 	var names []string

@@ -25,7 +25,7 @@ type mover struct {
 // unpinned makes the note appear only once in a process, and not once for each loader.
 var unpinned sync.Once
 
-// withoutPin returns the note that Pin has no effect here, because of why.
+// withoutPin returns the note that Pin has no effect here. why is the reason.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })

@@ -273,8 +273,8 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 }
 
 // LoadStateDict is [nn.LoadStateDict] for several kinds of files. The names may be those of Hugging
-// Face's BertModel or, with the prefix "bert.", of a BERT with a head. It ignores the head and
-// position_ids. In old files, gamma and beta are a norm's weight and bias. An error is a
+// Face's BertModel or, with the prefix "bert.", of a BERT with a head. LoadStateDict ignores the
+// head and position_ids. In old files, gamma and beta are a norm's weight and bias. An error is a
 // *[nn.StateError], or an *[Error] if two names of the file mean one tensor of the model. After an
 // error, nothing was loaded.
 func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {

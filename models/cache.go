@@ -80,9 +80,9 @@ func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Ten
 }
 
 // Decode returns the logits of the token that follows ids, [batch, vocab]. ids [batch, length]
-// continue the sequences in the cache, and Decode adds them to it. It records no graph and applies
-// no dropout, even in training mode. If there are more positions than the model's context, Decode
-// raises tensor.ErrShape and does not change the cache.
+// continue the sequences in the cache, and Decode adds them to the cache. Decode records no graph
+// and applies no dropout, even in training mode. If there are more positions than the model's
+// context, it raises tensor.ErrShape and does not change the cache.
 func (m *GPT) Decode(ids *tensor.Tensor, c *Cache) (y *tensor.Tensor) {
 	if c == nil || len(c.keys) != len(m.H) {
 		misuse("gpt.decode", tensor.ErrValue, "the cache was not made by this model's NewCache", ids)

@@ -11,7 +11,7 @@ import (
 
 // Generation on a GPU copies only the numbers of the chosen tokens to the host: 8 bytes for each
 // sequence and token, in one read. It copies only the prompt to the GPU. Training reads nothing
-// from the GPU. Both free all memory.
+// from the GPU. Generation and training free all memory.
 func TestHostCopies(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

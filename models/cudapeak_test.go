@@ -40,8 +40,8 @@ func bare(t *testing.T) device.Device {
 // A training step needs at most 1.05 times the memory that torch.cuda.max_memory_allocated reports
 // for it in PyTorch. Flambeau does not promise this for larger models. For them the test's limit is
 // 1.10 times. testdata/cudapeak.json has PyTorch's figures, without the memory that cuBLAS and
-// cuDNN allocate for themselves; _golden/cudapeak.py explains how they were measured. The test
-// counts all memory that the allocator of an emulated GPU allocates.
+// cuDNN allocate for themselves. _golden/cudapeak.py explains how the figures were measured. The
+// test counts all memory that the allocator of an emulated GPU allocates.
 func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	golden := cudaPeaks(t)
 	seen := map[string]bool{}

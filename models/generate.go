@@ -16,8 +16,8 @@ type GenerateOptions struct {
 	// divisor of the logits before a token is drawn; 0 means that the likeliest token is chosen
 	Temperature float64
 	TopK        int // draw among the TopK likeliest tokens; 0 means all tokens
-	// draw only among the likeliest tokens, as many as are needed for a total probability of TopP;
-	// 0 means all tokens
+	// draw only among the likeliest tokens whose total probability is at least TopP, and as few as
+	// possible; 0 means all tokens
 	TopP float64
 	Seed uint64 // seed of the random draws
 	Stop []int  // tokens that end a sequence; the result does not contain them
@@ -227,7 +227,7 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 		if index == nil {
 			p, index = p.Sort(-1, true)
 		}
-		before := p.CumSum(-1).Sub(p) // before is 0 for the likeliest token, which always stays
+		before := p.CumSum(-1).Sub(p) // 0 for the likeliest token, which always stays
 		p = p.MaskedFill(before.GeScalar(o.TopP), 0)
 	}
 	drawn := p.Multinomial(1, true)

@@ -25,7 +25,7 @@ func mix(seed, i int) uint32 {
 	return x ^ x>>16
 }
 
-// uniform returns n numbers from hashes, uniform in [-scale, scale).
+// uniform returns n numbers that are computed from hashes. They are uniform in [-scale, scale).
 func uniform(seed, n int, scale float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -46,7 +46,8 @@ func named(m any, prefix string) (names []string, params map[string]*tt) {
 	return names, params
 }
 
-// fill sets the parameters to numbers from hashes. The weights of norms are around 1.
+// fill sets the parameters to numbers that are computed from hashes. The weights of norms are
+// around 1.
 func fill(m any, prefix string, scale float64) {
 	names, params := named(m, prefix)
 	for i, n := range names {

@@ -138,8 +138,8 @@ func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 
 // Loss returns the mean cross entropy of the model's logits for ids and the targets [batch,
 // length]. A target of -100 does not count. The target of a token is the next token. So for the
-// tokens x of a text, ids are x[:len(x)-1] and targets x[1:]; the data set text.Blocks returns such
-// pairs. (Hugging Face's models shift their labels themselves.)
+// tokens x of a text, ids are x[:len(x)-1], and targets are x[1:]. The data set text.Blocks returns
+// such pairs. (Hugging Face's models shift their labels themselves.)
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 	given("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {
@@ -155,7 +155,7 @@ func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
 	return x.Linear(m.WTE.Weight, nil)
 }
 
-// A pass is one run through the blocks.
+// A pass is one run of the embeddings and blocks over ids.
 type pass struct {
 	cache *Cache // the tokens before ids; nil if there are none
 	train bool   // apply dropout if the layers are in training mode

@@ -47,8 +47,8 @@ func curveCases(long bool) []curveCase {
 	return []curveCase{{"gpt", steps, gpt, [2]int{2, 32}}, {"bert", steps, bert, [2]int{2, 32}}}
 }
 
-// tokens returns the tokens of a step, and the successor of each token. The tokens are a walk
-// through the vocabulary that a model can learn.
+// tokens returns the tokens x of a step, and the successor y of each token. A model can learn which
+// token follows which.
 func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	at := 7 * step % vocab
 	for range c.batch[0] * c.batch[1] {
@@ -96,8 +96,8 @@ func (c curveCase) train(dev device.Device, low dtype.Type, each func(step int, 
 	return r
 }
 
-// apart returns the distance between the final weights of two trainings, divided by the distance
-// that the first training moved.
+// apart returns the distance between the final weights of two trainings. It is divided by the
+// distance from the initial to the final weights of the first training.
 func apart(a, b curve) float64 {
 	var off, way float64
 	for i, list := range a.after {

@@ -24,8 +24,8 @@ func modeName(low dtype.Type) string {
 	return "autocast to " + low.String()
 }
 
-// The test lists the kernels of a block of GPT-2 124M. -v prints them, each with the op that
-// launched it. One more block adds as many launches to a step as the list has.
+// The test lists the kernels of a block of GPT-2 124M. With -v it prints them, each with the op
+// that launched it. One more block adds as many launches to a step as the list has.
 func TestGPTBlockLaunches(t *testing.T) {
 	for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
 		name, most := modeName(low), blockLaunches[low]
@@ -73,7 +73,8 @@ func TestCapturedLaunches(t *testing.T) {
 	}
 }
 
-// In mixed precision, matrix products run on the tensor cores. -v prints the products that do not.
+// In mixed precision, matrix products run on the tensor cores. With -v the test prints the products
+// that do not.
 func TestProductsOnTensorCores(t *testing.T) {
 	for _, c := range []struct {
 		name   string

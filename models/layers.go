@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A home says where a model makes its parameters. A layer made with the constructor's options
-// provides it.
+// A home says where a model makes its parameters. homeOf finds this out from a layer that it makes
+// with the constructor's options.
 type home struct {
 	make tensor.Maker
 	opts []nn.Option

@@ -77,8 +77,8 @@ func PretrainedNames() []string {
 //
 // Files are checked against the publishers' digests. For torchvision the digest is in the file's
 // name. The hub sends the SHA-256 with the download. An interrupted download continues where it
-// ended. If there is a progress, it is called with the bytes received so far and the total. The
-// total is -1 if it is not known.
+// ended. Pretrained calls the optional progress with the number of bytes received so far and the
+// total. The total is -1 if it is not known.
 //
 // An error is a *[DownloadError], or for an unknown name an *[Error] with a suggestion. Without a
 // network, the DownloadError says which file to put where. If a file cannot be read, the error is

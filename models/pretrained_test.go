@@ -111,7 +111,7 @@ func TestPretrained(t *testing.T) {
 	if err != nil || len(files) != 2 || !strings.HasPrefix(files[0], os.Getenv("FLAMBEAU_CACHE")) || filepath.Base(files[1]) != "merges.txt" {
 		t.Errorf("%v, %v", files, err)
 	}
-	// Errors say what is wrong. No file remains under the file's name.
+	// The errors say what is wrong, and there is no file under the requested name.
 	var e *DownloadError
 	for name, says := range map[string]string{"Tiny.BAD": "digest", "Tiny.UNNAMED": "digest", "Tiny.GONE": "404"} {
 		if _, err := Pretrained(ctx, name, dir); !errors.As(err, &e) || !strings.Contains(err.Error(), says) {

@@ -53,8 +53,8 @@ func TestSkipInit(t *testing.T) {
 	}
 }
 
-// The last layer of a language model is also its token table. A file may contain both. Such a file
-// loads with nn.LoadStateDict and with the model's own method.
+// The last layer of a language model is also its token table. A file may contain the tensor under
+// both names. Such a file loads with nn.LoadStateDict and with the model's own method.
 func TestTiedNamesOfLanguageModels(t *testing.T) {
 	gpt := models.NewGPT(models.GPTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8})
 	bert := models.NewMaskedLM(models.BERTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8})

@@ -23,8 +23,8 @@ type ViTConfig struct {
 }
 
 // ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929), with torchvision's names
-// and layouts of weights ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). For
-// memory and hooks see [ResNet].
+// and layouts of weights ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). What
+// [ResNet] says about memory and hooks also holds for ViT.
 type ViT struct {
 	nn.Base
 	ClassToken *tensor.Tensor `nn:"class_token"` // the class token, [1, 1, width]

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// jumps names layers that are discontinuous or have a discontinuous slope. Rounding an input may
-// move it across the discontinuity.
+// jumps names layers that are discontinuous or have a discontinuous derivative. Rounding may move
+// an input across the discontinuity.
 var jumps = map[string]bool{"max pool": true, "max pool 1d": true, "adaptive max": true, "hardshrink": true, "softshrink": true, "hardtanh": true, "huber": true, "threshold": true,
 	"fractional max": true, "fractional max 3d": true, "max unpool": true, "lp pool 3d": true, "lp pool": true, "lp pool 1d": true}
 

@@ -156,9 +156,9 @@ type cellKey struct {
 	cell cell
 	t    dtype.Type
 	back bool // true for the program of the gradient
-	// Of a forward program: it also returns the values that the gradient needs. Of the backward
-	// program of lstm: the gradient of the result is a separate operand dy, which the program adds
-	// to dh.
+	// In a forward program, keeps means that it also returns the values that the gradient needs. In
+	// the backward program of lstm, it means that the gradient of the result is a separate operand
+	// dy, which the program adds to dh.
 	keeps bool
 	bias  bool // for gru: whether the new gate's product with the state has a bias
 }
@@ -207,7 +207,8 @@ func operands(n int) []*expr.Expr {
 //   - gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al.,
 //     arXiv:1406.1078, with torch's place of r)
 //
-// The gradient needs the outputs before the new state. If keeps is false, they are left out.
+// The outputs before the new state are for the gradient. If keeps is false, the new state is the
+// only output.
 func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	switch k.cell {
 	case tanhCell:

@@ -142,7 +142,7 @@ func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 }
 
 // SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
+// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
 func (l *BatchNorm1d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm1d returns a layer whose first input determines the number of channels: see
@@ -169,7 +169,7 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 }
 
 // SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
+// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
 func (l *BatchNorm2d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm2d returns a layer whose first input determines the number of channels: see
@@ -196,7 +196,7 @@ func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 }
 
 // SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
+// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
 func (l *BatchNorm3d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm3d returns a layer whose first input determines the number of channels: see

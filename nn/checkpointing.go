@@ -66,9 +66,9 @@ type checkpointer interface{ SetCheckpointing(on bool) }
 // and the blocks of package models' GPT, BERT, ViT and ResNet. Each keeps only its input.
 // [Sequential] is a part too, as is models' MLP, which is also a chain of layers.
 //
-// A chain divides itself into segments. A layer that contains layers is one segment of its own,
-// unless it contains a part other than a Sequential. A run of n plain layers becomes about √n
-// segments. The last segment is not recomputed, because Backward needs it first.
+// A Sequential divides its layers into segments. A layer that contains layers is one segment,
+// unless it contains a part other than a Sequential. A run of n layers that contain no layers
+// becomes about √n segments. The last segment is not recomputed, because Backward needs it first.
 //
 // Recomputation stays off in a part within another part. Otherwise the inner part would be computed
 // three times. To be a part, a layer from outside this package embeds [Checkpointing] or has a
@@ -120,8 +120,8 @@ func checkpointerOf(v reflect.Value) (c checkpointer, ok bool) {
 	return c, ok
 }
 
-// isSegment reports whether a layer of a Sequential is a segment of its own. Such a layer contains
-// layers, and no layer in it can recompute except Sequentials.
+// isSegment reports whether a layer of a Sequential is a segment by itself. This is so if it
+// contains layers, and if no layer in it except Sequentials can recompute.
 func isSegment(l Module) bool {
 	v := reflect.ValueOf(l)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {

@@ -43,13 +43,13 @@ func Clone[M any](m M) M {
 }
 
 // Replace returns a copy of model m in which the map's tensors replace the tensors with the same
-// names; the names are [StateDict]'s. The copy shares all other tensors with m. Replace does not
-// change m. torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
+// names. The names are those of [StateDict]. The copy shares all other tensors with m. Replace does
+// not change m. torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
 //
 // Gradients flow to the tensors from which the new tensors were computed. So a tensor computed from
 // parameters can replace a parameter. Uses are steps of gradient descent that are themselves
-// differentiated, and weights that another network computes. Replace does not compare shapes; the
-// layers do.
+// differentiated, and weights that another network computes. Replace does not check shapes, since
+// the layers do.
 //
 // Replace panics with an *[Error] if m lacks one of the names, or if one tensor of m has two names
 // with different replacements. Fields that hold no tensors are copied as [Clone] does.

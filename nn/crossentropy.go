@@ -49,8 +49,8 @@ func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEn
 type CrossEntropyLoss struct {
 	// a factor for each class, [classes], with the logits' type; nil means that all factors are 1
 	Weight *tensor.Tensor `nn:"weight,buffer"`
-	// nil means [IgnoreIndex], and new(0) means class 0. With probabilities there is no class to
-	// ignore, so an index of 0 or more is an error
+	// the class to ignore; nil means [IgnoreIndex], and new(0) means class 0. If the target holds
+	// probabilities, an index of 0 or more is an error
 	IgnoreIndex    *int
 	LabelSmoothing float64 // between 0 and 1
 	Reduction      Reduction
@@ -160,9 +160,9 @@ type LinearCrossEntropyOptions struct {
 	Rows int
 }
 
-// LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias; the
-// default reduction is the mean. It is torch's linear_cross_entropy with options: the logits of all
-// rows never exist at the same time.
+// LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias. The
+// default reduction is the mean. It is torch's linear_cross_entropy with options with which the
+// logits of all rows never exist at the same time.
 //
 // The rows are divided into parts. For each part, the forward pass computes the logits, reduces
 // them to losses, and frees them. Backward computes each part's logits again, and adds up the

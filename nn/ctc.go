@@ -41,8 +41,9 @@ type CTCLoss struct {
 // device. inputLengths and targetLengths, [n] or [], are the numbers of valid times and classes.
 // They have the types of targets.
 //
-// As in torch, logp must come from a log-softmax, and the gradient returned for logp is that of the
-// log-softmax's input: e^logp minus the probability of the class at that time.
+// As in torch, logp must come from a log-softmax. The gradient returned for logp is that of the
+// log-softmax's input. It is e^logp minus the probability of the class at that time, given the
+// target.
 //
 // A class that does not exist is an index error. A GPU reports the error at the next wait. Lengths
 // are not checked, since the check would have to wait for the device. A length beyond the dimension
@@ -174,7 +175,7 @@ func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)
 	none := p.emission.Select(0, 0).FullLike(nothing)
-	// 0 where a path may skip from this place to two places after, else -Inf
+	// skip is 0 where a path may skip the place after this one, and -Inf elsewhere.
 	skip := p.skip.Pad(nothing, -2, 2)
 	for t := p.times - 1; t >= 0; t-- {
 		e := p.emission.Select(0, t)

@@ -15,8 +15,8 @@ import (
 // follow, indented.
 //
 // Successive layers that differ only in the number in their names are written once, as
-// "(layers.0-5): 6 × …". A layer that the model holds in two places appears in both. [Summary]
-// shows numbers of parameters and shapes of outputs.
+// "(layers.0-5): 6 × …". A layer that the model holds in two places appears twice. [Summary] shows
+// numbers of parameters and shapes of outputs.
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {

@@ -133,12 +133,12 @@ func (l *Embedding) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // A BagMode says how the layer combines the vectors of a bag into one vector.
 type BagMode uint8
 
-// The modes of bags. In each mode an empty bag results in a vector of zeros.
+// These are the modes of bags. In each mode an empty bag results in a vector of zeros.
 const (
 	BagMean BagMode = iota // torch's default
 	BagSum
-	// The first of equal maxima gets the gradient. NaN counts as the greatest value; in torch only
-	// the first element of a bag does so if it is NaN.
+	// The first of equal maxima gets the gradient. NaN counts as the greatest value. In torch NaN
+	// counts so only if it is the first element of its bag.
 	BagMax
 )
 
@@ -162,7 +162,7 @@ func NewEmbeddingBag(rows, features int, mode BagMode, opts ...Option) *Embeddin
 	return &EmbeddingBag{Table: newTable(rows, features, options("EmbeddingBag", opts, lookup...)), Mode: mode}
 }
 
-// EmbeddingBagFromPretrained is [EmbeddingFromPretrained] for bags.
+// EmbeddingBagFromPretrained is [EmbeddingFromPretrained] for an [EmbeddingBag].
 func EmbeddingBagFromPretrained(w *tensor.Tensor, mode BagMode, opts ...Option) *EmbeddingBag {
 	return &EmbeddingBag{Table: tableOf("EmbeddingBag", w, opts), Mode: mode}
 }
@@ -181,7 +181,7 @@ func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 //
 // Bags does not read offsets back from the device. Decreasing offsets make meaningless bags. A
 // first offset other than 0 is an index error. A GPU reports the error at the next wait. The
-// vectors of all bags are in memory at once.
+// vectors of all bags are in memory at the same time.
 func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	const op = "embedding_bag"
 	given(op, x, l.Weight)
@@ -267,7 +267,7 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {
-		// the result depends on rows so that it is in the graph, as results of other bags are
+		// the result depends on rows, so it is in the graph like the results of other bags
 		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0))
 	}
 	to := bag.Unsqueeze(1).Expand(n, width)

@@ -52,7 +52,7 @@ func ExampleTransformerDecoder() {
 	// Output: [3, 2, 8]
 }
 
-// The decoder layer is used without a decoder.
+// The decoder layer is used by itself, without a TransformerDecoder.
 func ExampleTransformerDecoderLayer() {
 	l := nn.NewTransformerDecoderLayer(8, 2, nn.TransformerOptions{FeedForward: 16})
 	fmt.Println(l.Forward(tensor.Ones(3, 2, 8), tensor.Ones(5, 2, 8), nn.Masks{Causal: true}, nn.Masks{}).Shape())

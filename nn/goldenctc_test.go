@@ -127,7 +127,7 @@ func ctcSums(a golden.Args, x []*tt) sums {
 				}
 				total += grads[k]
 			}
-			if a.Bool("soft") { // the gradient is g - p·Σ g, p the probabilities
+			if a.Bool("soft") { // for probabilities p the gradient is g - p·Σ g
 				for class := range classes {
 					if k := (u*n+i)*classes + class; l[k] > math.Inf(-1) {
 						grads[k] += math.Exp(l[k]) * (1 + r[k]) * total

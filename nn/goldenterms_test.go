@@ -67,11 +67,11 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		return sums{loss: x[1].Mul(x[1].Log().Abs().Add(x[0].Abs())).MaskedFill(x[1].EqScalar(0), 0)}
 	},
 	"cross_entropy": crossEntropySums,
-	"margin_ranking_loss": func(a golden.Args, x []*tt) sums { // margin - y·(x1 - x2)
+	"margin_ranking_loss": func(a golden.Args, x []*tt) sums { // the loss is max(0, m - y·(x1-x2))
 		active := x[2].Neg().Mul(x[0].Sub(x[1])).AddScalar(a.Float("margin")).GtScalar(0).Cast(dtype.F64)
 		return sums{loss: active.Mul(x[0].Sub(x[1]).Abs().AddScalar(a.Float("margin"))), grads: map[int]*tt{0: active, 1: active}}
 	},
-	"cosine_embedding_loss": func(a golden.Args, x []*tt) sums { // the loss is 1 - cos or cos - m
+	"cosine_embedding_loss": func(a golden.Args, x []*tt) sums { // loss: 1 - cos or cos - margin
 		length := func(v *tt) *tt { return v.Square().Sum(-1).AddScalar(1e-12) }
 		n := length(x[0]).Mul(length(x[1])).Sqrt()
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products

@@ -19,7 +19,7 @@ import (
 //	}
 //
 // Register hooks on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no other
-// goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor; a
+// goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor. A
 // hook that returns nil replaces nothing. Hooks of one kind run in the order of registration. Each
 // hook receives the tensor as the previous hook left it. The function that a registration returns
 // removes the hook.
@@ -232,7 +232,8 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	return g
 }
 
-// replaced returns r, the gradient with which a hook replaced g, or g if r is nil.
+// replaced returns the gradient after a hook that got g and returned r. This is r, or g if r is
+// nil.
 func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	switch {
 	case r == nil:

@@ -28,8 +28,8 @@ type lazyLayer interface {
 	waiting() **lazy
 	fill(in int, z *lazy) // fill makes the parameters; in is the number of inputs
 	empty()               // empty removes the parameters
-	// inputsOf returns the names of the parameters whose shapes contain the number of inputs. This
-	// number is the size of their dimension dim, times by.
+	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs. The
+	// size of their dimension dim, multiplied by the factor by, is the number of inputs.
 	inputsOf(z *lazy) (names []string, dim, by int)
 }
 

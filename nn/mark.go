@@ -26,7 +26,7 @@ type layerName struct {
 	told string // the name in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
-// marked returns the mark of the layer, nil if there is none.
+// marked returns the mark of the layer, or nil if there is none.
 func (b *Base) marked() *mark {
 	if atomic.LoadUint32(&b.known) == 0 || b.mark.base != b {
 		return nil

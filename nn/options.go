@@ -25,7 +25,7 @@ type Option struct {
 // which it normalises. There a number stands for the last dimension alone.
 type Sizes interface{ int | []int }
 
-// sizes returns s as a slice that the caller's s does not share.
+// sizes returns s as a new slice, which shares no memory with s.
 func sizes[S Sizes](s S) []int {
 	if n, ok := any(s).(int); ok {
 		return []int{n}
@@ -78,7 +78,7 @@ func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
 
-// only is like options, for a layer that accepts exactly the options named in takes.
+// only does what options does, for a layer that accepts exactly the options named in takes.
 func only(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {
@@ -264,7 +264,7 @@ func OutputRatio(ratio ...float64) Option {
 }
 
 // DivValue sets how the numbers of features fall in an [AdaptiveLogSoftmaxWithLoss]. Each cluster
-// has the features of the cluster before, divided by v. The default is 4, as in torch.
+// has 1/v of the features of the previous cluster. The default is 4, as in torch.
 func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
 
 // HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.

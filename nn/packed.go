@@ -9,9 +9,9 @@ import (
 )
 
 // PackedSequence holds sequences of several lengths without padding:
-// torch.nn.utils.rnn.PackedSequence. Its rows are the first steps of all sequences, then the second
-// steps, up to the last step of the longest sequence. Among the rows of a step, longer sequences
-// come first. Lengths and orders are Go's ints, and not tensors as in torch.
+// torch.nn.utils.rnn.PackedSequence. Its rows are sorted by step: first the first steps of all
+// sequences, then the second steps, and so on. Among the rows of a step, longer sequences come
+// first. Lengths and orders are Go's ints, and not tensors as in torch.
 type PackedSequence struct {
 	Data       *tensor.Tensor // [rows, …]
 	BatchSizes []int          // number of rows of each step, never increasing

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Reduction says how a loss combines the losses of its elements.
+// A Reduction says how a loss combines the losses of the elements to one result.
 type Reduction uint8
 
 // These are the reductions. As in torch, the default of a loss is Mean.

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stateOf lists the tensors of a state dict, and each tensor under each of its names.
+// stateOf lists the tensors of a state dict. It lists a tensor with several names under each name.
 func stateOf(m any) []Param { return statesOf(m, nil) }
 
 func statesOf(m any, lazy func(string, lazyLayer)) []Param {

@@ -40,7 +40,7 @@ func (o TransformerOptions) attention(features, heads int, opts []Option) *Multi
 	return NewMultiheadAttention(features, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}, opts...)
 }
 
-// feed applies the two linear layers. The activation and dropout are between them.
+// feed applies the two linear layers, with activation and dropout between them.
 func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout, second *Linear) *tensor.Tensor {
 	act := o.Activation
 	switch {

@@ -129,7 +129,7 @@ const (
 	factorNumbers
 )
 
-// numbers returns the numbers of step t for a parameter of type of. lr is the learning rate.
+// numbers returns the numbers of step t for a parameter whose type is of. lr is the learning rate.
 func (c *AdafactorConfig) numbers(lr, t float64, of dtype.Type) []float64 {
 	v := make([]float64, factorNumbers)
 	v[factorWeight] = math.Pow(t, c.Beta2Decay)

@@ -40,7 +40,8 @@ type AverageOption func(*Averaged)
 
 // AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
 // Without it each update copies them. For an integer buffer, the exponential average is truncated
-// to an integer, as in torch. The plain average copies an integer buffer. (In torch it fails.)
+// to an integer, as in torch. The plain average copies an integer buffer. (Torch's plain average
+// fails for such a buffer.)
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's
@@ -200,7 +201,7 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	// as torch does, compute the same average from the other end, which is nearer
+	// As torch does, start from the value here. It is nearer to the result than the old average is.
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 
@@ -496,7 +497,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 	g.Then(func() { a.n++ })
 }
 
-// whole returns the exponential average of integers, in c.
+// whole returns the exponential average of integers, as a tensor in scope c.
 func (a *Averaged) whole(c *tensor.Scope, e average) *tensor.Tensor {
 	return e.mean.In(c).Float().MulScalar(a.decay).Add(e.Tensor.In(c).Float().MulScalar(1 - a.decay)).Cast(e.mean.Type())
 }

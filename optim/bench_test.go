@@ -21,7 +21,7 @@ func BenchmarkAdamWStep(b *testing.B) {
 			}
 			opt := optim.NewAdamW(params, optim.AdamConfig{LR: 1e-3, WeightDecay: 0.1})
 			opt.Step()
-			b.SetBytes(int64(c[0] * c[1] * 4 * 7)) // reads four tensors, writes three
+			b.SetBytes(int64(c[0] * c[1] * 4 * 7)) // reads four tensors and writes three
 			b.ReportAllocs()
 			for b.Loop() {
 				opt.Step()

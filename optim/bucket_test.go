@@ -13,8 +13,8 @@ import (
 )
 
 // inBucket gives each parameter a gradient of zeros that is a view into one tensor, and returns
-// that tensor. The first view begins at element 1, so that few of the views are aligned beyond an
-// element.
+// that tensor. The first view begins at element 1, so that few views are aligned to more than an
+// element's size.
 func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	n := 1
 	for _, p := range params {

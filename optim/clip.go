@@ -244,7 +244,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 		l.slots = factorSlots(s, at.dev, at.t.Compute(), total, limit)
 	}
 	factor := map[device.Device]*tensor.Tensor{}
-	anew := make([]*tensor.Tensor, len(rest)) // new gradients for those whose elements share memory
+	anew := make([]*tensor.Tensor, len(rest)) // replace gradients whose elements share memory
 	for i, p := range rest {
 		g := p.Grad()
 		f := factor[g.Device()]

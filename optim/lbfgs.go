@@ -108,10 +108,10 @@ type search struct {
 }
 
 // Step minimises for up to MaxIter iterations and returns the value of the function at the start.
-// The closure must compute the gradients for the parameters as they are at the call, and return the
-// value. It calls ZeroGrad, Forward, Backward and Item. If the step fails, in the closure or
-// elsewhere, parameters and state do not change. For this purpose Step keeps a copy of the
-// parameters, and the previous direction and gradient.
+// The closure must compute the gradients for the current parameters, and return the value. It calls
+// ZeroGrad, Forward, Backward and Item. If the step fails, in the closure or elsewhere, parameters
+// and state do not change. For this purpose Step keeps a copy of the parameters, and the previous
+// direction and gradient.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")

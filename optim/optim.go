@@ -20,8 +20,8 @@
 // steps have changed only some of these parameters, their counts differ. Then the replay returns an
 // error that says to capture again. Capturing LBFGS is an error.
 //
-// The state is a tree with the shape and names of torch.optim's. So a run that began in PyTorch can
-// go on here, and the other way round.
+// The state is a tree with the shape and names of torch.optim's state. So a run that began in
+// PyTorch can continue here, and the other way round.
 //
 // A parameter is a leaf that requires a gradient. A leaf that nn.Freeze or SetRequiresGrad(false)
 // froze is accepted too. It has no gradient, so no step changes it. After it is unfrozen, the

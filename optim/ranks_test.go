@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rankRun trains its own model on dev, with everything that depends on scopes. It returns the
+// rankRun trains its own model on dev, with all features that depend on scopes. It returns the
 // weights, the losses and some random numbers.
 func rankRun(t *testing.T, dev device.Device, rank, steps int) (all []float64) {
 	tensor.Do(func(home *tensor.Scope) {

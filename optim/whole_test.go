@@ -60,8 +60,9 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	return b.String()
 }
 
-// A subject is an operation that changes everything or nothing. It has its tensors on a device, and
-// works in turns.
+// A subject is an operation that must change either everything or nothing. It has its tensors on a
+// device. A test repeats it in turns: ready prepares a turn, work runs the operation, and bits
+// returns the state.
 type subject struct {
 	ready func(turn int)
 	work  func()
@@ -233,7 +234,7 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// averaging returns a function. That function makes the averages of a model on a device, for the
+// averaging returns a function that makes a subject on a device: the averages of a model, with the
 // given work.
 func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), work func(a *optim.Averaged)) func(gpu *cuda.Device) subject {
 	return func(gpu *cuda.Device) subject {

@@ -34,7 +34,7 @@
 //   - [Options].MaxEvents limits the memory. Further events are counted, and every report says so.
 //   - Files are written whole or not at all.
 //
-// It differs from torch.profiler in four points:
+// The package differs from torch.profiler in four points:
 //
 //   - If an op calls an op of the same name, the inner time is not counted twice.
 //   - A kernel's bytes are known as well as its FLOPs. So [Profile.Roofline] can compare a kernel

@@ -174,7 +174,7 @@ func TestTrace(t *testing.T) {
 		return false
 	}
 	for _, e := range file.TraceEvents {
-		// viewers use these to find the launch, the stream and the op
+		// viewers use these arguments to find the launch, the stream and the op
 		if e.Cat == "kernel" || e.Cat == "gpu_memcpy" {
 			number, _ := e.Args["correlation"].(float64)
 			if !calls[number] || e.Args["stream"] == nil || e.Args["device"] != 0.0 || e.Cat == "kernel" && len(e.Args["grid"].([]any)) != 3 {

@@ -269,7 +269,7 @@ func TestStreamsAreNotKept(t *testing.T) {
 				if err := st.Synchronize(); err != nil {
 					t.Fatal(err)
 				}
-				x.Fill(1) // the last stream that reads x is another one
+				x.Fill(1) // now another stream is the last that reads x
 			}()
 			runtime.GC()
 			time.Sleep(time.Millisecond) // give cleanups time to run

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A model recomputes a segment with a layer that is a copy, so it has no pointer of its own. The
-// profile counts the layer as part of the model.
+// A LeakyReLU is a value, so the profile has no pointer that identifies the layer. When Backward
+// recomputes it, the profile still counts it as part of the model.
 func TestComputedAgain(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(16, 32), nn.NewLeakyReLU(0.1), nn.NewLinear(32, 8), nn.NewLeakyReLU(0.1), nn.NewLinear(8, 8))
 	if nn.SetCheckpointing(m, true) == 0 {

@@ -367,7 +367,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// Without a profile, the checks of the library for a tracer allocate nothing.
+// Without a profile, the library's check for a tracer allocates nothing.
 func TestOff(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { profile.Span("x")() }); n != 0 {
 		t.Errorf("%v allocations for a span", n)

@@ -15,7 +15,7 @@ var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "ne
 
 // StateDict returns the tensors by name from the tree that [Load] returned for a saved state dict.
 // If the state dict is an entry of a dict, under a key such as "state_dict" or "model", StateDict
-// uses that entry, at up to two levels. If there are tensors, it leaves out all other values
+// uses that entry, up to two levels deep. If there are tensors, it leaves out all other values
 // (counters, None for an absent parameter). Names in nested dicts are joined with dots.
 //
 // The names are those in the file. A model under DataParallel has names that begin with "module.".

@@ -37,8 +37,9 @@ type AdaptConfig struct {
 
 	// largest number of samples in a part, even if more would fit; 0 means that a batch is split
 	// only after it did not fit
-	Most  int
-	Probe int // good steps before a larger part is tried again; 0: 16
+	Most int
+	// number of steps without a failure before a larger part is tried again; 0: 16
+	Probe int
 	// receives warnings, and a line when a split begins or changes; nil means no log
 	Log func(string)
 }
@@ -69,9 +70,9 @@ const (
 // the gradients of the parts, weighted by their numbers of samples. So the update equals that of
 // the whole batch except for rounding.
 //
-// Later batches start with the part size that fits. After Probe good steps Adapt tries a larger
-// size, between the size that fits and the size that did not fit. If there is no size between, it
-// tries the size that did not fit again. It does so less and less often.
+// Later batches start with the part size that fits. After Probe steps without a failure, Adapt
+// tries a larger size, between the size that fits and the size that did not fit. If there is no
+// size between, it tries the size that did not fit again. It does so less and less often.
 //
 // A failed attempt changes nothing. Adapt closes its scope, and restores all gradients, including
 // those of earlier batches of the same step. It restores the generator and the model's buffers

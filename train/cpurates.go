@@ -246,7 +246,8 @@ func (t *timer) fit(r *cpuRates) {
 			}
 			r.rates[name] = curveOf(list, f)
 		}
-		// The rate f minimises Σ (t - a·bytes - f·flops)²/t, where a is the rate for bytes.
+		// The rate f minimises Σ (t - a·bytes - f·flops)²/t, where t is a measured time and a is
+		// the rate for bytes.
 		up, down := 0.0, 0.0
 		for name, list := range kinds {
 			for _, k := range list {

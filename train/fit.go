@@ -77,8 +77,8 @@ type Config struct {
 	// their numbers of samples. So, for a loss that is a mean over samples, the step equals that of
 	// one large batch. The batches left over at the end of an epoch make a smaller step.
 	Accumulate int
-	// largest number of samples computed at once; a larger batch is computed in parts. 0 means that
-	// a batch is split only after it did not fit
+	// largest number of samples computed together; a larger batch is computed in parts. 0 means
+	// that a batch is split only after it did not fit
 	MicroBatch int
 	// upper bound of the norm of all gradients together (optim.ClipGradNorm); 0 means no bound
 	ClipNorm float64

@@ -16,8 +16,8 @@ type keeper struct {
 	taken bool
 }
 
-// take copies the buffers, unless it has already done so since the last good attempt. It needs one
-// launch for all buffers of a device and type.
+// take copies the buffers, unless it has already done so since the last successful attempt. It
+// needs one launch for all buffers of a device and type.
 func (k *keeper) take() {
 	if k.taken || len(k.buffers) == 0 {
 		return

@@ -208,8 +208,8 @@ func (m *member) broadcast(x *tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// attempted is outOfMemory, but it also returns the failure of another rank, which makes a step
-// void.
+// attempted does what outOfMemory does. It also returns the failure of another rank, which makes a
+// step void.
 func attempted(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -7,12 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// These are numbers of steps for a plan.
+// These are numbers of good steps for a plan. A good step does not run out of memory.
 const (
-	probeAfter = 16 // good steps before a larger part is tried
-	probeRetry = 64 // good steps before a size that has failed is tried again
-	// largest number of good steps before a failed size is tried again; each failure doubles the
-	// number
+	probeAfter = 16 // before a larger part is tried
+	probeRetry = 64 // before a size that has failed is tried again
+	// largest number of steps before a failed size is tried again; each failure doubles the number
 	probeMost = 8192
 )
 
@@ -33,7 +32,7 @@ func newPlan(limit, after int) plan {
 	return plan{limit: limit, after: after, retry: max(probeRetry, 4*after)}
 }
 
-// now returns the largest number of samples that are computed at once. 0 means that batches are
+// now returns the largest number of samples that are computed together. 0 means that batches are
 // whole.
 func (p *plan) now() int {
 	if p.limit > 0 && (p.most == 0 || p.most > p.limit) {
@@ -92,7 +91,7 @@ func (p *plan) halve(n, size int) (k int) {
 }
 
 // good records that a batch of n samples was computed in k parts. It returns the largest number of
-// samples computed at once, before and after this call.
+// samples computed together, before and after this call.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
 	before = p.now()
 	p.steps++

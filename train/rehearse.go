@@ -26,9 +26,9 @@ const (
 
 // Rehearse loads the kernels of a step before the step is made, several kernels at the same time.
 // So the first step does not wait for the driver to compile one kernel after another. Rehearse runs
-// step once on a device without memory that plans as dev does ([device.Rehearser]), in a scope with
-// its own generator. In this scope, step must make all tensors that it uses, including those of the
-// model:
+// step once on a device without memory that uses the same kernels as dev ([device.Rehearser]), in a
+// scope with its own generator. In this scope, step must make all tensors that it uses, including
+// those of the model:
 //
 //	err := train.Rehearse(ctx, dev, func(s *tensor.Scope) {
 //		m := models.NewGPT(config, nn.In(s))

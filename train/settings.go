@@ -91,8 +91,8 @@ func (t *trainer) changes(was map[string]any) (list []string) {
 }
 
 // options returns the settings of the optimizer that are part of its state, such as learning rates,
-// by group. It leaves out the options that a schedule changes. Of the learning rates it then
-// returns only the initial ones.
+// by group. It leaves out the options that a schedule changes. With a schedule it returns only the
+// initial learning rates.
 func (t *trainer) options() (groups []map[string]any) {
 	list, _ := t.c.Optimizer.StateDict()["param_groups"].([]any)
 	for _, g := range list {

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// counted is a profile. Its Step fails when it is called for the last-th time.
+// counted is a profile that counts calls of Step. Step fails when the count reaches last.
 type counted struct{ steps, last int }
 
 var errOver = errors.New("the profile is over")

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A team computes the gradients of a batch on several devices. It belongs to rank 0, which alone
-// decides. It sends a job to every rank, collects the outcomes, and sends the next job.
+// A team computes the gradients of a batch on several devices. Rank 0 owns the team and makes all
+// decisions. It sends a job to every rank, collects the outcomes, and sends the next job.
 type team struct {
 	t     *trainer
 	me    *member
@@ -126,7 +126,7 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	if err != nil {
 		return false, err, nil
 	}
-	if void && !lone { // a rank reports the failure of another rank, which reports none
+	if void && !lone { // a rank reports a failure elsewhere, but no rank has failed
 		return false, nil, &Error{"Devices", "a step was void on one device, and failed on none"}
 	}
 	t.again = lone

@@ -3,8 +3,8 @@
 // A program uses it in three ways:
 //
 //   - [Fit] runs a training: epochs, accumulation, clipping, schedules, evaluation, checkpoints. It
-//     trains on one device, or on several at once. After an interruption it goes on with the same
-//     bits as if there had been none.
+//     trains on one device, or on several devices together. After an interruption it continues, and
+//     ends with the same bits as without the interruption.
 //   - [Adapt], which Fit uses, is for your own loops. If a batch does not fit into a device's
 //     memory, it computes the gradients in parts. When the device runs out of memory, no step is
 //     lost.

@@ -88,8 +88,8 @@ func (t *trainer) clip() error {
 	return nil
 }
 
-// schedule steps the schedule if it is due. If the schedule cannot continue, such as a finished
-// cycle, it returns an error.
+// schedule steps the schedule if it is due. If the schedule cannot continue, for example because
+// its cycle is finished, it returns an error.
 func (t *trainer) schedule(now When, v float64) (err error) {
 	defer func() {
 		switch r := recover().(type) {

@@ -322,8 +322,8 @@ func comma(head []byte) rune {
 	return rune(best)
 }
 
-// isText reports whether head is UTF-8 text, without control characters that do not occur in text.
-// cut says that head may end in the middle of a character.
+// isText reports whether head is UTF-8 text. Control characters are allowed only if they occur in
+// ordinary text. cut says that head may end in the middle of a character.
 func isText(head []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {

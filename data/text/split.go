@@ -89,7 +89,7 @@ func piece(s string) int {
 		last = n
 		n += size
 	}
-	// If white space of several characters precedes a word, its last character belongs to the word.
+	// If several white space characters precede a word, the last of them belongs to the word.
 	if c == space && n < len(s) && last > 0 {
 		return last
 	}

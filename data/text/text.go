@@ -1,4 +1,4 @@
-// Package text turns text into tokens and back, and tokens into samples to train on.
+// Package text converts text to tokens and back, and makes training samples from tokens.
 //
 // The package has three parts:
 //
@@ -21,7 +21,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Tokenizer converts text to tokens and back. Tokens are numbers from 0.
+// A Tokenizer converts text to tokens and back. A token is a number, 0 or greater.
 type Tokenizer interface {
 	Encode(s string) ([]int, error)
 	Decode(ids []int) (string, error)

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Decode returns the encoded bytes, for any bytes.
+// For any bytes, Decode returns the bytes that were encoded.
 func TestRoundTrip(t *testing.T) {
 	b := bpe(t, load(t))
 	rng := rand.New(rand.NewPCG(1, 2))

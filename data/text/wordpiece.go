@@ -18,8 +18,8 @@ type WordPieceOptions struct {
 	NoChinese   bool // do not treat each Chinese character as a word
 	// number of characters of the longest word that is divided into pieces; 0 means 100
 	MaxChars int
-	// tokens that are recognised in text without splitting; nil means [PAD], [UNK], [CLS], [SEP]
-	// and [MASK], as far as they are in the vocabulary
+	// tokens that are recognised in text without splitting it; nil means those of [PAD], [UNK],
+	// [CLS], [SEP] and [MASK] that are in the vocabulary
 	Special []string
 }
 

@@ -114,7 +114,8 @@ func ColorJitter(j Jitter) Transform {
 	}
 }
 
-// adjust changes the brightness (what = 0), contrast (1) or saturation (2) by a factor.
+// adjust changes a property of the image by a factor. what is 0 for brightness, 1 for contrast and
+// 2 for saturation.
 func (m *Image) adjust(what int, factor float64) {
 	if what == 2 && m.C == 1 {
 		return
@@ -158,7 +159,7 @@ func mixed(v, other float32, factor float64) float32 {
 	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*other), 0), 1)
 }
 
-// adjustBytes is adjust for bytes. It clamps results to 0 … 255 and truncates them.
+// adjustBytes does the work of adjust for bytes. It clamps results to 0 … 255 and truncates them.
 func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	f, g := float32(factor), float32(1-factor)
 	var mine, theirs [256]float32
@@ -203,8 +204,8 @@ func (m *Image) hue(turn float64) {
 }
 
 // turned converts a colour to HSV, rotates its hue by the given part of a full turn, and converts
-// it back (A. R. Smith, "Color gamut transform pairs", 1978). If channels are equal, it chooses
-// among them as Pillow does.
+// it back (A. R. Smith, "Color gamut transform pairs", 1978). If several channels are the greatest,
+// it chooses one of them as Pillow does.
 func turned(r, g, b, by float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {

@@ -312,8 +312,9 @@ func orientation(text []byte) int {
 	return 1
 }
 
-// orient undoes an EXIF orientation. The orientations are: 2 mirrored left to right, 3 upside down,
-// 4 flipped top to bottom, 5 transposed, 6 rotated left, 7 transversed, 8 rotated right.
+// orient undoes an EXIF orientation. The orientations are: 2 mirrored left to right, 3 rotated by
+// half a turn, 4 mirrored top to bottom, 5 transposed, 6 rotated left, 7 transversed, 8 rotated
+// right.
 func orient(m *Image, o int) *Image {
 	if o == 1 {
 		return m

@@ -47,10 +47,10 @@ func Published() (names []string) {
 
 // Download puts the files of a published set ("mnist", "fashion-mnist", "cifar10", "cifar100") into
 // dir, unless they are already there. If dir is "", Download uses the user's cache directory, which
-// FLAMBEAU_CACHE can change. Download returns the path for [MNIST], [CIFAR10] or [CIFAR100]. It is
-// the path of the directory, or of the archive. Download checks files against their publishers'
-// digests, and continues an interrupted download. If progress is not nil, Download calls it with
-// the number of received bytes of a file, and the size of the file. The size is -1 if unknown.
+// FLAMBEAU_CACHE can change. Download returns the path to pass to [MNIST], [CIFAR10] or [CIFAR100].
+// This is the directory or the archive. Download checks files against their publishers' digests,
+// and continues an interrupted download. If progress is not nil, Download calls it with the number
+// of received bytes of a file, and the size of the file. The size is -1 if unknown.
 //
 // Errors are of type *[DownloadError]. Without a network they say which file to put where.
 func Download(ctx context.Context, name, dir string, progress func(file string, done, total int64)) (path string, err error) {

@@ -87,8 +87,8 @@ func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	}
 }
 
-// The test reads the four formats of netpbm, with comments and different largest values, and
-// damaged files.
+// The test reads the four formats of netpbm, with comments and with several values for full
+// brightness. It also reads damaged files.
 func TestNetpbm(t *testing.T) {
 	for text, want := range map[string][]uint8{
 		"P2\n# made by hand\n3 1 # columns, rows\n255\n0 7\t255\n": {0, 7, 255},

@@ -110,7 +110,7 @@ func TestBadPicture(t *testing.T) {
 	}
 }
 
-// A PNG has the orientation in a separate chunk.
+// In a PNG, the orientation is in a separate chunk.
 func TestOrientationElsewhere(t *testing.T) {
 	tiff := exif(6, true)[10:]
 	m := encodePNG(t, picture(4, 3, false))

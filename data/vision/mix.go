@@ -24,11 +24,11 @@ func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mix
 	return mixed, target
 }
 
-// CutMix copies a rectangle of the previous image into each image of a batch. The image before the
-// first is the last image. The rectangle has the fraction 1−λ of the image's area, but its part
-// outside of the image is cut off. λ is drawn from Beta(alpha, alpha). CutMix mixes the targets in
-// proportion to the copied area. Arguments and results are those of [Mixup]. Source: Yun et al.,
-// https://arxiv.org/abs/1905.04899.
+// CutMix copies a rectangle of the previous image into each image of a batch. For the first image,
+// the previous image is the last one. The rectangle has the fraction 1−λ of the image's area, but
+// its part outside of the image is cut off. λ is drawn from Beta(alpha, alpha). CutMix mixes the
+// targets in proportion to the copied area. Arguments and results are those of [Mixup]. Source: Yun
+// et al., https://arxiv.org/abs/1905.04899.
 func CutMix(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("cutmix", x, y, alpha)
 	if x.Dim(-1) == 0 || x.Dim(-2) == 0 {

@@ -9,8 +9,9 @@ import (
 type Interpolation int
 
 // Bilinear and Bicubic widen their filters when they make an image smaller, so that every source
-// pixel contributes. Pillow does the same. It is torchvision's antialias=True, the default. The
-// constants that end in Plain do not widen the filters, as with antialias=False.
+// pixel contributes. Pillow does the same, and so does torchvision with antialias=True, its
+// default. The constants that end in Plain do not widen the filters. They are torchvision's
+// antialias=False.
 const (
 	Bilinear Interpolation = iota
 	Bicubic                // cubic kernel with a = -0.5
@@ -115,7 +116,7 @@ func bytesOf(dst []uint8, src []float32) {
 }
 
 // nearest returns, for each of n pixels of the result, the index of its pixel in the source. The
-// source has in pixels. It computes in float32 as torch does.
+// source has in pixels. nearest computes in float32, as torch does.
 func nearest(in, n int) []int {
 	at := make([]int, n)
 	scale := float32(in) / float32(n)

@@ -197,7 +197,7 @@ func TestRandomErasing(t *testing.T) {
 }
 
 // Jitter stays within its bounds and applies the changes in every order. The same random numbers
-// have the same result.
+// give the same result.
 func TestColorJitter(t *testing.T) {
 	m := counting(3, 4, 4)
 	low, high := 255.0, 0.0
@@ -310,7 +310,8 @@ func TestMixup(t *testing.T) {
 	for range n {
 		mixed, target := Mixup(x, y, 3, 0.4, rng)
 		v, p := mixed.Floats(), target.Floats()
-		// p[2] is λ. Image 0 has λ of its class 2, and image 2 has 1-λ of its class 1.
+		// p[2] is λ. The target of image 0 has λ for the image's own class 2, and 1-λ for class 1
+		// of image 2.
 		l := p[2]
 		if math.Abs(p[1]+l-1) > 1e-6 || p[0] != 0 || math.Abs(v[0]-(l*1+(1-l)*5)) > 1e-5 || math.Abs(v[3]-(l*4+(1-l)*2)) > 1e-5 {
 			t.Fatal(mixed, target)

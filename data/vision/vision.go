@@ -125,9 +125,9 @@ type Transformed struct {
 
 var _ data.RandDataset = (*Transformed)(nil)
 
-// Apply returns a dataset that applies the transforms to images, in order. Its inputs are float32
-// or uint8 tensors [C,H,W], depending on the last transform. For a loader, all inputs must have the
-// same size.
+// Apply returns a dataset that applies the transforms to images, in order. The inputs of its
+// samples are float32 or uint8 tensors [C,H,W], depending on the last transform. For a loader, all
+// inputs must have the same size.
 func Apply(images Images, list ...Transform) *Transformed {
 	return &Transformed{images, Compose(list...)}
 }
@@ -149,7 +149,7 @@ func (t *Transformed) Get(i int) (data.Sample, error) {
 	return t.GetRand(i, rand.New(rand.NewPCG(0, uint64(i))))
 }
 
-// Image returns image i after the transforms, with the random numbers of Get.
+// Image returns image i with the transforms applied. The random numbers are those of Get.
 func (t *Transformed) Image(i int) (*Image, int64, error) {
 	m, class, err := t.Images.Image(i)
 	if err == nil {

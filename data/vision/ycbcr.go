@@ -62,8 +62,9 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 }
 
 // between2 replaces each value of a row by two. Each of the two is three times the value plus its
-// left or right neighbour. between2 adds the number left or right, so that the rounding alternates,
-// and divides by 1<<shift. At the ends of the row the neighbour is the value itself.
+// left or right neighbour. Before it divides by 1<<shift, between2 adds left to the first and right
+// to the second, so that the rounding alternates. At the ends of the row the neighbour is the value
+// itself.
 func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	last := len(src) - 1
 	for x, v := range src {

@@ -58,7 +58,7 @@ func Gain(f Nonlinearity) float64 {
 	return 1
 }
 
-// A Fan is the kind of connections whose number divides the variance of weights.
+// A Fan says whether the number of inputs or of outputs divides the variance of weights.
 type Fan uint8
 
 // FanIn, the default, keeps the variance constant from layer to layer in the forward pass. FanOut

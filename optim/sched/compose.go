@@ -202,9 +202,9 @@ type WarmUpConfig struct {
 	Cosine bool    // grow along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate grows to the initial rate. Afterwards the schedule then
-// begins. If then is nil, the rate stays constant. A linear warm-up is torch's SequentialLR of a
-// LinearLR and the second schedule.
+// NewWarmUp returns a schedule whose rate grows to the initial rate. then is the schedule after the
+// warm-up. If then is nil, the rate stays constant. A linear warm-up is torch's SequentialLR of a
+// LinearLR and then.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {
@@ -228,7 +228,7 @@ func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 		warm = NewLinear(opt, c.Start, 1, c.Steps)
 	}
 	if then == nil {
-		// As a sequence does, start from the initial rate, whatever the rate is now.
+		// Start from the initial rate, whatever the rate is now. A [Sequential] does so too.
 		for i, g := range opt.Groups() {
 			g.LR = warm.base[i]
 		}

@@ -11,8 +11,8 @@
 // the momentum too.
 //
 // As in PyTorch, most schedules compute a rate from the previous rate ("chainable"). So schedules
-// can be combined, and a rate that the program has changed is taken up. In float64 the rates have
-// the same bits as PyTorch's.
+// can be combined, and they continue from a rate that the program has changed. In float64 the rates
+// have the same bits as PyTorch's.
 //
 // StateDict and LoadStateDict save and load the state under torch's names. As in PyTorch, loading a
 // schedule does not change the optimizer. The optimizer's own state has the rates. Load it after

@@ -175,7 +175,7 @@ type history struct {
 	oom       int
 }
 
-// timeline replays the events and reduces them to a history of at most most points.
+// timeline replays the events and reduces them to a history of no more than most points.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
 	// The first pass finds the peak, and the groups that are among the largest at any time.
@@ -327,8 +327,8 @@ func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	// Sort the numbers, so that among several owners with the same description always the same
-	// stack is shown.
+	// Sort the numbers. If several owners have the same description, always the same stack is then
+	// shown.
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}
