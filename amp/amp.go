@@ -131,10 +131,10 @@ func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 // falls forever while gradients are NaN.
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
-// WarnAfter calls f, instead of writing to the log, when n steps in a row were skipped, or when a
-// step is skipped at the lowest scale. The default for n is 10. After a call, f is not called again
-// until a step was good. The call comes a few steps late, because the host learns of skipped steps
-// late. If f is called within a replay, it must not use the graph.
+// WarnAfter calls f instead of writing to the log. It calls f when n steps in a row were skipped,
+// or when a step is skipped at the lowest scale. The default for n is 10. After a call, f is not
+// called again until a step was good. The call comes a few steps late, because the host learns of
+// skipped steps late. If f is called within a replay, it must not use the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n

@@ -101,9 +101,10 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 }
 
 // TestCapturedSteps checks that replays of a captured step with a scaler compute the same bits as
-// eager steps, whether or not anybody reads values between them. Some steps are skipped, including
-// the first step. The scale grows and falls, learning rates change, and eager steps run between
-// replays. The count of steps, the skipped steps and the warnings are the same too.
+// eager steps. It does not matter whether the program reads values between the steps. Some steps
+// are skipped, including the first step. The scale grows and falls, learning rates change, and
+// eager steps run between replays. The count of steps, the skipped steps and the warnings are the
+// same too.
 func TestCapturedSteps(t *testing.T) {
 	const steps = 24
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -283,8 +284,8 @@ func TestCapturedStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNotCapturedWhole checks that a capture with only a part of the scaler's step is an error that
-// says what to do, and that a step works afterwards.
+// TestNotCapturedWhole captures only a part of the scaler's step. This is an error that says what
+// to do, and a step works afterwards.
 func TestNotCapturedWhole(t *testing.T) {
 	for what, c := range map[string]struct {
 		f    func(p *scaled)

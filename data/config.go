@@ -11,7 +11,7 @@ import (
 // of PyTorch's DataLoader. Workers are goroutines of the process and share the dataset.
 type Config struct {
 	Batch   int  // number of samples in a batch, at least 1
-	Shuffle bool // visit the samples in a random order, another in each epoch
+	Shuffle bool // visit the samples in a random order, which differs between epochs
 	// seed of the order, and of the random numbers for a [RandDataset] and for Transform
 	Seed     uint64
 	DropLast bool // leave out the last batch if it is not full

@@ -14,8 +14,8 @@
 //     cancelled context or a panic.
 //   - Failures come out of the loop as typed errors. A [SampleError] names the sample, also for a
 //     panic in a dataset.
-//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict] goes on
-//     with the batch after the last one that was seen.
+//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict]
+//     continues after the last batch that was seen.
 package data
 
 import (

@@ -26,8 +26,8 @@ type BERTConfig struct {
 	Dropout float64
 }
 
-// BERTBase returns the configuration of bert-base-uncased, 110 million parameters (J. Devlin et
-// al., arXiv:1810.04805).
+// BERTBase returns the configuration of bert-base-uncased, with 110 million parameters (J. Devlin
+// et al., arXiv:1810.04805).
 func BERTBase() BERTConfig {
 	return BERTConfig{Vocab: 30522, Context: 512, Layers: 12, Heads: 12, Width: 768, Dropout: 0.1}
 }

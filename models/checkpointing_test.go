@@ -93,7 +93,7 @@ func TestCheckpointing(t *testing.T) {
 			// activation
 			case "mlp":
 				most = plain / 2
-			case "resnet": // half of its memory precedes the blocks
+			case "resnet": // half of its memory belongs to the layers before the blocks
 				most = plain * 3 / 4
 			}
 			if less > most {

@@ -145,7 +145,7 @@ type generation struct {
 	m     *GPT
 	o     GenerateOptions
 	s     *tensor.Scope
-	seen  *tensor.Tensor // tokens of the context, [batch, context], of which n are filled
+	seen  *tensor.Tensor // tokens of the context, [batch, context]; the first n are filled
 	n     int
 	cache *Cache // keys and values so far; nil with NoCache
 }

@@ -94,8 +94,8 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 // joined undoes heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens raises an error if ids is not a tensor of tokens [batch, length], or if the tokens
-// from position start on need more than limit positions.
+// checkTokens raises an error if ids is not a tensor of tokens [batch, length]. It also does so if
+// the tokens, which begin at position start, need more than limit positions.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	given(op, ids)
 	switch {

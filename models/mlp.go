@@ -8,7 +8,7 @@ import (
 )
 
 // MLP is a chain of linear layers, with ReLU and dropout between them and dropout after the last
-// one. The names are those of torchvision's MLP. With two layers they are "0.weight", "0.bias",
+// layer. The names are those of torchvision's MLP. With two layers they are "0.weight", "0.bias",
 // "3.weight", "3.bias".
 type MLP struct {
 	nn.Base

@@ -13,7 +13,7 @@ import (
 // MultiheadOptions are the settings of a new [MultiheadAttention]; the zero value is torch's
 // default.
 type MultiheadOptions struct {
-	Dropout     float64 // the probability that training drops a weight
+	Dropout     float64 // probability of dropping an attention weight in training
 	KDim, VDim  int     // features of keys and of values; 0: as many as the queries' features
 	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
 	AddBiasKV   bool    // the layer appends one learnt key and value

@@ -57,10 +57,10 @@ func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x
 // checkpointer is a part of a model that can recompute its forward pass.
 type checkpointer interface{ SetCheckpointing(on bool) }
 
-// SetCheckpointing switches the recomputation of activations on or off in every part of a model
-// that can recompute, and returns the number of these parts. It saves memory at the cost of about
-// one more forward pass, and changes no bit of the results. It is Hugging Face's
-// gradient_checkpointing_enable.
+// SetCheckpointing switches the recomputation of activations on or off, in every part of a model
+// that can recompute. It returns the number of these parts. Recomputation saves memory at the cost
+// of about one more forward pass, and changes no bit of the results. SetCheckpointing is Hugging
+// Face's gradient_checkpointing_enable.
 //
 // The parts are the layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer])
 // and the blocks of package models' GPT, BERT, ViT and ResNet. Each keeps only its input.

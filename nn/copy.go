@@ -19,7 +19,7 @@ import (
 // The copied layers have the training flags and the hooks that the originals have now. The copy
 // shares functions, with the variables that they capture, and values behind pointers that are not
 // layers. Clone panics with an *[Error] if an unexported field holds a layer or a parameter of the
-// model, because the copy's field would still refer to the original.
+// model. The copy's field would still refer to the original.
 //
 // To average weights, use optim.NewEMA. It needs no second model.
 func Clone[M any](m M) M {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// everything is a model that holds layers in all the ways that the walk through a model follows,
-// and in some ways that it does not follow.
+// everything is a model that holds layers in all kinds of fields that the walk through a model
+// follows. It also holds layers where the walk does not find them.
 type everything struct {
 	trunk
 	Chain  *nn.Sequential

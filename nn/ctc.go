@@ -132,7 +132,7 @@ type ctcPaths struct {
 	emission *tensor.Tensor
 	skip     *tensor.Tensor // 0 where a path may skip the place before, else -Inf: [n, l]
 	ends     *tensor.Tensor // true where a path may end, bool [n, l]
-	last     *tensor.Tensor // the index of the input's last time, [n, 1]
+	last     *tensor.Tensor // index of the input's last time step, [n, 1]
 	times, l int
 }
 
@@ -155,8 +155,8 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	return p
 }
 
-// forward returns, for each time, the logarithm of the probability of all paths that have reached
-// each place. After an input's last time these values stay the same.
+// forward returns, for each time step, the logarithm of the probability of all paths that have
+// reached each place. After the last time step of an input these values stay the same.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
@@ -169,8 +169,8 @@ func (p *ctcPaths) forward() []*tensor.Tensor {
 	return way
 }
 
-// backward returns, for each time, the logarithm of the probability of all paths from each place to
-// an end.
+// backward returns, for each time step, the logarithm of the probability of all paths from each
+// place to an end.
 func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)

@@ -108,10 +108,10 @@ func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *te
 }
 
 // RegisterFullBackwardHook makes Backward call f with the gradients of the layer's input and
-// result, once for each call of the layer, when Backward has computed the gradient of the input. f
-// may replace the gradient of the input. If the input requires no gradient, gradInput is nil and
-// the value that f returns is ignored. Both gradients belong to the run of Backward. s.From(g)
-// keeps gradient g in scope s.
+// result. Backward calls f once for each call of the layer, when it has computed the gradient of
+// the input. f may replace the gradient of the input. If the input requires no gradient, gradInput
+// is nil and the value that f returns is ignored. Both gradients belong to the run of Backward.
+// s.From(g) keeps gradient g in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})

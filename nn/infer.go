@@ -15,8 +15,8 @@ import (
 //
 //	y := nn.Infer(model, x, tensor.Autocast(dtype.BF16))
 //
-// Several goroutines may call Infer at the same time if the model is already in evaluation mode
-// (see [Eval]), because then Infer only reads the layers.
+// If the model is already in evaluation mode (see [Eval]), Infer only reads the layers. Then
+// several goroutines may call Infer at the same time.
 func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor) {
 	given("infer", x)
 	own := []*tensor.Tensor{x}

@@ -16,7 +16,7 @@ import (
 // lazy is the description of a layer's parameters, without the number of inputs.
 type lazy struct {
 	o   layerOptions
-	out int // features or channels; 0 for normalisations, whose outputs are as many as inputs
+	out int // output features or channels; 0 for normalisations, which have as many as inputs
 
 	kernel []int
 }

@@ -40,7 +40,7 @@ var (
 type PoissonNLLLoss struct {
 	LogInput  bool    // x are logarithms of means
 	Full      bool    // add Stirling's approximation
-	Eps       float64 // added to means within the logarithm, positive
+	Eps       float64 // positive number added to means within the logarithm
 	Reduction Reduction
 }
 

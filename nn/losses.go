@@ -281,8 +281,8 @@ var (
 	klDivOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {0.5, 1}},
 		Expr: x1.Eq(zero).Select(zero, x1.Mul(x1.Log().Sub(x0))),
 		Ref:  func(x, _ []float64) float64 { return x[1] * (math.Log(x[1]) - x[0]) },
-		// The term y/y is 1. It is NaN for y = 0 and y = ∞, where torch's gradient for the target
-		// is NaN too.
+		// The term y/y is 1 for most y. It is NaN for y = 0 and y = ∞, where torch's gradient for
+		// the target is NaN too.
 		Grad: []*expr.Expr{g2.Mul(x1.Neg()), g2.Mul(x1.Log().Add(x1.Div(x1)).Sub(x0))}})
 	klDivLogOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div_log_target", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {-1, 0}},
 		Expr: x1.Exp().Mul(x1.Sub(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[1]) * (x[1] - x[0]) }})

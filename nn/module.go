@@ -29,7 +29,7 @@
 //   - `nn:"steps,buffer,optional"`: a buffer that a state dict may lack;
 //   - `nn:"downsample,optional"`: a layer that may be nil;
 //   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to the names in
-//     it, as the list of [Sequential].
+//     it, such as the list of [Sequential].
 //
 // # Mistakes
 //
@@ -288,7 +288,7 @@ type visitor struct {
 	strict bool
 
 	model string         // the model's type
-	seen  map[place]bool // the structs visited, by pointer; true while the walk is inside of one
+	seen  map[place]bool // the structs visited, by pointer; true while the walk is in the struct
 	names map[string]*tensor.Tensor
 
 	strays   []stray

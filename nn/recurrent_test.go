@@ -76,7 +76,7 @@ func TestRecurrentDerivatives(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// The state that one call returns is an operand of the next call. The derivatives of both orders
+// The state that one call returns is an operand of the next call. The first and second derivatives
 // must include the weights' use in both calls.
 func TestRecurrentCarriesState(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

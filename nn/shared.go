@@ -8,9 +8,9 @@ import (
 
 // Shares looks for state that a model would share with its [Clone] and that Forward may change. It
 // returns the name of a field of the model's layers that holds such state. Such a field is a map, a
-// source of random numbers, or a pointer to a struct of the layer's package that has maps, tensors
-// or sources of random numbers. Shares returns "" if there is no such field, as for layers of this
-// package.
+// source of random numbers, or a pointer to a struct of the layer's package. The struct has maps,
+// tensors or sources of random numbers. Shares returns "" if there is no such field, as for layers
+// of this package.
 func Shares(m any) (field string) {
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(path string, v reflect.Value, _ bool) {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {

@@ -33,7 +33,8 @@ type LayerInfo struct {
 	Calls  int
 	Output []shape.Dims
 
-	Parameters, Buffers int  // the layer's own, without those of inner layers
+	// numbers of elements in the layer's own tensors, without inner layers
+	Parameters, Buffers int
 	Tied                bool // some of the layer's parameters belong to an earlier layer too
 	OutputBytes         int  // bytes of the result of the latest call
 }

@@ -50,8 +50,8 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 }
 
 // layerType returns the receiver type of the method that is skip frames up, such as Linear for
-// (*Linear).Forward, and whether the receiver is a pointer. It is needed because a Base does not
-// know the layer that embeds it.
+// (*Linear).Forward. It also returns whether the receiver is a pointer. It is needed because a Base
+// does not know the layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {

@@ -5,43 +5,43 @@ import "github.com/flambeau-go/flambeau/tensor"
 // This file has the pools that also return the positions of the maxima, torch's
 // return_indices=True. It also has the layers that use the positions.
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l MaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool1dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l MaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool2dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l MaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool3dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l AdaptiveMaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool1d(l.Size)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l AdaptiveMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool2d(l.Size...)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool3d(l.Size...)
@@ -119,8 +119,8 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
@@ -147,8 +147,8 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)

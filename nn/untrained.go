@@ -186,9 +186,9 @@ func (w *visitor) enter(v reflect.Value) bool {
 	return !seen
 }
 
-// refuseStrays panics if a tensor requires a gradient but the walk does not find it as a parameter,
-// because the tensor would not be trained. A tensor that was freed, or whose scope was closed, was
-// left over by a step and is no error.
+// refuseStrays panics if a tensor requires a gradient but the walk does not find it as a parameter.
+// Such a tensor would not be trained. A tensor that was freed, or whose scope was closed, was left
+// over by a step and is no error.
 func (w *visitor) refuseStrays() {
 	if len(w.strays) == 0 || w.quick {
 		return

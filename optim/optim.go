@@ -199,7 +199,7 @@ func (b *base) ZeroGrad() {
 // state is the state of one parameter.
 type state struct {
 	step    float64          // number of steps that have changed the parameter
-	tensors []*tensor.Tensor // in the order of the schema; nil if not in use
+	tensors []*tensor.Tensor // state tensors in the order of the schema; nil if not in use
 	scalars []scalar         // state scalars in the order of the schema
 	// whether the tensors still have their initial values, because a capture that has not run
 	// allocated them

@@ -28,7 +28,7 @@ type span struct {
 	kind    device.SpanKind
 	loose   bool // the span may end on another goroutine, and in any order
 
-	*place // facts that are known when the recording is over
+	*place // facts that are known only when the recording is over
 }
 
 // place has the facts about a span that are known only when the recording is over.

@@ -30,7 +30,7 @@ func (a *sums) add(b sums) {
 type record struct {
 	o            *Options
 	began, ended time.Duration
-	wall         time.Time // time of day at began
+	wall         time.Time // time of day when the recording began
 	goroutines   int
 	// the spans sorted by number, so that a span comes after the spans that enclose it
 	spans   []*span

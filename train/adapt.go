@@ -213,9 +213,9 @@ func (a *Adapt) Do(what string, change func()) error {
 // Backward takes ownership of the batch and frees its tensors. To keep tensors, pass handles:
 // data.Batch{X: x.Detach(), Y: y.Detach()}.
 //
-// The error is a *[MemoryError] if not even a single sample fits, or if the batch has no dimension
-// of samples along which it can be split. In this case gradients, buffers and generator do not
-// change.
+// The error is a *[MemoryError] if not even a single sample fits. It is also a *[MemoryError] if
+// the batch has no dimension of samples along which it can be split. In this case gradients,
+// buffers and generator do not change.
 func (a *Adapt) Backward(b *data.Batch, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	return a.backward(b, 1, f)
 }
@@ -520,8 +520,8 @@ func outOfMemory(f func()) (err error) {
 }
 
 // roomy reports whether the failed allocation may succeed at a second attempt. This is so if the
-// device had enough memory, but in pieces or held by others for a short time. For an error without
-// numbers it returns true.
+// device had enough memory, but fragmented or held by other programs for a short time. For an error
+// without numbers it returns true.
 func roomy(err error) bool {
 	var e device.ShortageError
 	if !errors.As(err, &e) {

@@ -147,7 +147,7 @@ type timer struct {
 	now  []timing // timings of the run that is being measured
 	list []timing
 
-	beside float64 // seconds of the steps that primitives did not take
+	beside float64 // seconds of the steps outside of primitives
 	of     int     // number of primitives in these steps
 }
 

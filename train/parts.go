@@ -9,8 +9,8 @@ import (
 
 // These are numbers of good steps for a plan. A good step does not run out of memory.
 const (
-	probeAfter = 16 // before a larger part is tried
-	probeRetry = 64 // before a size that has failed is tried again
+	probeAfter = 16 // good steps before a larger part is tried
+	probeRetry = 64 // good steps before a size that has failed is tried again
 	// largest number of steps before a failed size is tried again; each failure doubles the number
 	probeMost = 8192
 )

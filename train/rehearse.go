@@ -19,9 +19,10 @@ type Rehearsing uint8
 
 // These are the values of Rehearsing.
 const (
-	RehearseOnGPU  Rehearsing = iota // kernels are loaded on a GPU that is not emulated
-	RehearseNever                    // kernels are loaded when they are first launched
-	RehearseAlways                   // also on emulated GPUs, before the first step
+	// kernels are loaded before the first step, on GPUs that are not emulated
+	RehearseOnGPU  Rehearsing = iota
+	RehearseNever             // kernels are loaded when they are first launched
+	RehearseAlways            // kernels are loaded before the first step, on every GPU
 )
 
 // Rehearse loads the kernels of a step before the step is made, several kernels at the same time.

@@ -44,7 +44,7 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 			}
 			return n
 		}
-		next := func() { // one failure at a time, since two in a batch would split it
+		next := func() { // one failure at a time, since two failures would split the batch
 			for _, d := range gpus {
 				d.Empty()
 				if err := d.FailAlloc(0); err != nil {

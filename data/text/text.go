@@ -25,7 +25,7 @@ import (
 type Tokenizer interface {
 	Encode(s string) ([]int, error)
 	Decode(ids []int) (string, error)
-	Vocab() int // the greatest token plus one, the rows of an embedding
+	Vocab() int // the greatest token plus one: the number of rows of an embedding
 }
 
 var (

@@ -61,10 +61,10 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between2 replaces each value of a row by two. Each of the two is three times the value plus its
-// left or right neighbour. Before it divides by 1<<shift, between2 adds left to the first and right
-// to the second, so that the rounding alternates. At the ends of the row the neighbour is the value
-// itself.
+// between2 replaces each value of a row by two values. Each of them is three times the old value
+// plus its left or right neighbour, divided by 1<<shift. Before the division, between2 adds left to
+// the first value and right to the second, so that the rounding alternates. At the ends of the row
+// the neighbour is the old value itself.
 func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	last := len(src) - 1
 	for x, v := range src {

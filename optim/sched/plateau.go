@@ -13,8 +13,7 @@ type PlateauConfig struct {
 	Threshold float64 // a better value differs from the best value by more than this fraction
 	Absolute  bool    // Threshold is an absolute difference, not a fraction
 	Cooldown  int     // number of values that do not count as bad after a change of the rate
-	// lower bounds of the rate: none for a bound of 0, one for all groups, or a bound for each
-	// group
+	// lower bounds of the rate: one bound for all groups, or a bound for each group; nil means 0
 	MinLR []float64
 	Eps   float64 // a change of the rate by at most Eps is not made
 }

@@ -338,8 +338,8 @@ func (l *LR) functions(f []func(int) float64) []func(int) float64 {
 }
 
 // NewCosineAnnealing returns torch's CosineAnnealingLR. The rate falls along half a cosine from the
-// initial rate to least in the given number of steps, then rises back in as many steps, and repeats
-// this (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
+// initial rate to least in the given number of steps. Then it rises back in as many steps, and so
+// on (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
 func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingLR", opt: opt}
 	if steps <= 0 {
