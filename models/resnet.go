@@ -113,9 +113,9 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inside runs f with x in a child of the younger scope of x and w, a parameter. It moves f's result
-// out of the child. All other tensors that f allocates are freed with the child, unless a gradient
-// needs them.
+// inside runs f with x in a child scope. The parent of the child is the scope of x or of the
+// parameter w, whichever is younger. inside moves f's result to the parent. All other tensors that
+// f allocates are freed with the child, unless a gradient needs them.
 func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
