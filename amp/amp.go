@@ -1,23 +1,23 @@
-// Package amp trains in float16: it scales losses so that gradients neither vanish nor overflow, as
-// torch.amp.GradScaler does.
+// Package amp helps to train in float16. As torch.amp.GradScaler does, it scales losses so that
+// gradients neither vanish nor overflow.
 //
-// Mixed precision itself is a mode of a scope, [tensor.Autocast]. bfloat16 needs nothing else.
-// float16 has numbers from 6e-8 to 65504 only, and a smaller gradient becomes 0. A [GradScaler]
-// does three things:
+// Mixed precision itself is a mode of a scope, [tensor.Autocast]. bfloat16 needs only this mode.
+// float16 has only numbers from 6e-8 to 65504, and a smaller gradient becomes 0. So float16 also
+// needs a [GradScaler], which does three things:
 //
 //   - It multiplies the loss by a large number, the scale. It divides the gradients by the scale
 //     before the optimizer uses them.
 //   - It leaves out steps whose gradients are infinite or NaN.
 //   - It finds the largest scale that does not overflow.
 //
-// A training loop:
+// This is a training loop:
 //
 //	scaler := amp.NewGradScaler()
 //	for … {
 //		tensor.Do(func(s *tensor.Scope) {
 //			loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
 //			scaler.Scale(loss).Backward()
-//			scaler.Unscale(opt) // only if something looks at the gradients, such as clipping
+//			scaler.Unscale(opt) // only if the program reads or clips the gradients
 //			optim.ClipGradNorm(opt.Params(), 1)
 //			scaler.Step(opt)
 //			scaler.Update()
@@ -26,12 +26,12 @@
 //	}
 //
 // The scale, the count of good steps and the mark of an overflow stay on the device. The device
-// decides whether to do a step, and the host does not wait for the decision. The host learns of
-// left-out steps later. It warns when many in a row were left out ([WarnAfter]).
+// decides whether to do a step, and the host does not wait for the decision. The host learns later
+// which steps were left out. It warns when many steps in a row were left out ([WarnAfter]).
 //
-// A capture ([tensor.Capture]) may hold all of these calls. Each replay uses the scale of that
-// moment, does the step or leaves it out, and changes the scale. Update belongs in the same capture
-// as Step.
+// A capture ([tensor.Capture]) may hold all of these calls. Each replay uses the scale of the time
+// when it runs, does the step or leaves it out, and changes the scale. Update belongs in the same
+// capture as Step.
 //
 // Misuse panics with the library's *[tensor.Error]. A state that does not fit is a *[StateError].
 // One goroutine at a time may use a scaler.
@@ -49,30 +49,32 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Optimizer is what a scaler can step: an optimizer of package optim, or another one.
+// An Optimizer is an optimizer whose steps a scaler can make. It comes from package optim or from
+// the program.
 type Optimizer interface {
 	Params() []*tensor.Tensor
 	Step()
 }
 
-// A Skipper is an Optimizer that can skip a step depending on a number on the device. For other
-// optimizers [GradScaler.Step] reads four bytes, and waits for the device.
+// A Skipper is an Optimizer that can skip a step depending on a number on the device. For an
+// optimizer that is no Skipper, [GradScaler.Step] reads four bytes, and waits for the device.
 type Skipper interface {
 	// StepUnless is Step if found is 0. Otherwise it changes nothing, not even counts of steps.
-	// found is one float32 of the root scope, or of the graph's scope in a capture.
+	// found is a single float32. It belongs to the root scope, or in a capture to the graph's
+	// scope.
 	StepUnless(found *tensor.Tensor)
 }
 
-// A GradScaler scales losses and unscales gradients; see the package comment.
+// A GradScaler scales losses and unscales gradients. See the package comment.
 type GradScaler struct {
 	settings
 	home           device.Device
 	scale, tracker *tensor.Tensor // both are on the device home; nil before the first use
-	slots          *tensor.Tensor // the settings on the device; nil: they have changed
+	slots          *tensor.Tensor // the settings on the device; nil after a change
 	copies         map[device.Device]*tensor.Tensor
 	optimizers     map[Optimizer]*optimizerState
 	watch          watch
-	// shared by graphs that change the scale: they run one at a time
+	// lock of the graphs that change the scale, so that only one graph runs at a time
 	turn tensor.Exclusive
 }
 
@@ -99,39 +101,40 @@ const (
 
 type optimizerState struct {
 	stage stage
-	graph *tensor.Graph // the graph into which the gradients are captured; nil: there is no capture
+	graph *tensor.Graph // the graph that captures the gradients, or nil outside of captures
 	found map[device.Device]*tensor.Tensor
 	all   *tensor.Tensor // the values in found, combined over all devices
 }
 
-// An Option changes a new scaler.
+// An Option changes a setting of a new scaler.
 type Option func(*settings)
 
 // InitScale sets the initial scale; the default is torch's, 65536.
 func InitScale(v float64) Option { return func(s *settings) { s.begin = v } }
 
-// GrowthFactor sets the factor of the scale after GrowthInterval good steps; the default is 2.
+// GrowthFactor sets the number by which the scale is multiplied after GrowthInterval good steps in
+// a row. The default is 2.
 func GrowthFactor(v float64) Option { return func(s *settings) { s.growth = v } }
 
-// BackoffFactor sets the factor of the scale after a skipped step; the default is 0.5.
+// BackoffFactor sets the number by which the scale is multiplied after a skipped step. The default
+// is 0.5.
 func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v } }
 
-// GrowthInterval sets the number of good steps in a row after which the scale grows; the default is
-// 2000.
+// GrowthInterval sets after how many good steps in a row the scale grows. The default is 2000.
 func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
 
-// Enabled(false) makes a scaler that only steps and does not scale, for a program that can also
-// train without float16.
+// Enabled sets whether the scaler scales. With Enabled(false) it only makes the steps. Use it in a
+// program that can also train without float16.
 func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 
-// Floor sets the lowest scale. The default is 0, no limit, as in torch; then the scale falls
-// forever while gradients are NaN.
+// Floor sets the lowest scale. The default is 0, which means no limit, as in torch. Then the scale
+// falls forever while gradients are NaN.
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
-// WarnAfter calls f, instead of writing to the log, when n steps in a row were skipped, or when a
-// step is skipped at the lowest scale. The default for n is 10. After a call, f is not called again
-// until a step was good. The call comes a few steps late, since the host learns of skipped steps
-// later. If f is called within a replay, it must not use the graph.
+// WarnAfter calls f instead of writing to the log. It calls f when n steps in a row were skipped,
+// or when a step is skipped at the lowest scale. The default for n is 10. After a call, f is not
+// called again until a step was good. The call comes a few steps late, because the host learns of
+// skipped steps late. If f is called within a replay, it must not use the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n
@@ -183,7 +186,8 @@ func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
 	panic(e)
 }
 
-// String returns the settings. It does not read the scale from the device; [GradScaler.Value] does.
+// String returns the settings. Unlike [GradScaler.Value], it does not read the scale from the
+// device.
 func (g *GradScaler) String() string {
 	if g.off {
 		return "GradScaler(disabled)"
@@ -191,7 +195,7 @@ func (g *GradScaler) String() string {
 	return fmt.Sprintf("GradScaler(begun with %v, times %v after %d good steps, times %v after a bad one)", g.begin, g.growth, g.interval, g.backoff)
 }
 
-// Enabled reports whether the scaler scales.
+// Enabled reports whether the scaler is enabled. A scaler that is not enabled does not scale.
 func (g *GradScaler) Enabled() bool { return !g.off }
 
 // Scale returns the loss multiplied by the scale, for Backward. The scaler's own tensors are on the
@@ -212,13 +216,13 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(g.scaleOn(loss.Device()))
 }
 
-// settle allocates the scaler's tensors on d.
+// settle allocates the scaler's tensors on device d.
 func (g *GradScaler) settle(d device.Device) {
 	m := tensor.Root().On(d)
 	g.home, g.scale, g.tracker = d, m.Typed(dtype.F32).Full(g.begin), m.Typed(dtype.I64).Full(float64(g.tracked))
 }
 
-// scaleOn returns the scale on device d, a copy if d is not the scaler's device.
+// scaleOn returns the scale on device d. It is a copy if d is not the scaler's device.
 func (g *GradScaler) scaleOn(d device.Device) *tensor.Tensor {
 	if d == g.home {
 		return g.scale
@@ -266,10 +270,10 @@ func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 }
 
 // Unscale divides the gradients of opt's parameters by the scale. The device also records whether a
-// gradient is infinite or NaN. Step calls Unscale if nobody has. Call it yourself only if
-// something, such as clipping, looks at the gradients between Backward and Step, and only once for
-// each Step. As in torch, float16 gradients, of parameters that are themselves float16, are an
-// error.
+// gradient is infinite or NaN. Step calls Unscale if the program has not. Call Unscale yourself
+// only if the program uses the gradients between Backward and Step, for example to clip them. Call
+// it only once for each Step. As in torch, float16 gradients are an error. They come from
+// parameters that are themselves float16.
 func (g *GradScaler) Unscale(opt Optimizer) {
 	const op = "grad_scaler.unscale"
 	if g.off {
@@ -302,7 +306,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // even if the step fails, the gradients stay unscaled
+		st.stage = unscaled // even if the step fails, the gradients are unscaled
 	}
 	if len(st.found) == 0 {
 		delete(g.optimizers, opt) // the iteration has not begun
@@ -321,7 +325,8 @@ func (g *GradScaler) Step(opt Optimizer) {
 	st.stage = stepped
 }
 
-// combined returns, on the scaler's device, whether any device has found an infinity or NaN.
+// combined returns a tensor on the scaler's device, which says whether any device has found an
+// infinity or NaN.
 func (g *GradScaler) combined(st *optimizerState) *tensor.Tensor {
 	var all *tensor.Tensor
 	for _, f := range st.found {
@@ -366,8 +371,9 @@ func (g *GradScaler) GrowthTracker() int {
 
 // Overflowed returns the names of the parameters of model whose gradients contain an infinity or
 // NaN. If the model lists its layers in the order in which it applies them, the names are in the
-// order in which Backward reaches them; look at the first one first. It reads the gradients as they
-// are, so call it after Backward and before ZeroGrad. It waits for the device.
+// order in which Backward reaches them. So the first parameter is usually the cause. Call
+// Overflowed after Backward and before ZeroGrad, since it reads the present gradients. It waits for
+// the device.
 func (g *GradScaler) Overflowed(model any) []string {
 	var names []string
 	list := nn.NamedParameters(model)

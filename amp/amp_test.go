@@ -30,7 +30,7 @@ func devices(t testing.TB) []device.Device {
 	return []device.Device{host, gpus[0], gpus[1]}
 }
 
-// trajectory is a recorded run of torch's scaler; see _golden/amp.py.
+// trajectory is a recorded run of torch's scaler. See _golden/amp.py.
 type trajectory struct {
 	Planted        []int
 	Scale          []float64
@@ -52,9 +52,9 @@ func golden(t *testing.T) trajectory {
 	return g
 }
 
-// Over 500 steps with planted infinities and NaN the scale, the tracker, the weights and the count
-// of steps equal torch's. A GPU does only the first hundred steps. A second run reads nothing
-// between the steps.
+// Some of 500 steps have planted infinities and NaN. After every step the scale, the tracker, the
+// weights and the count of steps equal torch's. A GPU makes only the first hundred steps. A second
+// run reads nothing between the steps.
 func TestTrajectory(t *testing.T) {
 	g := golden(t)
 	for k, dev := range devices(t)[:2] {
@@ -133,7 +133,7 @@ func TestTrajectory(t *testing.T) {
 	}
 }
 
-// optimizers returns every optimizer that can skip a step on the device, and one that cannot.
+// optimizers has every optimizer that can skip a step on the device, and an optimizer that cannot.
 func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	return map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"SGD": func(p []*tensor.Tensor) optim.Optimizer {
@@ -160,8 +160,8 @@ func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	}
 }
 
-// A run in which steps 0 and 2 overflow ends with the same bits, in weights and state, as a run
-// without those steps.
+// In a run, steps 0 and 2 overflow. It ends with the same bits, in weights and state, as a run
+// without those two steps.
 func TestLeftOut(t *testing.T) {
 	for k, dev := range devices(t)[:2] {
 		for name, make := range optimizers() {
@@ -206,7 +206,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// If the first step is skipped there is no state, as if Step had never been called.
+// If the first step is skipped, the optimizer has no state, as if Step had never been called.
 func TestFirstLeftOut(t *testing.T) {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1})
@@ -222,7 +222,7 @@ func TestFirstLeftOut(t *testing.T) {
 	}
 }
 
-// Clipping between Unscale and Step sees unscaled gradients.
+// Clipping between Unscale and Step uses unscaled gradients.
 func TestClip(t *testing.T) {
 	for _, dev := range devices(t)[:2] {
 		w := tensor.Root().On(dev).From([]float32{3, 4}).RequiresGrad()
@@ -243,8 +243,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Two optimizers share a scaler. Only the one with an infinite gradient skips its step, and the
-// scale falls once. Parameters may be on several devices.
+// Two optimizers share a scaler. Only the optimizer with an infinite gradient skips its step, and
+// the scale falls once. Parameters may be on several devices.
 func TestSeveral(t *testing.T) {
 	list := devices(t)
 	a := tensor.Root().On(list[1]).From([]float32{1}).RequiresGrad()
@@ -264,7 +264,7 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// An abandoned iteration starts again after Restart. Without Restart its gradients would not be
+// After Restart an abandoned iteration starts again. Without Restart its new gradients would not be
 // unscaled.
 func TestRestart(t *testing.T) {
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -283,7 +283,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// The scaler refuses what torch's refuses.
+// The scaler refuses what torch's scaler refuses.
 func TestMisuse(t *testing.T) {
 	fresh := func() (*amp.GradScaler, *tensor.Tensor, *optim.SGD) {
 		w := tensor.From([]float32{1}).RequiresGrad()
@@ -321,14 +321,14 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// slice is an optimizer that does nothing, and cannot be a map key.
+// slice is an optimizer that does nothing. As a slice it cannot be a map key.
 type slice []*tensor.Tensor
 
 func (s slice) Params() []*tensor.Tensor { return s }
 func (s slice) Step()                    {}
 
-// A run of skipped steps causes one warning, and a later run another. A step skipped at the lowest
-// scale causes a warning too.
+// A run of skipped steps causes one warning, and a later run causes another. A step skipped at the
+// lowest scale causes a warning too.
 func TestWarning(t *testing.T) {
 	var told []amp.Warning
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -380,7 +380,7 @@ func TestOverflowed(t *testing.T) {
 	})
 }
 
-// A state loads into another scaler. A state that does not fit is refused and changes nothing.
+// A state loads into another scaler. A state that does not fit is an error and changes nothing.
 func TestState(t *testing.T) {
 	s := amp.NewGradScaler(amp.InitScale(512), amp.GrowthInterval(3))
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -441,8 +441,8 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// A step with a scaler waits for nothing. It copies only two numbers of four bytes to the host,
-// without waiting for them.
+// A step with a scaler never makes the host wait. It copies only two numbers of four bytes to the
+// host, and does not wait for these copies.
 func TestNoHostReads(t *testing.T) {
 	dev := devices(t)[1].(*cuda.Device)
 	w := tensor.Root().On(dev).Ones(1000).RequiresGrad()

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// modes are the modes that the benchmarks compare: float32 and autocast.
+// modes are the modes that the benchmarks compare: float32 and autocast to a 16-bit type.
 var modes = []struct {
 	name string
 	low  dtype.Type
 }{{"float32", dtype.Invalid}, {"bfloat16", dtype.BF16}, {"float16", dtype.F16}}
 
-// A product of matrices of 512·512, which are cast first.
+// The benchmark multiplies matrices of 512·512, which autocast casts first.
 func BenchmarkMatMul(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {
@@ -30,7 +30,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// A training step of a character GPT under autocast, as BenchmarkCharGPTStep of package models.
+// The benchmark makes a training step of a character GPT under autocast, like BenchmarkCharGPTStep
+// of package models.
 func BenchmarkGPTStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {
@@ -50,7 +51,7 @@ func BenchmarkGPTStep(b *testing.B) {
 	}
 }
 
-// A training step of a convolutional network on 32 images of 3·32·32.
+// The benchmark makes a training step of a convolutional network, on 32 images of 3·32·32.
 func BenchmarkCNNStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {

@@ -29,7 +29,7 @@ func (b bucketed) Missed(int) {}
 func (b bucketed) End(error) {}
 
 // A scaler can unscale gradients that are views into one tensor, and finds infinities in them.
-// Scale, weights and gradients have the same bits as with gradients in separate memory.
+// Scale, weights and gradients have the same bits as if the gradients had separate memory.
 func TestScalerWithGradientsInABucket(t *testing.T) {
 	train := func(dev device.Device, bucket bool) (all []float64) {
 		tensor.Do(func(s *tensor.Scope) {

@@ -9,7 +9,7 @@ import (
 )
 
 // captured records whether the gradients of opt are being captured. If so, the whole iteration must
-// be in the capture.
+// be in the same capture.
 func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 	st.graph = tensor.CapturingGrads(opt.Params()...)
 	for _, o := range g.optimizers {
@@ -35,7 +35,7 @@ func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 	})
 }
 
-// recording returns the graph into which the iteration is captured, nil if there is none.
+// recording returns the graph that captures the iteration, or nil outside of captures.
 func (g *GradScaler) recording() *tensor.Graph {
 	for _, st := range g.optimizers {
 		return st.graph
@@ -43,8 +43,8 @@ func (g *GradScaler) recording() *tensor.Graph {
 	return nil
 }
 
-// settingsOn returns the settings as slots of an update. Each replay uses the settings of the
-// moment when it is queued.
+// settingsOn returns the settings as slots of an update. Each replay uses the settings at the time
+// when the host queues it.
 func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Tensor {
 	values := func() []int64 {
 		return []int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)}
@@ -62,15 +62,16 @@ func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Te
 	return g.slots
 }
 
-// learn arranges that the host learns later, for each step or replay, whether it was skipped.
+// learn makes the host learn, for each step or replay, whether it was skipped. The host learns this
+// later.
 func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 	if graph == nil {
 		g.watch.add(&g.settings, all.ItemLater())
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	// The warning about an earlier replay may come at this point: in a check before this replay is
-	// queued, not while it is queued.
+	// The warning about an earlier replay may come in this check, before the new replay is queued.
+	// It must not come while the replay is being queued.
 	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
 	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// scaled is a training with a scaler. The fourth number of a batch says whether the gradients
+// scaled is a training with a scaler. The fourth number of a batch says whether its gradients
 // overflow.
 type scaled struct {
 	dev  *cuda.Device
@@ -46,7 +46,7 @@ func newScaled(t testing.TB, seed int, make func([]*tensor.Tensor) optim.Optimiz
 	return p
 }
 
-// step is the step that is run or captured.
+// step makes one training step. It is run or captured.
 func (p *scaled) step(s *tensor.Scope) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum().Add(p.v.In(s).Reshape(4).Mul(x).Square().Mean())
@@ -59,8 +59,8 @@ func (p *scaled) step(s *tensor.Scope) {
 	p.v.ZeroGrad()
 }
 
-// overflows has the steps whose gradients overflow: the first one, a single one, and runs of two
-// and three.
+// overflows has the steps whose gradients overflow: the first step, a single step, and runs of two
+// and of three steps.
 var overflows = map[int]bool{0: true, 7: true, 12: true, 13: true, 18: true, 19: true, 20: true}
 
 func (p *scaled) feed(k int) {
@@ -101,9 +101,10 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 }
 
 // TestCapturedSteps checks that replays of a captured step with a scaler compute the same bits as
-// eager steps, whether or not anybody reads values between them. Some steps are skipped, the first
-// one among them. The scale grows and falls, learning rates change, and eager steps come in
-// between. The count of steps, the skipped steps and the warnings are the same too.
+// eager steps. It does not matter whether the program reads values between the steps. Some steps
+// are skipped, including the first step. The scale grows and falls, learning rates change, and
+// eager steps run between replays. The count of steps, the skipped steps and the warnings are the
+// same too.
 func TestCapturedSteps(t *testing.T) {
 	const steps = 24
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -244,7 +245,7 @@ func (w *waits) Kernel(device.KernelEvent)       {}
 func (w *waits) Memory(device.MemoryEvent)       {}
 
 // TestCapturedStepsTakeTurns checks that two graphs with one optimizer and one scaler run one after
-// the other, when two goroutines replay them in any order.
+// the other when two goroutines replay them in any order.
 func TestCapturedStepsTakeTurns(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 5, rules["AdamW"])
@@ -283,8 +284,8 @@ func TestCapturedStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNotCapturedWhole checks that a capture with only a part of the scaler's step is an error that
-// says what to do, and that a step works afterwards.
+// TestNotCapturedWhole captures only a part of the scaler's step. This is an error that says what
+// to do, and a step works afterwards.
 func TestNotCapturedWhole(t *testing.T) {
 	for what, c := range map[string]struct {
 		f    func(p *scaled)
@@ -342,8 +343,8 @@ type steps struct{ params []*tensor.Tensor }
 func (s *steps) Params() []*tensor.Tensor { return s.params }
 func (s *steps) Step()                    {}
 
-// TestCapturedSettings checks that changed settings, and a scale that was set, affect the next
-// replay.
+// TestCapturedSettings checks that the next replay uses changed settings, and a scale that the
+// program has set.
 func TestCapturedSettings(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 0, rules["SGD"])
@@ -383,8 +384,8 @@ func TestCapturedSettings(t *testing.T) {
 	}
 }
 
-// TestCapturedIndexError checks that a later replay returns the index error of an earlier one and
-// queues nothing, and that no step is lost or counted twice.
+// TestCapturedIndexError checks the index error of a replay. A later replay returns this error and
+// queues nothing, and no step is lost or counted twice.
 func TestCapturedIndexError(t *testing.T) {
 	run := func(captured bool) (v []float64, errs int) {
 		p := newScaled(t, 0, rules["AdamW"])

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// part is a step for w, or for w and v if both is set. amp says whether the step uses the scaler.
+// part makes a step for w, or for w and v if both is set. amp says whether the step uses the
+// scaler.
 func (p *scaled) part(s *tensor.Scope, amp, both bool) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum()
@@ -31,8 +32,8 @@ func (p *scaled) part(s *tensor.Scope, amp, both bool) {
 }
 
 // TestCapturedSeveralSteps checks captures with several steps of one optimizer and updates of an
-// average between them. The scalars advance within a replay. With a scaler, only those combinations
-// work whose scalars the device can choose.
+// average between them. The scalars advance within a replay. With a scaler, a combination works
+// only if the device can choose its scalars.
 func TestCapturedSeveralSteps(t *testing.T) {
 	for _, c := range []struct {
 		rule string
@@ -76,8 +77,8 @@ func TestCapturedSeveralSteps(t *testing.T) {
 			t.Errorf("%s, scaler %v: replays give\n%v, eager steps\n%v", c.rule, c.amp, got, want)
 		}
 	}
-	// A replay needs its scalars when it is queued. For these combinations the host does not know
-	// the scalars at that time. Such captures are refused, and leave no trace.
+	// A replay needs its scalars when the host queues it. For these combinations the host does not
+	// know the scalars at that time. So these captures are errors, and leave nothing behind.
 	for want, f := range map[string]func(p *scaled, s *tensor.Scope){
 		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, false) },
 		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, false, true) },
@@ -103,13 +104,14 @@ func TestCapturedSeveralSteps(t *testing.T) {
 }
 
 // TestCapturedSomeParameters checks parameters that have taken part in fewer steps than others.
-// They must not use the scalars of the others. If they share a launch the replay is an error; a new
-// capture then separates them. A rule that does not count steps has no such error.
+// They must not use the scalars of the other parameters. If both kinds share a launch, the replay
+// is an error. A new capture then separates them. A rule that does not count steps has no such
+// error.
 func TestCapturedSomeParameters(t *testing.T) {
 	for _, amp := range []bool{false, true} {
 		for _, rule := range []string{"AdamW", "SGD"} {
 			make := rules[rule]
-			if rule == "AdamW" { // both parameters are in one group and one launch
+			if rule == "AdamW" { // both parameters share a group and a launch
 				make = func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.05}) }
 			}
 			run := func(captured bool) ([]float64, int) {
@@ -177,8 +179,8 @@ func TestCapturedSomeParameters(t *testing.T) {
 }
 
 // TestStateOfCapture checks that tensors allocated by a capture are no state until a step was done.
-// A checkpoint does not contain them, and the first step, replayed or eager, uses the learning rate
-// of that moment.
+// A checkpoint does not contain them. The first step, replayed or eager, uses the learning rate at
+// the time of this step.
 func TestStateOfCapture(t *testing.T) {
 	for _, rule := range []string{"SGD", "Rprop", "AdamW", "ASGD", "NAdam"} {
 		for _, load := range []bool{false, true} {
@@ -217,7 +219,7 @@ func TestStateOfCapture(t *testing.T) {
 }
 
 // TestCapturedOldGradient checks that a step is captured even if the first parameter's gradient is
-// from before the capture. Each replay uses that gradient as it is. The same holds with an average
+// from before the capture. Each replay uses that gradient unchanged. The same holds with an average
 // that is updated before the step.
 func TestCapturedOldGradient(t *testing.T) {
 	for _, clip := range []bool{false, true} {

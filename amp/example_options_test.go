@@ -29,8 +29,8 @@ func ExampleGrowthInterval() {
 	// Output: 8 32 8 8 64
 }
 
-// With Enabled(false) the same loop trains in float32 or bfloat16: nothing is scaled, and no step
-// is skipped.
+// With Enabled(false) the same loop trains in float32 or bfloat16. The scaler scales nothing and
+// skips no step.
 func ExampleEnabled() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})
@@ -50,8 +50,8 @@ func (p plain) Step() {
 	tensor.Do(func(s *tensor.Scope) { p.w.In(s).SubInPlace(p.w.Grad()) }, tensor.NoGrad())
 }
 
-// An optimizer needs only two methods. For one that is no Skipper the host decides whether to step:
-// it reads whether a gradient has overflowed.
+// An optimizer needs only two methods. If it is no Skipper, the host decides whether to step. To
+// decide, the host reads whether a gradient has overflowed.
 func ExampleOptimizer() {
 	var opt amp.Optimizer = plain{tensor.Ones(2).RequiresGrad()}
 	_, ok := opt.(amp.Skipper)
@@ -68,7 +68,7 @@ func ExampleOptimizer() {
 	// [0.5 0.75]
 }
 
-// skipping is a user's optimizer that skips a step on the device: found is 1 if a gradient is
+// skipping is a user's optimizer that can skip a step on the device. found is 1 if a gradient is
 // infinite or NaN.
 type skipping struct{ plain }
 
@@ -98,7 +98,7 @@ func ExampleSkipper() {
 }
 
 // Gradients may be NaN for a reason other than the scale. With Floor they do not drive the scale to
-// 0, and the warning comes at once.
+// 0, and the warning comes immediately.
 func ExampleFloor() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -117,8 +117,8 @@ func ExampleFloor() {
 	// 1
 }
 
-// A training resumes with its scale. The state has torch's keys and loads there too. A state that
-// does not fit changes nothing.
+// A resumed training continues with its scale. The state has torch's keys, so torch can load it
+// too. A state that does not fit changes nothing.
 func ExampleGradScaler_StateDict() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -145,14 +145,14 @@ func ExampleGradScaler_StateDict() {
 	// true amp: cannot load the state: "scale" is missing
 }
 
-// A step that is abandoned half-way, here after the gradients were unscaled, starts again.
+// An iteration is abandoned, here after the gradients were unscaled. After Restart it starts again.
 func ExampleGradScaler_Restart() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})
 	scaler := amp.NewGradScaler(amp.InitScale(1024))
 	scaler.Scale(w.Sum()).Backward()
 	scaler.Unscale(opt)
-	// … this iteration runs out of memory
+	// … this iteration has run out of memory
 	opt.ZeroGrad()
 	scaler.Restart()
 	scaler.Scale(w.Sum()).Backward()

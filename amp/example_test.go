@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Training in float16: the loss is scaled, clipping sees unscaled gradients, and Update adjusts the
-// scale.
+// The example trains in float16. The loss is scaled, clipping uses unscaled gradients, and Update
+// adjusts the scale.
 func Example() {
 	s := tensor.NewScope(tensor.Seed(1))
 	defer s.Close()
@@ -41,8 +41,8 @@ func Example() {
 	// Output: true float32
 }
 
-// A step whose gradients have overflowed is skipped, and the scale is halved, on an emulated GPU as
-// on a real one.
+// A step whose gradients have overflowed is skipped, and the scale is halved. An emulated GPU
+// behaves like a real one.
 func ExampleGradScaler() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -65,7 +65,7 @@ func ExampleGradScaler() {
 	// [0 1] 512 2
 }
 
-// If steps are skipped again and again there is a warning, here with the names of the parameters.
+// If many steps in a row are skipped, there is a warning. Here it names the parameters.
 func ExampleWarnAfter() {
 	model := nn.NewSequential(nn.NewLinear(2, 2), nn.NewLinear(2, 1))
 	opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.1})

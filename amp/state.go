@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// A StateError says which entry of a tree does not fit a scaler. Nothing was changed.
+// A StateError says which entry of a tree does not fit a scaler. The scaler was not changed.
 type StateError struct {
 	Key string // torch's name of the entry
 	Msg string
@@ -29,9 +29,9 @@ func (g *GradScaler) StateDict() map[string]any {
 		"_growth_tracker": int64(g.GrowthTracker())}
 }
 
-// LoadStateDict loads the state from a tree with the form that StateDict returns, which is also
-// torch's. The lowest scale and the warnings do not change. A scaler that is not enabled accepts
-// any tree and ignores it. An error is a *[StateError].
+// LoadStateDict loads the state from a tree of the form that StateDict returns. This is also
+// torch's form. Loading does not change the lowest scale and the warnings. A scaler that is not
+// enabled accepts any tree and ignores it. An error is a *[StateError].
 func (g *GradScaler) LoadStateDict(tree map[string]any) error {
 	if g.off {
 		return nil

@@ -26,7 +26,7 @@ type task struct {
 	lr    float64
 }
 
-// cnnTask classifies digits.
+// cnnTask returns a task that classifies digits.
 func cnnTask(t *testing.T, dev device.Device) task {
 	set, err := digits.Load()
 	if err != nil {
@@ -56,7 +56,7 @@ func cnnTask(t *testing.T, dev device.Device) task {
 	}, 2e-3}
 }
 
-// gptTask predicts the next tokens of a text.
+// gptTask returns a task that predicts the next tokens of a text.
 func gptTask(t *testing.T, dev device.Device) task {
 	text := strings.Repeat("the quick brown fox jumps over the lazy dog. pack my box with five dozen liquor jugs. how vexingly quick daft zebras jump! ", 12)
 	const vocabulary = 128
@@ -81,7 +81,7 @@ func gptTask(t *testing.T, dev device.Device) task {
 	}, 3e-3}
 }
 
-// train returns the losses of n steps.
+// train makes n training steps and returns their losses.
 func (k *task) train(dev device.Device, n int, low dtype.Type) []float64 {
 	opt := optim.NewAdamW(nn.Parameters(k.model), optim.AdamConfig{LR: k.lr})
 	scaler := amp.NewGradScaler(amp.Enabled(low == dtype.F16))
@@ -109,16 +109,18 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// Training in bfloat16 and float16 reaches the loss of float32 within 1 %, in the mean over the
-// last quarter of the steps. On the emulated GPU the first three steps agree within the types'
-// error.
+// Training in bfloat16 and float16 reaches the loss of float32 within 1 %. The compared loss is the
+// mean over the last quarter of the steps. On the emulated GPU the first three steps agree within
+// the error of the type.
 func TestTraining(t *testing.T) {
 	list := devices(t)
 	steps := 60
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
 		steps = 1500
-	case testing.Short(): // a short run, for the race detector; other tests exercise it more
+	// Under the race detector a short run is enough, because other tests of the race detector cover
+	// more.
+	case testing.Short():
 		t.Log("not in short mode: the loss needs its steps")
 		return
 	}

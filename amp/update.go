@@ -10,17 +10,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Programs for the device, which unscale gradients and update the scale.
+// This file has the programs with which the device unscales gradients and updates the scale.
 
-// Programs, lowered once.
+// These programs are lowered once.
 var (
-	// unscalers multiply a gradient by Param(0); one program for each type of gradients.
+	// unscalers multiply a gradient by Param(0). There is one program for each type of gradients.
 	unscalers = map[dtype.Type]*expr.Program{}
-	// inverses compute the bits of 1/scale for the slot that unscalers read. As in torch the
-	// inverse is computed in float64 and rounded to float32.
+	// inverses compute the bits of 1/scale for the slot that unscalers read. As in torch, they
+	// compute the inverse in float64 and round it to float32.
 	inverses = map[dtype.Type]*expr.Program{}
-	// updater is torch's _amp_update_scale_ over (scale, tracker, found), with a lowest scale. Its
-	// Params are the growth factor, the backoff factor, the growth interval and the lowest scale.
+	// updater is torch's _amp_update_scale_ with operands scale, tracker and found, and with a
+	// lowest scale. Its Params are the growth factor, the backoff factor, the growth interval and
+	// the lowest scale.
 	updater *expr.Program
 )
 
@@ -49,8 +50,8 @@ func init() {
 	}, []dtype.Type{dtype.F32, dtype.I64}, []dtype.Type{dtype.F32, dtype.I64, dtype.F32}, -1)
 }
 
-// unscale divides the gradients of opt by the scale, in one launch for each device and type, and
-// records in st.found whether one is infinite or NaN.
+// unscale divides the gradients of opt by the scale, in one launch for each device and type. It
+// records in st.found whether a gradient is infinite or NaN.
 func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	type place struct {
 		dev device.Device
@@ -83,7 +84,7 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}
 	st.graph.Scope().Do(func(s *tensor.Scope) {
 		slots := map[place]*tensor.Tensor{}
-		for _, at := range order { // allocate all memory before the first gradient is changed
+		for _, at := range order { // allocate all memory before changing a gradient
 			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
 			if st.found[at.dev] == nil {
 				st.found[at.dev] = st.graph.Scope().On(at.dev).Typed(dtype.F32).Zeros()
@@ -96,9 +97,10 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}, tensor.NoGrad())
 }
 
-// Update updates the scale; call it once after the steps of all optimizers. If a step of any of
-// them was skipped, the scale is multiplied by the backoff factor. After GrowthInterval updates in
-// a row without skipped steps it is multiplied by the growth factor, unless the result is infinite.
+// Update updates the scale. Call it once after the steps of all optimizers. If any optimizer's step
+// was skipped, Update multiplies the scale by the backoff factor. After GrowthInterval updates in a
+// row without skipped steps, it multiplies the scale by the growth factor, unless the result is
+// infinite.
 func (g *GradScaler) Update() {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -113,7 +115,7 @@ func (g *GradScaler) Update() {
 				continue
 			}
 			found := st.all
-			if found == nil { // the gradients were unscaled, but there was no step
+			if found == nil { // the gradients were unscaled, but no step followed
 				found = g.combined(st)
 			}
 			if all == nil {
@@ -134,8 +136,8 @@ func (g *GradScaler) Update() {
 	g.renew()
 }
 
-// UpdateTo sets the scale, as torch's update with new_scale. In a capture it is an error, because
-// replays would not repeat it.
+// UpdateTo sets the scale, as torch's update with new_scale. In a capture it is an error, because a
+// replay would not set the scale.
 func (g *GradScaler) UpdateTo(scale float64) {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -159,9 +161,10 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	g.renew()
 }
 
-// Restart discards what was done since the last Update, and does not change the scale. Use it for
-// an iteration that is abandoned half-way, for example after out of memory, and starts again with
-// new gradients. In a capture it is an error: replays would step without an update of the scale.
+// Restart discards all work since the last Update, and does not change the scale. Use it if an
+// iteration is abandoned, for example after running out of memory, and starts again with new
+// gradients. In a capture it is an error, because replays would step without an update of the
+// scale.
 func (g *GradScaler) Restart() {
 	if g.recording() != nil {
 		e := tensor.NewError("grad_scaler.restart", tensor.ErrCapture, "the steps since the last Update are being captured, and replays repeat them")
@@ -186,16 +189,19 @@ func (g *GradScaler) renew() {
 	clear(g.copies)
 }
 
-// bits returns v as the value of a slot.
+// bits returns v as the value of a slot of type t.
 func bits(t dtype.Type, v float64) int64 { return int64(expr.Encode(t, v)) }
 
-// SetGrowthFactor changes the growth factor from the next Update on; see [GrowthFactor].
+// SetGrowthFactor changes the growth factor. The next Update uses the new factor. See
+// [GrowthFactor].
 func (g *GradScaler) SetGrowthFactor(v float64) { g.set(func(s *settings) { s.growth = v }) }
 
-// SetBackoffFactor changes the backoff factor from the next Update on; see [BackoffFactor].
+// SetBackoffFactor changes the backoff factor. The next Update uses the new factor. See
+// [BackoffFactor].
 func (g *GradScaler) SetBackoffFactor(v float64) { g.set(func(s *settings) { s.backoff = v }) }
 
-// SetGrowthInterval changes the growth interval from the next Update on; see [GrowthInterval].
+// SetGrowthInterval changes the growth interval. The next Update uses the new interval. See
+// [GrowthInterval].
 func (g *GradScaler) SetGrowthInterval(n int) { g.set(func(s *settings) { s.interval = n }) }
 
 func (g *GradScaler) set(change func(*settings)) {

@@ -6,11 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Warning says that a scaler skips step after step, so that the training makes no progress.
+// A Warning says that a scaler skips one step after another, so that the training makes no
+// progress.
 type Warning struct {
 	Skipped int     // skipped steps in a row
 	Scale   float64 // the scale after these steps
-	Floor   bool    // Scale is the lowest scale
+	Floor   bool    // whether Scale is the lowest scale
 }
 
 func (w Warning) String() string {
@@ -24,7 +25,7 @@ func (w Warning) String() string {
 const late = 16
 
 // watch is the host's copy of the scale's state. The device reports later whether a step was
-// skipped, and the host then computes the new scale as the device has done.
+// skipped. Then the host computes the new scale, as the device has done.
 type watch struct {
 	coming  []*tensor.LateItem
 	scale   float32
@@ -39,8 +40,8 @@ func (w *watch) add(s *settings, l *tensor.LateItem) {
 	w.catchUp(s, late)
 }
 
-// catchUp processes the reports that have arrived. Then it waits until the number of missing
-// reports is not above most.
+// catchUp processes the reports that have arrived. Then it waits until no more than most reports
+// are missing.
 func (w *watch) catchUp(s *settings, most int) {
 	for len(w.coming) > most || len(w.coming) > 0 && w.coming[0].Done() {
 		w.next(s)

@@ -1,27 +1,28 @@
-// Package checkpoint saves the state of a training in files, and goes on from them after a crash, a
-// kill or a power cut.
+// Package checkpoint saves the state of a training in files. From them the training can continue
+// after a crash, a kill or a power cut.
 //
-// One does three things with it:
+// It has three parts:
 //
 //   - [Capture] makes a state of models, optimizers, schedulers, loaders and generators. [Restore]
-//     puts it back.
+//     copies the state back.
 //   - [Write] and [Read] keep a state in one file.
 //   - A [Store] keeps a directory of such files. It writes them while the training goes on, and
-//     keeps the newest and the best. [Load] finds the newest file that is whole.
+//     keeps the newest and the best files. [Load] finds the newest file that is whole.
 //
-// The contract:
+// The package guarantees:
 //
 //   - A state is a plain tree of map[string]any, map[int64]any, []any, *tensor.Tensor, int64,
 //     float64, bool, string and nil.
-//   - A directory has one writer at a time. For a second one, in this process or another, [Open]
+//   - A directory has one writer at a time. For a second writer, in this process or another, [Open]
 //     returns an error that wraps an [InUseError].
 //   - A file is written as a whole or not at all.
 //   - Loading runs no code. It allocates no more than the size of the file justifies.
 //
-// A file is a safetensors file, so any program that reads those finds the weights. A tensor has the
-// name of its path in the tree, with "/" between the keys: "model/0.weight",
+// A file is a safetensors file, so any program that reads such files finds the weights. A tensor
+// has the name of its path in the tree, with "/" between the keys: "model/0.weight",
 // "optimizer/state/0/exp_avg". "~" and "/" within a key become "~0" and "~1", as in RFC 6901. The
-// rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON.
+// rest of the tree is JSON in the metadata. The metadata also has a checksum of every tensor and of
+// that JSON.
 package checkpoint
 
 import (
@@ -41,12 +42,12 @@ import (
 // version is the version of the metadata.
 const version = 1
 
-// Keys of the metadata.
+// keys of the metadata
 const (
 	keyVersion = "flambeau.checkpoint" // the version, in decimal
 	keyTree    = "flambeau.tree"       // the tree without the contents of its tensors
 	keyInfo    = "flambeau.info"       // key of an Info
-	// the checksum of every tensor; the key "" is that of the tree and the info
+	// the checksums of all tensors; the key "" has the checksum of the tree and the info
 	keySums = "flambeau.crc32c"
 )
 
@@ -54,7 +55,7 @@ const (
 type Info struct {
 	Step   int     // optimizer steps that the training had made
 	Epoch  int     // epochs that the training had finished
-	Metric float64 // the metric that [Config].Best compares; NaN if it was not measured
+	Metric float64 // the metric that [Config].Best compares; NaN if not measured
 }
 
 type infoJSON struct {
@@ -110,7 +111,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Write saves a tree to a file. Its tensors may be on any device. Write uses a temporary file in
+// Write saves a tree to a file. Its tensors may be on any device. Write writes a temporary file in
 // the same directory, syncs it and renames it. The error is an *[Error].
 func Write(path string, tree map[string]any, info Info) error {
 	s, err := take(tree, info)
@@ -120,7 +121,7 @@ func Write(path string, tree map[string]any, info Info) error {
 	return at(path, err)
 }
 
-// at adds a path to an error.
+// at adds the path of the file to an error.
 func at(path string, err error) error {
 	var e *Error
 	switch {
@@ -167,7 +168,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errNewer = errors.New("a newer flambeau wrote it, which can read it")
 
-// sum returns the checksum of a tensor's type, shape and bytes.
+// sum returns a checksum of a tensor's type, shape and bytes.
 func sum(t dtype.Type, dims shape.Dims, bytes []byte) uint32 {
 	c := crc32.Checksum(fmt.Appendf(nil, "%v%v", t, dims), castagnoli)
 	return crc32.Update(c, castagnoli, bytes)
@@ -209,13 +210,12 @@ func free(tensors map[string]*tensor.Tensor) {
 	}
 }
 
-// ErrNoCheckpoint is wrapped by the error of [Read] for a safetensors file that is not a
-// checkpoint.
+// ErrNoCheckpoint is wrapped by the error of [Read] if a safetensors file is not a checkpoint.
 var ErrNoCheckpoint = errors.New("this is a file of tensors, but no checkpoint of a training; safetensors.Load reads it")
 
 // Read loads a checkpoint. Its tensors are on the CPU, in the root scope. The error is an *[Error].
-// If the file does not exist it wraps [fs.ErrNotExist]. If the file holds tensors but is not a
-// checkpoint, it wraps [ErrNoCheckpoint], and the tensors are not read.
+// If the file does not exist, the error wraps [fs.ErrNotExist]. If the file holds tensors but is
+// not a checkpoint, the error wraps [ErrNoCheckpoint], and the tensors are not read.
 func Read(path string) (tree map[string]any, info Info, err error) {
 	tensors, meta, err := read(path)
 	if err != nil {
@@ -251,7 +251,7 @@ func assemble(tensors map[string]*tensor.Tensor, meta map[string]string) (map[st
 		return nil, Info{}, &Error{Msg: fmt.Sprintf(format, a...), Err: err}
 	}
 	switch v, err := strconv.Atoi(meta[keyVersion]); {
-	case meta[keyVersion] == "": // the file was replaced during the reading
+	case meta[keyVersion] == "": // the file was replaced while it was being read
 		return bad(ErrNoCheckpoint, "")
 	case err != nil || v < 1:
 		return bad(nil, "it claims to be of version %q", meta[keyVersion])

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Saves checkpoints while a training continues, and resumes from the newest.
+// The example saves checkpoints while a training continues, and resumes from the newest checkpoint.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -64,7 +64,7 @@ func Example() {
 	// step 5 tensor([[5., 5.]])
 }
 
-// Restoring a checkpoint of another model is an error that lists the names that do not match.
+// If a checkpoint of another model is restored, the error lists the names that do not match.
 func ExampleRestore() {
 	tree, err := checkpoint.Capture(checkpoint.Parts{"model": nn.NewLinear(2, 1)})
 	if err != nil {

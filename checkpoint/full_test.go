@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A full disk: the system refuses to let files of this process grow beyond 1 MiB, in the middle of
-// a write. The older checkpoint stays, no other file remains, and later saves work once there is
-// room.
+// The disk is full: the system does not let files of this process grow beyond 1 MiB, so a write
+// fails in its middle. The older checkpoint stays, and no other file remains. Later saves work when
+// there is room.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -29,7 +29,7 @@ func there(t *testing.T, path string, want bool) {
 	}
 }
 
-// If a file cannot be read for an external reason, it is skipped. Unlike a damaged file, it is not
+// If a file cannot be read for an external reason, Load skips it. Unlike a damaged file, it is not
 // removed by later saves.
 func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	dir := t.TempDir()
@@ -66,7 +66,8 @@ func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A new training in the directory of a longer one keeps the file that it has just written.
+// A directory holds checkpoints of a longer training. A new training in this directory keeps the
+// file that it has just written.
 func TestAnEarlierStepStays(t *testing.T) {
 	dir := t.TempDir()
 	for _, steps := range [][]int{{100, 200, 300}, {10, 20}} {

@@ -10,7 +10,7 @@ import (
 )
 
 // A checkpoint or its directory may be a symbolic link. Load follows the link, and a store does not
-// remove its target. A dangling link is reported and stays.
+// remove its target. Load reports a dangling link, and the link stays.
 func TestLinkedCheckpoints(t *testing.T) {
 	dir, far := t.TempDir(), t.TempDir()
 	target := filepath.Join(far, "kept.safetensors")
@@ -18,7 +18,7 @@ func TestLinkedCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(target, PathOf(dir, 5)); err != nil {
-		t.Skip(err) // Windows, without the permission to make links
+		t.Skip(err) // Windows needs permission to make links
 	}
 	linked := filepath.Join(far, "checkpoints")
 	lost := PathOf(dir, 7)

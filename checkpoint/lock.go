@@ -13,17 +13,17 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// lockName is the file in a directory that the writing store has locked. The system releases the
-// lock when the process ends, for any reason. If the process was killed, the file remains, and the
-// next store takes it over.
+// lockName is the name of the lock file. The store that writes to a directory has locked this file.
+// The system releases the lock when the process ends, for any reason. If the process was killed,
+// the file remains, and the next store locks it.
 const lockName = ".lock"
 
-// patience is how long Open waits for a lock. A killed process holds its lock until the system has
-// released its memory.
+// patience is how long Open waits for a lock. A wait is needed because a killed process holds its
+// lock until the system has released its memory.
 const patience = time.Second
 
-// An InUseError means that another training writes to the directory. The fields about that process
-// are zero if they could not be read.
+// An InUseError means that another training writes to the directory. The fields that describe the
+// other process are zero if they could not be read.
 type InUseError struct {
 	PID   int       // process id of the other training
 	Host  string    // the machine of that process
@@ -53,7 +53,7 @@ type holder struct {
 type lock struct {
 	path string
 	f    *os.File // the lock file; nil if the file system has no locks
-	none error    // the reason why there is no lock
+	none error    // the reason why there is no lock; nil if there is a lock
 }
 
 // take locks the directory. It waits for up to patience.
@@ -89,8 +89,8 @@ func (l *lock) take(patience time.Duration) error {
 	}
 }
 
-// sign writes who holds the lock, as information for people. An error, for example on a full disk,
-// does not matter.
+// sign writes into the lock file who holds the lock. This is only information for people. So an
+// error, for example on a full disk, does not matter.
 func (l *lock) sign() {
 	host, err := os.Hostname()
 	if err != nil {
@@ -102,7 +102,8 @@ func (l *lock) sign() {
 	}
 }
 
-// inUse returns the error for a lock that another process holds, and reads who that is.
+// inUse returns the error for a lock that another process holds. It reads from the file which
+// process this is.
 func inUse(f *os.File) error {
 	var h holder
 	text, err := io.ReadAll(io.LimitReader(f, 4096))
@@ -112,8 +113,8 @@ func inUse(f *os.File) error {
 	return &InUseError{h.PID, h.Host, h.Since}
 }
 
-// keep checks that the directory is still ours. Somebody may have removed it, and another training
-// may have created it again.
+// keep checks that the directory still belongs to this store. Somebody may have removed the
+// directory, and another training may have created it again.
 func (l *lock) keep() error {
 	if l.f == nil || filelock.InPlace(l.f, l.path) {
 		return nil
@@ -133,5 +134,5 @@ func (l *lock) free() {
 	}
 }
 
-// lockOf returns the lock for a directory. It is not taken yet.
+// lockOf returns the lock for a directory. The lock is not taken yet.
 func lockOf(dir string) *lock { return &lock{path: filepath.Join(dir, lockName)} }

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// refused checks that a directory cannot be opened, and that the error names the process.
+// refused checks that Open fails for a directory, and that the error names the process.
 func refused(t *testing.T, dir string, pid int) {
 	t.Helper()
 	s, err := Open(Config{Dir: dir})
@@ -53,11 +53,11 @@ func TestOneStoreADirectory(t *testing.T) {
 	if s, err = Open(Config{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	// If a directory is removed while a store uses it, and another store creates it again, it
-	// belongs to the other store.
+	// If a directory is removed while a store uses it, another store may create it again. Then the
+	// new directory belongs to the other store.
 	if err := os.RemoveAll(dir); err != nil && os.PathSeparator == '\\' {
 		s.Close()
-		return // Windows cannot remove the open lock file
+		return // on Windows an open lock file cannot be removed
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := os.RemoveAll(third.c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// The path of the third store now leads to the directory of the other one. Closing the third
-	// store must not release the lock of the other.
+	// The path of the third store now leads to the directory of the other store. Closing the third
+	// store must not release the other store's lock.
 	if err := os.Symlink(dir, third.c.Dir); err == nil {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	save(t, s, 3) // now the directory is free
+	save(t, s, 3) // the directory is free, so the store can save
 	refused(t, dir, os.Getpid())
 	if err := s.Close(); err != nil || steps(t, dir) != "3" {
 		t.Error(err, steps(t, dir))
@@ -129,7 +129,7 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Config{Dir: dir}) // no delay is needed: Open waits for the killed process to end
+	s, err := Open(Config{Dir: dir}) // Open itself waits for the killed process to end
 	_ = c.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -143,14 +143,14 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	}
 }
 
-// The contents of a lock file are only information: nonsense in it does no harm.
+// The contents of a lock file are only information, so invalid contents are harmless.
 func TestLockFileOfNonsense(t *testing.T) {
 	for _, text := range []string{"", "{", `{"pid":-3}`, strings.Repeat("x", 1<<16)} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(Config{Dir: dir}) // take the lock file when no process holds the lock
+		s, err := Open(Config{Dir: dir}) // the file exists, but no process holds its lock
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 		}
 		s.Close()
 	}
-	dir := t.TempDir() // a directory in place of the lock file
+	dir := t.TempDir() // there is a directory in place of the lock file
 	if err := os.Mkdir(filepath.Join(dir, lockName), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 	}
 }
 
-// Done may query the result of the save, for which nobody waits any more.
+// Done can query the result of a save that nobody waits for.
 func TestDoneAsksTheStore(t *testing.T) {
 	var told error
 	var best Entry
@@ -205,7 +205,7 @@ func TestDoneAsksTheStore(t *testing.T) {
 	if err != nil || told != nil || !ok || best.Info.Step != 1 || loaded == nil || loaded.Info.Step != 1 {
 		t.Errorf("%v; in Done: %v, %v, %v", err, told, best, loaded)
 	}
-	// Errors that Done has read are not returned by Wait and Close again.
+	// Wait and Close do not return errors that Done has already read.
 	s.write = func(*snapshot, string) error { return errors.New("no room") }
 	if err := s.Save(at0(2), Info{Step: 2}); err != nil {
 		t.Fatal(err)
@@ -218,8 +218,7 @@ func TestDoneAsksTheStore(t *testing.T) {
 	}
 }
 
-// While a training saves as fast as it can and keeps one file, a reader finds a checkpoint every
-// time.
+// A training saves as fast as it can and keeps one file. A reader always finds a checkpoint.
 func TestLoadBesideSaves(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 1})
@@ -261,7 +260,7 @@ func TestLoadBesideSaves(t *testing.T) {
 	}
 }
 
-// On a system without locks a store works, and reports that it has no lock.
+// On a system without locks, a store works and reports that it has no lock.
 func TestWithoutLocks(t *testing.T) {
 	filelock.None.Store(true)
 	defer filelock.None.Store(false)
@@ -295,12 +294,12 @@ func TestWithoutLocks(t *testing.T) {
 	s.Close()
 }
 
-// A symbolic link in place of .lock is refused at once, even if it dangles.
+// A symbolic link in place of .lock is an immediate error, even if it dangles.
 func TestLockIsALink(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, lockName)
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), path); err != nil {
-		t.Skip(err) // Windows, without the permission to make links
+		t.Skip(err) // Windows needs permission to make links
 	}
 	for range 2 {
 		start := time.Now()

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Stateful is a part of a training with a state of its own, besides models: optimizers,
-// schedulers, loaders, scalers.
+// A Stateful is a part of a training that has a state and is no model. Examples are optimizers,
+// schedulers, loaders and scalers.
 type Stateful interface {
 	StateDict() map[string]any
 	LoadStateDict(map[string]any) error
@@ -20,8 +20,8 @@ type Stateful interface {
 // model, which is anything that [nn.StateDict] accepts.
 type Parts map[string]any
 
-// Capture returns the states of the parts as one tree. Its tensors share memory with the parts. So
-// write the tree ([Write], [Store.Save]) before the training continues. The error is an *[Error]
+// Capture returns the states of the parts as one tree. Its tensors share memory with the parts, so
+// write the tree before the training continues ([Write], [Store.Save]). The error is an *[Error]
 // that names the part.
 func Capture(parts Parts) (tree map[string]any, err error) {
 	tree = make(map[string]any, len(parts))
@@ -54,7 +54,7 @@ func state(part any) (any, error) {
 	return sd, err
 }
 
-// model runs f and returns its panic about a model's structure as an error.
+// model runs f. If f panics because of a model's structure, model returns the panic as an error.
 func model(f func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -70,8 +70,9 @@ func model(f func() error) (err error) {
 
 // Restore copies the states in a tree to the parts. It ignores states that parts does not name. The
 // tree may be freed afterwards ([Free]). The error is an *[Error] that names the part and wraps the
-// part's own error. For a model that is an *[nn.StateError] with the names that do not match.
-// Models are checked first. If a later part fails, the state of the training is undefined.
+// part's own error. For a model, the part's error is an *[nn.StateError] with the names that do not
+// match. Restore checks models first. If a later part fails, the state of the training is
+// undefined.
 func Restore(parts Parts, tree map[string]any) error {
 	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
 		_, x := parts[a].(Stateful)
@@ -90,7 +91,7 @@ func Restore(parts Parts, tree map[string]any) error {
 			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
 		}
 		var err error
-		// the most likely cause is a lack of memory
+		// such a panic usually comes from lack of memory
 		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil {
 			err = e
 		}

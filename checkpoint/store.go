@@ -19,23 +19,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Best says which metric counts as the best one.
+// A Best says which metrics are better.
 type Best uint8
 
-// The kinds of Best.
+// These are the values of Best.
 const (
 	NoBest Best = iota // the metric does not matter
-	Least              // the smallest, as for a loss
-	Most               // the largest, as for an accuracy
+	Least              // smaller metrics are better, as for a loss
+	Most               // greater metrics are better, as for an accuracy
 )
 
 // Config configures a [Store].
 type Config struct {
 	Dir  string // the directory; Open creates it if necessary
-	Keep int    // how many of the newest checkpoints to keep; 0 means 3
-	Best Best   // whether to keep the checkpoint with the best metric too
+	Keep int    // number of newest checkpoints to keep; 0 means 3
+	Best Best   // whether to keep the best checkpoint too
 
-	// Done, if not nil, is called after every save, by the goroutine that wrote the file. It may
+	// Done is called after every save, by the goroutine that wrote the file. It may be nil. It may
 	// call the methods of [Saved]. It must not call methods of the Store, because they wait for
 	// Done.
 	Done func(Saved)
@@ -45,7 +45,7 @@ type Config struct {
 type Saved struct {
 	Path string
 	Info Info
-	Err  error // why there is no new file; older files are unchanged
+	Err  error // why there is no new file; older files did not change
 
 	store *Store
 }
@@ -56,14 +56,14 @@ func (s Saved) Best() (Entry, bool) { return s.store.bestEntry() }
 // Load returns the result of [Store.Load] after this save.
 func (s Saved) Load() (*Loaded, error) { return s.store.load() }
 
-// Errors returns the errors of this and earlier saves since the last Wait. The next Wait does not
-// return them again.
+// Errors returns the errors of this save and of earlier saves since the last Wait. The next Wait
+// does not return these errors again.
 func (s Saved) Errors() error { return s.store.failures() }
 
 // A Store is a directory of checkpoints of one training. From Open to Close no other store can use
 // the directory, in this process or another. The end of the process, for any reason, also releases
-// it. [Load], [List] and [Latest] work regardless. Only one goroutine may call its methods. Another
-// goroutine writes the files, one at a time.
+// the directory. [Load], [List] and [Latest] always work. Only one goroutine may call a Store's
+// methods. Another goroutine writes the files, one at a time.
 type Store struct {
 	c       Config
 	removed []string
@@ -93,8 +93,8 @@ func PathOf(dir string, step int) string {
 }
 
 // Open opens a directory, and creates it if necessary. It removes temporary files of killed saves.
-// The error is an *[Error]. If another training uses the directory, it wraps an *[InUseError]. On
-// file systems without locks this is not detected; see [Store.Unlocked].
+// The error is an *[Error]. If another training uses the directory, the error wraps an
+// *[InUseError]. On file systems without locks, Open cannot detect this. See [Store.Unlocked].
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
 		return nil, &Error{Msg: "no directory is given"}
@@ -125,19 +125,19 @@ func Open(c Config) (*Store, error) {
 	return &Store{c: c, removed: removed, lock: lock, list: list, busy: make(chan struct{}, 1), write: (*snapshot).write}, nil
 }
 
-// Removed returns the temporary files of killed saves that Open has removed.
+// Removed returns the paths of temporary files that Open has removed. Killed saves had left them.
 func (s *Store) Removed() []string { return s.removed }
 
 // Unlocked returns the reason why the directory could not be locked, such as a network file system
-// without locks. Then a second training in the directory is not detected, and the two would remove
-// each other's files. It returns nil if the directory is locked.
+// without locks. It returns nil if the directory is locked. Without a lock, a second training in
+// the directory is not detected, and both would remove each other's files.
 func (s *Store) Unlocked() error { return s.lock.none }
 
 // Save copies a tree to host memory and starts writing it to a file named by info.Step. When Save
 // returns, the training may continue and change the tensors. If the previous save is still being
-// written, Save waits for it. It returns an error if the tree cannot be copied. Wait and Close
-// return errors of writing, and Config.Done is told too. When the file is in place, files that no
-// longer need to be kept are removed. The new file itself always stays.
+// written, Save waits for it. Save returns an error if the tree cannot be copied. Wait and Close
+// return errors of writing, and Config.Done receives them too. When the file is in place, the store
+// removes files that it need not keep. The new file itself always stays.
 func (s *Store) Save(tree map[string]any, info Info) error {
 	if s.closed {
 		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
@@ -176,9 +176,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes files that are not among the newest, not the best, and not the file just written.
-// The file just written may have an earlier step than files of another training in the directory.
-// prune also removes damaged files that Load has skipped. The caller holds s.mu.
+// prune removes files. It keeps the newest files, the best file, and the file just written. (The
+// latter may have an earlier step than files of another training in the directory.) prune also
+// removes damaged files that Load has skipped. The caller holds s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep
@@ -201,8 +201,8 @@ func (s *Store) prune(written string, step int) error {
 	return err
 }
 
-// best returns the path of the checkpoint with the best metric, the first among equals, or "" if
-// there is none.
+// best returns the path of the checkpoint with the best metric. Among equal metrics the first one
+// counts. It returns "" if there is no such checkpoint.
 func (s *Store) best() string {
 	at := -1
 	for i, e := range s.list {
@@ -221,8 +221,8 @@ func (s *Store) best() string {
 }
 
 // Best returns the checkpoint with the best metric among those in the directory, as [Config].Best
-// says. It returns false if there is none, and always with [NoBest]. It waits for the save in
-// progress.
+// says. ok is false if there is no such checkpoint, and always with [NoBest]. It waits for the save
+// in progress.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
 	return s.bestEntry()
@@ -246,8 +246,8 @@ func (s *Store) drain() {
 	<-s.busy
 }
 
-// Wait waits for the save in progress. It returns the errors of this and earlier saves since the
-// last Wait.
+// Wait waits for the save in progress. It returns the errors of this save and of earlier saves
+// since the last Wait.
 func (s *Store) Wait() error {
 	s.drain()
 	return s.failures()
@@ -262,7 +262,7 @@ func (s *Store) failures() error {
 	return err
 }
 
-// Close does the same as Wait, and releases the directory. Nothing can be saved afterwards.
+// Close does the same as Wait, and releases the directory. After Close nothing can be saved.
 func (s *Store) Close() error {
 	err := s.Wait()
 	s.closed = true
@@ -275,16 +275,17 @@ type Loaded struct {
 	Path    string
 	Info    Info
 	Tree    map[string]any
-	Damaged []error // an *[Error] for each newer file that cannot be used
+	Damaged []error // an *[Error] for each newer file that Load cannot use
 
 	damaged []Entry
 }
 
-// Load reads the newest usable checkpoint. Newer ones that it cannot use stay in place, and Damaged
-// lists them. Later saves overwrite or remove files with damaged contents. They do not touch files
-// that may be intact: those of a newer version of the format, or those that could not be read for
-// lack of permission or memory. If there is no usable checkpoint, the error wraps [fs.ErrNotExist].
-// Load follows symbolic links. A dangling link is listed in Damaged and stays.
+// Load reads the newest usable checkpoint. Newer checkpoints that it cannot use stay in place, and
+// Damaged lists them. Later saves overwrite or remove files with damaged contents. They do not
+// touch files that may be intact. These are files of a newer version of the format, and files that
+// could not be read for lack of permission or memory. If there is no usable checkpoint, the error
+// wraps [fs.ErrNotExist]. Load follows symbolic links. A dangling link is listed in Damaged and
+// stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	return s.load()
@@ -297,17 +298,18 @@ func (s *Store) load() (*Loaded, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.damaged = l.damaged // damaged files do not count among those to keep
+	s.damaged = l.damaged // damaged files are no checkpoints to keep
 	s.list = slices.DeleteFunc(s.list, func(x Entry) bool {
 		return slices.ContainsFunc(l.damaged, func(d Entry) bool { return d.Path == x.Path })
 	})
 	return l, nil
 }
 
-// Load reads the newest usable checkpoint of a directory, as [Store.Load] does. It changes nothing,
-// and a training may be writing there.
+// Load reads the newest usable checkpoint of a directory, as [Store.Load] does. It only reads, so
+// it works while a training writes to the directory.
 func Load(dir string) (*Loaded, error) {
-	// a training that saves continuously may remove files as fast as they are found
+	// number of attempts; a training that saves continuously may remove files as fast as Load finds
+	// them
 	const patience = 10
 	for try := 1; ; try++ {
 		l, gone, err := load(dir)
@@ -317,7 +319,7 @@ func Load(dir string) (*Loaded, error) {
 	}
 }
 
-// load is Load for one attempt. gone means that a file disappeared after it was listed.
+// load is one attempt of Load. gone means that a file disappeared after it was listed.
 func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {
@@ -349,16 +351,15 @@ func load(dir string) (l *Loaded, gone bool, err error) {
 	return nil, gone, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
 }
 
-// isDamage reports whether an error of Read is due to the file's contents, and will therefore
-// recur.
+// isDamage reports whether an error of Read is due to the file's contents, so that it will recur.
 func isDamage(err error) bool {
 	var system *fs.PathError
 	var memory *tensor.Error
 	return !errors.Is(err, errNewer) && !errors.As(err, &system) && !errors.As(err, &memory)
 }
 
-// Latest returns the path of the newest checkpoint in a directory, judged by its name alone. If
-// there is none, the error wraps [fs.ErrNotExist].
+// Latest returns the path of the newest checkpoint in a directory, judged only by its name. If
+// there is no checkpoint, the error wraps [fs.ErrNotExist].
 func Latest(dir string) (string, error) {
 	files, err := names(dir)
 	if err != nil {
@@ -370,8 +371,8 @@ func Latest(dir string) (string, error) {
 	return files[len(files)-1].Path, nil
 }
 
-// names lists the files in a directory that have the name of a checkpoint, and symbolic links to
-// files, in the order of their steps.
+// names lists the files in a directory that have the name of a checkpoint, in the order of their
+// steps. They may be symbolic links to files.
 func names(dir string) ([]Entry, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -407,7 +408,7 @@ func List(dir string) ([]Entry, error) {
 	return out, nil
 }
 
-// metadata reads only the metadata in a safetensors file's header.
+// metadata reads only the metadata, from the header of a safetensors file.
 func metadata(path string) (map[string]string, error) {
 	// opening a pipe would block until a writer opens it
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {

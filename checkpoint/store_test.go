@@ -116,7 +116,7 @@ func TestEveryKindOfValueComesBack(t *testing.T) {
 	if got["again"] != got["ints"].(map[int64]any)[-1].(map[string]any)["exp_avg"] {
 		t.Error("a tensor in two places is one tensor again")
 	}
-	// The file is also a plain file of tensors.
+	// The file is also an ordinary safetensors file.
 	plain, _, err := safetensors.Load(path)
 	if err != nil || plain["a~1b~0c.d/e~1f"] == nil || plain["types/bfloat16"] == nil {
 		t.Fatalf("%v %v", plain, err)
@@ -227,14 +227,14 @@ func TestStoreKeepsTheNewestAndTheBest(t *testing.T) {
 		want string
 	}{{2, NoBest, "9 10"}, {0, NoBest, "8 9 10"}, {2, Least, "3 9 10"}, {1, Most, "5 10"}} {
 		dir := filepath.Join(t.TempDir(), "new", "dir")
-		// two stores, one after the other, as after a restart
+		// two stores, one after another, as after a restart
 		for _, part := range [][]int{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10}} {
 			s, err := Open(Config{Dir: dir, Keep: c.keep, Best: c.best})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, step := range part {
-				// steps 5 and 6 are equally good: the first counts
+				// steps 5 and 6 are equally good, so step 5 counts
 				metric := map[int]float64{3: -1, 5: 9, 6: 9, 7: -1}[step]
 				if step == 10 {
 					metric = math.NaN()
@@ -262,7 +262,7 @@ func TestStoreKeepsTheNewestAndTheBest(t *testing.T) {
 	}
 }
 
-// Any damage to a file is detected, and the previous file is used.
+// Any damage to a file is detected, and Load uses the previous file.
 func TestDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 2})
@@ -299,7 +299,9 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		switch {
 		case len(l.Damaged) == 0 && l.Info.Step == 20 && same(l.Tree, at0(20)):
-			missed++ // an insignificant bit: in the padding, or the case of a hexadecimal digit
+			// The bit is insignificant: it is in the padding, or is the case of a hexadecimal
+			// digit.
+			missed++
 		case l.Info.Step != 10 || !same(l.Tree, at0(10)) || len(l.Damaged) != 1 || !strings.Contains(l.Damaged[0].Error(), path):
 			t.Errorf("damage %d: step %d, %v", i, l.Info.Step, l.Damaged)
 		}
@@ -307,7 +309,7 @@ func TestDamagedFiles(t *testing.T) {
 	if missed > 2 {
 		t.Errorf("%d of %d damages were not seen", missed, len(damage))
 	}
-	// A damaged file does not count among those to keep, and is removed after it was skipped.
+	// A damaged file is not among the files to keep. It is removed after Load has skipped it.
 	if err := os.WriteFile(path, whole[:100], 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -408,8 +410,8 @@ func TestFailingSaves(t *testing.T) {
 	}
 }
 
-// Save returns when the copy is made. Later changes of the tensors are not in the file. A slow disk
-// delays only the next save.
+// Save returns when it has copied the tensors. Later changes of the tensors are not in the file. A
+// slow disk delays only the next save.
 func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	s, err := Open(Config{Dir: t.TempDir()})
 	if err != nil {
@@ -421,7 +423,7 @@ func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	if err := s.Save(map[string]any{"w": w}, Info{Step: 1}); err != nil {
 		t.Fatal(err)
 	}
-	w.Fill(2) // the tensor changes before the disk has begun to write
+	w.Fill(2) // this change comes before the disk has begun to write
 	second := make(chan error)
 	go func() { second <- s.Save(map[string]any{"w": w}, Info{Step: 2}) }()
 	select {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A tree from Capture can be saved as a PyTorch file, and Restore accepts the tree that torchfile
-// loads.
+// A tree from Capture can be saved as a PyTorch file. Restore accepts the tree that torchfile loads
+// from this file.
 func TestStatesGoThroughTorchFiles(t *testing.T) {
 	train := func() (*nn.Linear, *optim.Adam, checkpoint.Parts) {
 		l := nn.NewLinear(2, 3)

@@ -16,9 +16,9 @@ import (
 const maxDepth = 64
 
 // In JSON, the integers, strings, booleans and nil of a tree represent themselves. Any other value
-// is an object with a single key, which gives its kind.
+// is an object with a single key. The key gives the kind of the value.
 const (
-	kindFloat  = "f" // value: the shortest text that parses to the same float64
+	kindFloat  = "f" // shortest text that parses to the same float64
 	kindTensor = "t" // value: the name of the tensor
 	kindList   = "l"
 	kindMap    = "m"
@@ -40,8 +40,8 @@ func join(path, key string) string {
 	return path + "/" + escape.Replace(key)
 }
 
-// encode returns the JSON value of v, and copies tensors to the host. A tensor that occurs twice is
-// stored once.
+// encode returns the JSON value of v, and copies tensors to the host. If a tensor occurs several
+// times, it is stored once.
 func (e *encoder) encode(path string, v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, &Error{Part: path, Msg: fmt.Sprintf("the tree is nested deeper than %d", maxDepth)}

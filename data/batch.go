@@ -7,18 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Batch is collated samples. Its tensors have one dimension more than those of a sample: the
-// first one counts the samples. The batch belongs to its receiver. To give one tensor to a scope,
-// call s.From(b.X). To give the whole batch, call b.Into(s). To lend a tensor, call b.X.In(s).
+// A Batch holds several samples, collated into tensors. These have one dimension more than the
+// tensors of a sample. The additional first dimension counts the samples. The batch belongs to its
+// receiver. To give one tensor to a scope, call s.From(b.X). To give the whole batch, call
+// b.Into(s). To lend a tensor, call b.X.In(s).
 type Batch struct {
-	X, Y *tensor.Tensor // inputs and targets; nil if the samples' values do not become one tensor
+	// inputs and targets; nil if the values of the samples do not become a single tensor
+	X, Y *tensor.Tensor
 
-	// Nested holds values that [Collate] did not make into one tensor: a map[string]any, []any or
-	// []string. Their entries may be tensors; [Batch.Tensor] finds those of a map by name. Nested.X
-	// is nil if the field X is set. Nested.Y is nil if the field Y is set.
+	// Nested holds values from which [Collate] did not make a single tensor: a map[string]any,
+	// []any or []string. Their entries may be tensors. [Batch.Tensor] finds a tensor of a map by
+	// its name. Nested.X is nil if the field X is set. Nested.Y is nil if the field Y is set.
 	Nested Sample
 
-	// indexes of the samples in the dataset; for a stream, their numbers in the epoch from 0
+	// indexes of the samples in the dataset; for a stream, numbers of the samples in the epoch,
+	// from 0
 	Index []int
 }
 
@@ -34,8 +37,8 @@ func (b *Batch) complete() *Batch {
 	return b
 }
 
-// distinct makes sure that each place in the batch has a handle of its own. The inputs and targets
-// of an autoencoder may be the same tensor, and a caller frees X and Y separately.
+// distinct makes sure that each place in the batch has a handle of its own. This is needed because
+// a caller frees X and Y separately. In a batch for an autoencoder they may be the same tensor.
 func (b *Batch) distinct() *Batch {
 	if b.complete(); b.Nested == (Sample{}) && b.X != b.Y {
 		return b
@@ -50,23 +53,23 @@ func (b *Batch) distinct() *Batch {
 	})
 }
 
-// Into hands the batch to s, as s.From does with a tensor. If s is on another device, Into copies
-// the tensors. The old handles are freed. Into returns b, which holds the new handles.
+// Into gives the batch to scope s, as s.From does with a tensor. If s is on another device, Into
+// copies the tensors. Into frees the old handles. It returns b, which holds the new handles.
 func (b *Batch) Into(s *tensor.Scope) *Batch {
 	return b.distinct().each(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
 }
 
-// Free frees the tensors of the batch, except those that a scope has taken by s.From(b.X).
+// Free frees the tensors of the batch, except tensors that a scope has taken by s.From(b.X).
 func (b *Batch) Free() {
 	if b != nil {
 		b.each(func(t *tensor.Tensor) *tensor.Tensor { t.Free(); return t })
 	}
 }
 
-// each replaces every tensor of the batch by f of it.
+// each replaces every tensor t of the batch by f(t).
 func (b *Batch) each(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
-	b.X, _ = walk(b.X, f).(*tensor.Tensor) // assign X before Y is computed: f may panic
+	b.X, _ = walk(b.X, f).(*tensor.Tensor) // assign X before computing Y, since f may panic
 	b.Nested.X = walk(b.Nested.X, f)
 	b.Y, _ = walk(b.Y, f).(*tensor.Tensor)
 	b.Nested.Y = walk(b.Nested.Y, f)

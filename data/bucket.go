@@ -11,23 +11,24 @@ import (
 // LengthConfig configures a [LengthSampler].
 type LengthConfig struct {
 	Batch  int   // number of samples in a batch, at least 1
-	Bounds []int // upper length bounds of the buckets, ascending; nil: group by Pool
-	// used without Bounds: how many samples are sorted by length together; 0: 50 batches
+	Bounds []int // upper bounds of the lengths in the buckets, ascending; nil: use Pool
+	// number of samples that are sorted by length together if there are no Bounds; 0 means 50
+	// batches
 	Pool     int
 	Shuffle  bool   // shuffle the samples before they are grouped, and the batches afterwards
 	Seed     uint64 // seed of both shuffles
 	DropLast bool   // leave out batches that are not full
 }
 
-// A LengthSampler makes batches of samples of similar length, so that little padding is needed.
+// A LengthSampler makes batches of samples of similar length, so that batches need little padding.
 // With Bounds, a sample of length n goes to the bucket of the first bound ≥ n. Samples longer than
-// the last bound go to a bucket of their own. A batch never mixes buckets. Without Bounds, each
-// group of Pool samples is sorted by length, longest first, and cut into batches. With Shuffle, the
-// batches and their order differ from epoch to epoch.
+// the last bound go to an additional bucket. A batch never mixes buckets. Without Bounds, the
+// sampler sorts each group of Pool samples by length, longest first, and divides it into batches.
+// With Shuffle, the batches and their order differ from epoch to epoch.
 type LengthSampler struct {
 	lengths []int
 	c       LengthConfig
-	// number of batches in an epoch; constant because the sizes of the groups do not change
+	// number of batches in an epoch; it is constant because the sizes of the groups do not change
 	batches int
 }
 

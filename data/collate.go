@@ -10,7 +10,7 @@ import (
 
 // An oddError is a sample that does not match the first sample of its batch.
 type oddError struct {
-	at  int    // the sample's place in the batch
+	at  int    // index of the sample in the batch
 	key string // path of the mismatch within a nested value
 	msg string
 }
@@ -34,21 +34,21 @@ func odd(at int, format string, args ...any) error {
 //   - []any and []string values become a []any: the entries at each index are collated. All values
 //     must have the same length.
 //
-// A slice of numbers becomes a tensor here. In PyTorch a list of numbers would become a list. A
-// function in Config.Collate may call Collate.
+// Here a slice of numbers becomes a tensor. In PyTorch a list of numbers becomes a list. A function
+// in Config.Collate may call Collate.
 func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
 
-// PadCollate returns a function for Config.Collate that pads, as torch's pad_sequence with
-// batch_first does within default_collate. Slices of numbers and tensors may differ in their first
-// dimension only. They are filled up to the longest of the batch with the value pad, which must be
-// a whole number for integer types. All other values are collated as in [Collate].
+// PadCollate returns a function for Config.Collate that pads. It is torch's pad_sequence with
+// batch_first, within default_collate. Slices of numbers and tensors may differ only in their first
+// dimension. The function pads them with the value pad to the length of the longest in the batch.
+// For integer types, pad must be a whole number. All other values are collated as in [Collate].
 func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
 	return collator{pad: true, with: pad}.batch
 }
 
 // A collator makes batches of samples, with or without padding.
 type collator struct {
-	pad  bool // fill values up to the length of the longest
+	pad  bool // whether to fill values up to the length of the longest
 	with float64
 }
 
@@ -155,7 +155,7 @@ func (c collator) values(values []any) (any, error) {
 	var t *tensor.Tensor
 	err := tensor.Try(func() { t = tensor.From(list.Interface()) })
 	if err != nil {
-		for i, v := range values { // a slice whose lengths differ from those of the first one
+		for i, v := range values { // a slice differs in its lengths from the first slice
 			if a, b := lengths(reflect.ValueOf(v)), lengths(first); a != b {
 				return nil, odd(i, "has values of shape %s, the first %s", a, b)
 			}
@@ -165,7 +165,7 @@ func (c collator) values(values []any) (any, error) {
 	return t, nil
 }
 
-// lengths formats the shape of a nested slice, read from its first entries.
+// lengths formats the shape of a nested slice. It looks only at the first entry of each level.
 func lengths(v reflect.Value) string {
 	var n []int
 	for v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
@@ -227,7 +227,7 @@ func rows[T float32 | uint8 | int64 | int](c collator, values []any) (t *tensor.
 }
 
 // isNumber reports whether t is one of Go's own number types. It is false for types such as
-// dtype.Float16, which only store their value in one.
+// dtype.Float16, whose underlying type is a number type.
 func isNumber(t reflect.Type) bool {
 	k := t.Kind()
 	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr && t.PkgPath() == ""
@@ -237,8 +237,8 @@ func (c collator) unfit(v any) error {
 	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.with, v)
 }
 
-// inside collates the part of nested values under key. If that fails it frees made, the parts that
-// are collated already.
+// inside collates the parts of nested values under key. If this fails it frees made, the parts that
+// were collated before.
 func (c collator) inside(key string, made any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {

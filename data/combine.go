@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// A Concat is several datasets, one after the other: torch's ConcatDataset. See [NewConcat].
+// A Concat is the concatenation of several datasets: torch's ConcatDataset. See [NewConcat].
 type Concat struct {
 	of   []Dataset
 	ends []int // the index after the last sample of each dataset
 }
 
-// NewConcat returns the concatenation of the datasets. It asks each for its length once.
+// NewConcat returns the concatenation of the datasets. It calls Len of each dataset once.
 func NewConcat(of ...Dataset) *Concat {
 	c := &Concat{of: slices.Clone(of)}
 	end := 0
@@ -32,7 +32,7 @@ func (c *Concat) Len() int {
 	return c.ends[len(c.ends)-1]
 }
 
-// find returns the dataset that holds sample i, and its number there.
+// find returns the dataset that holds sample i, and the sample's index in that dataset.
 func (c *Concat) find(i int) (Dataset, int, error) {
 	if i < 0 || i >= c.Len() {
 		return nil, 0, fmt.Errorf("index %d is out of range for %d samples", i, c.Len())
@@ -59,9 +59,10 @@ type mapped struct {
 	f  func(s Sample, rng *rand.Rand) (Sample, error)
 }
 
-// Map returns ds with f applied to every sample. Several goroutines call f at once. rng is the
-// sample's own random numbers, for augmentation, as in [RandDataset]. When Get is called without a
-// loader, it draws the same numbers as a loader with seed 0 does in epoch 0.
+// Map returns ds with f applied to every sample. Several goroutines may call f at the same time.
+// rng is a source of random numbers for this sample, for augmentation, as in [RandDataset]. When
+// Get is called without a loader, it draws the same numbers as a loader with seed 0 does in epoch
+// 0.
 func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDataset {
 	return &mapped{ds, f}
 }
@@ -80,7 +81,7 @@ func (m *mapped) GetRand(i int, rng *rand.Rand) (Sample, error) {
 	return m.f(s, rng)
 }
 
-// RandomSplit divides ds at random into parts of the given sizes, without overlap: torch's
+// RandomSplit divides ds at random into parts of the given sizes, which do not overlap: torch's
 // random_split. If the sizes do not add up to the number of samples, the error is a *[ConfigError].
 // The same seed gives the same parts.
 func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
@@ -105,7 +106,8 @@ func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
 }
 
 // RandomSplitFractions is [RandomSplit] for fractions that add up to 1. As in torch, each part gets
-// its fraction of the samples, rounded down. The samples left over go one each to the first parts.
+// its fraction of the samples, rounded down. Each of the first parts gets one of the remaining
+// samples.
 func RandomSplitFractions(ds Dataset, seed uint64, fractions ...float64) ([]Subset, error) {
 	n, sum, left := ds.Len(), 0.0, ds.Len()
 	sizes := make([]int, len(fractions))

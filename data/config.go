@@ -11,45 +11,46 @@ import (
 // of PyTorch's DataLoader. Workers are goroutines of the process and share the dataset.
 type Config struct {
 	Batch   int  // number of samples in a batch, at least 1
-	Shuffle bool // visit the samples in a random order that differs from epoch to epoch
+	Shuffle bool // visit the samples in a random order, which differs between epochs
 	// seed of the order, and of the random numbers for a [RandDataset] and for Transform
 	Seed     uint64
-	DropLast bool // leave out a last batch that is not full
+	DropLast bool // leave out the last batch if it is not full
 	Workers  int  // number of goroutines that prepare batches; 0 means 1
-	Prefetch int  // number of batches that are prepared ahead; 0 means twice the workers
+	Prefetch int  // batches prepared ahead; 0 means twice the number of workers
 
-	Sampler Sampler // chooses the samples and their order, instead of Shuffle
+	Sampler Sampler // chooses samples and their order, instead of Shuffle
 	// chooses the samples of each batch, instead of Batch, Shuffle, DropLast and Sampler
 	Batches BatchSampler
 
-	// Transform changes each sample. rng is as in [RandDataset]. Several workers call Transform at
-	// once.
+	// Transform changes each sample. rng is as in [RandDataset]. Several workers may call Transform
+	// at the same time.
 	Transform func(s Sample, rng *rand.Rand) (Sample, error)
-	// Collate makes a batch of samples; nil means [Collate]. The loader sets Index. Several workers
-	// call Collate at once. It must not keep the slice.
+	// Collate makes a batch of samples. A nil Collate means [Collate]. The loader sets Index.
+	// Several workers may call Collate at the same time. Collate must not keep the slice.
 	Collate func(samples []Sample) (*Batch, error)
 
-	// Device is where the loop receives its batches; nil is the CPU, where batches are made. At
-	// most Prefetch batches are copied ahead of the loop, on streams of the loader's own. An op
-	// that reads a batch waits for its copy, on any stream. If the device's memory does not
-	// suffice, a batch is copied when the loop asks for it. If the memory does not suffice then
-	// either, the loop gets the error. The scope s that receives the batches must be on this device
-	// too ([tensor.On]). If s was opened without a device, s.From(batch.X) is an error, so that no
-	// batch is copied back silently.
+	// Device is the device on which the loop receives its batches. A nil Device means the CPU,
+	// where batches are made. At most Prefetch batches are copied ahead of the loop, on the
+	// loader's own streams. An op that reads a batch waits for its copy, on any stream. If the
+	// device's memory does not suffice, the batch is copied when the loop asks for it. If the
+	// memory does not suffice at that time either, the loop gets the error. The scope s that
+	// receives the batches must be on this device too ([tensor.On]). If s was opened without a
+	// device, s.From(batch.X) is an error. Otherwise it would silently copy the batch back to the
+	// CPU.
 	//
-	// Pin copies by way of page-locked memory, so that copies run while the GPU computes. Without
-	// Device, batches stay in page-locked memory, as with PyTorch's pin_memory. That memory is of a
-	// GPU in use ([device.OpenAny]). Page-locked memory speeds nothing up without a GPU, or if
-	// Device is the CPU or a rank of the CPU. There Pin is ignored: [Loader.Note] says so, and the
-	// log says so once in a process.
+	// Pin copies batches through page-locked memory, so that copies run while the GPU computes.
+	// Without Device, batches stay in page-locked memory, as with PyTorch's pin_memory. A GPU in
+	// use ([device.OpenAny]) allocates this memory. Without a GPU, or if Device is the CPU or a
+	// rank of the CPU, page-locked memory would have no advantage. In these cases the loader
+	// ignores Pin. [Loader.Note] says so, and the log says so once in a process.
 	Device device.Device
 	Pin    bool
 
 	// Skip leaves out samples that fail to load, instead of ending the loop with their error. Their
-	// batch is smaller then. A batch without any sample left is not delivered. If OnSkip is not
-	// nil, the loop's goroutine calls it for each skipped sample, in the loop's order.
-	// [Loader.Skipped] counts skipped samples. Samples that do not fit together in a batch are
-	// always an error.
+	// batch is then smaller. If a batch has no samples left, the loop does not receive it. If
+	// OnSkip is not nil, the loop's goroutine calls it for each skipped sample, in the loop's
+	// order. [Loader.Skipped] counts skipped samples. Samples that do not fit together in a batch
+	// are always an error.
 	Skip   bool
 	OnSkip func(*SampleError)
 }

@@ -1,11 +1,11 @@
-// Package data brings samples to a training loop: datasets, the order of their samples, and a
-// loader whose goroutines prepare batches ahead.
+// Package data provides a training loop with samples. It has datasets, samplers for the order of
+// samples, and a loader whose goroutines prepare batches ahead.
 //
-// One provides samples as a [Dataset], makes a loader of it ([NewLoader]), and loops over the
-// loader's batches ([Loader.Steps], [Loader.Batches]). Data without numbers for its samples is a
+// A program provides samples as a [Dataset], makes a loader for it ([NewLoader]), and loops over
+// the loader's batches ([Loader.Steps], [Loader.Batches]). Data whose samples have no index is a
 // [Stream] ([NewStreamLoader]).
 //
-// The contract:
+// The loader guarantees:
 //
 //   - The seed and the epoch alone decide the order of samples, whatever the number of workers.
 //     They alone also decide the random numbers that a sample's transform draws.
@@ -14,8 +14,8 @@
 //     cancelled context or a panic.
 //   - Failures come out of the loop as typed errors. A [SampleError] names the sample, also for a
 //     panic in a dataset.
-//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict] goes on
-//     with the batch after the last one that was seen.
+//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict]
+//     continues after the last batch that was seen.
 package data
 
 import (
@@ -25,31 +25,31 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Sample is one input and its target, as Go values: anything that [tensor.From] accepts, strings,
-// and maps and lists of these. [Collate] says how they become batches. All samples of a dataset
-// have the same types and shapes, and neither value is nil. A dataset without targets sets Y to a
-// number, such as the sample's index.
+// A Sample is one input and its target, as Go values. A value is anything that [tensor.From]
+// accepts, a string, or a map or list of such values. [Collate] says how samples become batches.
+// All samples of a dataset have the same types and shapes, and neither value is nil. A dataset
+// without targets sets Y to a number, such as the sample's index.
 type Sample struct {
 	X, Y any
 }
 
-// A Dataset returns samples by index. Several goroutines call Get at once.
+// A Dataset returns samples by index. Several goroutines may call Get at the same time.
 type Dataset interface {
 	Len() int
 	Get(i int) (Sample, error)
 }
 
 // A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
-// loader calls GetRand instead of Get. Each sample gets an rng of its own. The numbers depend on
-// the loader's seed, the epoch and i alone, whatever the number of workers. If a sampler draws with
+// loader calls GetRand instead of Get. Each sample gets its own rng. The random numbers depend only
+// on the loader's seed, the epoch and i, and not on the number of workers. If a sampler draws with
 // replacement, they also depend on the sample's place in the epoch. GetRand must not keep rng.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)
 }
 
-// A Batcher is a Dataset that makes a whole batch faster than its samples one by one. The tensors
-// it returns are on the CPU, and their first dimension counts the samples.
+// A Batcher is a Dataset that makes a whole batch faster than one sample after another. The tensors
+// of the batch are on the CPU, and their first dimension counts the samples.
 type Batcher interface {
 	Dataset
 	GetBatch(index []int) (x, y *tensor.Tensor, err error)

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// squares is a dataset of numbers and their squares, in which some samples fail or panic.
+// squares is a dataset of numbers and their squares. Some of its samples fail or panic.
 type squares struct {
 	n, failAt, panicAt int
 	slow               bool
@@ -75,7 +75,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// The order depends on seed and epoch alone, whatever the number of workers. It differs from epoch
+// The order depends only on seed and epoch, and not on the number of workers. It differs from epoch
 // to epoch, and each epoch visits all samples.
 func TestOrder(t *testing.T) {
 	order := func(workers int, seed uint64) (out [][]int) {
@@ -137,7 +137,8 @@ func TestBadSamplesAreNamed(t *testing.T) {
 	}
 }
 
-// A loop that is left early leaves no goroutine behind, and prefetching is bounded.
+// If a program leaves a loop early, no goroutine remains. The number of prefetched batches is
+// bounded.
 func TestNothingStaysBehind(t *testing.T) {
 	before := runtime.NumGoroutine()
 	d := &squares{n: 1000}
@@ -177,7 +178,7 @@ func TestTensorDataset(t *testing.T) {
 	}
 }
 
-// tensors is a dataset of tensors, one of which has a different shape.
+// tensors is a dataset of tensors. One of the tensors has a different shape.
 type tensors struct{ odd int }
 
 func (tensors) Len() int { return 6 }

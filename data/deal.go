@@ -47,7 +47,7 @@ func (l *Loader) streamJobs(epoch int) iter.Seq2[job, error] {
 	}
 }
 
-// deal hands the jobs of the epoch to the workers, from the loop's first batch on.
+// deal sends the jobs of the epoch to the workers. It begins with the loop's first batch.
 func (r *run) deal(jobs iter.Seq2[job, error]) {
 	defer close(r.jobs)
 	number := 0

@@ -7,17 +7,17 @@ import (
 
 // DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
-	Rank, World int  // number of this process, and of all processes: 0 ≤ Rank < World
-	Shuffle     bool // whether the order is random; not the default, unlike in torch
+	Rank, World int  // number of this process and of all processes: 0 ≤ Rank < World
+	Shuffle     bool // whether the order is random; false by default, unlike in torch
 	Seed        uint64
 	DropLast    bool // leave out the last samples instead of repeating the first
 }
 
 // A DistributedSampler gives each of several processes its share of a dataset: torch's
 // DistributedSampler. All shares have the same size. If World does not divide the number of
-// samples, the order ends with a repetition of its first samples. With DropLast, its last samples
-// are left out instead. Sample k of the order goes to process k mod World. A [Loader] passes its
-// epoch to the sampler, and the epoch changes the order in the same way for all processes.
+// samples, the sampler repeats the first samples at the end of the order. With DropLast, it leaves
+// out the last samples instead. Sample k of the order goes to process k mod World. A [Loader]
+// passes its epoch to the sampler. A new epoch changes the order in the same way for all processes.
 type DistributedSampler struct {
 	n int
 	c DistributedConfig

@@ -13,7 +13,7 @@ func (e *ConfigError) Error() string { return "data: " + e.Field + ": " + e.Msg 
 
 // A SampleError is a sample that failed to load.
 type SampleError struct {
-	Index int // index of the sample in the dataset; -1 if the batch as a whole failed
+	Index int // index of the sample in the dataset; -1 if the whole batch failed
 	Err   error
 }
 
@@ -35,14 +35,14 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
-// Unwrap returns the value of the panic if it is an error, such as that of a tensor op.
+// Unwrap returns the value of the panic if it is an error, such as the error of a tensor op.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// Must returns v, or panics with err if it is not nil. It is for examples, tests, and arguments
-// that are known to be right.
+// Must returns v, or panics with err if err is not nil. Use it for examples, for tests, and for
+// arguments that are known to be valid.
 //
 //	loader := data.Must(data.NewLoader(set, data.Config{Batch: 32}))
 func Must[T any](v T, err error) T {
@@ -65,10 +65,10 @@ func (e *StateError) Error() string {
 	return "data: state: " + e.Key + ": " + e.Msg
 }
 
-// errExit is the error if a user's function ended the loader's goroutine.
+// errExit is the error for a user's function that ended the loader's goroutine.
 var errExit = errors.New("the function ended its goroutine (runtime.Goexit) instead of returning")
 
-// guard runs f and turns a panic in it into a *PanicError.
+// guard runs f and converts a panic in f to a *PanicError.
 func guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

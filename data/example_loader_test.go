@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// A state that is taken within an epoch lets another loader continue with the next batch.
+// If a state is saved within an epoch, another loader can continue from it with the next batch.
 func ExampleLoader_StateDict() {
 	c := data.Config{Batch: 2, Shuffle: true, Seed: 1, Workers: 2}
 	loader, err := data.NewLoader(table{10}, c)
@@ -76,8 +76,8 @@ func (d augmented) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// The random numbers of a sample depend on seed, epoch and index alone: the number of workers
-// changes nothing.
+// The random numbers of a sample depend only on seed, epoch and index. The number of workers does
+// not affect them.
 func ExampleRandDataset() {
 	for _, workers := range []int{1, 4} {
 		loader, err := data.NewLoader(augmented{table{3}}, data.Config{Batch: 3, Seed: 2, Workers: workers})
@@ -97,7 +97,7 @@ func ExampleRandDataset() {
 	// tensor([0.1900, 1.9900, 2.3300])
 }
 
-// Samples of maps and strings become maps of tensors and lists of strings.
+// Samples of maps and strings become batches with maps of tensors and lists of strings.
 func ExampleCollate() {
 	batch, err := data.Collate([]data.Sample{
 		{X: map[string]any{"ids": []int64{1, 2}, "text": "so"}, Y: 0},
@@ -117,7 +117,7 @@ func ExampleCollate() {
 	// tensor([0, 1])
 }
 
-// CollateValues collates one value of each sample, as Collate does with all.
+// CollateValues collates one value of each sample. Collate collates all values.
 func ExampleCollateValues() {
 	v, err := data.CollateValues([]any{[]any{1.5, "a"}, []any{2.5, "b"}})
 	fmt.Println(v, err)

@@ -28,7 +28,7 @@ func lines(text string) data.Stream {
 	})
 }
 
-// A stream has no length. Its samples become batches as those of a dataset do.
+// A stream has no length. Its samples become batches like those of a dataset.
 func ExampleNewStreamLoader() {
 	s, err := data.ShuffleStream(lines("one\ntwo\nthree\nfour\nfive"), 3, 1)
 	if err != nil {
@@ -67,7 +67,7 @@ func ExampleShardStream() {
 	// 1 b
 }
 
-// Several files are read at the same time, and the order is the same in every run.
+// Interleave reads several streams at the same time. The order is the same in every run.
 func ExampleInterleave() {
 	s, err := data.Interleave(16, lines("a1\na2\na3"), lines("b1"), lines("c1\nc2"))
 	if err != nil {
@@ -80,7 +80,7 @@ func ExampleInterleave() {
 	// Output: a1 b1 c1 a2 c2 a3
 }
 
-// Streams are built from other streams.
+// FilterStream, like other functions, makes a stream from another stream.
 func ExampleFilterStream() {
 	s := data.ConcatStreams(lines("go\n\nstop"), lines("again"))
 	s = data.FilterStream(s, func(v data.Sample) bool { return v.X != "" })
@@ -107,7 +107,7 @@ func ExampleStreamOf() {
 	// [2] 4
 }
 
-// RandomSplit divides a dataset, the same way for the same seed.
+// RandomSplit divides a dataset at random. The same seed gives the same parts.
 func ExampleRandomSplit() {
 	parts, err := data.RandomSplit(table{10}, 1, 8, 2)
 	if err != nil {
@@ -128,7 +128,7 @@ func ExampleRandomSplitFractions() {
 	// Output: 8 2
 }
 
-// NewConcat puts datasets one after the other.
+// NewConcat concatenates datasets.
 func ExampleNewConcat() {
 	both := data.NewConcat(table{3}, table{2})
 	s, err := both.Get(4)

@@ -23,7 +23,7 @@ func (s table) Get(i int) (data.Sample, error) {
 	return data.Sample{X: []float32{float32(i)}, Y: float32(i * i)}, nil
 }
 
-// A loader makes batches of a dataset's samples. Its goroutines prepare them ahead.
+// A loader makes batches of a dataset's samples. Its goroutines prepare the batches ahead.
 func Example() {
 	loader, err := data.NewLoader(table{5}, data.Config{Batch: 2})
 	if err != nil {
@@ -41,7 +41,7 @@ func Example() {
 	// [1, 1] tensor([16.])
 }
 
-// The order depends on seed and epoch alone, whatever the number of workers.
+// The order depends only on seed and epoch, and not on the number of workers.
 func ExampleLoader_Order() {
 	one, err := data.NewLoader(table{10}, data.Config{Batch: 2, Shuffle: true, Seed: 1})
 	if err != nil {
@@ -81,7 +81,7 @@ func ExampleSampleError() {
 	// sample 13 failed: unlucky
 }
 
-// A batch belongs to its receiver. From hands its tensors to the scope of a step, which frees them.
+// A batch belongs to its receiver. From gives its tensors to the scope of a step, which frees them.
 func ExampleBatch() {
 	loader, err := data.NewLoader(table{4}, data.Config{Batch: 4})
 	if err != nil {
@@ -120,7 +120,7 @@ func ExampleNewTensorDataset() {
 	// [4, 3] tensor([0, 1, 2, 3]) <nil>
 }
 
-// A batch of several inputs returns each by its name.
+// A batch with several inputs returns each input by its name.
 func ExampleNewNamedDataset() {
 	user, item := tensor.From([]int64{0, 0, 1}), tensor.From([]int64{5, 7, 5})
 	ds, err := data.NewNamedDataset(map[string]*tensor.Tensor{"user": user, "item": item}, tensor.From([]float32{4, 1, 3}))
@@ -142,7 +142,7 @@ func ExampleNewNamedDataset() {
 	// tensor([1]) tensor([5]) tensor([3.])
 }
 
-// A name that a batch does not have is an error, which lists the names.
+// If a batch lacks a name, the error lists the names that the batch has.
 func ExampleBatch_Tensor() {
 	batch, err := data.Collate([]data.Sample{{X: map[string]any{"user": 3, "item": 7}, Y: 4.5}})
 	if err != nil {
@@ -188,8 +188,8 @@ func ExampleConfigError() {
 	// data: Batch: 0 samples a batch, at least 1 is needed
 }
 
-// A dataset that makes whole batches at once implements Batcher, as TensorDataset does. The loader
-// then calls GetBatch.
+// A dataset that can make a whole batch implements Batcher, as TensorDataset does. Then the loader
+// calls GetBatch.
 func ExampleBatcher() {
 	ds, err := data.NewTensorDataset(tensor.From([]float32{0, 10, 20, 30}), tensor.From([]int64{0, 1, 2, 3}))
 	if err != nil {

@@ -2,5 +2,5 @@ package data
 
 import "sync"
 
-// Unpinned makes the next ignored Pin appear in the log again.
+// Unpinned makes the log mention the next ignored Pin again.
 func Unpinned() { unpinned = sync.Once{} }

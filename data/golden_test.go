@@ -59,7 +59,8 @@ func TestSamplersAreTorchs(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := slices.Collect(s.Indices(1))
-				// map the samples to their places in the shuffled order, which must be the same
+				// map the samples to their places in the shuffled order, which must be the same in
+				// both
 				if shuffle {
 					order := slices.Collect(data.RandomSampler{N: c.N, Seed: 3}.Indices(1))
 					for k := range got {

@@ -8,10 +8,10 @@ import (
 )
 
 // Interleave returns a stream that takes one sample from each of several streams in turn, until all
-// have ended. It is meant for files that are read at the same time. One goroutine per stream reads
-// up to ahead samples in advance. If ahead is less than 1, the error is a *[ConfigError]. The order
-// does not depend on how fast the streams are. The goroutines end with the loop. A stream that
-// panics ends with a *[PanicError].
+// streams have ended. It is meant for reading several files at the same time. One goroutine per
+// stream reads up to ahead samples in advance. If ahead is less than 1, the error is a
+// *[ConfigError]. The order does not depend on how fast the streams are. The goroutines end with
+// the loop. A stream that panics ends with a *[PanicError].
 func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	if ahead < 1 {
 		return nil, &ConfigError{"ahead", fmt.Sprintf("%d samples, at least 1 is needed", ahead)}
@@ -25,7 +25,9 @@ func Interleave(ahead int, streams ...Stream) (Stream, error) {
 			defer close(stop)
 			var queues []chan streamed
 			for _, s := range streams {
-				q := make(chan streamed, ahead-1) // -1: the goroutine holds one more sample itself
+				// The queue has room for one sample less than ahead, because the goroutine holds
+				// one itself.
+				q := make(chan streamed, ahead-1)
 				queues = append(queues, q)
 				wg.Go(func() { read(s, epoch, q, stop) })
 			}

@@ -11,17 +11,17 @@ import (
 )
 
 // A Loader makes batches of a dataset, epoch by epoch. Its methods are safe for concurrent use.
-// Each loop over its batches is an epoch of its own.
+// Each loop over its batches runs through one epoch.
 type Loader struct {
 	ds Dataset // the dataset; nil for a stream
 	st Stream
 	c  Config
-	to *mover // copies batches to their device; nil: they stay on the CPU as they were made
+	to *mover // copies batches to their device; nil: they stay where they were made
 
 	note string
 
 	mu      sync.Mutex
-	seed    uint64 // seed of Config, or of a loaded state
+	seed    uint64 // seed from Config or from a loaded state
 	next    place  // where the next loop begins
 	seen    place  // how far the latest loop has come
 	turn    int    // number of the latest loop
@@ -46,11 +46,11 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 
 // NewStreamLoader returns a loader over a stream. One goroutine reads the stream, and the workers
 // call Transform and Collate. So the order and the batches do not depend on the number of workers.
-// Shuffle, Sampler and Batches are for datasets only; use [ShuffleStream], [ShardStream] and
-// [Interleave] instead. To resume from a state within an epoch, the loader reads the seen samples
-// again, without Transform. With Skip, an error of the stream leaves one sample out. If a stream
-// ends with an error, the samples after the error are lost. The error is a *[ConfigError], or an
-// error of the device.
+// Shuffle, Sampler and Batches are only for datasets. For a stream use [ShuffleStream],
+// [ShardStream] and [Interleave] instead. To resume from a state within an epoch, the loader reads
+// the seen samples again, without Transform. With Skip, an error of the stream leaves out one
+// sample. If a stream ends with an error, the samples after the error are lost. The error is a
+// *[ConfigError], or an error of the device.
 func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	switch {
 	case s == nil:
@@ -93,11 +93,11 @@ func (l *Loader) String() string {
 	return "Loader(" + what + how + ")"
 }
 
-// Note returns which setting has no effect on this machine and was ignored, such as Pin without a
-// GPU. It returns "" if there is none.
+// Note names a setting that the loader ignores because it has no effect on this machine, such as
+// Pin without a GPU. It returns "" if there is no such setting.
 func (l *Loader) Note() string { return l.note }
 
-// Len returns the number of batches in an epoch, -1 for a stream.
+// Len returns the number of batches in an epoch, or -1 for a stream.
 func (l *Loader) Len() int {
 	if l.ds == nil {
 		return -1
@@ -105,7 +105,7 @@ func (l *Loader) Len() int {
 	return l.sampler(0).Len()
 }
 
-// Order returns the order of the samples in an epoch, nil for a stream.
+// Order returns the order of the samples in an epoch, or nil for a stream.
 func (l *Loader) Order(epoch int) []int {
 	if l.ds == nil {
 		return nil
@@ -121,8 +121,8 @@ func (l *Loader) Order(epoch int) []int {
 }
 
 // Batches loops over the batches of the next epoch. After [Loader.LoadStateDict] it loops over the
-// rest of the saved epoch. An error ends the loop. It is a *[SampleError], also for a panic in the
-// dataset. If the program leaves a loop early, the next loop is still the next epoch.
+// rest of the saved epoch. An error ends the loop. The error is a *[SampleError], also for a panic
+// in the dataset. If the program leaves a loop early, the next loop runs through the next epoch.
 func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
 
 // BatchesContext is Batches with a context. When ctx is done, the loop ends with an error that
@@ -132,7 +132,7 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 		from, seed, turn := l.begin()
 		r := l.start(from, seed)
 		defer r.end()
-		var held *Batch // the batch of this turn, until the loop receives it
+		var held *Batch // the batch of this iteration, until the loop receives it
 		defer func() { held.Free() }()
 		for {
 			res := r.next(ctx)
@@ -167,7 +167,7 @@ type job struct {
 	number  int            // number of the batch in the epoch
 	start   int            // place of the batch's first sample in the epoch
 	index   []int          // indexes of the batch's samples
-	samples []Sample       // samples of the batch, if they are from a stream
+	samples []Sample       // samples of the batch, if a stream provides them
 	bad     []*SampleError // samples of the stream that failed to load
 }
 
@@ -176,15 +176,16 @@ type result struct {
 	b       *Batch // the batch; nil if all its samples were skipped
 	skipped []*SampleError
 	err     error
-	end     bool // there are no more batches
-	late    bool // the batch is not on its device yet
-	failed  bool // the batch is late because the device's memory ran out while it was copied
+	end     bool // whether there are no more batches
+	late    bool // whether the batch is not yet on its device
+	// whether the batch is late because the device's memory ran out while it was copied
+	failed bool
 }
 
 // free frees a batch that the loop has not received.
 func (r result) free() { r.b.Free() }
 
-// A run is one loop over an epoch: a goroutine that hands out jobs, and the workers.
+// A run is one loop over an epoch. It has a goroutine that sends jobs, and the workers.
 type run struct {
 	l     *Loader
 	epoch int
@@ -193,10 +194,11 @@ type run struct {
 	first int  // number of the loop's first batch in the epoch
 	at    int  // number of the batch that the loop receives next
 
-	// number of batches that met a full device memory and that the loop has not asked for yet
+	// number of batches that did not fit into the device's memory and that the loop has not asked
+	// for yet
 	short atomic.Int32
 	slots []chan result // batch i is in slots[i%len(slots)]
-	ahead chan struct{} // one entry for each batch that is being prepared or waits
+	ahead chan struct{} // one entry for each batch that is being prepared or is waiting
 	jobs  chan job
 	stop  chan struct{}
 	wg    sync.WaitGroup
@@ -255,10 +257,10 @@ func (r *run) end() {
 	}
 }
 
-// put stores the result of a batch. Its slot is free, because reserve has waited for it.
+// put stores the result of a batch. Its slot is free, because reserve has waited until it was free.
 func (r *run) put(number int, res result) { r.slots[number%len(r.slots)] <- res }
 
-// reserve waits until one more batch may be prepared. It returns false if the loop is over.
+// reserve waits until another batch may be prepared. It returns false if the loop is over.
 func (r *run) reserve() bool {
 	select {
 	case <-r.stop:

@@ -28,7 +28,8 @@ func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// seen formats the first batches that a loop receives. The parameter most limits their number.
+// seen formats the first batches that a loop receives. most limits their number. A negative most
+// means all batches.
 func seen(t testing.TB, l *data.Loader, most int) (out []string) {
 	t.Helper()
 	if most == 0 {
@@ -47,7 +48,7 @@ func seen(t testing.TB, l *data.Loader, most int) (out []string) {
 	return out
 }
 
-// The order and the samples' random numbers are the same for any number of workers.
+// The order and the random numbers of samples do not depend on the number of workers.
 func TestWorkersChangeNothing(t *testing.T) {
 	epochs := func(workers int) (out [][]string) {
 		l := load(t, &noisy{squares{n: 50, slow: true}}, data.Config{Batch: 6, Shuffle: true, Seed: 5, Workers: workers,
@@ -80,7 +81,7 @@ func TestWorkersChangeNothing(t *testing.T) {
 	}
 }
 
-// With replacement, a sample that is drawn twice gets different random numbers each time.
+// With replacement, a sample may be drawn twice. It gets different random numbers each time.
 func TestRepeatedSamplesDiffer(t *testing.T) {
 	l := load(t, &noisy{squares{n: 3}}, data.Config{Batch: 1, Sampler: data.RandomSampler{N: 3, Replacement: true, Samples: 60}})
 	all := seen(t, l, -1)
@@ -98,8 +99,8 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	}
 }
 
-// A state that was taken in the middle of an epoch resumes with the next batch, whatever the number
-// of workers before and after.
+// A state is saved within an epoch. A loader that loads it continues with the next batch, for any
+// number of workers before and after.
 func TestResume(t *testing.T) {
 	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
 	d := &noisy{squares{n: 30, slow: true}}
@@ -167,7 +168,7 @@ func TestBadStates(t *testing.T) {
 	}
 }
 
-// quiet fails the test if, after some time, more goroutines run than before.
+// quiet fails the test if more goroutines than before still run after some time.
 func quiet(t *testing.T, before int, what string) {
 	t.Helper()
 	for i := 0; runtime.NumGoroutine() > before && i < 500; i++ {
@@ -189,10 +190,10 @@ func (d *exiting) Get(i int) (data.Sample, error) {
 	return d.squares.Get(i)
 }
 
-// However a loop ends, it leaves no goroutine behind, and its error names the sample.
+// No matter how a loop ends, no goroutine remains, and the error names the sample.
 func TestEveryEndOfALoop(t *testing.T) {
 	c := data.Config{Batch: 2, Workers: 3, Prefetch: 4}
-	// start the goroutines that package tensor keeps for good
+	// start the goroutines that package tensor never ends
 	seen(t, load(t, &squares{n: 10}, c), -1)
 	before := runtime.NumGoroutine()
 	loop := func(d data.Dataset, ctx context.Context, body func(n int) bool) (n int, err error) {
@@ -389,7 +390,8 @@ func (d *several) Get(i int) (data.Sample, error) {
 	return data.Sample{X: i, Y: i}, nil
 }
 
-// Prefetch bounds the batches in memory ahead of the loop, whatever the number of workers.
+// Prefetch bounds the number of batches in memory ahead of the loop, whatever the number of
+// workers.
 func TestPrefetchIsBounded(t *testing.T) {
 	for _, c := range []data.Config{{Workers: 1, Prefetch: 3}, {Workers: 8, Prefetch: 2}, {Workers: 4}} {
 		var made atomic.Int64

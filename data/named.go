@@ -10,15 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// NamedDataset is samples of several inputs, along the first dimension of CPU tensors.
+// NamedDataset is a dataset of samples with several inputs. The inputs are CPU tensors, and their
+// first dimension counts the samples.
 type NamedDataset struct {
 	X map[string]*tensor.Tensor
 	Y *tensor.Tensor
 }
 
-// NewNamedDataset returns the dataset of the inputs x, by name, and the targets y: torch's
-// TensorDataset of more than two tensors. Their first dimensions must be equal. For a batch,
-// [Batch.Tensor] returns an input, and Y has the targets.
+// NewNamedDataset returns the dataset of the inputs x, by name, and the targets y. It is torch's
+// TensorDataset of more than two tensors. The first dimensions of all tensors must be equal. For a
+// batch, [Batch.Tensor] returns an input, and Y has the targets.
 func NewNamedDataset(x map[string]*tensor.Tensor, y *tensor.Tensor) (*NamedDataset, error) {
 	if len(x) == 0 {
 		return nil, fmt.Errorf("data: a dataset of no inputs")
@@ -52,7 +53,7 @@ func NewNamedDataset(x map[string]*tensor.Tensor, y *tensor.Tensor) (*NamedDatas
 	return &NamedDataset{maps.Clone(x), y}, nil
 }
 
-// String tells names, shapes and types.
+// String lists names, shapes and types.
 func (d *NamedDataset) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(d.X)) {
@@ -95,8 +96,8 @@ func (d *NamedDataset) getBatch(index []int) (b *Batch, err error) {
 }
 
 // Tensor returns the tensor with that name in a batch whose samples are maps, such as those of a
-// [NamedDataset]. It looks first among the inputs, then among the targets. If neither has the name,
-// the error lists the names that exist.
+// [NamedDataset]. It looks first among the inputs, and then among the targets. If neither has the
+// name, the error lists the existing names.
 func (b *Batch) Tensor(name string) *tensor.Tensor {
 	var names []string
 	for _, v := range []any{b.Nested.X, b.Nested.Y} {
@@ -106,7 +107,7 @@ func (b *Batch) Tensor(name string) *tensor.Tensor {
 			return v
 		case nil:
 			for _, other := range slices.Sorted(maps.Keys(of)) {
-				if !slices.Contains(names, other) { // an input and a target may have one name
+				if !slices.Contains(names, other) { // an input and a target may have the same name
 					names = append(names, other)
 				}
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The batches of several inputs are the same whole, sample by sample, and through a subset.
+// Batches with several inputs are equal whether they are made as a whole, sample by sample, or
+// through a subset.
 func TestNamedDataset(t *testing.T) {
 	x := map[string]*tensor.Tensor{"a": tensor.Root().Arange(12).Reshape(6, 2), "b": tensor.Root().Arange(6)}
 	ds, err := data.NewNamedDataset(x, tensor.Root().Arange(6).MulScalar(10))
@@ -54,7 +55,7 @@ func TestNamedDataset(t *testing.T) {
 	}
 }
 
-// Inputs that do not make a dataset are an error that says which one is wrong.
+// If inputs do not make a dataset, the error says which input is wrong.
 func TestNamedDatasetErrors(t *testing.T) {
 	y, one := tensor.Zeros(3), tensor.Zeros(3)
 	for want, f := range map[string]func() (*data.NamedDataset, error){
@@ -78,8 +79,8 @@ func TestNamedDatasetErrors(t *testing.T) {
 	}
 }
 
-// A name is looked for among inputs and targets. A value that is no tensor, or a batch without
-// names, is an error that says so.
+// Tensor looks for a name among inputs and targets. If the value is no tensor, or the batch has no
+// names, the error says so.
 func TestBatchTensor(t *testing.T) {
 	b, err := data.Collate([]data.Sample{{X: map[string]any{"word": "a"}, Y: map[string]any{"class": 2}}})
 	if err != nil {

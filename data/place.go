@@ -10,21 +10,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mostStreams is the largest number of streams that a loader copies on.
+// mostStreams is the largest number of streams on which a loader copies.
 const mostStreams = 8
 
 // A mover copies batches to the memory that Config asks for.
 type mover struct {
 	dev device.Device // target of the copies; nil: batches stay on the CPU
 	pin device.PinnedAllocator
-	// used in turn, so that a reader of one batch does not wait for the copies of later batches
+	// streams used in turn, so that a reader of one batch does not wait for the copies of later
+	// batches
 	streams []device.Stream
 }
 
-// unpinned makes the note appear once in a process, not once per loader.
+// unpinned makes the note appear only once in a process, and not once for each loader.
 var unpinned sync.Once
 
-// withoutPin returns the note that Pin has no effect here.
+// withoutPin returns the note that Pin has no effect here. why is the reason.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })
@@ -32,17 +33,17 @@ func withoutPin(why string) string {
 }
 
 // newMover returns the mover of a loader, or nil if batches stay where they were made. note names a
-// setting that has no effect on this machine.
+// setting that is ignored because it has no effect on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
-	if m.dev != nil && m.dev.Info().Host { // page-locked memory does not make a copy faster here
+	if m.dev != nil && m.dev.Info().Host { // page-locked memory does not speed this up
 		if c.Pin {
 			note = withoutPin("batches are on the CPU")
 		}
 		if m.dev.Info().Meta {
 			return nil, note, nil
 		}
-		// a rank of the CPU: batches are copied there without page-locked memory
+		// batches are copied to a rank of the CPU without page-locked memory
 		return m, note, nil
 	}
 	from := m.dev
@@ -75,7 +76,7 @@ func newMover(c *Config) (m *mover, note string, err error) {
 	return m, "", nil
 }
 
-// there reports whether the whole batch is in its place already.
+// there reports whether the whole batch is already in its place.
 func (m *mover) there(b *Batch) bool {
 	there := m.pin == nil
 	b.each(func(t *tensor.Tensor) *tensor.Tensor {
@@ -85,7 +86,8 @@ func (m *mover) there(b *Batch) bool {
 	return there
 }
 
-// move copies a batch to its place. After an error the copies are freed and the batch is unchanged.
+// move copies a batch to its place. After an error it frees the copies and does not change the
+// batch.
 func (m *mover) move(b *Batch, number int) error {
 	opts := []tensor.Option{tensor.NoGrad()}
 	if len(m.streams) > 0 {
@@ -119,9 +121,9 @@ func (m *mover) move(b *Batch, number int) error {
 	return nil
 }
 
-// moveAhead copies a batch to its place before the loop asks for it. If memory runs out, the copy
-// is put off until the loop asks for the batch. By then the loop has freed the memory of the batch
-// before. Until then no later batch allocates memory either.
+// moveAhead copies a batch to its place before the loop asks for it. If memory runs out, it
+// postpones the copy until the loop asks for the batch. By that time the loop has freed the memory
+// of the previous batch. Until then, no later batch allocates memory either.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.to
 	if m == nil || m.there(res.b) {
@@ -145,7 +147,7 @@ func (r *run) moveAhead(res *result, number int) {
 	}
 }
 
-// moveLate copies a batch to its place if moveAhead put the copy off.
+// moveLate copies a batch to its place if moveAhead has postponed the copy.
 func (r *run) moveLate(res *result, number int) {
 	if !res.late {
 		return

@@ -24,7 +24,7 @@ func emulated(t *testing.T, spec string) *cuda.Device {
 	return d[0]
 }
 
-// wide is a dataset of n samples of size numbers, with nested inputs.
+// wide is a dataset of n samples. Each sample has size numbers and nested inputs.
 type wide struct{ n, size int }
 
 func (d wide) Len() int { return d.n }
@@ -38,7 +38,7 @@ func (d wide) Get(i int) (data.Sample, error) {
 }
 
 // Batches arrive on the device with the right contents and in the right order, whatever the
-// schedule of its streams. At the end all memory is freed.
+// schedule of the device's streams. At the end all memory is freed.
 func TestBatchesArriveOnTheDevice(t *testing.T) {
 	for seed := range 5 {
 		for _, pin := range []bool{false, true} {
@@ -62,11 +62,11 @@ func TestBatchesArriveOnTheDevice(t *testing.T) {
 				}, tensor.On(dev))
 				if at++; at == 3 {
 					x := tensor.On(dev)
-					// allocate and free, so that freed memory is used again
+					// allocate and free memory, so that freed memory is used again
 					tensor.Do(func(s *tensor.Scope) { s.Zeros(5000).AddScalar(1).Sum().Item() }, x)
 				}
 			}
-			for b, err := range l.Batches() { // a loop that is left early
+			for b, err := range l.Batches() { // this loop is left early
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -155,7 +155,8 @@ func TestPinIsIgnoredWithOneNote(t *testing.T) {
 	}
 }
 
-// A scope without a device does not copy a batch back from the GPU: its method From is an error.
+// A scope without a device does not copy a batch back from the GPU. Instead its method From is an
+// error.
 func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 	dev := emulated(t, "emulate,mem=16MiB")
 	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Device: dev}).Batches() {
@@ -167,7 +168,7 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 			t.Error(err)
 		}
 		tensor.Do(func(s *tensor.Scope) {
-			// the refused tensor is unchanged
+			// the refused tensor has not changed
 			if x := s.From(b.Y); x.Device() != device.Device(dev) {
 				t.Errorf("it is on %v", x.Device())
 			}
@@ -179,8 +180,8 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 // plainDevice is a device without page-locked memory.
 type plainDevice struct{ device.Device }
 
-// Over many epochs, device memory and page-locked memory do not grow. The memory of batches ahead
-// of the loop is bounded.
+// Device memory and page-locked memory do not grow over many epochs. The memory of batches ahead of
+// the loop is bounded.
 func TestNoGrowthOverEpochs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	const size = 4000
@@ -208,8 +209,8 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 		if epoch == 4 {
 			reserved = st.Reserved
 		}
-		// Four batches ahead or in the loop, each with up to 512 bytes of rounding for each of
-		// three tensors.
+		// At most four batches are ahead or in the loop. Each has three tensors, with up to 512
+		// bytes of rounding for each.
 		if most := 4 * (batch + 3*512); st.AllocatedPeak > most {
 			t.Fatalf("epoch %d: %d bytes at once, want at most %d", epoch, st.AllocatedPeak, most)
 		}
@@ -227,7 +228,7 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 func TestOutOfMemoryAhead(t *testing.T) {
 	for _, pin := range []bool{false, true} {
 		dev := emulated(t, "emulate,mem=4MiB")
-		// 1.6 MB per batch
+		// a batch has 1.6 MB
 		l := load(t, wide{40, 100_000}, data.Config{Batch: 4, Workers: 2, Prefetch: 6, Device: dev, Pin: pin})
 		var kept []*data.Batch
 		var got error
@@ -254,7 +255,7 @@ func TestOutOfMemoryAhead(t *testing.T) {
 		if a, p := dev.Stats().Allocated, dev.PinnedStats().Allocated; a != 0 || p != 0 {
 			t.Errorf("pin %v: %d bytes are left, %d page-locked", pin, a, p)
 		}
-		// The same loader works once there is memory for its batches.
+		// The same loader works again when there is memory for its batches.
 		small := load(t, wide{8, 10_000}, data.Config{Batch: 4, Device: dev, Pin: pin})
 		n := 0
 		for b, err := range small.Batches() {
@@ -270,8 +271,8 @@ func TestOutOfMemoryAhead(t *testing.T) {
 	}
 }
 
-// TestTargetsThatAreInputs checks batches in which one tensor stands in several places, as with an
-// autoencoder. A scope can own the tensor of each place separately.
+// TestTargetsThatAreInputs checks batches in which one tensor is in several places, as for an
+// autoencoder. The tensors of all places can be given to scopes separately.
 func TestTargetsThatAreInputs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	twice := func(samples []data.Sample) (*data.Batch, error) {
@@ -337,12 +338,12 @@ func onDevice(d device.Device) []tensor.Option {
 	return []tensor.Option{tensor.On(d)}
 }
 
-// If a step occupies the memory that a prefetched batch needs, the batch is copied to the device
-// when the loop asks for it.
+// A step may occupy the memory that a prefetched batch needs. Then the batch is copied to the
+// device when the loop asks for it.
 func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		dev := emulated(t, "emulate,mem=6MiB")
-		// 0.8 MB per batch
+		// a batch has 0.8 MB
 		l := load(t, wide{12, 100_000}, data.Config{Batch: 2, Workers: workers, Prefetch: 4, Device: dev})
 		at := 0
 		for b, err := range l.Batches() {

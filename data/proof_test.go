@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// epoch measures one epoch over 48 samples. The transform calls work for each.
+// epoch measures the time of one epoch over 48 samples. The transform calls work for each sample.
 func epoch(t *testing.T, workers int, work func()) time.Duration {
 	t.Helper()
 	l := load(t, &squares{n: 48}, data.Config{Batch: 4, Workers: workers, Transform: func(s data.Sample, _ *rand.Rand) (data.Sample, error) {
@@ -32,12 +32,12 @@ func epoch(t *testing.T, workers int, work func()) time.Duration {
 	return time.Since(start)
 }
 
-// Workers run in parallel: if the transform only waits, four workers make nearly four times as many
-// batches as one.
+// Workers run in parallel. If the transform only waits, four workers make nearly four times as many
+// batches as one worker.
 func TestWorkersWorkAtOnce(t *testing.T) {
 	wait := func() { time.Sleep(2 * time.Millisecond) }
 	best := 0.0
-	for range 3 { // other load may spoil one measurement
+	for range 3 { // a loop, because other load may spoil a measurement
 		one, four := epoch(t, 1, wait), epoch(t, 4, wait)
 		if best = max(best, one.Seconds()/four.Seconds()); best >= 2.5 {
 			return
@@ -46,10 +46,10 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	t.Errorf("4 workers are %.2f times as fast as one", best)
 }
 
-// If the transform computes, two workers make at least 1.6 times as many batches as one. That needs
-// two free cores; with fewer, at least 0.85 of the speedup of two goroutines without a loader is
-// required. Only FLAMBEAU_SOAK checks the ratio. Otherwise the test runs the same code with less
-// work.
+// If the transform computes, two workers make at least 1.6 times as many batches as one worker.
+// This needs two free cores. With fewer cores, they must reach 0.85 of the speedup of two
+// goroutines without a loader. Only FLAMBEAU_SOAK checks the ratio. Otherwise the test runs the
+// same code with less work.
 func TestWorkersShareTheCores(t *testing.T) {
 	spin, rounds := 10_000, 2
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
@@ -80,7 +80,7 @@ func TestWorkersShareTheCores(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	var least [4]time.Duration // the minimum is the measurement with the least other load
+	var least [4]time.Duration // the minimum is the measurement least disturbed by other load
 	for k := range rounds {
 		for i, d := range []time.Duration{epoch(t, 1, compute), epoch(t, 2, compute), bare(1), bare(2)} {
 			if k == 0 || d < least[i] {
@@ -95,8 +95,8 @@ func TestWorkersShareTheCores(t *testing.T) {
 	}
 }
 
-// growing is the environment variable that makes TestMemoryStaysLevel print the process's memory
-// after each epoch. The test sets it for a child process.
+// growing is the name of an environment variable. If it is set, TestMemoryStaysLevel prints the
+// process's memory after each epoch. The test sets it for a child process.
 const growing = "FLAMBEAU_TEST_GROWING"
 
 // resident returns the memory of the process after a garbage collection. On Linux it is the
@@ -116,7 +116,8 @@ func resident() (int, error) {
 	return int(m.HeapAlloc), nil
 }
 
-// After 100 epochs, a process that loads data has at most a twentieth more memory than after 5.
+// After 100 epochs, a process that loads data has at most a twentieth more memory than after 5
+// epochs.
 func TestMemoryStaysLevel(t *testing.T) {
 	if os.Getenv(growing) != "" {
 		l := load(t, wide{64, 5000}, data.Config{Batch: 8, Workers: 3, Shuffle: true})

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Batches arrive on a rank of the CPU, also when the samples lie on another rank.
+// Batches arrive on a rank of the CPU, even if the samples are on another rank.
 func TestBatchesArriveOnARank(t *testing.T) {
 	open := func(name string) device.Device {
 		d, err := device.Open(name)

@@ -9,9 +9,9 @@ import (
 	"sort"
 )
 
-// A Sampler chooses the samples of an epoch and their order: torch's Sampler. The order depends on
-// the sampler's fields and the epoch alone. A [Loader] passes the number of each epoch, so that
-// there is no need for torch's set_epoch.
+// A Sampler chooses the samples of an epoch and their order: torch's Sampler. The order depends
+// only on the sampler's fields and the epoch. A [Loader] passes the number of each epoch, so
+// torch's set_epoch is not needed.
 type Sampler interface {
 	Len() int                        // number of indexes in an epoch
 	Indices(epoch int) iter.Seq[int] // indexes of the samples in the dataset
@@ -24,8 +24,8 @@ type BatchSampler interface {
 	Batches(epoch int) iter.Seq[[]int] // the indexes of each batch's samples in the dataset
 }
 
-// repeater is a sampler that may return an index several times in an epoch. The loader then draws
-// other random numbers each time.
+// repeater is a sampler that may return an index several times in an epoch. For each occurrence,
+// the loader draws other random numbers.
 type repeater interface{ repeats() bool }
 
 func repeats(s any) bool {
@@ -51,12 +51,12 @@ func (s SequentialSampler) Indices(int) iter.Seq[int] {
 }
 
 // RandomSampler visits N samples in a random order that differs from epoch to epoch. If Samples is
-// set, an epoch has that many indexes. Without Replacement, more than N of them come from one
-// permutation after the other, as in torch.
+// set, an epoch has Samples indexes. If Samples exceeds N and Replacement is not set, the indexes
+// come from several permutations, one after another, as in torch.
 type RandomSampler struct {
 	N           int
 	Seed        uint64
-	Replacement bool // draw each sample from all N
+	Replacement bool // draw each index independently from all N
 	Samples     int  // number of indexes in an epoch; 0 means N
 }
 
@@ -120,13 +120,13 @@ func (s SubsetRandomSampler) Indices(epoch int) iter.Seq[int] {
 // WeightedRandomSampler draws samples by weight: see [NewWeightedRandomSampler].
 type WeightedRandomSampler struct {
 	weights     []float64
-	sums        []float64 // sums[i] is the sum of the weights up to and including weight i
+	sums        []float64 // sums[i] is the sum of the weights 0 … i
 	samples     int
 	replacement bool
 	seed        uint64
 }
 
-// NewWeightedRandomSampler returns a sampler that draws the given number of samples per epoch:
+// NewWeightedRandomSampler returns a sampler that draws the given number of samples in each epoch:
 // torch's WeightedRandomSampler. The probability of an index is proportional to its weight. Weights
 // are finite and not negative. They need not add up to 1. Without replacement no index is drawn
 // twice, so the number of positive weights must be at least samples. The error is a *[ConfigError].
@@ -161,9 +161,10 @@ func (s *WeightedRandomSampler) Len() int { return s.samples }
 
 func (s *WeightedRandomSampler) repeats() bool { return s.replacement }
 
-// Indices returns the draws of an epoch. Without replacement they are the indexes of the smallest
-// -log(uᵢ)/wᵢ with uniform uᵢ, in ascending order: P. S. Efraimidis, P. G. Spirakis, "Weighted
-// random sampling with a reservoir", Information Processing Letters 97 (2006), algorithm A.
+// Indices returns the draws of an epoch. Without replacement they are the indexes i of the smallest
+// -log(uᵢ)/wᵢ, in ascending order of this value. uᵢ is a uniform random number, and wᵢ the weight.
+// Source: P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir",
+// Information Processing Letters 97 (2006), algorithm A.
 func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		rng := rand.New(rand.NewPCG(s.seed, uint64(epoch)))
@@ -172,7 +173,7 @@ func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 			for range s.samples {
 				u := rng.Float64() * total
 				i := sort.Search(len(s.sums), func(i int) bool { return s.sums[i] > u })
-				// u·total may have been rounded up to total
+				// rounding may make u·total as large as total
 				for i == len(s.sums) || s.weights[i] == 0 {
 					i--
 				}
@@ -217,7 +218,7 @@ type batches struct {
 }
 
 // NewBatchSampler returns a batch sampler that groups the indexes of s: torch's BatchSampler. A
-// [Loader] does the same for its Batch and DropLast. The error is a *[ConfigError].
+// [Loader] does the same with its settings Batch and DropLast. The error is a *[ConfigError].
 func NewBatchSampler(s Sampler, batch int, dropLast bool) (BatchSampler, error) {
 	if s == nil {
 		return nil, &ConfigError{"Sampler", "there is none"}

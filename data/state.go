@@ -5,15 +5,15 @@ import "fmt"
 // place is the position of a loader.
 type place struct {
 	epoch int
-	// number of the epoch's batches that have been seen, including those that Skip left empty
+	// number of seen batches of the epoch, including batches that Skip left empty
 	at int
 }
 
-// StateDict returns the position of the loader, for a checkpoint. It may be called within the loop.
-// The batch of the current iteration then counts as seen. The keys are "epoch" and "position" (both
-// int64) and "seed" (its bits as int64). There are also "batches" (in an epoch), "samples" (in the
-// dataset) and "batch" ([Config].Batch), all int64, and -1 if unknown. [Loader.LoadStateDict]
-// compares these three.
+// StateDict returns the position of the loader, for a checkpoint. If it is called within the loop,
+// the batch of the current iteration counts as seen. The keys "epoch", "position" and "seed" are
+// the state. Their values are int64. For the seed it is the int64 with the same bits. The keys
+// "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are int64 too,
+// and -1 if unknown. [Loader.LoadStateDict] compares these three with its own.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
@@ -21,7 +21,7 @@ func (l *Loader) StateDict() map[string]any {
 	return map[string]any{"epoch": int64(l.seen.epoch), "position": int64(l.seen.at), "seed": int64(l.seed), "batches": n, "samples": l.samples(), "batch": int64(l.c.Batch)}
 }
 
-// samples is the length of the dataset, -1 for a stream.
+// samples returns the length of the dataset, or -1 for a stream.
 func (l *Loader) samples() int64 {
 	if l.ds == nil {
 		return -1
@@ -29,12 +29,12 @@ func (l *Loader) samples() int64 {
 	return int64(l.ds.Len())
 }
 
-// LoadStateDict makes the next loop continue with the batch after the last one that was seen when
-// the state was taken. It takes the seed from the state, so the order and the random numbers are
-// the same, whatever the number of workers. Batches that were seen are not prepared again. The
-// dataset, batch size and samplers must be the same as when the state was taken. A sampler given in
-// Config keeps its own seed. If the state was taken at the last batch of an epoch, the next loop is
-// the rest of that epoch, which is empty. The error is a *[StateError], and l is unchanged then.
+// LoadStateDict makes the next loop continue after the last batch that was seen when the state was
+// saved. It takes the seed from the state. So the order and the random numbers are the same,
+// whatever the number of workers. Batches that were seen are not prepared again. The dataset, batch
+// size and samplers must be the same as when the state was saved. A sampler given in Config keeps
+// its own seed. If the state was saved at the last batch of an epoch, the next loop runs through
+// the rest of that epoch, which is empty. An error is a *[StateError], and then l is unchanged.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]
@@ -81,8 +81,8 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 }
 
 // SetEpoch sets the epoch of the next loop, counted from 0. The order of the samples depends on it.
-// After [Loader.LoadStateDict] with a state of epoch n, SetEpoch(n) changes nothing: the next loop
-// still continues within the epoch.
+// After [Loader.LoadStateDict] with a state of epoch n, SetEpoch(n) changes nothing, and the next
+// loop still continues within the epoch.
 func (l *Loader) SetEpoch(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (l *Loader) begin() (from place, seed uint64, turn int) {
 	return from, l.seed, l.turn
 }
 
-// saw records how far a loop has come. It ignores a loop that is not the latest one, or that began
+// saw records how far a loop has come. It ignores a loop that is not the latest loop, or that began
 // before a state was loaded.
 func (l *Loader) saw(turn int, p place, skipped int) {
 	l.mu.Lock()

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Step is a batch in a scope of its own. The scope owns the batch and everything that is computed
-// from it. It frees both at the end of the loop's body.
+// A Step is a batch with a scope of its own. The scope owns the batch and everything that is
+// computed from it. At the end of the loop's body, the scope frees both.
 type Step struct {
 	*Batch
 	Scope *tensor.Scope
@@ -24,7 +24,7 @@ type Step struct {
 //		}, tensor.On(dev))
 //	}
 //
-// The scope ends with the body of the loop, also after break, return or a panic. To keep y beyond
+// The scope ends with the body of the loop, even after break, return or a panic. To keep y beyond
 // the body, call step.Scope.Close(y) in its last line. This moves y to the root scope.
 func (l *Loader) Steps(opts ...tensor.Option) iter.Seq2[*Step, error] {
 	if l.c.Device != nil {

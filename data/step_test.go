@@ -29,14 +29,14 @@ func ExampleLoader_Steps() {
 		loss := step.X.Mul(w).Flatten(0, 1).Sub(step.Y).Square().Mean()
 		loss.Backward()
 		fmt.Println(loss.Item(), w.Grad().Item())
-	} // here the tensors of the step are freed
+	} // here the step's scope frees its tensors
 	// Output:
 	// 2.5 5
 	// 12.5 30
 }
 
 // The scope of a step is on the loader's device and has the given modes. It ends with the body of
-// the loop, however the body ends.
+// the loop, no matter how the body ends.
 func TestSteps(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// A Stream yields samples one after the other, and their number need not be known: torch's
-// IterableDataset. Each call of Samples begins the epoch anew. The samples, their order and their
-// errors depend on the epoch alone. An error takes the place of a sample, and the stream may
-// continue after it. One goroutine reads a stream at a time. The functions of this package that
-// take streams read them lazily.
+// A Stream yields samples one after another, and their number need not be known: torch's
+// IterableDataset. Each call of Samples restarts the epoch. The samples, their order and their
+// errors depend only on the epoch. An error takes the place of a sample, and the stream may
+// continue after it. Only one goroutine at a time reads a stream. The functions of this package
+// that take streams read them lazily.
 type Stream interface {
 	Samples(epoch int) iter.Seq2[Sample, error]
 }
@@ -22,17 +22,17 @@ type StreamFunc func(epoch int) iter.Seq2[Sample, error]
 // Samples calls f.
 func (f StreamFunc) Samples(epoch int) iter.Seq2[Sample, error] { return f(epoch) }
 
-// A Sharder is a Stream that can read a part of itself without the rest, such as one of several
-// files. The parts together make up the whole stream.
+// A Sharder is a Stream that can read a part of itself without reading the rest, such as one of
+// several files. The parts together make up the whole stream.
 type Sharder interface {
 	Stream
 	Shard(rank, world int) Stream
 }
 
-// StreamOf returns the samples of a dataset in the order of a sampler. If s is nil, they come in
-// the order of their indexes. A panic of the dataset becomes the *[PanicError] of its sample. The
-// random numbers of a [RandDataset] depend on the epoch and the sample's index alone. If the
-// sampler draws with replacement, the sample's place in the epoch replaces its index.
+// StreamOf returns the samples of a dataset in the order of a sampler. If s is nil, the samples
+// come in the order of their indexes. A panic of the dataset becomes the *[PanicError] of its
+// sample. The random numbers of a [RandDataset] depend only on the epoch and the sample's index. If
+// the sampler draws with replacement, the sample's place in the epoch replaces its index.
 func StreamOf(ds Dataset, s Sampler) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -66,8 +66,8 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 }
 
 // ShardStream returns the part of a stream that one of several processes reads. If the stream is a
-// [Sharder], that is the part that its Shard method returns. Otherwise it is every sample whose
-// number modulo world equals rank. The error is a *[ConfigError].
+// [Sharder], its Shard method returns this part. Otherwise the part has every sample whose number
+// modulo world equals rank. The error is a *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:
@@ -91,10 +91,10 @@ func ShardStream(s Stream, rank, world int) (Stream, error) {
 	}), nil
 }
 
-// ShuffleStream returns the samples of s in an order that is random within a buffer of the given
-// number of samples. Each sample that is read replaces one that is drawn from the buffer. The order
-// depends on the seed and the epoch alone. Errors are passed on at once. If buffer is less than 1,
-// the error is a *[ConfigError].
+// ShuffleStream returns the samples of s in a random order, by means of a buffer of the given
+// number of samples. It draws each sample from the buffer at random, and replaces it by the next
+// sample of s. The order depends only on the seed and the epoch. ShuffleStream passes errors on
+// immediately. If buffer is less than 1, the error is a *[ConfigError].
 func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
 	if buffer < 1 {
 		return nil, &ConfigError{"buffer", fmt.Sprintf("%d samples, at least 1 is needed", buffer)}
@@ -177,7 +177,7 @@ func TakeStream(s Stream, n int) Stream {
 	})
 }
 
-// ConcatStreams returns the samples of the streams, one stream after the other: torch's
+// ConcatStreams returns the samples of several streams, one stream after another: torch's
 // ChainDataset.
 func ConcatStreams(streams ...Stream) Stream {
 	streams = slices.Clone(streams)

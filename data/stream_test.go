@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// count is a stream of n numbers. The numbers in bad are errors instead.
+// count is a stream of n numbers. In place of the numbers in bad it has errors.
 func count(n int, bad ...int) data.Stream {
 	return data.StreamFunc(func(epoch int) iter.Seq2[data.Sample, error] {
 		return func(yield func(data.Sample, error) bool) {
@@ -89,7 +89,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		}
-		for range c.s.Samples(0) { // a loop over the stream may be left early
+		for range c.s.Samples(0) { // a program may leave a loop over the stream early
 			break
 		}
 	}
@@ -122,7 +122,8 @@ func (f files) part(rank, world int) data.Stream {
 
 func (f files) Shard(rank, world int) data.Stream { return f.part(rank, world) }
 
-// A shuffle buffer keeps every sample, moves none ahead by more than its size, and mixes.
+// A shuffle buffer loses no sample, and mixes the samples. It moves no sample ahead by more than
+// the buffer's size.
 func TestShuffleBuffer(t *testing.T) {
 	const n, buffer = 1000, 50
 	s := stream(t)(data.ShuffleStream(count(n), buffer, 3))
@@ -162,8 +163,8 @@ func streamLoader(t *testing.T, s data.Stream, c data.Config) *data.Loader {
 	return l
 }
 
-// The batches and random numbers of a stream do not depend on the number of workers. A state within
-// an epoch resumes.
+// The batches and random numbers of a stream do not depend on the number of workers. A loader can
+// resume from a state saved within an epoch.
 func TestStreamLoader(t *testing.T) {
 	s := stream(t)(data.ShuffleStream(count(22), 5, 1))
 	c := data.Config{Batch: 4, Seed: 2, Workers: 3, Transform: func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
@@ -285,8 +286,8 @@ func panicking(n int) data.Stream {
 	})
 }
 
-// TestStreamOfRandom checks that augmented samples get new random numbers each epoch, and each time
-// that a sample is drawn.
+// TestStreamOfRandom checks that augmented samples get new random numbers in each epoch, and
+// whenever a sample is drawn again.
 func TestStreamOfRandom(t *testing.T) {
 	draw := data.Map(&squares{n: 3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		return data.Sample{X: rng.Uint64(), Y: 0}, nil
@@ -349,7 +350,7 @@ func TestCombinedDatasets(t *testing.T) {
 	if e := data.NewConcat(); e.Len() != 0 {
 		t.Error(e.Len())
 	}
-	// The loader's random numbers reach the innermost dataset through all the datasets around it.
+	// The loader's random numbers reach the innermost dataset through all datasets that wrap it.
 	whole := data.Subset{Of: data.NewConcat(&noisy{squares{n: 4}}, &noisy{squares{n: 3}}), Index: []int{6, 2, 0}}
 	draw := data.Map(whole, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		s.X = append(s.X.([]float64), rng.Float64())

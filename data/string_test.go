@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A dataset or loader that is printed shows its size, not its contents.
+// A printed dataset or loader shows its size, not its contents.
 func TestString(t *testing.T) {
 	ds, err := data.NewTensorDataset(tensor.Zeros(5, 3), tensor.Zeros(5))
 	if err != nil {

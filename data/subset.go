@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Subset is the samples of a dataset that Index lists, in the order of Index.
+// Subset has the samples of a dataset that Index lists, in the order of Index.
 type Subset struct {
 	Of    Dataset
 	Index []int
@@ -26,9 +26,9 @@ func (s Subset) getBatch(index []int) (*Batch, error) {
 	return batcher(s.Of)(of)
 }
 
-// The functions below recognise datasets of this package that wrap others by type, not by an
-// interface. If a program's type embeds such a dataset and has a Get method of its own, the
-// functions call that Get method.
+// The functions below recognise datasets of this package that wrap other datasets. They recognise
+// them by type, not by an interface. So if a program's type embeds such a dataset and has its own
+// method Get, the functions call this Get.
 
 // random reports whether samples of ds depend on random numbers.
 func random(ds Dataset) bool {
@@ -44,7 +44,7 @@ func random(ds Dataset) bool {
 }
 
 // GetRand returns sample i of ds. rng supplies random numbers if ds, or a dataset that ds wraps, is
-// a [RandDataset]. It is meant for datasets that wrap others.
+// a [RandDataset]. It is meant for datasets that wrap other datasets.
 func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	switch d := ds.(type) {
 	case Subset:
@@ -61,7 +61,8 @@ func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	return ds.Get(i)
 }
 
-// batcher returns the function with which ds makes whole batches, or nil if it has none.
+// batcher returns the function with which ds makes whole batches. It returns nil if ds has no such
+// function.
 func batcher(ds Dataset) func(index []int) (*Batch, error) {
 	switch d := ds.(type) {
 	case Subset:

@@ -14,9 +14,9 @@ var errStopped = errors.New("the loop is over")
 type worker struct {
 	r      *run
 	random bool
-	// function that makes a whole batch; nil: batches are made sample by sample
+	// function that makes a whole batch; nil means that batches are made sample by sample
 	batch func(index []int) (*Batch, error)
-	// index of the sample being made; -1 for none
+	// index of the sample being made; -1 if there is none
 	at      int
 	pcg     *rand.PCG
 	rng     *rand.Rand
@@ -77,7 +77,7 @@ func (w *worker) make(j job) (res result) {
 		if whole == nil {
 			return result{b: b}
 		}
-		// GetBatch failed: repeat sample by sample, to find the bad one.
+		// GetBatch has failed. Make the batch sample by sample to find the bad sample.
 	}
 	w.samples, w.index = w.samples[:0], w.index[:0]
 	defer func() { clear(w.samples) }()
@@ -100,7 +100,8 @@ func (w *worker) make(j job) (res result) {
 		w.samples, w.index = append(w.samples, s), append(w.index, i)
 	}
 	w.at = -1
-	if w.r.l.ds == nil { // errors of the stream come before those of Transform, so sort them
+	// Errors of the stream were added before errors of Transform, so sort them.
+	if w.r.l.ds == nil {
 		slices.SortFunc(res.skipped, func(a, b *SampleError) int { return a.Index - b.Index })
 	}
 	if whole != nil && len(res.skipped) == 0 {
@@ -164,15 +165,15 @@ func (w *worker) sample(j *job, k int) (s Sample, err error) {
 
 // streamSeed returns the seeds of a sample's random numbers.
 func streamSeed(seed uint64, epoch, sample int) (hi, lo uint64) {
-	// the bits spell "data", so that the numbers differ from those that make the order
+	// The bits spell "data", so that these numbers differ from the numbers that make the order.
 	hi = mix(seed ^ 0x64617461)
 	hi = mix(hi + uint64(epoch))
 	return hi, mix(hi ^ mix(uint64(sample)))
 }
 
-// mix is the finalizer of SplitMix64 after its increment: G. Steele, D. Lea, C. Flood, "Fast
-// splittable pseudorandom number generators", OOPSLA 2014, with the constants of S. Vigna's
-// splitmix64.c.
+// mix adds SplitMix64's increment to z and applies its finalizer (G. Steele, D. Lea, C. Flood,
+// "Fast splittable pseudorandom number generators", OOPSLA 2014). The constants are those of S.
+// Vigna's splitmix64.c.
 func mix(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

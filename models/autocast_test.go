@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// autocastModels returns small models, each with its own loss.
+// autocastModels returns small models. Each has its own loss.
 func autocastModels(s *tensor.Scope) map[string]struct {
 	model any
 	loss  func(c *tensor.Scope) *tt

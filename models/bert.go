@@ -26,8 +26,8 @@ type BERTConfig struct {
 	Dropout float64
 }
 
-// BERTBase returns the configuration of bert-base-uncased, 110 million parameters (J. Devlin et
-// al., arXiv:1810.04805).
+// BERTBase returns the configuration of bert-base-uncased, with 110 million parameters (J. Devlin
+// et al., arXiv:1810.04805).
 func BERTBase() BERTConfig {
 	return BERTConfig{Vocab: 30522, Context: 512, Layers: 12, Heads: 12, Width: 768, Dropout: 0.1}
 }
@@ -70,18 +70,18 @@ func (c BERTConfig) full() BERTConfig {
 	return c
 }
 
-// BERTInput has the optional inputs of a BERT. The zero value means one text in each sequence,
+// BERTInput has the optional inputs of a BERT. The zero value means that each sequence is one text
 // without padding.
 type BERTInput struct {
-	// [batch, length], bool or integers: not 0 for real tokens, as text.Pad makes it; nil: all
-	// tokens are real
+	// [batch, length], bool or integers, not 0 for real tokens; text.Pad makes such a mask. nil
+	// means that all tokens are real
 	Mask *tensor.Tensor
-	// [batch, length], integers: 0 for the first text, 1 for the second; nil: 0
+	// [batch, length], integers, 0 for tokens of the first text and 1 for the second; nil means 0
 	Types *tensor.Tensor
 }
 
-// BERT is the encoder with its pooler: Hugging Face's BertModel, with the same names and layouts of
-// weights; see [BERT.LoadStateDict].
+// BERT is the encoder with its pooler. It is Hugging Face's BertModel, with the same names and
+// layouts of weights. See [BERT.LoadStateDict].
 type BERT struct {
 	bertBody
 	Pooler *bertPooler `nn:"pooler"`
@@ -131,7 +131,8 @@ type bertDense struct {
 	Dense *nn.Linear `nn:"dense"`
 }
 
-// bertOutput ends a branch: a linear layer, dropout, the sum with the branch's input, a layer norm.
+// bertOutput is the end of a branch: a linear layer, dropout, the sum with the branch's input, and
+// a layer norm.
 type bertOutput struct {
 	nn.Base
 	Dense *nn.Linear    `nn:"dense"`
@@ -145,9 +146,9 @@ type bertPooler struct {
 
 const bertStd = 0.02 // standard deviation of initial weights
 
-// NewBERT returns a model with BERT's initial weights: normal with standard deviation 0.02, biases
-// 0. It panics with an *[Error] if the configuration is invalid. The options are those of a layer:
-// [nn.In], [nn.Typed].
+// NewBERT returns a model with BERT's initial weights. Weights are normal with standard deviation
+// 0.02, and biases are 0. It panics with an *[Error] if the configuration is invalid. The options
+// are those of a layer: [nn.In], [nn.Typed].
 func NewBERT(c BERTConfig, opts ...nn.Option) *BERT {
 	c = c.full()
 	h := homeOf(opts)
@@ -213,7 +214,7 @@ func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 		s := ids.Scope()
 		var mask *tensor.Tensor
 		if in.Mask != nil {
-			// the same for all heads and queries
+			// the mask is the same for all heads and queries
 			mask = in.Mask.In(s).NeScalar(0).Unsqueeze(1).Unsqueeze(1)
 		}
 		x := m.embed(ids, in.Types)
@@ -272,10 +273,10 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 }
 
 // LoadStateDict is [nn.LoadStateDict] for several kinds of files. The names may be those of Hugging
-// Face's BertModel or, with the prefix "bert.", of a BERT with a head. The head and position_ids
-// are ignored. In old files gamma and beta are a norm's weight and bias. An error is a
-// *[nn.StateError], or an *[Error] if two names of the file mean one tensor of the model; then
-// nothing was loaded.
+// Face's BertModel or, with the prefix "bert.", of a BERT with a head. LoadStateDict ignores the
+// head and position_ids. In old files, gamma and beta are a norm's weight and bias. An error is a
+// *[nn.StateError], or an *[Error] if two names of the file mean one tensor of the model. After an
+// error, nothing was loaded.
 func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {
@@ -289,8 +290,8 @@ func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// bertNames converts the names of a state dict to this package's names. rename returns "" for names
-// to be ignored.
+// bertNames converts the names of a state dict to this package's names. rename returns "" for a
+// name to be ignored.
 func bertNames(sd map[string]*tensor.Tensor, rename func(string) string) (map[string]*tensor.Tensor, error) {
 	return renamed("bert", sd, func(name string) string {
 		if name = rename(name); strings.HasSuffix(name, "embeddings.position_ids") {

@@ -43,7 +43,7 @@ func TestBERTEqualsTransformers(t *testing.T) {
 	})
 }
 
-// Padding does not change the results, and the numbers of parameters are those of the originals.
+// Padding does not change the results. The numbers of parameters equal those of the originals.
 func TestBERTMaskAndSizes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.Eval(models.NewBERT(smallBERT(), nn.In(s)))
@@ -123,8 +123,8 @@ func TestBERTDropout(t *testing.T) {
 	})
 }
 
-// State dicts load with and without heads and prefix, with old names, and with tensors under two
-// names.
+// State dicts load with and without heads, with and without prefixes, with old names, and with
+// tensors under two names.
 func TestBERTLoadStateDict(t *testing.T) {
 	full := models.NewSequenceClassifier(smallBERT(), 3)
 	sd := map[string]*tt{}

@@ -41,7 +41,7 @@ func (m *MaskedLM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Logits(ids, BERTInput{})
 }
 
-// Logits is Forward with a mask and types.
+// Logits does the same as Forward, with a mask and token types.
 func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		t := m.Cls.Predictions.Transform
@@ -68,8 +68,8 @@ func (m *MaskedLM) TiedNames() map[string]string {
 }
 
 // LoadStateDict is [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining.
-// Of BertForPreTraining it ignores the pooler and the next-sentence head. cls.predictions.decoder
-// must equal the token table and the bias, or be absent.
+// In a BertForPreTraining it ignores the pooler and the next-sentence head. cls.predictions.decoder
+// may be absent. Otherwise its weight must equal the token table, and its bias the model's bias.
 func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.seq_relationship.") || strings.HasPrefix(name, "bert.pooler.") {
@@ -106,8 +106,8 @@ func (m *SequenceClassifier) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Logits(ids, BERTInput{})
 }
 
-// Logits is Forward with a mask and types. The loss is nn.CrossEntropy of the logits and the
-// classes [batch].
+// Logits does the same as Forward, with a mask and token types. For the loss, call nn.CrossEntropy
+// with the logits and the classes [batch].
 func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return m.Classifier.Forward(drop(m.Bert.Pooled(ids, in), m.Bert.Config.rate(&m.Base)))

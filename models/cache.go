@@ -6,11 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Cache holds the keys and values of the tokens that a [GPT] has seen, so that each further token
-// costs only the work of one position. NewCache allocates all of its memory:
+// A Cache holds the keys and values of the tokens that a [GPT] has processed. With it, each further
+// token costs only the work of one position. NewCache allocates all of its memory:
 // 2·layers·batch·context·width elements.
 type Cache struct {
-	keys, values []*tensor.Tensor // the tensors of each layer, [batch, heads, context, features]
+	keys, values []*tensor.Tensor // one tensor for each layer, [batch, heads, context, features]
 	n            int              // number of filled positions
 }
 
@@ -38,7 +38,7 @@ func (c *Cache) Len() int {
 	return c.n
 }
 
-// Truncate keeps only the first n positions; Truncate(0) empties the cache.
+// Truncate keeps only the first n positions. Truncate(0) empties the cache.
 func (c *Cache) Truncate(n int) {
 	if n < 0 || n > c.Len() {
 		misuse("gpt.cache", tensor.ErrValue, fmt.Sprintf("the first %d of %d positions", n, c.Len()))
@@ -59,8 +59,8 @@ func (c *Cache) Free() {
 	}
 }
 
-// extend stores the keys and values of new positions. It returns those of all positions, and the
-// options for attention to them.
+// extend stores the keys and values of new positions. It returns the keys and values of all
+// positions, and the options for attention to them.
 func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Tensor, o tensor.AttentionOptions) {
 	n, s := k.Dim(2), k.Scope()
 	all := func(store, x *tensor.Tensor) *tensor.Tensor {
@@ -80,9 +80,9 @@ func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Ten
 }
 
 // Decode returns the logits of the token that follows ids, [batch, vocab]. ids [batch, length]
-// continue the sequences in the cache, and Decode adds them to it. It records no graph and applies
-// no dropout, even in training mode. More positions than the model's context raise tensor.ErrShape;
-// then the cache has not changed.
+// continue the sequences in the cache, and Decode adds them to the cache. Decode records no graph
+// and applies no dropout, even in training mode. If there are more positions than the model's
+// context, it raises tensor.ErrShape and does not change the cache.
 func (m *GPT) Decode(ids *tensor.Tensor, c *Cache) (y *tensor.Tensor) {
 	if c == nil || len(c.keys) != len(m.H) {
 		misuse("gpt.decode", tensor.ErrValue, "the cache was not made by this model's NewCache", ids)

@@ -17,9 +17,9 @@ func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Char
 	return NewGPT(c, opts...), chars, nil
 }
 
-// A CharGPTRecipe is a recipe for training a [GPT] on characters: its size, and the settings of
-// AdamW, clipping and a schedule (optim.NewAdamW, optim.ClipGradNorm, sched.NewWarmUp before
-// sched.NewCosineAnnealing).
+// A CharGPTRecipe is a recipe for training a [GPT] on characters. It has the size of the model, and
+// the settings of AdamW, clipping and a schedule. Use optim.NewAdamW, optim.ClipGradNorm, and
+// sched.NewWarmUp before sched.NewCosineAnnealing.
 type CharGPTRecipe struct {
 	Config GPTConfig // Vocab is 0, since the text determines it
 	Batch  int       // number of blocks of Context tokens in a step
@@ -34,9 +34,9 @@ type CharGPTRecipe struct {
 	HeldOut     float64 // fraction at the end of the text that is held out for validation
 }
 
-// CharGPTDefaults returns a recipe for a text of a few hundred thousand characters and a CPU. The
-// training of its 0.8 million parameters takes about two minutes on two cores. The model then
-// predicts unseen characters far better than their frequencies do.
+// CharGPTDefaults returns a recipe for training on a CPU with a text of a few hundred thousand
+// characters. Training its 0.8 million parameters takes about two minutes on two cores. Then the
+// model predicts unseen characters far better than a guess by their frequencies.
 func CharGPTDefaults() CharGPTRecipe {
 	return CharGPTRecipe{
 		Config: GPTConfig{Context: 64, Layers: 4, Heads: 4, Width: 128},

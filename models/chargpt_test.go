@@ -17,10 +17,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// story writes at least n characters by a random grammar: people and things of a harbour, sentences
-// that agree in number and tense, numbers that add up, quotations that close. The spelling of its
-// words has about three bits a character. Predicting the words takes more context than one
-// character.
+// story writes a text of at least n characters by a random grammar. The text is about people and
+// things of a harbour. Sentences agree in number and tense, numbers add up, and quotations close.
+// The spelling of the words has about three bits a character. To predict the words, a model needs
+// more context than one character.
 func story(seed uint64, n int) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pick := func(list string) string { w := strings.Fields(list); return w[rng.IntN(len(w))] }
@@ -91,8 +91,8 @@ func unigram(ids []int) float64 {
 	return h
 }
 
-// trainChars trains by a recipe. It returns the loss on the held-out text, and the entropy of that
-// text's token frequencies.
+// trainChars trains by a recipe. It returns the loss on the held-out text, and the entropy of the
+// token frequencies of that text.
 func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entropy float64) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -159,7 +159,7 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 	return loss, entropy
 }
 
-// The recipe learns more than the frequencies of characters. The test is a short version; with
+// The recipe learns more than the frequencies of characters. The test uses a shorter recipe. With
 // FLAMBEAU_SOAK it trains the whole recipe on half a megabyte.
 func TestCharGPTLearns(t *testing.T) {
 	r, n, less := models.CharGPTDefaults(), 20_000, 0.3

@@ -11,15 +11,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// With checkpointing, a step of every kind of model has the same bits as without, and a much lower
-// memory peak.
+// A step of every kind of model has the same bits with and without checkpointing. With
+// checkpointing its memory peak is much lower.
 func TestCheckpointing(t *testing.T) {
 	type model struct {
 		m     any
 		parts int
 		loss  func(s *tensor.Scope) *tt
 	}
-	// all returns models of the given size; small ones are computed, large ones only counted.
+	// all returns models of the given size. The test computes small models, and only counts the
+	// memory of large models.
 	all := func(s *tensor.Scope, layers, width, batch, length, image int) map[string]model {
 		in := nn.In(s)
 		tokens := s.Typed(dtype.I64).Zeros(batch, length)
@@ -88,11 +89,11 @@ func TestCheckpointing(t *testing.T) {
 			nn.SetCheckpointing(c.m, true)
 			less, most := peak(), plain/3
 			switch name {
-			// an mlp without checkpointing keeps the results of its layers once only, after the
+			// without checkpointing, an MLP keeps only one result of each layer, after the
 			// activation
 			case "mlp":
 				most = plain / 2
-			case "resnet": // half of the model's memory precedes the blocks
+			case "resnet": // half of its memory belongs to the layers before the blocks
 				most = plain * 3 / 4
 			}
 			if less > most {

@@ -13,8 +13,8 @@ func relu(x *tensor.Tensor) *tensor.Tensor {
 
 // LeNet is LeNet-5 (Y. LeCun et al., 1998) with ReLU and max pooling, as it is taught today. It has
 // two convolutions and three linear layers, for images of 28×28, such as MNIST's, or 32×32. As in
-// PyTorch's tutorials, the names are conv1, conv2, fc1, fc2, fc3. Results of inner layers are freed
-// when Forward returns.
+// PyTorch's tutorials, the names of the layers are conv1, conv2, fc1, fc2, fc3. Forward frees the
+// results of inner layers when it returns.
 type LeNet struct {
 	nn.Base
 	Conv1, Conv2  *nn.Conv2d

@@ -10,8 +10,8 @@ import (
 )
 
 // Generation on a GPU copies only the numbers of the chosen tokens to the host: 8 bytes for each
-// sequence and token, in one read. It copies only the prompt to the GPU. Training reads nothing.
-// All memory is freed.
+// sequence and token, in one read. It copies only the prompt to the GPU. Training reads nothing
+// from the GPU. Generation and training free all memory.
 func TestHostCopies(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestHostCopies(t *testing.T) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 6, Layers: 1, Heads: 2, Width: 8, Dropout: 0.1}, nn.In(s))
 		prompts := [][]int{{1, 2}, {3, 4}, {5, 6}}
 		for _, o := range []models.GenerateOptions{{}, {Temperature: 1, TopK: 5, TopP: 0.9}, {MaxTokens: 7, Slide: true, Temperature: 1, TopP: 0.9}} {
-			// afterwards programs and constants exist
+			// after a first call, programs and constants exist
 			if _, err := m.Generate(prompts, o); err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cudaPeaks reads PyTorch's figures.
+// cudaPeaks reads PyTorch's figures of peak and graph memory.
 func cudaPeaks(t *testing.T) map[string]struct{ Peak, Graph int } {
 	text, err := os.ReadFile("testdata/cudapeak.json")
 	if err != nil {
@@ -38,10 +38,10 @@ func bare(t *testing.T) device.Device {
 }
 
 // A training step needs at most 1.05 times the memory that torch.cuda.max_memory_allocated reports
-// for it in PyTorch. For larger models this is not promised; the test's limit for them is 1.10
-// times. testdata/cudapeak.json has PyTorch's figures, without the memory that cuBLAS and cuDNN
-// allocate for themselves; _golden/cudapeak.py explains how they were measured. Here everything
-// counts that the allocator of an emulated GPU allocates.
+// for it in PyTorch. Flambeau does not promise this for larger models. For them the test's limit is
+// 1.10 times. testdata/cudapeak.json has PyTorch's figures, without the memory that cuBLAS and
+// cuDNN allocate for themselves. _golden/cudapeak.py explains how the figures were measured. The
+// test counts all memory that the allocator of an emulated GPU allocates.
 func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	golden := cudaPeaks(t)
 	seen := map[string]bool{}

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// 200 steps of a character GPT (AdamW, a cosine, clipping) follow PyTorch's from the same weights:
-// every loss and every norm of the gradients.
+// A character GPT trains for 200 steps with AdamW, a cosine schedule and clipping. From the same
+// initial weights, every loss and every norm of the gradients equals PyTorch's.
 func TestCharGPTCurveEqualsTorch(t *testing.T) {
 	const steps, batch, block = 200, 8, 16
 	f := open(t)

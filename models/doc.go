@@ -1,8 +1,8 @@
 // Package models has known networks as structs. Their weights have the names and layouts of the
-// PyTorch originals, so files of weights go both ways.
+// PyTorch originals, so PyTorch and this package can load each other's files.
 //
-// One makes a model (NewGPT, ResNet18), or fetches published weights for it ([Pretrained]), and
-// trains or fine-tunes it like any other struct of layers.
+// A program makes a model (NewGPT, ResNet18), and may download published weights for it
+// ([Pretrained]). It trains or fine-tunes the model like any other struct of layers.
 //
 //   - Language: [GPT] is OpenAI's GPT-2 in any size, with [GPT.Generate] and [GPT.Stream]. [BERT]
 //     has the heads [MaskedLM] and [SequenceClassifier]. The names are Hugging Face's. Tokens are
@@ -10,7 +10,7 @@
 //   - Vision: [MLP], [LeNet] and [CNN] are for small images. [ResNet] and [ViT] have torchvision's
 //     names. Images are floating point tensors [batch, channels, height, width].
 //
-// A constructor panics with an *[Error] when the options contradict each other, such as a width
-// that the heads do not divide: that is a mistake in the program. Methods that load or generate
-// return errors.
+// A constructor panics with an *[Error] if the options contradict each other, because this is a
+// mistake in the program. An example is a width that the heads do not divide. Methods that load or
+// generate return errors.
 package models

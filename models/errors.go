@@ -15,7 +15,8 @@ type Error struct {
 
 func (e *Error) Error() string { return "models: " + e.Model + ": " + e.Msg }
 
-// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
+// device.Raised.
 func (e *Error) Raised() {}
 
 // wrong returns an *[Error].
@@ -37,8 +38,8 @@ func given(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// within runs f with x in a child of x's scope, and moves f's result out of the child. All else is
-// freed with the child, unless a gradient needs it.
+// within runs f with x in a child of x's scope, and moves f's result out of the child. All other
+// tensors that f allocates are freed with the child, unless a gradient needs them.
 func within(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	given("forward", x)
 	x.Scope().Do(func(c *tensor.Scope) {

@@ -14,7 +14,7 @@ func tinyBERT() models.BERTConfig {
 	return models.BERTConfig{Vocab: 9, Context: 8, Layers: 1, Heads: 2, Width: 4}
 }
 
-// Texts of different lengths form one batch: the padding is masked.
+// Texts of different lengths form one batch. A mask marks the padding.
 func ExampleBERT() {
 	w, err := text.NewWordPiece([]string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "lamp", "sea", "lit"}, text.WordPieceOptions{})
 	if err != nil {
@@ -48,7 +48,7 @@ func ExampleMaskedLM() {
 	// Output: [1, 4, 9] []
 }
 
-// A head of your own is put on top of pretrained weights.
+// The program puts its own head on top of pretrained weights.
 func ExampleSequenceClassifier() {
 	trained := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(models.NewBERT(tinyBERT())) {

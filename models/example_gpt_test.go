@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A character model learns a line by heart and continues it.
+// A character model learns a line of text by heart and continues it.
 func ExampleNewCharGPT() {
 	const line = "a lamp, a ship, "
 	tensor.Do(func(s *tensor.Scope) {
@@ -57,7 +57,7 @@ func ExampleNewCharGPT() {
 	// Output: mp, a ship, |
 }
 
-// GPT-2 has Hugging Face's names; a smaller configuration has the same form.
+// The weights of GPT-2 have Hugging Face's names. A smaller configuration has the same names.
 func ExampleNewGPT() {
 	m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4})
 	for _, p := range nn.Named(m)[:4] {

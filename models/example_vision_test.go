@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A perceptron for images of digits.
+// The model is a perceptron for images of digits.
 func ExampleMLP() {
 	m := models.NewMLP([]int{784, 64, 10}, 0.1)
 	x := tensor.Ones(2, 1, 28, 28)
@@ -28,14 +28,15 @@ func ExampleLeNet() {
 	// Output: [2, 10] 61706
 }
 
-// A small network for images of any size.
+// The model is a small network for images of any size.
 func ExampleCNN() {
 	m := models.NewCNN(1, 10)
 	fmt.Println(m.Forward(tensor.Ones(4, 1, 8, 8)).Shape())
 	// Output: [4, 10]
 }
 
-// A ResNet-18 would be models.ResNet18(10, 3). This one is narrow; its names are the same.
+// A ResNet-18 would be models.ResNet18(10, 3). This model is narrower, and its weights have the
+// same names.
 func Example() {
 	m := nn.Eval(models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 8, Classes: 10}))
 	fmt.Println(m.Forward(tensor.Ones(1, 3, 32, 32)).Shape(), nn.StateDict(m)["layer4.0.downsample.0.weight"].Shape())
@@ -53,7 +54,8 @@ func ExampleResNet_Features() {
 	// Output: [2, 5] [5, 64] true
 }
 
-// ViT-B/16 would be models.NewViT(models.ViTB16()). This one is small, with the same names.
+// ViT-B/16 would be models.NewViT(models.ViTB16()). This model is smaller, and its weights have the
+// same names.
 func ExampleViT() {
 	m := models.NewViT(models.ViTConfig{Image: 32, Patch: 8, Layers: 2, Heads: 4, Width: 32, Classes: 10})
 	fmt.Println(m.Forward(tensor.Ones(1, 3, 32, 32)).Shape())
@@ -63,8 +65,8 @@ func ExampleViT() {
 	// [96, 32]
 }
 
-// Loads torchvision's weights into a model with 1000 classes, as published. Without a network the
-// error says which file to put where.
+// The example loads torchvision's published weights into a model with 1000 classes. Without a
+// network, the error says which file to put where.
 func ExamplePretrained() {
 	dir, err := os.MkdirTemp("", "weights")
 	if err != nil {

@@ -9,23 +9,25 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// GenerateOptions say how tokens are chosen. The zero value chooses the likeliest token each time,
+// GenerateOptions say how tokens are chosen. The zero value always chooses the likeliest token,
 // until the context is full.
 type GenerateOptions struct {
 	MaxTokens int // upper bound of new tokens; 0 means as many as fit into the context
-	// divisor of the logits before a token is drawn; 0 chooses the likeliest token instead
+	// divisor of the logits before a token is drawn; 0 means that the likeliest token is chosen
 	Temperature float64
-	TopK        int // draw among the TopK likeliest tokens; 0: among all
-	// draw among the fewest likeliest tokens whose probabilities add up to TopP; 0: among all
+	TopK        int // draw among the TopK likeliest tokens; 0 means all tokens
+	// draw only among the likeliest tokens whose total probability is at least TopP, and as few as
+	// possible; 0 means all tokens
 	TopP float64
-	Seed uint64 // seed of the random draws: the same seed gives the same tokens
+	Seed uint64 // seed of the random draws
 	Stop []int  // tokens that end a sequence; the result does not contain them
-	// Slide goes on when the context is full. The older half of the tokens is dropped, and the
-	// newer half is computed again, since a token's features depend on its position. Without Slide
-	// more tokens than fit are a [ContextError], before any work is done.
+	// Slide continues when the context is full. It drops the older half of the tokens and computes
+	// the newer half again, because a token's features depend on its position. Without Slide, a
+	// request for more tokens than fit is a [ContextError]. This error comes before any work is
+	// done.
 	Slide bool
-	// NoCache computes all positions again for each token. It is slower; tests compare the cache
-	// with it.
+	// NoCache computes all positions again for each token. This is slower. Tests compare it with
+	// the cache.
 	NoCache bool
 }
 
@@ -63,7 +65,7 @@ func (o GenerateOptions) check(m *GPT, prompts [][]int) error {
 			}
 		}
 	}
-	// The last new token is not an input any more, so it needs no position.
+	// The last new token is not an input, so it needs no position.
 	if n := len(prompts[0]); n > m.Config.Context || !o.Slide && o.MaxTokens > m.Config.Context-n+1 {
 		return &ContextError{m.Config.Context, n, o.MaxTokens}
 	}
@@ -91,8 +93,8 @@ func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
 	return out, nil
 }
 
-// Stream yields the new tokens after a prompt one by one, as they are chosen. An error ends the
-// iteration; the errors are those of [GPT.Generate]. Leaving the loop ends the work.
+// Stream yields the new tokens after a prompt, each when it is chosen. An error ends the iteration.
+// The errors are those of [GPT.Generate]. Leaving the loop ends the work.
 func (m *GPT) Stream(prompt []int, o GenerateOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for ids, err := range m.steps([][]int{prompt}, o) {
@@ -107,7 +109,7 @@ func (m *GPT) Stream(prompt []int, o GenerateOptions) iter.Seq2[int, error] {
 	}
 }
 
-// steps yields the next token of every sequence, again and again.
+// steps yields the next token of every sequence, until the iteration ends.
 func (m *GPT) steps(prompts [][]int, o GenerateOptions) iter.Seq2[[]int, error] {
 	return func(yield func([]int, error) bool) {
 		if err := o.check(m, prompts); err != nil {
@@ -143,7 +145,7 @@ type generation struct {
 	m     *GPT
 	o     GenerateOptions
 	s     *tensor.Scope
-	seen  *tensor.Tensor // the tokens in the context, [batch, context]; the first n are filled
+	seen  *tensor.Tensor // tokens of the context, [batch, context]; the first n are filled
 	n     int
 	cache *Cache // keys and values so far; nil with NoCache
 }
@@ -166,7 +168,7 @@ func (g *generation) begin(prompts [][]int) {
 	}
 }
 
-// step chooses the next tokens, appends them and returns them. Only these numbers are read from the
+// step chooses the next tokens, appends them and returns them. It reads only these tokens from the
 // device.
 func (g *generation) step() (ids []int) {
 	g.s.Do(func(c *tensor.Scope) {
@@ -209,11 +211,11 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 	if x.Type().Size() < 4 {
 		x = x.Float()
 	}
-	if o.Temperature < 1e-6 { // the division could overflow float32
+	if o.Temperature < 1e-6 { // the division might overflow float32
 		x = x.Sub(x.Amax(-1, tensor.KeepDim))
 	}
 	x = x.DivScalar(max(o.Temperature, 1e-37))
-	var index *tensor.Tensor // the tokens of x's columns; nil: all tokens in order
+	var index *tensor.Tensor // the token of each column of x; nil: columns are tokens
 	switch {
 	case o.TopK > 0 && o.TopK < x.Dim(-1):
 		x, index = x.TopK(o.TopK, -1, true, true)
@@ -225,7 +227,7 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 		if index == nil {
 			p, index = p.Sort(-1, true)
 		}
-		before := p.CumSum(-1).Sub(p) // before is 0 for the likeliest token, which always stays
+		before := p.CumSum(-1).Sub(p) // 0 for the likeliest token, which always stays
 		p = p.MaskedFill(before.GeScalar(o.TopP), 0)
 	}
 	drawn := p.Multinomial(1, true)

@@ -17,7 +17,7 @@ import (
 
 type tt = tensor.Tensor
 
-// mix returns hash i of a seed: MurmurHash3's finalizer, as in _golden/language.py.
+// mix returns the hash of i for a seed. It is MurmurHash3's finalizer, as in _golden/language.py.
 func mix(seed, i int) uint32 {
 	x := uint32(i) + uint32(seed)*0x9E3779B1
 	x = (x ^ x>>16) * 0x85EBCA6B
@@ -25,7 +25,7 @@ func mix(seed, i int) uint32 {
 	return x ^ x>>16
 }
 
-// uniform returns n hashed numbers in [-scale, scale).
+// uniform returns n numbers that are computed from hashes. They are uniform in [-scale, scale).
 func uniform(seed, n int, scale float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -34,8 +34,8 @@ func uniform(seed, n int, scale float64) []float32 {
 	return out
 }
 
-// named returns a model's parameters by their names in the golden file: prefix plus the model's own
-// name.
+// named returns a model's parameters by their names in the golden file. Such a name is prefix plus
+// the model's own name.
 func named(m any, prefix string) (names []string, params map[string]*tt) {
 	params = map[string]*tt{}
 	for _, p := range nn.Named(m) {
@@ -46,7 +46,8 @@ func named(m any, prefix string) (names []string, params map[string]*tt) {
 	return names, params
 }
 
-// fill sets the parameters to hashed numbers; those of norms' weights are around 1.
+// fill sets the parameters to numbers that are computed from hashes. The weights of norms are
+// around 1.
 func fill(m any, prefix string, scale float64) {
 	names, params := named(m, prefix)
 	for i, n := range names {
@@ -61,7 +62,7 @@ func fill(m any, prefix string, scale float64) {
 	}
 }
 
-// digest returns the numbers that the golden file has of the gradient of parameter i.
+// digest returns the numbers of the gradient of parameter i that the golden file contains.
 func digest(i int, g *tt) []float64 {
 	v := g.Floats()
 	if g.Rank() == 1 {
@@ -103,8 +104,8 @@ func tokens(t *testing.T, s *tensor.Scope, f *golden.File, name string) *tt {
 }
 
 // near compares numbers with PyTorch's float64 numbers. The limit is the tolerance times the
-// greatest number or, in float32, ten times the error of PyTorch's float32 if that is more. It
-// returns the largest error divided by the greatest number.
+// greatest number. In float32 it may also be ten times the error of PyTorch's float32 numbers, if
+// this is more. It returns the largest error divided by the greatest number.
 func (r goldenRun) near(what string, got []float64, name string) float64 {
 	t, where := r.t, r.name+" "+r.ty.String()+" on "+r.dev.Name()+": "+what
 	t.Helper()
@@ -148,8 +149,8 @@ func (r goldenRun) tolerance() float64 {
 	return 1e-5
 }
 
-// check compares the results, the loss and the gradients. In the file, parameters' names have the
-// prefix.
+// check compares the results, the loss and the gradients with the file. In the file, parameters'
+// names have the prefix.
 func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt) {
 	r.t.Helper()
 	loss.Backward()
@@ -167,7 +168,7 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 		switch {
 		case g == nil:
 			r.t.Errorf("%s%s has no gradient", where, n)
-		// softmax does not depend on it, so its gradient is rounding error
+		// The softmax does not depend on this bias, so its gradient consists of rounding errors.
 		case strings.HasSuffix(n, "key.bias"):
 			for _, v := range digest(i, g) {
 				if !(math.Abs(v) < r.tolerance()) {

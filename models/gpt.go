@@ -60,8 +60,8 @@ func (c GPTConfig) Check() error {
 
 // GPT is GPT-2: a transformer decoder with learned positions and with layer norms before attention
 // and MLP. The token table is also the last layer's weight. Names and layouts of weights are those
-// of Hugging Face's GPT2Model ("h.0.attn.c_attn.weight" is [in, out]); see [GPT.LoadStateDict] for
-// other forms.
+// of Hugging Face's GPT2Model. For example, "h.0.attn.c_attn.weight" is [in, out]. See
+// [GPT.LoadStateDict] for other names.
 type GPT struct {
 	nn.Base
 	WTE    *table        `nn:"wte"`  // token table, [vocab, width]; also the last layer's weight
@@ -98,9 +98,10 @@ type gptMLP struct {
 	CProj *conv1D `nn:"c_proj"`
 }
 
-// NewGPT returns a model with GPT-2's initial weights: normal with standard deviation 0.02, biases
-// 0. Layers that end a residual branch have 0.02/√(2·layers). It panics with an *[Error] if the
-// configuration is invalid. The options are those of a layer: [nn.In], [nn.Typed].
+// NewGPT returns a model with GPT-2's initial weights. Weights are normal with standard deviation
+// 0.02, and all biases are zero. In layers that end a residual branch, the standard deviation is
+// 0.02/√(2·layers). It panics with an *[Error] if the configuration is invalid. The options are
+// those of a layer: [nn.In], [nn.Typed].
 func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	if err := c.Check(); err != nil {
 		panic(err)
@@ -128,17 +129,17 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	return m
 }
 
-// Forward returns the logits of the token that follows each of ids, [batch, length, vocab]. ids are
-// tokens [batch, length], with at most Context positions.
+// Forward returns the logits of the tokens that follow each token of ids, [batch, length, vocab].
+// ids are tokens [batch, length], with at most Context positions.
 func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
 }
 
-// Loss returns the mean cross entropy of targets [batch, length] for the model's logits for ids; a
-// target of -100 does not count. The target of a token is the next token. So for the tokens x of a
-// text, ids are x[:len(x)-1] and targets x[1:]; the data set text.Blocks returns such pairs.
-// (Hugging Face's models shift their labels themselves.)
+// Loss returns the mean cross entropy of the model's logits for ids and the targets [batch,
+// length]. A target of -100 does not count. The target of a token is the next token. So for the
+// tokens x of a text, ids are x[:len(x)-1], and targets are x[1:]. The data set text.Blocks returns
+// such pairs. (Hugging Face's models shift their labels themselves.)
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 	given("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {
@@ -154,9 +155,9 @@ func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
 	return x.Linear(m.WTE.Weight, nil)
 }
 
-// A pass is one run through the blocks.
+// A pass is one run of the embeddings and blocks over ids.
 type pass struct {
-	cache *Cache // the tokens before ids, nil for none
+	cache *Cache // the tokens before ids; nil if there are none
 	train bool   // apply dropout if the layers are in training mode
 	layer int    // the number of the block
 }

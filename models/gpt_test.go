@@ -90,7 +90,7 @@ func TestGPTMisuse(t *testing.T) {
 	}
 }
 
-// State dicts load with and without prefix, with the tied last layer, and with the masks of old
+// State dicts load with and without a prefix, with the tied last layer, and with the masks of old
 // files.
 func TestGPTLoadStateDict(t *testing.T) {
 	a := models.NewGPT(smallGPT(67))
@@ -139,8 +139,8 @@ func generator(s *tensor.Scope) *models.GPT {
 	return m
 }
 
-// With and without the cache the tokens are the same: greedy and drawn, alone and in a batch,
-// within the context and beyond it.
+// Generation chooses the same tokens with and without the cache. This holds for greedy and drawn
+// tokens, alone and in a batch, and within the context and beyond it.
 func TestCacheChangesNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
@@ -171,7 +171,7 @@ func TestCacheChangesNothing(t *testing.T) {
 			if len(got) != 3 || len(got[0]) != n || fmt.Sprint(got[0]) == fmt.Sprint(got[1]) {
 				t.Errorf("%+v: %v", o, got)
 			}
-			if o.Temperature == 0 { // each sequence of the batch equals the sequence alone
+			if o.Temperature == 0 { // a sequence of the batch equals the sequence generated alone
 				var one []int
 				for id, err := range m.Stream(prompts[1], o) {
 					if err != nil {
@@ -192,7 +192,7 @@ func TestCacheChangesNothing(t *testing.T) {
 	})
 }
 
-// Decode in pieces of any length returns Forward's logits.
+// Decode returns Forward's logits for pieces of any length.
 func TestDecodeInPieces(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(smallGPT(31), nn.In(s), nn.Typed(dtype.F64))
@@ -218,8 +218,8 @@ func TestDecodeInPieces(t *testing.T) {
 	})
 }
 
-// Draws follow the options: only the likeliest tokens occur, each about as often as its
-// probability.
+// Draws follow the options. Only the likeliest tokens occur, each about as often as its probability
+// says.
 func TestDraws(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
@@ -242,7 +242,8 @@ func TestDraws(t *testing.T) {
 			for _, i := range order[:k] {
 				mass += p[i]
 			}
-			// A TopP just below the probability of k tokens allows exactly those k.
+			// A TopP just below the total probability of the k likeliest tokens allows exactly
+			// these k tokens.
 			for _, o := range []models.GenerateOptions{{TopK: k}, {TopP: (mass - p[order[k-1]]/2) / sum}} {
 				o.MaxTokens, o.Temperature, o.Seed = 1, 1, 11
 				out, err := m.Generate(prompts, o)
@@ -317,7 +318,7 @@ func TestGenerateEndsAndRefuses(t *testing.T) {
 	})
 }
 
-// Dropout acts only in training. Generation applies none, and does not change the mode.
+// Dropout acts only in training. Generation applies no dropout, and does not change the mode.
 func TestGPTDropout(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		c := smallGPT(31)

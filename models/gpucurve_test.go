@@ -17,7 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A curveCase is a training on both devices. The host makes the same batches for both.
+// A curveCase is a training that runs on the CPU and on a GPU. The host makes the same batches for
+// both devices.
 type curveCase struct {
 	name  string
 	steps int
@@ -26,7 +27,8 @@ type curveCase struct {
 }
 
 // curveCases returns models with heads of 32 and 64 features, for which there are attention
-// kernels, and with dropout. If long is set they have two blocks each and the steps of a soak test.
+// kernels, and with dropout. If long is set, they have two blocks each and train for the steps of a
+// soak test.
 func curveCases(long bool) []curveCase {
 	steps, layers := 4, 1
 	if long {
@@ -45,8 +47,8 @@ func curveCases(long bool) []curveCase {
 	return []curveCase{{"gpt", steps, gpt, [2]int{2, 32}}, {"bert", steps, bert, [2]int{2, 32}}}
 }
 
-// tokens returns the tokens of a step: a walk through the vocabulary that a model can learn, and
-// the successor of each token.
+// tokens returns the tokens x of a step, and the successor y of each token. A model can learn which
+// token follows which.
 func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	at := 7 * step % vocab
 	for range c.batch[0] * c.batch[1] {
@@ -57,7 +59,8 @@ func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	return x, y
 }
 
-// A curve is the result of a training: the losses, and the weights before and after it.
+// A curve is the result of a training. It has the losses, and the weights before and after the
+// training.
 type curve struct {
 	losses        []float64
 	before, after [][]float32
@@ -93,8 +96,8 @@ func (c curveCase) train(dev device.Device, low dtype.Type, each func(step int, 
 	return r
 }
 
-// apart returns the distance between the final weights of two trainings, divided by the distance
-// that the first training moved.
+// apart returns the distance between the final weights of two trainings. It is divided by the
+// distance from the initial to the final weights of the first training.
 func apart(a, b curve) float64 {
 	var off, way float64
 	for i, list := range a.after {
@@ -118,9 +121,9 @@ func (c *curveTrace) Copy(e device.CopyEvent) {
 	}
 }
 
-// check reports copies that a step must not make. Allowed are copies to the GPU: the two halves of
-// a batch, the scalars of AdamW, and the driver's tables of the tensors that AdamW updates and of
-// those that autocast casts together. Nothing is copied back.
+// check reports copies that a step must not make. Only copies to the GPU are allowed: the two
+// halves of a batch, the scalars of AdamW, and the driver's tables of tensors. There is a table for
+// the tensors that AdamW updates, and one for the tensors that autocast casts together.
 func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	t.Helper()
 	batches, scalars, tables := 0, 0, 0
@@ -141,9 +144,9 @@ func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	}
 }
 
-// The emulated GPU trains as the CPU does, with the same random numbers for dropout: each loss, and
-// the final weights. In bfloat16 products and attention use the tensor cores. FLAMBEAU_SOAK=1
-// trains more blocks for more steps.
+// The emulated GPU trains as the CPU does, with the same random numbers for dropout. Each loss and
+// the final weights are equal within a tolerance. In bfloat16, matrix products and attention use
+// the tensor cores. FLAMBEAU_SOAK=1 trains more blocks for more steps.
 func TestTrainingOnGPUEqualsCPU(t *testing.T) {
 	long := os.Getenv("FLAMBEAU_SOAK") == "1"
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
@@ -206,8 +209,9 @@ func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtyp
 	return r, trace
 }
 
-// onTensorCores fails if a training in 16 bits computes a product without the tensor cores. In 16
-// and in 32 bits the attention kernel itself must apply dropout to the attention weights.
+// onTensorCores fails the test if a training in 16 bits computes a matrix product without the
+// tensor cores. In 16 and in 32 bits the attention kernel itself must apply dropout to the
+// attention weights.
 func (c *curveTrace) onTensorCores(t *testing.T, name string, low dtype.Type) {
 	t.Helper()
 	forward, backward, loose := 0, 0, 0

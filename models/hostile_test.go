@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// A hub may send a web page instead of a file, or less than announced, or redirect without end.
-// Then Pretrained soon returns an error that names the address, and leaves no file under the file's
-// name.
+// A hub may send a web page instead of a file, or fewer bytes than announced, or redirect
+// endlessly. Then Pretrained soon returns an error that names the address. It leaves no file under
+// the name of the requested file.
 func TestHostileHub(t *testing.T) {
 	t.Setenv("FLAMBEAU_OFFLINE", "")
 	digest := `"` + strings.Repeat("ab", 32) + `"`

@@ -23,7 +23,7 @@ func read(t *testing.T, path ...string) map[string]*tt {
 	return sd
 }
 
-// readPT reads a state dict from PyTorch's own file.
+// readPT reads a state dict from a file that PyTorch wrote.
 func readPT(t *testing.T, path ...string) map[string]*tt {
 	t.Helper()
 	tree, err := torchfile.Load(filepath.Join(path...))
@@ -38,10 +38,10 @@ func readPT(t *testing.T, path ...string) map[string]*tt {
 }
 
 // Files work in both directions. A small model is saved under transformers' names and loads again.
-// If FLAMBEAU_EXCHANGE names a folder, the model is saved there, for _golden/exchange_language.py
-// to load it with transformers. If FLAMBEAU_INTEROP names the folder filled by
-// _golden/interop_language.py, the whole GPT-2 and BERT that transformers saved give the same
-// answers as there.
+// If FLAMBEAU_EXCHANGE names a folder, the test saves the model there, and
+// _golden/exchange_language.py loads it with transformers. FLAMBEAU_INTEROP may name the folder
+// that _golden/interop_language.py fills. Then the whole GPT-2 and BERT that transformers saved
+// give the same answers as in transformers.
 func TestInteropLanguage(t *testing.T) {
 	small := models.NewGPT(smallGPT(67))
 	out := map[string]*tt{}

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The test limits the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward. A
-// change that needs fewer launches lowers the limits; the aim was 45.
+// blockLaunches limits the launches of a block of GPT-2 124M, 8×1024 tokens, forward and backward.
+// A change that needs fewer launches lowers the limits. The aim was 45.
 var blockLaunches = map[dtype.Type][2]int{dtype.BF16: {9, 17}, dtype.Invalid: {9, 17}}
 
 // modeName returns a name for an autocast mode.
@@ -24,8 +24,8 @@ func modeName(low dtype.Type) string {
 	return "autocast to " + low.String()
 }
 
-// The kernels of a block of GPT-2 124M: -v prints them, each with the op that launched it. One more
-// block adds as many launches to a step as the list has.
+// The test lists the kernels of a block of GPT-2 124M. With -v it prints them, each with the op
+// that launched it. One more block adds as many launches to a step as the list has.
 func TestGPTBlockLaunches(t *testing.T) {
 	for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
 		name, most := modeName(low), blockLaunches[low]
@@ -47,8 +47,9 @@ func TestGPTBlockLaunches(t *testing.T) {
 	}
 }
 
-// The graph of a step has the same kernels as the step. Only those for random numbers and for the
-// optimizer differ: they read the values that change from step to step from the device's memory.
+// The graph of a step has the same kernels as the step. Only the kernels for random numbers and for
+// the optimizer differ. They read the values that change from step to step from the device's
+// memory.
 func TestCapturedLaunches(t *testing.T) {
 	mlp := peakCases[0].make
 	for name, make := range map[string]func(in nn.Option) (any, lossStep){"gpt2 of 2 blocks": gptLayers(2), "mlp": mlp} {
@@ -72,7 +73,8 @@ func TestCapturedLaunches(t *testing.T) {
 	}
 }
 
-// In mixed precision products run on the tensor cores; -v prints those that do not.
+// In mixed precision, matrix products run on the tensor cores. With -v the test prints the products
+// that do not.
 func TestProductsOnTensorCores(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -22,7 +22,7 @@ type launched struct {
 	op     string // the op with those around it, outermost first: "linear > matmul"
 	kernel string
 	event  device.KernelEvent // the primitive to which the kernel belongs
-	first  bool               // the kernel is the primitive's first
+	first  bool               // whether this kernel is the primitive's first
 }
 
 // A launchList is a tracer that records the kernels of the steps of one goroutine.
@@ -116,7 +116,7 @@ func (l *launchList) enter(pass string) {
 	l.mu.Unlock()
 }
 
-// of returns the kernels of a layer and of its inner layers; "" means all layers.
+// of returns the kernels of a layer and its inner layers. An empty name means all layers.
 func (l *launchList) of(layer, pass string) (list []launched) {
 	for _, n := range l.list {
 		if n.pass == pass && (layer == "" || n.layer == layer || strings.HasPrefix(n.layer, layer+".")) {
@@ -126,8 +126,8 @@ func (l *launchList) of(layer, pass string) (list []launched) {
 	return list
 }
 
-// table prints one kernel on each line. The work is that of the whole primitive, and is printed
-// with its first kernel.
+// table prints one kernel on each line. The first kernel of a primitive has the work of the whole
+// primitive.
 func table(list []launched) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -146,8 +146,8 @@ func table(list []launched) string {
 	return b.String()
 }
 
-// listLaunches lists the kernels of the second training step with AdamW. With captured it lists
-// those of a step that is captured in a graph.
+// listLaunches lists the kernels of the second training step with AdamW. If captured is set, it
+// lists the kernels of a step that is captured in a graph.
 func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dtype.Type, captured bool) *launchList {
 	t.Helper()
 	l := &launchList{nodes: map[uint64]string{}}
@@ -158,7 +158,8 @@ func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dty
 		defer home.Close()
 	}
 	m, loss := make(nn.In(home))
-	nn.To(m, dev) // the graph uses tensors of the root scope, whose device is the CPU at first
+	// The graph uses tensors of the root scope. Their device is the CPU at first.
+	nn.To(m, dev)
 	l.names = nn.ModuleNames(m, "model")
 	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
 	step := func(s *tensor.Scope) {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A home says where a model makes its parameters. It is read from a layer that was made with the
-// constructor's options.
+// A home says where a model makes its parameters. homeOf finds this out from a layer that it makes
+// with the constructor's options.
 type home struct {
 	make tensor.Maker
 	opts []nn.Option
@@ -31,7 +31,7 @@ func with(opts []nn.Option, more ...nn.Option) []nn.Option {
 	return append(opts[:len(opts):len(opts)], more...)
 }
 
-// normal returns a parameter with normal values of mean 0.
+// normal returns a parameter with normally distributed values of mean 0.
 func (h home) normal(std float64, dims ...int) *tensor.Tensor {
 	w := h.make.Empty(dims...)
 	initial.Normal(w, 0, std)
@@ -94,8 +94,8 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 // joined undoes heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens raises an error if ids is not a tensor of tokens [batch, length], or if the tokens
-// from position start on need more than limit positions.
+// checkTokens raises an error if ids is not a tensor of tokens [batch, length]. It also does so if
+// the tokens, which begin at position start, need more than limit positions.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	given(op, ids)
 	switch {

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// logitPasses are upper limits on how often the loss of GPT-2 124M, forward and backward, reads or
-// writes a tensor as large as the logits. Products are not counted. The minimum is three: the
-// logits are read for the loss and for the gradient, and the gradient is written.
+// logitPasses are upper limits for the loss of GPT-2 124M, forward and backward. They limit how
+// often it reads or writes a tensor as large as the logits, outside of matrix products. The minimum
+// is three: the logits are read for the loss and for the gradient, and the gradient is written.
 var logitPasses = map[dtype.Type]int{dtype.Invalid: 3, dtype.BF16: 3}
 
 // TestLogitPasses checks the limits in logitPasses. A change to the library that saves passes must

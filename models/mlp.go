@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MLP is linear layers, with ReLU and dropout between them and dropout after the last. The names
-// are those of torchvision's MLP: with two layers "0.weight", "0.bias", "3.weight", "3.bias".
+// MLP is a chain of linear layers, with ReLU and dropout between them and dropout after the last
+// layer. The names are those of torchvision's MLP. With two layers they are "0.weight", "0.bias",
+// "3.weight", "3.bias".
 type MLP struct {
 	nn.Base
 	Layers []nn.Module `nn:",inline"`
@@ -16,9 +17,9 @@ type MLP struct {
 	checkpointing bool
 }
 
-// NewMLP returns layers from sizes[0] to sizes[1] features, from there to sizes[2], and so on.
-// dropout is the probability that training drops a feature. It panics with an *[Error] for fewer
-// than two sizes, a size that is not positive, or a dropout that is not a probability.
+// NewMLP returns a model whose layer i maps sizes[i] to sizes[i+1] features. dropout is the
+// probability that training drops a feature. It panics with an *[Error] for fewer than two sizes, a
+// size that is not positive, or a dropout that is not a probability.
 func NewMLP(sizes []int, dropout float64, opts ...nn.Option) *MLP {
 	if len(sizes) < 2 {
 		panic(wrong("mlp", "%d sizes; it needs those of the input and of the output at least", len(sizes)))
@@ -54,5 +55,6 @@ func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return chain.Forward(x)
 }
 
-// SetCheckpointing switches recomputation on or off, in segments as [nn.Sequential] does.
+// SetCheckpointing switches recomputation on or off. Recomputation works in segments, as in
+// [nn.Sequential].
 func (m *MLP) SetCheckpointing(on bool) { m.checkpointing = on }

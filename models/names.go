@@ -29,14 +29,15 @@ func canonical(name string) (string, error) {
 	return "", wrong("pretrained", "there are no weights %q; known are %s", name, known)
 }
 
-// plain returns a name in lower case without separators: ViT-B/16 and vit_b_16 both become vitb16.
+// plain returns a name in lower case without separators. ViT-B/16 and vit_b_16 both become vitb16.
 func plain(name string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "", "/", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// otherNames maps further accepted names, in plain form, to those of PretrainedNames. They are
-// torchvision's model names ("resnet50") and its entries DEFAULT, which both mean the newest
-// weights; names and addresses of files; and Hugging Face's repositories with their owners.
+// otherNames maps further accepted names, in plain form, to the names in PretrainedNames. The
+// further names are torchvision's model names ("resnet50"), its entries DEFAULT, names and
+// addresses of files, and Hugging Face's repositories with their owners. A model name and DEFAULT
+// both mean the newest weights.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()

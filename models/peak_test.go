@@ -12,11 +12,11 @@ import (
 )
 
 // A training step holds no more memory than PyTorch's autograd. testdata/peak.json has two figures
-// for each case, both at the peak in PyTorch. One is the memory of parameters, optimizer state,
-// gradients and saved tensors (held), without intermediate tensors of forward and Backward. The
-// other is the memory of all tensors (live). _golden/peak.py explains how they were measured. Here
-// everything counts that the allocator of an emulated GPU allocates, in blocks of 512 bytes, after
-// a first step.
+// for each case, both at the peak in PyTorch. The figure held is the memory of parameters,
+// optimizer state, gradients and saved tensors. It does not include intermediate tensors of forward
+// and Backward. The figure live is the memory of all tensors. _golden/peak.py explains how both
+// were measured. The test counts all memory that the allocator of an emulated GPU allocates, in
+// blocks of 512 bytes, after a first step.
 func TestPeakAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("testdata/peak.json")
 	if err != nil {

@@ -16,12 +16,12 @@ type peakCase struct {
 	make func(in nn.Option) (any, lossStep)
 }
 
-// ofClasses returns the loss of a classifier for inputs of these dimensions; the first is the
-// batch.
+// ofClasses returns the loss of a classifier for inputs of these dimensions. The first dimension is
+// the batch.
 func ofClasses(m nn.Module, dims ...int) lossStep {
 	return func(s *tensor.Scope) *tt {
 		logits := m.Forward(s.Zeros(dims...))
-		defer logits.Free() // PyTorch frees the logits at the end of the expression
+		defer logits.Free() // PyTorch frees the logits at the end of the expression too
 		return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
 	}
 }
@@ -81,9 +81,8 @@ var peakCases = []peakCase{
 	}},
 }
 
-// largeCases are the other cases of _golden/cudapeak.py. With long rows it matters that the
-// attention weights of all heads are in memory at the same time; PyTorch's kernels hold only a few
-// rows of them.
+// largeCases are the other cases of _golden/cudapeak.py. With long rows, the memory of the
+// attention weights of all heads matters. PyTorch's kernels hold only a few rows of these weights.
 var largeCases = []peakCase{
 	{name: "resnet18, 32 of 224", make: func(in nn.Option) (any, lossStep) {
 		m := models.ResNet18(1000, 3, in)

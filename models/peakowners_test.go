@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// ownersAtPeak runs a step and records memory events. It returns the largest owners of memory at
-// the peak, with the lines that allocated it.
+// ownersAtPeak runs a step and records memory events. It returns the lines that had allocated most
+// of the memory at the peak.
 func ownersAtPeak(t *testing.T, dev device.Device, step func()) string {
 	before, err := cuda.MemorySnapshot(dev)
 	if err != nil {

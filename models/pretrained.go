@@ -17,7 +17,7 @@ import (
 // <hub><repository>/resolve/main/<file>.
 var hub = "https://huggingface.co/"
 
-// pause is the wait after the first failed request; 0: package fetch's default.
+// pause is the wait after the first failed request. 0 means the default of package fetch.
 var pause time.Duration
 
 // torchvisionWeights maps torchvision's names of weights to their addresses, as of torchvision
@@ -38,11 +38,11 @@ var torchvisionWeights = map[string]string{
 }
 
 // A DownloadError reports a published file that could not be downloaded. It has the file's address,
-// and its place on this machine.
+// and the place on this machine where the file should be.
 type DownloadError = fetch.Error
 
-// ErrOffline is wrapped by a [DownloadError] if there is no network, or FLAMBEAU_OFFLINE=1 forbids
-// its use.
+// ErrOffline is wrapped by a [DownloadError] if there is no network, or if FLAMBEAU_OFFLINE=1
+// forbids its use.
 var ErrOffline = fetch.ErrOffline
 
 // PretrainedNames returns the names that [Pretrained] knows, in alphabetical order: torchvision's
@@ -62,11 +62,11 @@ func PretrainedNames() []string {
 	})
 }
 
-// Pretrained downloads published weights into dir, unless they are there, and returns them as a
-// state dict. An empty dir means the user's cache directory (FLAMBEAU_CACHE changes it). Load
+// Pretrained returns published weights as a state dict. If they are not in dir, it downloads them
+// into dir. An empty dir means the user's cache directory (FLAMBEAU_CACHE changes it). Load
 // "ResNet50_Weights.IMAGENET1K_V2" with [nn.LoadStateDict] into a ResNet50(1000, 3), and "gpt2"
-// with LoadStateDict of a [GPT]. With nn.SkipInit and nn.Assign the model is ready at once, because
-// the file is mapped and not read.
+// with LoadStateDict of a [GPT]. With nn.SkipInit and nn.Assign loading takes hardly any time,
+// because the file is mapped and not read.
 //
 // A name is one of [PretrainedNames], in upper or lower case. These names are accepted too:
 //
@@ -75,21 +75,21 @@ func PretrainedNames() []string {
 //   - the name of a file, such as "resnet18-f37072fd.pth", or its address
 //   - the hub's name with the owner, such as "openai-community/gpt2"
 //
-// Files are checked against the publishers' digests. torchvision has a digest in the file's name;
-// the hub sends the SHA-256 with the download. An interrupted download continues where it ended.
-// progress, if given, is called with the bytes received so far and the total, or -1 if the total is
-// not known.
+// Files are checked against the publishers' digests. For torchvision the digest is in the file's
+// name. The hub sends the SHA-256 with the download. An interrupted download continues where it
+// ended. Pretrained calls the optional progress with the number of bytes received so far and the
+// total. The total is -1 if it is not known.
 //
-// Errors are a *[DownloadError], which offline says which file to put where, and an *[Error] for an
-// unknown name, with a suggestion. A file that cannot be read is an error of package torchfile or
-// safetensors.
+// An error is a *[DownloadError], or for an unknown name an *[Error] with a suggestion. Without a
+// network, the DownloadError says which file to put where. If a file cannot be read, the error is
+// from package torchfile or safetensors.
 func Pretrained(ctx context.Context, name, dir string, progress ...func(done, total int64)) (map[string]*tensor.Tensor, error) {
 	name, err := canonical(name)
 	if err != nil {
 		return nil, err
 	}
 	if addr, ok := torchvisionWeights[name]; ok {
-		// without a digest, fetch.File returns an error
+		// If there is no digest, fetch.File returns an error.
 		digest, _ := fetch.DigestInName(path.Base(addr))
 		file, err := get(ctx, fetch.Source{URLs: []string{addr}, Digest: digest}, dir, progress)
 		if err != nil {

@@ -86,7 +86,7 @@ func TestPretrained(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	for _, name := range []string{"Tiny.GOOD", "gpt2"} {
-		for range 2 { // the second time from dir
+		for range 2 { // the second time, the files are in dir
 			hits, told := len(site.hits), int64(0)
 			sd, err := Pretrained(ctx, name, dir, func(done, _ int64) { told = done })
 			if err != nil {
@@ -111,7 +111,7 @@ func TestPretrained(t *testing.T) {
 	if err != nil || len(files) != 2 || !strings.HasPrefix(files[0], os.Getenv("FLAMBEAU_CACHE")) || filepath.Base(files[1]) != "merges.txt" {
 		t.Errorf("%v, %v", files, err)
 	}
-	// Errors say what is wrong, and no file remains under the file's name.
+	// The errors say what is wrong, and there is no file under the requested name.
 	var e *DownloadError
 	for name, says := range map[string]string{"Tiny.BAD": "digest", "Tiny.UNNAMED": "digest", "Tiny.GONE": "404"} {
 		if _, err := Pretrained(ctx, name, dir); !errors.As(err, &e) || !strings.Contains(err.Error(), says) {

@@ -1,8 +1,8 @@
 package models
 
 // published lists the weights on Hugging Face's hub for the language models of this package. Each
-// repository has model.safetensors, with names that LoadStateDict accepts, and the files of its
-// tokenizer.
+// repository has the file model.safetensors, with names that LoadStateDict accepts, and the files
+// of the model's tokenizer.
 var published = map[string]struct {
 	repository string   // path of the repository in https://huggingface.co/<repository>
 	tokenizer  []string // names of the files for text.LoadBPE or text.LoadWordPiece

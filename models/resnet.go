@@ -9,7 +9,7 @@ import (
 // ResNetConfig is the configuration of a [ResNet].
 type ResNetConfig struct {
 	Blocks [4]int // number of blocks in each stage
-	// blocks of three convolutions, whose results have four times as many channels
+	// whether blocks have three convolutions, and results with four times as many channels
 	Bottleneck bool
 	Classes    int // number of classes; 0 means 1000
 	Channels   int // channels of the images; 0 means 3
@@ -17,10 +17,10 @@ type ResNetConfig struct {
 }
 
 // ResNet is a residual network (K. He et al., arXiv:1512.03385), with torchvision's names and
-// layouts of weights. As in torchvision, the middle convolution of a bottleneck has the stride.
+// layouts of weights. As in torchvision, the stride of a bottleneck is in its middle convolution.
 // Tensors inside a block are freed when the block returns, unless a gradient needs them. Results of
-// blocks belong to the scope of the images. So a hook on a block or a stage (m.Layer3) may keep
-// what it sees until that scope is closed.
+// blocks belong to the scope of the images. So a hook on a block or a stage (m.Layer3) may keep the
+// tensors that it receives until that scope is closed.
 type ResNet struct {
 	nn.Base
 	Conv1   *nn.Conv2d
@@ -51,9 +51,9 @@ func ResNet50(classes, channels int, opts ...nn.Option) *ResNet {
 	return NewResNet(ResNetConfig{Blocks: [4]int{3, 4, 6, 3}, Bottleneck: true, Classes: classes, Channels: channels}, opts...)
 }
 
-// NewResNet returns a model with torchvision's initial weights. Convolutions are normal with the
-// variance 2/fan out; norms have weight 1 and bias 0. It panics with an *[Error] if a size is
-// negative or a stage has no block.
+// NewResNet returns a model with torchvision's initial weights. Weights of convolutions are normal
+// with the variance 2/fan out. Norms have weight 1 and bias 0. It panics with an *[Error] if a size
+// is negative or a stage has no block.
 func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	orElse := func(n, standard int) int {
 		if n == 0 {
@@ -88,7 +88,8 @@ func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	return m
 }
 
-// convOf returns a convolution without bias, padded such that only the stride changes the size.
+// convOf returns a convolution without bias. Its padding is such that only the stride changes the
+// size of images.
 func convOf(in, out, kernel, stride int, opts []nn.Option) *nn.Conv2d {
 	l := nn.NewConv2d(in, out, kernel, with(opts, nn.Stride(stride), nn.Padding(kernel/2), nn.NoBias())...)
 	initial.KaimingNormal(l.Weight, initial.Gain(initial.ReLU), initial.FanOut)
@@ -101,7 +102,7 @@ func (m *ResNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Fc.Forward(m.Features(x))
 }
 
-// Features maps images to the input of the last layer: [n, channels of the last stage].
+// Features maps images to the input of the last layer, [n, channels of the last stage].
 func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	x = inside(x, m.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		return m.MaxPool.Forward(m.BN1.Forward(m.Conv1.Forward(x)).Relu())
@@ -112,8 +113,9 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inside runs f with x in a child of the younger scope of x and w, a parameter. It moves f's result
-// out of the child. All else that f allocates is freed with the child, unless a gradient needs it.
+// inside runs f with x in a child scope. The parent of the child is the scope of x or of the
+// parameter w, whichever is younger. inside moves f's result to the parent. All other tensors that
+// f allocates are freed with the child, unless a gradient needs them.
 func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
@@ -122,7 +124,7 @@ func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *te
 	return y
 }
 
-// basicBlock is two convolutions of 3×3 with a shortcut.
+// basicBlock has two convolutions of 3×3, and a shortcut.
 type basicBlock struct {
 	nn.Base
 	nn.Checkpointing
@@ -142,7 +144,8 @@ func newBasicBlock(in, width, stride int, opts []nn.Option) (*basicBlock, int) {
 	}, width
 }
 
-// shortcut returns the layers on a block's shortcut, nil if the block does not change the sizes.
+// shortcut returns the layers on a block's shortcut. It returns nil if the block does not change
+// the sizes.
 func shortcut(in, out, stride int, opts []nn.Option) *nn.Sequential {
 	if in == out && stride == 1 {
 		return nil
@@ -170,7 +173,7 @@ func afterShortcut(h, x *tensor.Tensor, downsample *nn.Sequential) *tensor.Tenso
 	return h.Add(x).Relu()
 }
 
-// bottleneck is convolutions of 1×1, 3×3 and 1×1 with a shortcut.
+// bottleneck has convolutions of 1×1, 3×3 and 1×1, and a shortcut.
 type bottleneck struct {
 	nn.Base
 	nn.Checkpointing

@@ -27,8 +27,8 @@ func openVision(t *testing.T) *golden.File {
 	return f
 }
 
-// visionValue returns the values of tensor i of a model's sorted names, as in
-// _golden/vision_models.py.
+// visionValue returns the values of tensor i, in the order of a model's sorted names. They are
+// those of _golden/vision_models.py.
 func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	if strings.HasSuffix(name, "num_batches_tracked") {
 		return s.From([]int64{3}).Reshape()
@@ -62,8 +62,8 @@ func fillVision(t *testing.T, s *tensor.Scope, m any) {
 	}
 }
 
-// Logits in evaluation and in training, gradients and running statistics equal those of
-// torchvision's networks.
+// Logits, gradients and running statistics equal those of torchvision's networks. The logits are
+// those of evaluation and of training.
 func TestVisionEqualsTorchvision(t *testing.T) {
 	f := openVision(t)
 	cpu, err := device.Open("cpu")

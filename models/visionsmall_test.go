@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The small models learn digits in a few dozen steps: then they classify nine of ten unseen digits
+// The small models learn digits in a few dozen steps. Then they classify nine of ten unseen digits
 // correctly.
 func TestSmallModelsLearn(t *testing.T) {
 	set, err := digits.Load()

@@ -23,8 +23,8 @@ type ViTConfig struct {
 }
 
 // ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929), with torchvision's names
-// and layouts of weights ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). Memory
-// and hooks are as for [ResNet].
+// and layouts of weights ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). What
+// [ResNet] says about memory and hooks also holds for ViT.
 type ViT struct {
 	nn.Base
 	ClassToken *tensor.Tensor `nn:"class_token"` // the class token, [1, 1, width]
@@ -43,7 +43,7 @@ type vitEncoder struct {
 	Ln           *nn.LayerNorm
 }
 
-// vitBlock is attention and an MLP, each with a norm before it and a residual connection.
+// vitBlock has attention and an MLP. Each has a norm before it and a residual connection.
 type vitBlock struct {
 	nn.Base
 	nn.Checkpointing
@@ -60,9 +60,9 @@ func ViTB16() ViTConfig {
 	return ViTConfig{Image: 224, Patch: 16, Layers: 12, Heads: 12, Width: 768, Hidden: 3072, Classes: 1000}
 }
 
-// NewViT returns a model with torchvision's initial weights. The head starts as zeros, so all
-// logits are 0 until it is trained. Images have three channels. It panics with an *[Error] if the
-// configuration is invalid.
+// NewViT returns a model with torchvision's initial weights. The weights of the head are zeros, so
+// all logits are 0 until the head is trained. Images have three channels. It panics with an
+// *[Error] if the configuration is invalid.
 func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 	if c.Hidden == 0 {
 		c.Hidden = 4 * c.Width
@@ -123,7 +123,8 @@ func (m *ViT) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Heads.At("head").Forward(m.Features(x))
 }
 
-// Features maps images to the input of the last layer, the class token: [n, width].
+// Features maps images to the features of the class token, [n, width]. They are the input of the
+// last layer.
 func (m *ViT) Features(x *tensor.Tensor) *tensor.Tensor {
 	if c := m.Config; x == nil || x.Rank() != 4 || x.Dim(1) != 3 || x.Dim(2) != c.Image || x.Dim(3) != c.Image {
 		var in []*tensor.Tensor
@@ -158,7 +159,8 @@ func (b *vitBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 func (b *vitBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inside(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
-		h := b.Ln1.ForwardLow(x) // one product of h gives queries, keys and values
+		// One matrix product with h gives queries, keys and values.
+		h := b.Ln1.ForwardLow(x)
 		h, _ = b.SelfAttention.Forward(h, h, h, nn.AttendOptions{})
 		x = b.Drop.Add(x, h)
 		return x.Add(b.MLP.Forward(b.Ln2.ForwardLow(x)))

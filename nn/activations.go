@@ -8,13 +8,14 @@ import (
 
 // The activations have torch's names. If torch's default for a setting is not zero, the activation
 // has a constructor, whose doc comment states torch's defaults. Forward refuses most literals that
-// leave such a setting at zero, such as LeakyReLU{}. For a setting of zero call the constructor.
+// leave such a setting at zero, such as LeakyReLU{}. To set such a setting to zero, call the
+// constructor.
 
-// made is true in layers that a constructor made: a zero in their settings was meant.
+// made is true in a layer that a constructor made. Zeros in its settings are intended.
 type made bool
 
-// unset refuses a zero in a literal where torch's default is another number. like is a call that
-// makes a layer with torch's default.
+// unset raises an error for a layer written as a literal with a setting of 0, if torch's default is
+// another number. The error names like, a call that makes a layer with torch's default.
 func (m made) unset(op, field string, value float64, like string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
 		hinted(op, tensor.ErrValue, field+" of the literal is 0", like+" has torch's default", operands...)
@@ -102,7 +103,7 @@ func (l Hardsigmoid) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Hardsigmoid()
 }
 
-// LeakyReLU is x where it is positive and Slope·x elsewhere.
+// LeakyReLU is x where x is positive, and Slope·x elsewhere.
 type LeakyReLU struct {
 	Base
 	Slope float64
@@ -119,13 +120,14 @@ func (l LeakyReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LeakyRelu(l.Slope)
 }
 
-// PReLU is x where it is positive and Weight·x elsewhere; the weight is learnt.
+// PReLU is x where x is positive, and Weight·x elsewhere. The weight is a parameter.
 type PReLU struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [1], or [channels] for inputs [batch, channels, ...]
 }
 
-// NewPReLU returns a layer with n weights, each set to first; torch's defaults are 1 and 0.25.
+// NewPReLU returns a layer with n weights, each set to first. torch's defaults are 1 for n and 0.25
+// for first.
 func NewPReLU(n int, first float64, opts ...Option) *PReLU {
 	o := options("PReLU", opts)
 	return &PReLU{Weight: o.parameters().Full(first, n).RequiresGrad()}
@@ -137,7 +139,7 @@ func (l *PReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.PRelu(l.Weight)
 }
 
-// ELU is x where it is positive and Alpha·(eˣ-1) elsewhere.
+// ELU is x where x is positive, and Alpha·(eˣ-1) elsewhere.
 type ELU struct {
 	Base
 	Alpha float64
@@ -154,7 +156,7 @@ func (l ELU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Elu(l.Alpha)
 }
 
-// CELU is x where it is positive and Alpha·(exp(x/Alpha)-1) elsewhere.
+// CELU is x where x is positive, and Alpha·(exp(x/Alpha)-1) elsewhere.
 type CELU struct {
 	Base
 	Alpha float64
@@ -225,7 +227,7 @@ func (l Hardshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Hardshrink(l.Lambda)
 }
 
-// Softshrink is x moved towards 0 by Lambda, 0 where |x| ≤ Lambda.
+// Softshrink is x moved towards 0 by Lambda, and 0 where |x| ≤ Lambda.
 type Softshrink struct {
 	Base
 	Lambda float64
@@ -242,8 +244,8 @@ func (l Softshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Softshrink(l.Lambda)
 }
 
-// Threshold returns x where x is above the field Threshold, and Value elsewhere. With both 0 it is
-// relu.
+// Threshold returns x where x is above the field Threshold, and Value elsewhere. If Threshold and
+// Value are 0, it is relu.
 type Threshold struct {
 	Base
 	Threshold, Value float64
@@ -260,9 +262,9 @@ func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Threshold(l.Threshold, l.Value)
 }
 
-// Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which is mostly
-// the dimension of the samples. NewSoftmax(-1) goes along the last dimension. The same is true of
-// the other activations that have a Dim.
+// Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which usually is
+// the batch dimension. NewSoftmax(-1) goes along the last dimension. This also holds for the other
+// activations that have a Dim.
 type Softmax struct {
 	Base
 	Dim int
@@ -292,8 +294,8 @@ func (l LogSoftmax) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LogSoftmax(l.Dim)
 }
 
-// GLU is the gated linear unit: the first half of the input along dimension Dim times the sigmoid
-// of the second.
+// GLU is the gated linear unit. It splits the input into halves along dimension Dim, and returns
+// the first half times the sigmoid of the second half.
 type GLU struct {
 	Base
 	Dim int
@@ -309,7 +311,7 @@ func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // RReLU is x where x is positive and a·x elsewhere. In training a is drawn for each element from
-// [Lower, Upper); in evaluation a is the mean of the two (B. Xu et al., arXiv:1505.00853).
+// [Lower, Upper); in evaluation a is the mean of Lower and Upper (B. Xu et al., arXiv:1505.00853).
 type RReLU struct {
 	Base
 	Lower, Upper float64

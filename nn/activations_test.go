@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The wanted values are torch 2.15's for each layer at -2.5, -0.25, 0.75 and 8, in float64.
+// The wanted values are torch 2.15's results of each layer at the inputs -2.5, -0.25, 0.75 and 8,
+// in float64.
 func TestActivations(t *testing.T) {
 	x := []float64{-2.5, -0.25, 0.75, 8}
 	for name, c := range map[string]struct {

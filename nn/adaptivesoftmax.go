@@ -10,21 +10,22 @@ import (
 )
 
 // AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
-// et al., arXiv:1609.04309): torch's layer of that name. Classes are numbered by falling frequency.
-// The head scores the classes below the first cutoff, and gives each cluster of rarer classes one
-// score. The classes inside a cluster are scored only for rows whose target is in that cluster.
-// [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
+// et al., arXiv:1609.04309). It is torch's layer of the same name. Classes are numbered by falling
+// frequency. The head scores the classes below the first cutoff, and gives each cluster of rarer
+// classes one score. The classes inside a cluster are scored only for rows whose target is in that
+// cluster. [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
 	Head *Linear // the head scores the classes below the first cutoff, and each cluster
-	// one chain for each cluster: it reduces the features, then scores the cluster's classes
+	// one Sequential for each cluster, which reduces the features and then scores the cluster's
+	// classes
 	Tail []*Sequential
 
 	Cutoffs []int // the first class of each cluster, then the number of classes
 }
 
 // NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs must rise and
-// lie between 1 and classes-1; other cutoffs panic with an *[Error]. The options are [DivValue],
+// lie between 1 and classes-1. Other cutoffs panic with an *[Error]. The options are [DivValue],
 // [HeadBias], [In], [Typed] and [SkipInit].
 func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
 	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
@@ -55,9 +56,9 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 const adaptiveOp = "adaptive_log_softmax"
 
 // Forward returns the logarithm of each target's probability, [n], and the negative mean of these
-// logarithms. x is [n, features] and target is int64 [n]; for a single row both omit n. For each
-// cluster Forward reads from the device how many targets it has. A target that is not a class is an
-// index error.
+// logarithms. x is [n, features] and target is int64 [n]. For a single row both omit n. For each
+// cluster, Forward reads from the device the number of targets in the cluster. A target that is not
+// a class is an index error.
 func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
 	defer l.Enter(&x, &output)()
 	given(adaptiveOp, x, target)
@@ -120,9 +121,9 @@ func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Ten
 }
 
 // Predict returns the class with the highest probability, int64 [n], for x [n, features]. It scores
-// the classes of the clusters only for rows whose highest score in the head is a cluster. This is
-// torch's rule: in the other rows, a class of a cluster may have a higher probability. Predict
-// reads from the device how many rows need the clusters.
+// the classes of the clusters only for rows whose highest score in the head is a cluster. torch
+// does the same. So in other rows, a class of a cluster may have a higher probability than the
+// returned class. Predict reads from the device how many rows need the clusters.
 func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
 	given(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

@@ -13,8 +13,8 @@ import (
 // MultiheadOptions are the settings of a new [MultiheadAttention]; the zero value is torch's
 // default.
 type MultiheadOptions struct {
-	Dropout     float64 // the probability that training drops a weight
-	KDim, VDim  int     // features of keys and of values; 0: as many as queries have
+	Dropout     float64 // probability of dropping an attention weight in training
+	KDim, VDim  int     // features of keys and of values; 0: as many as the queries' features
 	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
 	AddBiasKV   bool    // the layer appends one learnt key and value
 	AddZeroAttn bool    // the layer appends one key and value of zeros
@@ -22,7 +22,7 @@ type MultiheadOptions struct {
 
 // Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the
 // query does not attend to the key. A floating-point mask is added to the scores. (In
-// [tensor.ScaledDotProductAttention] true means the opposite, in torch too.) The zero value masks
+// [tensor.ScaledDotProductAttention], as in torch's, true means the opposite.) The zero value masks
 // nothing.
 type Masks struct {
 	// Mask is [queries, keys], or [n·heads, queries, keys] with one mask for each sequence and
@@ -37,15 +37,16 @@ type Masks struct {
 
 // CausalMask returns the mask that lets each of n queries i attend only to keys 0 … i. The mask is
 // 0 on and below the diagonal and -Inf above, and has the maker's type. It is torch's
-// generate_square_subsequent_mask. Causal of [Masks] does the same without a mask in memory.
+// generate_square_subsequent_mask. The field Causal of [Masks] has the same effect without a mask
+// in memory.
 func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-1), n, n).Triu(1) }
 
 // AttendOptions are the settings of one call of a [MultiheadAttention]. The zero value attends to
 // all keys and returns no weights.
 type AttendOptions struct {
 	Masks
-	// NeedWeights returns the weights too. The attention is then composed of separate ops; the
-	// fused attention kernel of a device is not used.
+	// NeedWeights returns the weights too. Then the attention is composed of separate ops, and the
+	// device's fused attention kernel is not used.
 	NeedWeights bool
 	// PerHead returns the weights of each head instead of their mean.
 	PerHead bool
@@ -72,9 +73,9 @@ type MultiheadAttention struct {
 }
 
 // NewMultiheadAttention returns a layer whose heads divide the features among themselves. As in
-// torch, the input projections are uniform in ±√(6/(in + out)), the output projection is
-// initialised as [NewLinear]'s, and biases are 0. [NoBias] leaves out the biases of the
-// projections.
+// torch, the weights of the input projections are uniform in ±√(6/(in + out)). The weight of the
+// output projection is initialised as in [NewLinear]. Biases are 0. [NoBias] leaves out the biases
+// of the projections.
 func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Option) *MultiheadAttention {
 	if features < 1 || heads < 1 || features%heads != 0 {
 		panic(wrong("MultiheadAttention", fmt.Sprintf("%d heads cannot share %d features", heads, features)))
@@ -116,10 +117,10 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 
 // Forward returns the result [length, n, features] for queries [length, n, features], keys [keys,
 // n, KDim] and values [keys, n, VDim]. With NeedWeights it also returns the weights, [n, length,
-// keys] or, with PerHead, [n, heads, length, keys]; otherwise weights is nil. All tensors may omit
-// n; with BatchFirst n is the first dimension. The returned weights are the factors of the values,
-// after dropout. A query that attends to no key gets weights of 0, where torch returns NaN if the
-// weights are wanted. Hooks see the queries and the result.
+// keys] or, with PerHead, [n, heads, length, keys]. Otherwise weights is nil. All tensors may omit
+// n. With BatchFirst n is the first dimension. The returned weights are the factors of the values,
+// after dropout. A query that attends to no key gets weights of 0. In torch, they are NaN with
+// need_weights. Hooks see the queries and the result.
 func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y, weights *tensor.Tensor) {
 	defer m.Enter(&q, &y)()
 	m.check(q, k, v, o)
@@ -142,7 +143,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		}
 		masks := o.Masks
 		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
-		masks.Causal = o.Causal && !a.Causal // if the attention op is not causal, the mask must be
+		masks.Causal = o.Causal && !a.Causal // the mask must be causal if the op is not
 		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
 			a.Dropout = m.Options.Dropout
@@ -195,7 +196,7 @@ func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
 }
 
 // project returns queries, keys and values of each head, [n, heads, length, features], in scope c.
-// If two or three of the inputs are the same tensor, one product computes their projections.
+// If two or three of the inputs are the same tensor, one matrix product computes their projections.
 func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_, _, _ *tensor.Tensor) {
 	f := m.Features
 	heads := func(x *tensor.Tensor) *tensor.Tensor {
@@ -244,10 +245,11 @@ func (m *MultiheadAttention) append(x, bias *tensor.Tensor) *tensor.Tensor {
 	return tensor.Cat(2, x, b.Expand(x.Dim(0), m.Heads, 1, m.Features/m.Heads))
 }
 
-// mask combines all masks of o into one, for queries q. keys is the number of keys in the input,
-// and extra the number of keys that the layer appends; every query attends to appended keys. The
-// result is bool, true where a query attends, or a float mask to add to the scores. If only keys
-// are masked it is [n, 1, 1, keys + extra]. nil masks nothing.
+// mask combines all masks of o into one mask for the queries q. keys is the number of keys in the
+// input, and extra the number of keys that the layer appends. Every query attends to appended keys.
+// The result is a bool mask that is true where a query attends, or a float mask to add to the
+// scores. If only keys are masked, the result is [n, 1, 1, keys + extra]. A nil result masks
+// nothing.
 func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, extra int, o Masks) *tensor.Tensor {
 	var attends, adds *tensor.Tensor
 	use := func(mask *tensor.Tensor) {

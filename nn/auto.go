@@ -8,8 +8,8 @@ import (
 )
 
 // DeviceOf returns the device that holds the parameters and buffers of a model, or nil for a model
-// without any. If they are on several devices, it panics with a *[tensor.Error] that names two of
-// them: one on the device of the first tensor, and one on another device.
+// without any. If they are on several devices, it panics with a *[tensor.Error]. The error names
+// the first tensor, and a tensor on another device.
 func DeviceOf(m any) device.Device {
 	var first Param
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, param: func(p Param) {
@@ -29,7 +29,7 @@ func DeviceOf(m any) device.Device {
 
 // Follow returns x on the device of a model, as [DeviceOf] finds it. It returns x itself if x is
 // nil or already there, and a copy otherwise. A copy to a GPU is queued behind the work of x's
-// scope there; Follow does not wait for it. Gradients flow back to the device of x.
+// scope on that GPU, and Follow does not wait for the copy. Gradients flow back to the device of x.
 //
 //	y := model.Forward(nn.Follow(model, x))
 func Follow(m any, x *tensor.Tensor) *tensor.Tensor { return FollowAll(m, x)[0] }
@@ -69,5 +69,5 @@ func (a *AutoModule[M]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return a.Model.Forward(Follow(a, x))
 }
 
-// Device returns the device of the model, nil if it has no parameters and buffers.
+// Device returns the device of the model, or nil if the model has no parameters and buffers.
 func (a *AutoModule[M]) Device() device.Device { return DeviceOf(a) }

@@ -13,8 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// autocastLayer is a layer or a loss, under its name in _golden/amp.py, with its operands: first
-// those that autocast casts, then indices.
+// autocastLayer is a layer or a loss with its operands. Autocast casts the operands x of call, and
+// leaves the indices i alone. autocastLayers maps the names in _golden/amp.py to these values.
 type autocastLayer struct {
 	operands, indices [][]int
 	call              func(x, i []*tt, t dtype.Type) *tt
@@ -78,8 +78,8 @@ func autocastLayers() map[string]autocastLayer {
 	}
 }
 
-// Under autocast the results of layers and losses have the types that PyTorch's have on CUDA. What
-// PyTorch refuses is an error.
+// Under autocast the results of layers and losses have the same types as in PyTorch on CUDA. A call
+// that PyTorch refuses is an error here too.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")
 	if err != nil {

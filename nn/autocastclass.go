@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The autocast classes of the package's functions; see [tensor.AutocastClass].
+// The functions of this package have the following autocast classes; see [tensor.AutocastClass].
 
 func (*recurrence) Autocast() tensor.AutocastClass          { return tensor.AutocastLow }
 func (*multiMarginFunc) Autocast() tensor.AutocastClass     { return tensor.AutocastHigh }

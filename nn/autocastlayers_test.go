@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// jumps names layers that are discontinuous or have a discontinuous slope: rounding an input may
-// move it across the discontinuity.
+// jumps names layers that are discontinuous or have a discontinuous derivative. Rounding may move
+// an input across the discontinuity.
 var jumps = map[string]bool{"max pool": true, "max pool 1d": true, "adaptive max": true, "hardshrink": true, "softshrink": true, "hardtanh": true, "huber": true, "threshold": true,
 	"fractional max": true, "fractional max 3d": true, "max unpool": true, "lp pool 3d": true, "lp pool": true, "lp pool 1d": true}
 
@@ -73,7 +73,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 	}, tensor.Seed(3)) // with this seed no relu of the transformer has an input near its kink
 }
 
-// within checks that numbers differ by at most a fraction of the greatest wanted number.
+// within checks that got and want differ by at most tol times the greatest absolute value in want.
 func within(t *testing.T, what string, got, want []float64, tol float64) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -134,9 +134,9 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	return s.h, s.c
 }
 
-// A cell is the elementwise part of one step of a recurrent layer, after its matrix products. The
-// operand x has the products of the input, one block for each gate; t has those of the previous
-// state.
+// A cell is the elementwise part of one step of a recurrent layer, which follows the matrix
+// products. The operand x holds the products of the input, one block for each gate. The operand t
+// holds the products of the previous state.
 type cell uint8
 
 const (
@@ -148,23 +148,24 @@ const (
 
 func (c cell) String() string { return [...]string{"rnn_tanh", "rnn_relu", "lstm", "gru"}[c] }
 
-// gates returns the number of gates: a weight has a block of rows for each.
+// gates returns the number of gates. A weight has a block of rows for each gate.
 func (c cell) gates() int { return [...]int{1, 1, 4, 3}[c] }
 
 // A cellKey identifies one of the cells' programs.
 type cellKey struct {
 	cell cell
 	t    dtype.Type
-	back bool // the program of the gradient
-	// In a forward program: it also returns the values that the gradient needs. In the backward
-	// program of lstm: the gradient of the result is a separate operand dy, to be added to dh.
+	back bool // true for the program of the gradient
+	// In a forward program, keeps means that it also returns the values that the gradient needs. In
+	// the backward program of lstm, it means that the gradient of the result is a separate operand
+	// dy, which the program adds to dh.
 	keeps bool
-	bias  bool // for gru: the new gate's product with the state has a bias
+	bias  bool // for gru: whether the new gate's product with the state has a bias
 }
 
 var cellPrograms sync.Map // cellKey → *expr.Program
 
-// program returns the lowered program of the key, and lowers it at the first call.
+// program returns the lowered program of the key. The first call lowers it.
 func (k cellKey) program() *expr.Program {
 	if p, ok := cellPrograms.Load(k); ok {
 		return p.(*expr.Program)
@@ -188,7 +189,7 @@ func (k cellKey) program() *expr.Program {
 	return p.(*expr.Program)
 }
 
-// operands returns X(0) … X(n-1).
+// operands returns the variables X(0) … X(n-1) of a formula.
 func operands(n int) []*expr.Expr {
 	x := make([]*expr.Expr, n)
 	for i := range x {
@@ -197,8 +198,8 @@ func operands(n int) []*expr.Expr {
 	return x
 }
 
-// forward returns the outputs and the number of operands of a step. Operands are the gates' blocks
-// of x and t, and the previous state:
+// forward returns the outputs of a step, and the number of its operands. The operands are the
+// gates' blocks of x and t, and the previous state:
 //
 //   - rnn: x, t → h
 //   - lstm: x (4), t (4), c → i, f, g, o, c, h (S. Hochreiter, J. Schmidhuber, 1997, with the
@@ -206,7 +207,8 @@ func operands(n int) []*expr.Expr {
 //   - gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al.,
 //     arXiv:1406.1078, with torch's place of r)
 //
-// If keeps is false, the outputs are only the new state; the gradient needs the others.
+// The outputs before the new state are for the gradient. If keeps is false, the new state is the
+// only output.
 func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	switch k.cell {
 	case tanhCell:
@@ -241,9 +243,9 @@ func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{r, z, new, q, h}, n
 }
 
-// backward returns the outputs and the number of operands of a step's gradient. Operands are the
-// values that forward kept, the gradient dy of the result, and the gradients dh and dc that come
-// from the next step:
+// backward returns the outputs of a step's gradient, and the number of its operands. The operands
+// are the values that forward kept, the gradient dy of the result, and the gradients dh and dc that
+// come from the next step:
 //
 //	rnn: h, dy, dh → dx
 //	lstm: i, f, g, o, the previous c, c, dc, dh, dy → dx (4), dc
@@ -282,9 +284,9 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step computes the same as forward with ops on tensors, so that second derivatives exist. From the
-// gates' blocks x and t, [n, gates·hidden], and the previous state it returns the new state. b is
-// the bias of the new gate's product with the state, for gru.
+// step computes the same as forward with ops on tensors, so that second derivatives exist. It
+// returns the new state from the gates' blocks x and t, [n, gates·hidden], and the previous state h
+// and c. For gru, b is the bias of the new gate's product with the state.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {
 	switch k {
 	case tanhCell:

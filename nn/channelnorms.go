@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// CumulativeAverage is a Momentum with which running statistics are the plain average over all
-// batches so far: torch's momentum=None.
+// CumulativeAverage is a value for Momentum. With it the running statistics are the plain average
+// over all batches so far. In torch it is momentum=None.
 const CumulativeAverage = -1
 
 // ChannelNorm holds the parameters and running statistics of layers that normalise channels. A
@@ -26,7 +26,7 @@ type ChannelNorm struct {
 	Eps      float64 // 1e-5 by default
 
 	lazy *lazy
-	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins; nil: each batch stands alone
+	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins; nil for a batch on its own
 }
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
@@ -72,8 +72,9 @@ func (n *ChannelNorm) fill(channels int, z *lazy) {
 
 type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, momentum, eps float64) *tensor.Tensor
 
-// forward normalises x by statistics of x in training, or if there are no running ones. In training
-// it also updates the running statistics, and counts the batch if counts is set.
+// forward normalises x. It uses the statistics of x in training, and also in evaluation if there
+// are no running statistics. In training it also updates the running statistics, and counts the
+// batch if counts is true.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
 	if n.sync != nil && n.Training() {
@@ -116,7 +117,7 @@ func (n *ChannelNorm) synced(x, mean, variance, weight, bias *tensor.Tensor, _ b
 	return x.SyncBatchNorm(n.sync, mean, variance, weight, bias, momentum, eps)
 }
 
-// checkRank raises an error if the rank of x is none of ranks.
+// checkRank raises an error if the rank of x is not in ranks.
 func checkRank(op string, x *tensor.Tensor, ranks ...int) {
 	given(op, x)
 	for _, r := range ranks {
@@ -141,7 +142,7 @@ func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 }
 
 // SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
+// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
 func (l *BatchNorm1d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm1d returns a layer whose first input determines the number of channels: see
@@ -168,7 +169,7 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 }
 
 // SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
+// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
 func (l *BatchNorm2d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm2d returns a layer whose first input determines the number of channels: see
@@ -195,7 +196,7 @@ func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 }
 
 // SyncOver joins the batches of these ranks in training, as one batch: see
-// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
+// [tensor.Tensor.SyncBatchNorm]. SyncOver(nil) undoes this. Copies of the layer keep the ranks.
 func (l *BatchNorm3d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
 // NewLazyBatchNorm3d returns a layer whose first input determines the number of channels: see
@@ -217,14 +218,14 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 }
 
 // instances applies an instance normalisation to a batch of the given rank. An input with one
-// dimension less is a batch of one. The running statistics are updated, but as in torch batches are
-// not counted: with [CumulativeAverage] the statistics stay as they are.
+// dimension less is a batch of one instance. It updates the running statistics. As in torch it does
+// not count batches, so with [CumulativeAverage] the running statistics do not change.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	ready(n, x, x.Dim(1-rank))
 	if x.Rank() < rank {
 		y := n.forward(x.Unsqueeze(0), (*tensor.Tensor).InstanceNorm, false)
-		defer y.Free() // the result, a view, keeps y's storage
+		defer y.Free() // the result is a view, which keeps y's storage alive
 		return y.Squeeze(0)
 	}
 	return n.forward(x, (*tensor.Tensor).InstanceNorm, false)

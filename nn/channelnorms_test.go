@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Names are torch's; which parameters and buffers exist depends on layer and options.
+// Names are torch's. The layer and its options decide which parameters and buffers exist.
 func TestChannelNormNames(t *testing.T) {
 	for _, c := range []struct {
 		layer any
@@ -51,8 +51,8 @@ func close3(t *testing.T, what string, x *tensor.Tensor, want ...float64) {
 	}
 }
 
-// In training a layer uses the statistics of the batch and updates the running ones; in evaluation
-// it uses the running ones. The running statistics equal PyTorch's.
+// In training a layer uses the statistics of the batch, and updates the running statistics. In
+// evaluation it uses the running statistics, which equal PyTorch's.
 func TestBatchNormRuns(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		rows := s.From([][]float32{{1, 10}, {2, 30}, {6, 20}})

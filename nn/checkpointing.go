@@ -57,22 +57,22 @@ func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x
 // checkpointer is a part of a model that can recompute its forward pass.
 type checkpointer interface{ SetCheckpointing(on bool) }
 
-// SetCheckpointing switches the recomputation of activations on or off in every part of a model
-// that can recompute, and returns the number of these parts. It saves memory at the cost of about
-// one more forward pass, and changes no bit of the results. It is Hugging Face's
-// gradient_checkpointing_enable.
+// SetCheckpointing switches the recomputation of activations on or off, in every part of a model
+// that can recompute. It returns the number of these parts. Recomputation saves memory at the cost
+// of about one more forward pass, and changes no bit of the results. SetCheckpointing is Hugging
+// Face's gradient_checkpointing_enable.
 //
 // The parts are the layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer])
 // and the blocks of package models' GPT, BERT, ViT and ResNet. Each keeps only its input.
 // [Sequential] is a part too, as is models' MLP, which is also a chain of layers.
 //
-// A chain divides itself into segments. A layer that contains layers is one segment if Sequentials
-// are the only parts in it that can recompute. A run of n plain layers becomes about √n segments.
-// The last segment is not recomputed, because Backward needs it first.
+// A Sequential divides its layers into segments. A layer that contains layers is one segment,
+// unless it contains a part other than a Sequential. A run of n layers that contain no layers
+// becomes about √n segments. The last segment is not recomputed, because Backward needs it first.
 //
-// Recomputation stays off in a part within another part, so that nothing is computed three times. A
-// layer from outside this package can take part: it embeds [Checkpointing] or has a method
-// SetCheckpointing(bool).
+// Recomputation stays off in a part within another part. Otherwise the inner part would be computed
+// three times. To be a part, a layer from outside this package embeds [Checkpointing] or has a
+// method SetCheckpointing(bool).
 func SetCheckpointing(model any, on bool) int {
 	n, covered := 0, 0
 	whole := map[place]bool{} // children of a Sequential that are one segment each
@@ -120,8 +120,8 @@ func checkpointerOf(v reflect.Value) (c checkpointer, ok bool) {
 	return c, ok
 }
 
-// isSegment reports whether a layer of a Sequential contains layers, and Sequentials are the only
-// ones among them that can recompute.
+// isSegment reports whether a layer of a Sequential is a segment by itself. This is so if it
+// contains layers, and if no layer in it except Sequentials can recompute.
 func isSegment(l Module) bool {
 	v := reflect.ValueOf(l)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -151,7 +151,7 @@ type segment struct {
 	checkpoint bool
 }
 
-// SetCheckpointing switches recomputation on or off for the layers that the chain has now; see the
+// SetCheckpointing switches recomputation on or off for the chain's present layers. See the
 // function [SetCheckpointing].
 func (s *Sequential) SetCheckpointing(on bool) {
 	s.on, s.segments = on, nil

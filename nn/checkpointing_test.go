@@ -25,8 +25,8 @@ func newNaive(in nn.Option) *naive {
 	return &naive{Body: nn.NewSequential(nn.NewLinear(8, 8, in), &nn.ReLU{}, nn.NewDropout(0.2), nn.NewLinear(8, 8, in)), Norm: nn.NewBatchNorm1d(8, in)}
 }
 
-// With checkpointing a step has the same bits: loss, gradients, running statistics and generator.
-// The layers are computed again.
+// A step with checkpointing has the same bits as one without: loss, gradients, running statistics
+// and state of the generator. Backward computes the layers a second time.
 func TestSetCheckpointing(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

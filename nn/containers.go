@@ -13,8 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ModuleList is a list of layers, all of one type or [Module]s: torch's nn.ModuleList. A struct
-// field that is a plain slice of layers does the same. A layer's name is its index.
+// ModuleList is a list of layers: torch's nn.ModuleList. The layers all have the same type, or M is
+// [Module]. A layer's name is its index. A struct field that is a plain slice of layers works as
+// well.
 type ModuleList[M any] []M
 
 // NewModuleList returns a list of layers.
@@ -54,7 +55,7 @@ func (d *ModuleMap[M]) Set(name string, m M) *ModuleMap[M] {
 	return d
 }
 
-// Get returns the layer with that name, and whether there is one.
+// Get returns the layer with that name, and whether the map has it.
 func (d *ModuleMap[M]) Get(name string) (m M, ok bool) {
 	if i := slices.Index(d.names, name); i >= 0 {
 		return d.layers[i], true
@@ -62,8 +63,8 @@ func (d *ModuleMap[M]) Get(name string) (m M, ok bool) {
 	return m, false
 }
 
-// At returns the layer with that name. If there is none, it panics with an *[Error] that lists the
-// names.
+// At returns the layer with that name. If the map has no such layer, At panics with an *[Error]
+// that lists the names.
 func (d *ModuleMap[M]) At(name string) M {
 	m, ok := d.Get(name)
 	if !ok {
@@ -72,7 +73,7 @@ func (d *ModuleMap[M]) At(name string) M {
 	return m
 }
 
-// Delete removes a layer and reports whether it was there.
+// Delete removes a layer and reports whether the map had it.
 func (d *ModuleMap[M]) Delete(name string) bool {
 	i := slices.Index(d.names, name)
 	if i >= 0 {
@@ -125,9 +126,9 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // Sequential applies its layers one after another. A layer's name is its index. A tensor that one
-// layer of this package passes to the next is freed after the next layer, as in PyTorch, unless a
-// hook on either layer sees the tensor. Tensors that a [Lambda] or a layer from outside this
-// package receives or returns live until the scope of the input is closed.
+// layer of this package passes to the next is freed after the next layer has run, as in PyTorch. It
+// is not freed if a hook on either layer sees it. Tensors that a [Lambda] or a layer from outside
+// this package receives or returns live until the scope of the input is closed.
 type Sequential struct {
 	Base
 	Checkpointing
@@ -149,8 +150,8 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// Walk only if the chain has no mark and one of its layers has none. So a copy of a chain is
-	// not walked, nor is a chain of marked layers that is made for one call.
+	// Mark the layers only if the chain has no mark and at least one of its layers has none. This
+	// avoids a walk for a copy of a chain, and for a chain of marked layers made for one call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
@@ -190,15 +191,15 @@ func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// passesOn reports whether a layer keeps no reference to its input and result: a layer of this
-// package without hooks and without layers inside.
+// passesOn reports whether a layer keeps no reference to its input and result. This is so for a
+// layer of this package that has no hooks and contains no layers.
 func passesOn(l Module) bool {
 	if b, ok := l.(interface{ base() *Base }); ok && b.base().hooks != nil {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// every layer of a chain must pass this check: the first or the last may return its own input,
-	// as Identity does
+	// Every layer of an inner chain must pass this check, since its first or last layer may return
+	// its own input, as Identity does.
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 // filter makes the weight and bias of a convolution. The weight has torch's default distribution.
-// The bias is uniform in ±1/√fan, where fan is the number of products in one sum: the size of the
-// kernel times its input channels.
+// The bias is uniform in ±1/√fan. fan is the number of products in the sum for one output: the size
+// of the kernel times its input channels.
 func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
 	weight = o.parameters().Empty(dims...)
-	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // a = √5
+	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // torch's a = √5
 	weight.RequiresGrad()
 	if !o.noBias {
 		fan := 1
@@ -28,8 +28,8 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 	return weight, bias
 }
 
-// dimensions returns the shape of a weight: first, second/groups, and the sizes of the kernel. The
-// kernel has one size for all rank dimensions, or one for each.
+// dimensions returns the shape of a weight: first, second/groups, and the sizes of the kernel.
+// kernel holds one size for all rank dimensions, or a size for each.
 func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
 	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
@@ -49,9 +49,9 @@ func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	return dims
 }
 
-// padded pads the input of a convolution by mode, and returns the options without that padding.
-// Zeros are padded by the convolution itself; then x and o are returned as they are. Call free
-// after the convolution, which alone uses y.
+// padded pads the input of a convolution in the given mode, and returns the options without this
+// padding. In the mode of zeros, the convolution pads its input itself, and padded returns x and o
+// unchanged. Only the convolution may use y; call free after it.
 func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank int) (y *tensor.Tensor, rest tensor.ConvOptions, free func()) {
 	pad := map[string]func(*tensor.Tensor, ...int) *tensor.Tensor{
 		"reflect": (*tensor.Tensor).PadReflect, "replicate": (*tensor.Tensor).PadReplicate, "circular": (*tensor.Tensor).PadCircular,
@@ -109,7 +109,7 @@ func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 	return l
 }
 
-// NewLazyConv1d returns a layer with out output channels; its first input determines the number of
+// NewLazyConv1d returns a layer with out output channels. Its first input determines the number of
 // input channels: see [NewLazyLinear]. It accepts the options of [NewConv1d].
 func NewLazyConv1d[K Sizes](out int, kernel K, opts ...Option) *Conv1d {
 	o := options("LazyConv1d", opts, convolution...)
@@ -150,9 +150,9 @@ type Conv2d struct {
 }
 
 // NewConv2d returns a layer from in to out channels. The kernel is one size for all dimensions,
-// such as 3, or one size for each, such as []int{3, 5}. As in torch, weight and bias are uniform in
-// ±1/√(in/groups·size of the kernel). It accepts the options [Stride], [Padding], [SamePadding],
-// [PaddingMode], [Dilation], [Groups], [NoBias], [In] and [Typed].
+// such as 3, or a size for each dimension, such as []int{3, 5}. As in torch, weight and bias are
+// uniform in ±1/√(in/groups·size of the kernel). It accepts the options [Stride], [Padding],
+// [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	o := options("Conv2d", opts, convolution...)
 	l := &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -160,7 +160,7 @@ func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	return l
 }
 
-// NewLazyConv2d returns a layer with out output channels; its first input determines the number of
+// NewLazyConv2d returns a layer with out output channels. Its first input determines the number of
 // input channels: see [NewLazyLinear]. It accepts the options of [NewConv2d].
 func NewLazyConv2d[K Sizes](out int, kernel K, opts ...Option) *Conv2d {
 	o := options("LazyConv2d", opts, convolution...)
@@ -208,7 +208,7 @@ func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 	return l
 }
 
-// NewLazyConv3d returns a layer with out output channels; its first input determines the number of
+// NewLazyConv3d returns a layer with out output channels. Its first input determines the number of
 // input channels: see [NewLazyLinear]. It accepts the options of [NewConv3d].
 func NewLazyConv3d[K Sizes](out int, kernel K, opts ...Option) *Conv3d {
 	o := options("LazyConv3d", opts, convolution...)
@@ -254,7 +254,7 @@ func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose1d returns a layer with out output channels; its first input determines the
+// NewLazyConvTranspose1d returns a layer with out output channels. Its first input determines the
 // number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose1d].
 func NewLazyConvTranspose1d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("LazyConvTranspose1d", opts, transposed...)
@@ -291,10 +291,10 @@ type ConvTranspose2d struct {
 	lazy *lazy
 }
 
-// NewConvTranspose2d returns a layer from in to out channels. The kernel has one size for all
-// dimensions, or one for each. As in torch, weight and bias are uniform in ±1/√(out/groups·size of
-// the kernel). It accepts the options [Stride], [Padding], [OutputPadding], [Dilation], [Groups],
-// [NoBias], [In] and [Typed].
+// NewConvTranspose2d returns a layer from in to out channels. kernel is one size for all
+// dimensions, or a size for each dimension. As in torch, weight and bias are uniform in
+// ±1/√(out/groups·size of the kernel). It accepts the options [Stride], [Padding], [OutputPadding],
+// [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("ConvTranspose2d", opts, transposed...)
 	l := &ConvTranspose2d{Options: o.transposed()}
@@ -302,7 +302,7 @@ func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose2d returns a layer with out output channels; its first input determines the
+// NewLazyConvTranspose2d returns a layer with out output channels. Its first input determines the
 // number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose2d].
 func NewLazyConvTranspose2d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("LazyConvTranspose2d", opts, transposed...)
@@ -347,7 +347,7 @@ func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose3d returns a layer with out output channels; its first input determines the
+// NewLazyConvTranspose3d returns a layer with out output channels. Its first input determines the
 // number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose3d].
 func NewLazyConvTranspose3d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("LazyConvTranspose3d", opts, transposed...)

@@ -66,7 +66,7 @@ func TestConvLayerMistakes(t *testing.T) {
 	}
 }
 
-// Each layer computes the same as its function.
+// Each layer computes the same as the tensor method of the same name.
 func TestConvLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		two := []int{2}
@@ -104,7 +104,7 @@ func TestConvLayers(t *testing.T) {
 	})
 }
 
-// A network that classifies images of 28 by 28 into ten classes.
+// The example is a network that classifies images of 28 by 28 pixels into ten classes.
 func ExampleNewConv2d() {
 	m := nn.NewSequential(
 		nn.NewConv2d(1, 8, 3, nn.Padding(1)), nn.ReLU{}, nn.NewMaxPool2d(2),

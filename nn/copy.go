@@ -13,15 +13,15 @@ import (
 // Clone returns an independent copy of a model: torch's copy.deepcopy. Parameters and buffers are
 // copied on the devices and in the scopes of the originals. The copies have no gradients and no
 // hooks of their own, and require a gradient where the original does. A computed tensor that a
-// field holds is copied without its graph. A tensor or layer that the model holds in two places is
-// one in the copy too.
+// field holds is copied without its graph. If the model holds a tensor or layer in two places, the
+// copy holds a single copy of it in both places.
 //
-// Layers keep the training flags and the hooks that they have now. The copy shares functions, with
-// the variables that they capture, and values behind pointers that are not layers. Clone panics
-// with an *[Error] if an unexported field holds a layer or a parameter of the model, because the
-// copy would still use the original there.
+// The copied layers have the training flags and the hooks that the originals have now. The copy
+// shares functions, with the variables that they capture, and values behind pointers that are not
+// layers. Clone panics with an *[Error] if an unexported field holds a layer or a parameter of the
+// model. The copy's field would still refer to the original.
 //
-// For an average of the weights use optim.NewEMA, which needs no second model.
+// To average weights, use optim.NewEMA. It needs no second model.
 func Clone[M any](m M) M {
 	c := newCopier(m)
 	c.other = func(t *tensor.Tensor) *tensor.Tensor {
@@ -43,12 +43,12 @@ func Clone[M any](m M) M {
 }
 
 // Replace returns a copy of model m in which the map's tensors replace the tensors with the same
-// names; the names are [StateDict]'s. It shares all other tensors with m, which stays as it is.
-// torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
+// names. The names are those of [StateDict]. The copy shares all other tensors with m. Replace does
+// not change m. torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
 //
-// Gradients flow to whatever the new tensors were computed from. So a tensor computed from
-// parameters can replace a parameter: for steps of gradient descent that are themselves
-// differentiated, or for weights that another network computes. Replace does not compare shapes;
+// Gradients flow to the tensors from which the new tensors were computed. So a tensor computed from
+// parameters can replace a parameter. Uses are steps of gradient descent that are themselves
+// differentiated, and weights that another network computes. Replace does not check shapes, since
 // the layers do.
 //
 // Replace panics with an *[Error] if m lacks one of the names, or if one tensor of m has two names
@@ -78,7 +78,7 @@ func Replace[M any](m M, with map[string]*tensor.Tensor) M {
 	return copied(c, m)
 }
 
-// some lists the first ten names.
+// some returns the first ten names as a text.
 func some(names []string) string {
 	if n := len(names); n > 10 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), n-10)
@@ -86,13 +86,14 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// A copier copies the structure of a model. It follows the walk through a model. It also enters
-// fields that the walk skips if they hold a layer, so that no copy uses a layer of the original.
+// A copier copies the structure of a model. It visits the same fields as the walk through a model.
+// It also visits fields that the walk skips if they hold a layer, so that no copy uses a layer of
+// the original.
 type copier struct {
-	tensors map[*tensor.Tensor]*tensor.Tensor // maps a tensor of the model to the copy's tensor
+	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's tensor
 	// other copies a tensor that is not in tensors; if other is nil, the copy shares that tensor
 	other func(t *tensor.Tensor) *tensor.Tensor
-	made  map[place]reflect.Value // the copies, by pointer to the original
+	made  map[place]reflect.Value // the copies made so far, by pointer to the original
 	own   map[*tensor.Tensor]bool // the model's tensors
 	bases map[*Base]bool          // the model's layers
 }
@@ -113,12 +114,14 @@ func newCopier(m any) *copier {
 
 func copied[M any](c *copier, m M) M { return c.value("", reflect.ValueOf(m)).Interface().(M) }
 
-// A copiedLayer copies in afterCopy what its own unexported fields refer to.
+// A copiedLayer has unexported fields that refer to parts of the model. Its afterCopy makes them
+// refer to the copies.
 type copiedLayer interface{ afterCopy(c *copier) }
 
 var baseType = reflect.TypeFor[Base]()
 
-// follows reports whether a pointer to t is a part of a model, which is copied with the model.
+// follows reports whether a pointer to t points to a part of a model. Such a part is copied with
+// the model.
 func follows(t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && holdsModule(t)
 }
@@ -319,8 +322,8 @@ func (c *copier) refers(v reflect.Value) bool {
 	return false
 }
 
-// clone returns a copy to which hooks can be added without a change of k. Both share the lists,
-// which are never changed in place.
+// clone returns a copy of k. Adding hooks to the copy does not change k. Both share the lists of
+// hooks, which are never changed in place.
 func (k *moduleHooks) clone() *moduleHooks {
 	if k == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// everything is a model that holds layers in all the ways that the walk through a model follows,
-// and in some that it does not.
+// everything is a model that holds layers in all kinds of fields that the walk through a model
+// follows. It also holds layers where the walk does not find them.
 type everything struct {
 	trunk
 	Chain  *nn.Sequential
@@ -25,7 +25,7 @@ type everything struct {
 	W      *tensor.Tensor `nn:"w"`
 	Tied   *tensor.Tensor `nn:"tied"`
 	Moving *tensor.Tensor `nn:"moving,transient"`
-	Own    *tensor.Tensor // state without a tag
+	Own    *tensor.Tensor // a tensor of state, whose field has no tag
 	Back   *everything    `nn:"-"`
 	All    []nn.Module    `nn:"-"`
 	name   string
@@ -54,7 +54,8 @@ func (m *everything) run(x *tensor.Tensor) *tensor.Tensor {
 	return y.Mul(m.mask.Repeat(2)).Mul(m.Own.Sum())
 }
 
-// A clone computes the same as its original, and a change of one does not affect the other.
+// A clone computes the same as its original. A change to either model does not affect the other
+// model.
 func TestClone(t *testing.T) {
 	m := newEverything()
 	m.Chain.Layers[0].(*nn.Linear).Weight.SetRequiresGrad(false)

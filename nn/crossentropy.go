@@ -11,10 +11,11 @@ import (
 const IgnoreIndex = -100
 
 // CrossEntropy returns the reduction of -log softmax(x)[target]; the default reduction is the mean.
-// x are logits, [n, classes, …] or [classes]. target are int64 classes, [n, …] or a single one. The
-// classes are dimension 1, as in torch. Targets that are [IgnoreIndex] have a loss of 0 and do not
-// count in the mean. A target with x's shape and type holds probabilities y, and the loss is -Σ
-// y·log softmax(x). For class weights, another ignored index and smoothing see [CrossEntropyLoss].
+// x are logits, [n, classes, …] or [classes]. target are int64 classes, [n, …] or a single class.
+// As in torch, the dimension of the classes is 1. Targets that are [IgnoreIndex] have a loss of 0
+// and do not count in the mean. A target with x's shape and type holds probabilities y, and the
+// loss is -Σ y·log softmax(x). For class weights, another ignored index and smoothing see
+// [CrossEntropyLoss].
 func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return crossEntropy(x, target, tensor.CrossEntropyOptions{}, r)
 }
@@ -36,22 +37,22 @@ func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEn
 		return classMean(op, loss, target.In(loss.Scope()), o.Weight, o.Ignored(), r)
 	}
 	if len(r) == 1 && r[0] == Sum {
-		return loss.Neg().Sum().Neg() // two negations give torch's sign: the sum of no losses is -0
+		return loss.Neg().Sum().Neg() // two negations make the sum of no losses -0, as in torch
 	}
 	return reduce(op, loss, r)
 }
 
-// CrossEntropyLoss is the loss of logits against classes or probabilities with torch's options; its
-// zero value has torch's defaults. See [tensor.Tensor.CrossEntropy] for the formula. If the targets
-// are classes, the mean divides by the sum of the targets' weights. If they are probabilities, it
-// divides by the number of losses.
+// CrossEntropyLoss is the cross-entropy of logits and a target, with torch's options. The target
+// holds classes or probabilities. The zero value has torch's defaults. See
+// [tensor.Tensor.CrossEntropy] for the formula. If the targets are classes, the mean divides by the
+// sum of the targets' weights. If they are probabilities, it divides by the number of losses.
 type CrossEntropyLoss struct {
-	// a factor for each class, [classes], with the logits' type; nil: 1
+	// a factor for each class, [classes], with the logits' type; nil means that all factors are 1
 	Weight *tensor.Tensor `nn:"weight,buffer"`
-	// nil: [IgnoreIndex]; new(0): class 0. With probabilities there is no class to ignore, so an
-	// index of 0 or more is an error
+	// the class to ignore; nil means [IgnoreIndex], and new(0) means class 0. If the target holds
+	// probabilities, an index of 0 or more is an error
 	IgnoreIndex    *int
-	LabelSmoothing float64 // 0 … 1
+	LabelSmoothing float64 // between 0 and 1
 	Reduction      Reduction
 }
 
@@ -62,17 +63,17 @@ func (l CrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 }
 
 // NLL returns the reduction of -logp[i, target[i]]; the default reduction is the mean. logp are
-// logarithms of probabilities, [n, classes, …] or [classes]. Targets are int64, [n, …] or a single
-// one. The classes are dimension 1, as in torch. Targets that are [IgnoreIndex] have a loss of 0
-// and do not count in the mean.
+// logarithms of probabilities, [n, classes, …] or [classes]. Targets are int64 classes, [n, …] or a
+// single class. As in torch, the dimension of the classes is 1. Targets that are [IgnoreIndex] have
+// a loss of 0 and do not count in the mean.
 func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return nll(logp, target, nil, IgnoreIndex, r)
 }
 
-// NLLLoss is [NLL] with torch's options; its zero value has torch's defaults. The mean divides by
+// NLLLoss is [NLL] with torch's options. Its zero value has torch's defaults. The mean divides by
 // the sum of the targets' weights.
 type NLLLoss struct {
-	// a factor for each class, [classes], with the type of logp; nil: 1
+	// a factor for each class, [classes], with the type of logp; nil means that all factors are 1
 	Weight      *tensor.Tensor `nn:"weight,buffer"`
 	IgnoreIndex *int           // nil: [IgnoreIndex]; new(0): class 0
 	Reduction   Reduction
@@ -104,8 +105,8 @@ func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor
 	}, logp, target, weight)
 }
 
-// checkClasses checks that target fits x, which has its classes in dimension dim, and that weight
-// has a factor for each class.
+// checkClasses checks that target fits x, and that weight has a factor for each class. Dimension
+// dim of x is the dimension of the classes.
 func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	if !x.Type().IsFloat() {
 		misuse(op, tensor.ErrType, fmt.Sprintf("needs floating point operands, not %v", x.Type()), x, target)
@@ -134,8 +135,8 @@ func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	}
 }
 
-// classMean reduces the losses of targets, in the scope of the losses. Their mean divides by the
-// sum of the weights of the targets that are not ignored.
+// classMean reduces the losses of targets, in the scope of the losses. The mean divides by the sum
+// of the weights of the targets that are not ignored.
 func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	if len(r) > 1 || len(r) == 1 && r[0] != Mean {
 		return reduce(op, loss, r)
@@ -150,7 +151,7 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 	return sum.Div(weight.IndexSelect(0, safe).MaskedFill(ignored, 0).Cast(t).Sum()).Cast(loss.Type())
 }
 
-// LinearCrossEntropyOptions are the options of [LinearCrossEntropy]; the zero value is torch's
+// LinearCrossEntropyOptions are the options of [LinearCrossEntropy]. The zero value is torch's
 // default.
 type LinearCrossEntropyOptions struct {
 	tensor.CrossEntropyOptions
@@ -159,13 +160,14 @@ type LinearCrossEntropyOptions struct {
 	Rows int
 }
 
-// LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias; the
-// default reduction is the mean. It is torch's linear_cross_entropy with options: the logits of all
-// rows never exist at the same time.
+// LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias. The
+// default reduction is the mean. It is torch's linear_cross_entropy with options with which the
+// logits of all rows never exist at the same time.
 //
-// The rows are processed in parts: a part's logits are computed, reduced to losses, and freed.
-// Backward computes each part's logits again, and adds up the gradients. So the memory for a large
-// vocabulary does not grow with the number of rows. It costs one more product for each part.
+// The rows are divided into parts. For each part, the forward pass computes the logits, reduces
+// them to losses, and frees them. Backward computes each part's logits again, and adds up the
+// gradients. So the memory for a large vocabulary does not grow with the number of rows. The cost
+// is one more matrix product for each part.
 //
 // x is [..., features], weight [classes, features], bias [classes] or nil. Targets are classes,
 // int64 [...], or probabilities [..., classes]; see [tensor.Tensor.CrossEntropy] for the formula
@@ -206,7 +208,8 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 		} else {
 			to = to.Reshape(n)
 		}
-		// The gradients of the parts add up in float32, whatever type the products have.
+		// The gradients of the parts are added up in float32, whatever the type of the matrix
+		// products.
 		weight, bias, t := weight, bias, weight.Type()
 		if low := c.Autocast(); low != dtype.Invalid && t == dtype.F32 {
 			t = low
@@ -247,21 +250,21 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 	}, x, weight, bias, target, o.Weight)
 }
 
-// LinearCrossEntropyLoss is a last linear layer and its loss in one: torch's layer of that name.
-// The logits of all rows never exist at the same time: see [LinearCrossEntropy]. Weight,
-// IgnoreIndex, LabelSmoothing and Reduction are as in [CrossEntropyLoss].
+// LinearCrossEntropyLoss is a model's last linear layer together with the loss. It is torch's layer
+// of the same name. The logits of all rows never exist at the same time: see [LinearCrossEntropy].
+// Weight, IgnoreIndex, LabelSmoothing and Reduction are as in [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
 	Linear         *Linear
-	Weight         *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes]; nil: 1
+	Weight         *tensor.Tensor `nn:"weight,buffer"` // [classes], the factors; nil: all 1
 	IgnoreIndex    *int           // nil: [IgnoreIndex]
-	LabelSmoothing float64        // 0 … 1
+	LabelSmoothing float64        // between 0 and 1
 	Reduction      Reduction
-	// how many rows' logits exist at the same time; 0: see [LinearCrossEntropyOptions]
+	// number of rows whose logits exist at the same time; for 0 see [LinearCrossEntropyOptions]
 	Rows int
 }
 
 // NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes. As in
-// torch the layer has no bias; to have one, set the field Linear.
+// torch the linear layer has no bias. For a bias, set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
 	o := options("LinearCrossEntropyLoss", opts)
 	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.inside(), NoBias())...)}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3). The result is -Inf where the first three
-// operands are all -Inf: no path leads there.
+// ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3). If the first three operands are all -Inf, no
+// path leads there, and the result is -Inf.
 var ctcStepOp = func() *tensor.Elementwise {
 	most, nothing := x0.Max(x1).Max(x2), expr.C(math.Inf(-1))
 	e, y := expr.X(3), expr.Y()
@@ -24,30 +24,32 @@ var ctcStepOp = func() *tensor.Elementwise {
 		Grad: []*expr.Expr{part(x0), part(x1), part(x2), expr.X(4)}})
 }()
 
-// CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006). It is
-// minus the logarithm of the probability that a sequence of classes becomes the target when
-// repetitions and blanks are taken out. Its zero value has torch's defaults.
+// CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006). An input
+// has a distribution of classes at each time. Drawing a class at each time gives a sequence, from
+// which repetitions and blanks are then removed. The loss is minus the logarithm of the probability
+// that the target remains. The zero value has torch's defaults.
 type CTCLoss struct {
 	Blank int // the class of the blank
-	// the loss of a target that is too long for its input is 0 instead of infinite
+	// makes the loss of a target that is too long for its input 0 instead of infinite
 	ZeroInfinity bool
 	Reduction    Reduction // Mean divides each loss by its target's length first
 }
 
 // Forward returns the loss for logp, logarithms of probabilities, [time, n, classes] or [time,
 // classes]. targets are [n, length] or [length], int64 or int32. The targets of all inputs may also
-// stand one after another in a vector, [sum of the lengths]; then Forward reads their lengths from
-// the device. inputLengths and targetLengths, [n] or [], are the lengths that count; they have the
-// types of targets.
+// be concatenated in a vector, [sum of the lengths]. Then Forward reads their lengths from the
+// device. inputLengths and targetLengths, [n] or [], are the numbers of valid times and classes.
+// They have the types of targets.
 //
-// As in torch, logp must come from a log-softmax, and the gradient returned for logp is that of the
-// log-softmax's input: e^logp minus the probability of the class at that time.
+// As in torch, logp must come from a log-softmax. The gradient returned for logp is that of the
+// log-softmax's input. It is e^logp minus the probability of the class at that time, given the
+// target.
 //
-// A class that does not exist is an index error; a GPU reports it at the next wait. Lengths are not
-// checked, since the check would have to wait for the device. A length beyond the dimension counts
-// as the whole dimension.
+// A class that does not exist is an index error. A GPU reports the error at the next wait. Lengths
+// are not checked, since the check would have to wait for the device. A length beyond the dimension
+// counts as the whole dimension.
 //
-// The composition launches a few small kernels for each time.
+// On a GPU, the composition launches a few small kernels for each time.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
 	const op = "ctc_loss"
 	given(op, logp, targets, inputLengths, targetLengths)
@@ -90,8 +92,8 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	return reduce(op, loss, []Reduction{l.Reduction})
 }
 
-// ctcApart converts targets in one vector to [n, length]. The entries behind the end of a target
-// are arbitrary, since they do not count.
+// ctcApart converts targets that are concatenated in a vector to [n, length]. The entries behind
+// the end of a target are arbitrary, since the loss ignores them.
 func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 	total, most := 0, 0
 	for _, v := range lengths.Floats() {
@@ -122,15 +124,15 @@ type ctcFunc struct {
 
 func (*ctcFunc) Name() string { return "ctc_loss" }
 
-// ctcPaths has the classes of each target with blanks before, between and after them: l = 2·length
-// + 1 places. A path visits these places over time.
+// ctcPaths describes the paths through the targets. A target has l = 2·length + 1 places: its
+// classes, with blanks before, between and after them. A path visits these places over time.
 type ctcPaths struct {
 	classes *tensor.Tensor // the class at each place, [n, l]
-	// the logarithms of these classes' probabilities at each time, [time, n, l]
+	// the logarithm of the probability of each place's class at each time, [time, n, l]
 	emission *tensor.Tensor
-	skip     *tensor.Tensor // 0 where a path may come from two places before, else -Inf: [n, l]
+	skip     *tensor.Tensor // 0 where a path may skip the place before, else -Inf: [n, l]
 	ends     *tensor.Tensor // true where a path may end, bool [n, l]
-	last     *tensor.Tensor // the index of the input's last time, [n, 1]
+	last     *tensor.Tensor // index of the input's last time step, [n, 1]
 	times, l int
 }
 
@@ -153,8 +155,8 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	return p
 }
 
-// forward returns, for each time, the logarithm of the probability of all paths that have reached
-// each place. After an input's last time these values stay the same.
+// forward returns, for each time step, the logarithm of the probability of all paths that have
+// reached each place. After the last time step of an input these values stay the same.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
@@ -167,13 +169,13 @@ func (p *ctcPaths) forward() []*tensor.Tensor {
 	return way
 }
 
-// backward returns, for each time, the logarithm of the probability of all paths from each place to
-// an end.
+// backward returns, for each time step, the logarithm of the probability of all paths from each
+// place to an end.
 func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)
 	none := p.emission.Select(0, 0).FullLike(nothing)
-	// 0 where a path may skip from this place to two places after, else -Inf
+	// skip is 0 where a path may skip the place after this one, and -Inf elsewhere.
 	skip := p.skip.Pad(nothing, -2, 2)
 	for t := p.times - 1; t >= 0; t-- {
 		e := p.emission.Select(0, t)
@@ -206,7 +208,7 @@ func (f *ctcFunc) loss(in []*tensor.Tensor) *tensor.Tensor {
 	a := p.forward()[p.times-1]
 	nothing := a.FullLike(math.Inf(-1))
 	loss := tensor.Where(p.ends, a, nothing).LogSumExp(1).Neg()
-	// An input of length 0 can only have an empty target.
+	// An input of length 0 matches only an empty target.
 	empty := in[3].EqScalar(0).Cast(loss.Type()).Log().Neg()
 	return tensor.Where(in[2].LeScalar(0), empty, loss)
 }
@@ -216,7 +218,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	logp := in[0].Cast(in[0].Type().Compute())
 	var loss *tensor.Tensor
 	if c.Scope().GradEnabled() {
-		loss = f.loss(in) // computed in the graph, for second derivatives
+		loss = f.loss(in) // ops of the graph, for second derivatives
 	} else {
 		loss = c.Saved(4)
 	}
@@ -226,8 +228,8 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
-	// Where the loss is infinite, torch gives every class the same gradient, also classes that are
-	// not in the target: NaN, or 0 with zeroInf.
+	// Where the loss is infinite, torch gives every class the same gradient, even a class that is
+	// not in the target. This gradient is NaN, or 0 with zeroInf.
 	nowhere := math.NaN()
 	if f.zeroInf {
 		nowhere = 0

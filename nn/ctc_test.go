@@ -46,8 +46,8 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// PyTorch's documentation excludes a target that is the blank; the result is that of PyTorch's
-// formula.
+// PyTorch's documentation forbids a target that is the blank. The wanted result is that of
+// PyTorch's formula.
 func TestCTCBlankTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).From([]float64{0, 1, 1, 0, 0.5, 0, 0, 0.25}).Reshape(4, 2).LogSoftmax(-1)
@@ -63,8 +63,8 @@ func TestCTCBlankTargets(t *testing.T) {
 	})
 }
 
-// Targets in one vector have the same loss as targets in a matrix. Their lengths must add up to the
-// size of the vector.
+// Targets concatenated in a vector have the same loss as targets in a matrix. Their lengths must
+// add up to the size of the vector.
 func TestCTCConcatenatedTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(6, 3, 4).LogSoftmax(-1)
@@ -110,7 +110,7 @@ func TestCTCShortIntegers(t *testing.T) {
 	})
 }
 
-// The loss of a text whose position in the input is not known.
+// The example computes the loss of a text whose position in the input is not known.
 func ExampleCTCLoss() {
 	// scores of a blank and two letters, at four times
 	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}})

@@ -14,9 +14,9 @@ import (
 // of tensors without a tag, which are neither parameters nor buffers. The lines of inner layers
 // follow, indented.
 //
-// Neighbours that are equal except for the number in their names are written once, as
-// "(layers.0-5): 6 × …". A layer that the model holds in two places appears in both. [Summary]
-// shows numbers of parameters and shapes of outputs.
+// Successive layers that differ only in the number in their names are written once, as
+// "(layers.0-5): 6 × …". A layer that the model holds in two places appears twice. [Summary] shows
+// numbers of parameters and shapes of outputs.
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {
@@ -69,17 +69,17 @@ func Describe(m any) string {
 	return root.text("")
 }
 
-// String is [Describe].
+// String returns the text of [Describe].
 func (s *Sequential) String() string { return Describe(s) }
 
-// described is a layer in a description.
+// described is a layer in the text of Describe.
 type described struct {
 	name, kind       string
 	params, settings []string
 	layers           []*described
 }
 
-// text returns the description of d without its name.
+// text returns the lines of d without its name.
 func (d *described) text(indent string) string {
 	var b strings.Builder
 	b.WriteString(d.kind + "(" + strings.Join(append(d.params, d.settings...), ", "))
@@ -106,7 +106,7 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether name equals first with its last number raised by n.
+// numbered reports whether name is first with n added to its last number.
 func numbered(first, name string, n int) bool {
 	i := strings.LastIndexByte(first, '.') + 1
 	var k int

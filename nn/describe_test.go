@@ -20,7 +20,7 @@ func ExampleDescribe() {
 	// )
 }
 
-// A describedNet has one of each thing that a description distinguishes.
+// A describedNet has at least one layer or field for each case of Describe.
 type describedNet struct {
 	nn.Base
 	Blocks []*nn.Sequential

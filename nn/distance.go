@@ -41,7 +41,7 @@ func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	l.made.unset("pairwise_distance", "P", l.P, "nn.NewPairwiseDistance(2, 1e-6)", x, z)
 	y := x.PairwiseDistance(z, l.P, l.Eps)
 	if l.KeepDim {
-		defer y.Free() // the result, a view, keeps y's storage
+		defer y.Free() // the result is a view, which keeps y's storage alive
 		return y.Unsqueeze(-1)
 	}
 	return y

@@ -14,8 +14,8 @@ func chance(layer string, p float64) float64 {
 	return p
 }
 
-// Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
-// The zero value drops nothing, as do the zero values of the other dropout layers.
+// Dropout sets elements to zero with probability P in training, and scales the remaining elements
+// by 1/(1-P). The zero value drops nothing, as do the zero values of the other dropout layers.
 type Dropout struct {
 	Base
 	P float64
@@ -47,14 +47,15 @@ func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 // takesRelu reports whether d can apply a preceding relu in the launch of its dropout.
 func (d *Dropout) takesRelu() bool { return d.hooks == nil && d.Training() && d.P > 0 }
 
-// forwardRelu is Forward of relu(x), in one launch. It requires takesRelu.
+// forwardRelu computes Forward for relu(x) in one launch. takesRelu must be true.
 func (d *Dropout) forwardRelu(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer d.Enter(&x, &out)()
 	return x.ReluDropout(d.P)
 }
 
-// reluDropout returns the second of layers if it is a [Dropout] that can apply the first, a [ReLU],
-// in its own launch. It returns nil if a hook has to see the tensor between the two.
+// reluDropout returns layers[1] if layers are a [ReLU] and a [Dropout] that can apply the relu in
+// its own launch. Otherwise it returns nil, for example if a hook has to see the tensor between the
+// two.
 func reluDropout(layers []Module) *Dropout {
 	if len(layers) < 2 {
 		return nil
@@ -78,7 +79,7 @@ func reluDropout(layers []Module) *Dropout {
 }
 
 // Dropout1d sets whole channels of signals to zero with probability P in training, and scales the
-// others by 1/(1-P).
+// remaining channels by 1/(1-P).
 type Dropout1d struct {
 	Base
 	P float64
@@ -97,7 +98,7 @@ func (d *Dropout1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // Dropout2d sets whole channels of images to zero with probability P in training, and scales the
-// others by 1/(1-P).
+// remaining channels by 1/(1-P).
 type Dropout2d struct {
 	Base
 	P float64
@@ -117,7 +118,7 @@ func (d *Dropout2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // Dropout3d sets whole channels of volumes to zero with probability P in training, and scales the
-// others by 1/(1-P).
+// remaining channels by 1/(1-P).
 type Dropout3d struct {
 	Base
 	P float64
@@ -136,8 +137,9 @@ func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout3d(d.P)
 }
 
-// AlphaDropout replaces elements with probability P in training by the lowest value of selu. It
-// keeps mean 0 and variance 1: see [tensor.Tensor.AlphaDropout].
+// AlphaDropout replaces elements with probability P in training by the lowest value of selu. Inputs
+// with mean 0 and variance 1 give results with mean 0 and variance 1: see
+// [tensor.Tensor.AlphaDropout].
 type AlphaDropout struct {
 	Base
 	P float64
@@ -155,7 +157,7 @@ func (d *AlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AlphaDropout(d.P)
 }
 
-// FeatureAlphaDropout is [AlphaDropout] for whole channels.
+// FeatureAlphaDropout is an [AlphaDropout] that drops whole channels.
 type FeatureAlphaDropout struct {
 	Base
 	P float64
@@ -175,10 +177,10 @@ func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.FeatureAlphaDropout(d.P)
 }
 
-// StochasticDepth sets whole samples to zero with probability P in training, and scales the others
-// by 1/(1-P). It is torchvision.ops.StochasticDepth (G. Huang et al., Deep Networks with Stochastic
-// Depth, arXiv:1603.09382). At the end of the inner path of a residual block, it makes the block
-// skip that path for the dropped samples.
+// StochasticDepth sets whole samples to zero with probability P in training, and scales the
+// remaining samples by 1/(1-P). It is torchvision.ops.StochasticDepth (G. Huang et al., Deep
+// Networks with Stochastic Depth, arXiv:1603.09382). At the end of the inner path of a residual
+// block, it makes the block skip that path for the dropped samples.
 type StochasticDepth struct {
 	Base
 	P     float64

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Dropout layers drop elements in training, with the scope's seed, and are the identity in
-// evaluation.
+// In training, dropout layers drop elements, with the scope's seed. In evaluation they return their
+// input.
 func TestDropoutLayers(t *testing.T) {
 	for name, l := range map[string]nn.Module{"Dropout": nn.NewDropout(0.5), "Dropout1d": nn.NewDropout1d(0.5), "Dropout2d": nn.NewDropout2d(0.5), "Dropout3d": nn.NewDropout3d(0.5),
 		"AlphaDropout": nn.NewAlphaDropout(0.5), "FeatureAlphaDropout": nn.NewFeatureAlphaDropout(0.5),
@@ -91,14 +91,15 @@ func TestDropoutProbabilities(t *testing.T) {
 	}
 }
 
-// Stochastic depth drops whole samples, or all samples at once with Batch, and nothing else.
+// Stochastic depth drops whole samples; with Batch it drops all samples or none. It never drops
+// single elements.
 func TestStochasticDepth(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F16).Randn(4000, 2, 3).RequiresGrad()
 		l := nn.NewStochasticDepth(0.2)
 		y := l.Forward(x)
 		y.Sum().Backward()
-		kept := x.Grad().Select(2, 0).Select(1, 0) // the factor of each sample: 0, or 1/(1-p)
+		kept := x.Grad().Select(2, 0).Select(1, 0) // the factor of each sample is 0 or 1/(1-p)
 		if n := kept.Ne(kept.ZerosLike()).Sum().Item(); n < 3100 || n > 3300 {
 			t.Errorf("%v of 4000 samples stay", n)
 		}

@@ -11,21 +11,23 @@ import (
 )
 
 // inChild runs f in a child of the youngest scope of the operands, and moves f's result out of the
-// child. Operands may be nil. All else that f allocates dies with the child, unless a gradient
-// needs it.
+// child. Operands may be nil. All other tensors that f allocates are freed with the child, unless a
+// gradient needs them.
 func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) *tensor.Tensor {
 	return contained(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
 }
 
-// Table is the common part of embedding layers: learnt rows that are looked up by number.
+// Table is the part that embedding layers have in common: rows of learnt numbers, which are looked
+// up by row number.
 type Table struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [rows, features]
 
-	Padding *int // number of the row that gets no gradient, nil for none; see [PaddingIndex]
-	// A lookup first scales rows with a larger norm down to this norm, in place. 0: it does not.
+	Padding *int // the row that gets no gradient, nil for none; see [PaddingIndex]
+	// A lookup first scales rows whose norm exceeds MaxNorm down to MaxNorm, in place. 0 means no
+	// limit.
 	MaxNorm         float64
-	NormType        float64 // the order of that norm; 0 means 2
+	NormType        float64 // the p of MaxNorm's p-norm; 0 means 2
 	ScaleGradByFreq bool    // divide a row's gradient by the number of its lookups
 }
 
@@ -53,7 +55,7 @@ func tableOf(layer string, w *tensor.Tensor, opts []Option) Table {
 	return Table{Weight: w.SetRequiresGrad(false), Padding: only(layer, opts, lookup).row, NormType: 2}
 }
 
-// rows looks up the rows whose numbers are in index, a tensor of any shape.
+// rows looks up the rows whose numbers are in index. index may have any shape.
 func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	given("embedding", index, t.Weight)
 	if t.MaxNorm > 0 && index.Size() > 0 {
@@ -72,7 +74,8 @@ func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// renorm scales the rows in index down to MaxNorm in place, on the device.
+// renorm scales the rows whose numbers are in index down to the norm MaxNorm, in place, on the
+// device.
 func (t *Table) renorm(index *tensor.Tensor) {
 	p := t.NormType
 	if p == 0 {
@@ -113,33 +116,33 @@ func NewEmbedding(rows, features int, opts ...Option) *Embedding {
 	return &Embedding{newTable(rows, features, options("Embedding", opts, lookup...))}
 }
 
-// EmbeddingFromPretrained returns a layer that uses w itself, [rows, features], and freezes it:
-// torch's from_pretrained. [Unfreeze] makes it trainable.
+// EmbeddingFromPretrained returns a layer whose weight is w, [rows, features], without a copy, and
+// freezes w: torch's from_pretrained. [Unfreeze] makes it trainable.
 func EmbeddingFromPretrained(w *tensor.Tensor, opts ...Option) *Embedding {
 	return &Embedding{tableOf("Embedding", w, opts)}
 }
 
 // Forward maps row numbers to their vectors. x is int64 or int32, of any shape; the result has the
-// shape of x with one more dimension, [features]. A number without a row is an index error; a GPU
-// reports it at the next wait.
+// shape of x with one more dimension, [features]. A number without a row is an index error. A GPU
+// reports the error at the next wait.
 func (l *Embedding) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	return l.rows(x)
 }
 
-// A BagMode says how the vectors of a bag are combined into one.
+// A BagMode says how the layer combines the vectors of a bag into one vector.
 type BagMode uint8
 
-// The modes of bags. In each mode an empty bag results in a vector of zeros.
+// These are the modes of bags. In each mode an empty bag results in a vector of zeros.
 const (
 	BagMean BagMode = iota // torch's default
 	BagSum
-	// The first of equal maxima gets the gradient. NaN counts as the greatest value; in torch only
-	// a NaN that is first in its bag does.
+	// The first of equal maxima gets the gradient. NaN counts as the greatest value. In torch NaN
+	// counts so only if it is the first element of its bag.
 	BagMax
 )
 
-// String returns torch's name.
+// String returns torch's name of the mode.
 func (m BagMode) String() string {
 	if m > BagMax {
 		return fmt.Sprintf("BagMode(%d)", uint8(m))
@@ -147,7 +150,7 @@ func (m BagMode) String() string {
 	return [...]string{"mean", "sum", "max"}[m]
 }
 
-// EmbeddingBag looks up bags of vectors and combines each bag into one.
+// EmbeddingBag looks up bags of vectors and combines each bag into one vector.
 type EmbeddingBag struct {
 	Table
 	Mode              BagMode
@@ -159,7 +162,7 @@ func NewEmbeddingBag(rows, features int, mode BagMode, opts ...Option) *Embeddin
 	return &EmbeddingBag{Table: newTable(rows, features, options("EmbeddingBag", opts, lookup...)), Mode: mode}
 }
 
-// EmbeddingBagFromPretrained is [EmbeddingFromPretrained] for bags.
+// EmbeddingBagFromPretrained is [EmbeddingFromPretrained] for an [EmbeddingBag].
 func EmbeddingBagFromPretrained(w *tensor.Tensor, mode BagMode, opts ...Option) *EmbeddingBag {
 	return &EmbeddingBag{Table: tableOf("EmbeddingBag", w, opts), Mode: mode}
 }
@@ -171,14 +174,14 @@ func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.Bags(x, nil, nil)
 }
 
-// Bags is Forward with torch's other arguments. If x is a vector, bag i consists of the elements
-// from offsets[i] up to offsets[i+1]; offsets is of an integer type, begins with 0 and never
-// decreases. If x is a matrix, its rows are the bags and offsets is nil. weights are factors of the
-// vectors, with x's shape and the table's type, or nil. Only BagSum accepts weights.
+// Bags is Forward with the further arguments of torch's forward. If x is a vector, bag i consists
+// of the elements from offsets[i] up to offsets[i+1]. offsets has an integer type, begins with 0
+// and never decreases. If x is a matrix, its rows are the bags and offsets is nil. weights multiply
+// the vectors. They have x's shape and the table's type, or are nil. Only BagSum accepts weights.
 //
 // Bags does not read offsets back from the device. Decreasing offsets make meaningless bags. A
-// first offset other than 0 is an index error; a GPU reports it at the next wait. The vectors of
-// all bags are in memory at once.
+// first offset other than 0 is an index error. A GPU reports the error at the next wait. The
+// vectors of all bags are in memory at the same time.
 func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	const op = "embedding_bag"
 	given(op, x, l.Weight)
@@ -216,7 +219,7 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	dev := c.On(x.Device())
 	at := dev.Typed(dtype.I64).Arange(n)
 	var bags int
-	var bag *tensor.Tensor // the bag of each element
+	var bag *tensor.Tensor // for each element, the number of its bag
 	if offsets == nil {
 		bags = x.Dim(0)
 		bag = at.FloorDivideScalar(float64(max(1, x.Dim(1))))
@@ -259,12 +262,12 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	return y
 }
 
-// bagMax returns the maximum of each bag, over the elements where pads is not true. It finds the
+// bagMax returns the maximum of each bag. It ignores elements where pads is true. It finds the
 // first position of each maximum and gathers from there, so that only this element gets a gradient.
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {
-		// this result depends on rows, so it is in the graph as other results are
+		// the result depends on rows, so it is in the graph like the results of other bags
 		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0))
 	}
 	to := bag.Unsqueeze(1).Expand(n, width)

@@ -39,7 +39,7 @@ func TestEmbeddingTable(t *testing.T) {
 		if y := b.Forward(s.From([][]int64{{0, 1}})); !slices.Equal(y.Floats(), []float64{3, 4}) || y.NeedsGrad() {
 			t.Error(y)
 		}
-		// MaxNorm changes the table itself, even a table in training, and only the rows that are
+		// MaxNorm changes the table itself, even in training. It changes only the rows that are
 		// looked up.
 		l = nn.NewEmbedding(3, 2, nn.In(s), nn.Typed(dtype.F16))
 		s.Do(func(c *tensor.Scope) { l.Weight.In(c).Fill(3) }, tensor.NoGrad())
@@ -177,7 +177,7 @@ func TestPaddingLayers(t *testing.T) {
 	})
 }
 
-// In training each element has its own slope, the same in the forward pass and in the gradient.
+// In training each element has its own slope. The gradient uses the same slope as the forward pass.
 func TestRReLU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Full(-1, 4000).RequiresGrad()
@@ -203,7 +203,7 @@ func TestRReLU(t *testing.T) {
 	})
 }
 
-// Layers that only call an op.
+// Each of these layers computes the same as the op that it calls.
 func TestPassingLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, z, image := s.Rand(3, 4), s.Rand(3, 4), s.Rand(2, 4, 4, 6)

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// If a layer and its input are on different devices, the error names both devices, and how to move
-// either.
+// If a layer and its input are on different devices, the error names both devices. It also says how
+// to move the layer or the input.
 func TestMistakenDevice(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -39,8 +39,8 @@ func TestMistakenDevice(t *testing.T) {
 	})
 }
 
-// Typical mistakes with layers and losses. Each error names the op, its operands and the line of
-// the caller. If the fix is clear, the error names it too.
+// The table lists typical mistakes with layers and losses. Each error names the op, its operands
+// and the line of the caller. If the fix is clear, the error names it too.
 func TestMistakes(t *testing.T) {
 	line := 0
 	here := func() { _, _, line, _ = runtime.Caller(1) }
@@ -89,8 +89,8 @@ func TestMistakes(t *testing.T) {
 	})
 }
 
-// Errors name the caller's line below any number of nested layers. They do so when raised at once,
-// when a GPU reports an index later, and in anomaly mode.
+// Errors name the caller's line below any number of nested layers. This holds for an error raised
+// immediately, for an index error that a GPU reports later, and in anomaly mode.
 func TestMistakesBelowManyLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -18,16 +18,17 @@ func ExampleClone() {
 	// Output: 3 2 false
 }
 
-// A step of gradient descent that is itself differentiated, as in MAML: the loss after the step,
-// and the gradient of that loss with respect to the weights before the step.
+// The example takes a step of gradient descent that is itself differentiated, as in MAML. It prints
+// the loss after the step, and the gradient of that loss with respect to the weight before the
+// step.
 func ExampleReplace() {
 	m := nn.NewLinear(1, 1, nn.NoBias())
 	initial.Constant(m.Weight, 2)
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(1, 1)
-		loss := m.Forward(x).Square().Mean() // w², at 2
+		loss := m.Forward(x).Square().Mean() // w², for w = 2
 		g := tensor.Gradients(loss, []*tensor.Tensor{m.Weight}, tensor.CreateGraph())[0]
-		// w - 2w/4 = 1
+		// w - 2w/4 = w/2 = 1
 		fast := nn.Replace(m, map[string]*tensor.Tensor{"weight": m.Weight.Sub(g.MulScalar(0.25))})
 
 		after := fast.Forward(x).Square().Mean() // (w/2)²

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A copy of a model calls the model's hooks, so check for hooks before making a copy.
+// A copy of a model calls the model's hooks, so check for hooks before you copy a model.
 func ExampleHooked() {
 	m := nn.NewSequential(nn.NewLinear(2, 2), &nn.ReLU{})
 	fmt.Println(nn.Hooked(m))

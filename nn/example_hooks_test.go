@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// residual is a user's model. It embeds Base and its Forward begins with Enter, so hooks on it
-// work.
+// residual is a user's model. It embeds Base, and its Forward begins with Enter, so hooks on it are
+// called.
 type residual struct {
 	nn.Base
 	Inner *nn.Linear
@@ -19,7 +19,8 @@ func (m *residual) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Add(m.Inner.Forward(x))
 }
 
-// Hooks observe a model from outside: the results of layers, and the gradients in Backward.
+// Hooks observe a model from outside: they see the results of layers, and the gradients in
+// Backward.
 func ExampleBase() {
 	m := &residual{Inner: nn.NewLinear(3, 3)}
 	m.RegisterForwardHook(func(x, y *tensor.Tensor) *tensor.Tensor {

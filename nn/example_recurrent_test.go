@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two sequences of five steps go through two layers in both directions. The states returned for one
-// part of a sequence are the initial states for the next part.
+// Two sequences of five steps go through two layers in both directions. The last states of one part
+// of a sequence are the initial states of the next part.
 func ExampleLSTM() {
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{Layers: 2, Bidirectional: true})
 	y, h, c := l.Forward(tensor.Ones(5, 2, 3), nil, nil)
@@ -35,27 +35,27 @@ func ExampleGRU() {
 	// Output: [2, 5, 4] [1, 2, 4]
 }
 
-// One sequence, without a batch dimension.
+// The input is one sequence, without a batch dimension.
 func ExampleRNN() {
 	l := nn.NewRNN(1, 1, nn.RecurrentOptions{Relu: true})
 	for _, p := range nn.Parameters(l) {
 		p.Detach().Fill(0.5)
 	}
 	y, _ := l.Forward(tensor.From([]float32{0, 2, 0}, 3, 1), nil)
-	fmt.Println(y.Detach().Squeeze(1)) // ½·xₜ + ½ + ½·hₜ₋₁ + ½
+	fmt.Println(y.Detach().Squeeze(1)) // h₀ = 0, hₜ = ½·xₜ + ½ + ½·hₜ₋₁ + ½
 	// Output: tensor([1.0000, 2.5000, 2.2500])
 }
 
 // Parameters are listed by layer and, within a bidirectional layer, by direction.
 func ExampleRecurrent() {
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{})
-	forget := l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4) // the forget gate is the second
+	forget := l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4) // the forget gate's block is the second
 	forget.Fill(1)
 	fmt.Println(l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4))
 	// Output: tensor([1., 1., 1., 1.])
 }
 
-// Your own loop over the steps.
+// The example calls the cell in its own loop over the steps.
 func ExampleLSTMCell() {
 	cell := nn.NewLSTMCell(3, 4)
 	x := tensor.Ones(5, 2, 3)
@@ -77,7 +77,8 @@ func ExampleRNNCell() {
 	// Output: [4]
 }
 
-// For sequences of several lengths: each ends with its own last step, and padding costs nothing.
+// Packed sequences have several lengths. Each sequence ends with its own last step, and padding
+// costs nothing.
 func ExamplePackPaddedSequence() {
 	// three sequences of up to three steps
 	x := tensor.From([]float32{1, 2, 0, 3, 4, 5, 6, 0, 0}, 3, 3, 1)

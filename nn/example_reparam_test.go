@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A layer for the discriminator of a GAN: it stretches no vector.
+// The linear layer belongs to the discriminator of a GAN. Spectral normalisation keeps it from
+// lengthening vectors.
 func ExampleNewSpectralNorm() {
 	l := nn.NewLinear(2, 2, nn.NoBias())
 	initial.Eye(l.Weight)
@@ -18,7 +19,8 @@ func ExampleNewSpectralNorm() {
 	// Output: [1.000 1.000]
 }
 
-// The direction and the length of a weight are trained separately.
+// The parameters of weight normalisation are the direction and the length of a weight, which are
+// trained separately.
 func ExampleNewWeightNorm() {
 	l := nn.NewLinear(2, 1, nn.NoBias())
 	l.Weight.Detach().Copy(tensor.From([]float32{3, 4}, 1, 2))

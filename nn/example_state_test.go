@@ -37,7 +37,8 @@ func ExampleLoadStateDict() {
 	// true [bias] [{weight [1, 3] [1, 2]}]
 }
 
-// A model that is loaded next is not initialised first, and uses the file's tensors directly.
+// A model that will be loaded from a file need not be initialised. It uses the file's tensors
+// without a copy.
 func ExampleSkipInit() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -70,8 +71,8 @@ func ExampleSkipInit() {
 	// [1, 2] true
 }
 
-// Loose loads the names that are in both, for example into a model with another head. Report lists
-// the other names.
+// Loose loads the tensors whose names are in both the model and the dict, for example into a model
+// with another head. Report lists the other names.
 func ExampleLoose() {
 	type net struct{ Body, Head *nn.Linear }
 	type renamed struct{ Body, Classifier *nn.Linear }
@@ -84,7 +85,7 @@ func ExampleLoose() {
 	// [classifier.weight classifier.bias] [head.bias head.weight]
 }
 
-// The *Tensors stay the same, so an existing optimizer keeps working.
+// Cast keeps the same *Tensors, so an existing optimizer keeps working.
 func ExampleCast() {
 	m := nn.NewLinear(2, 2)
 	w := m.Weight
@@ -102,7 +103,7 @@ func ExampleFreeze() {
 	// Output: true false
 }
 
-// Apply initialises layers by type; Modules lists their names.
+// Apply initialises layers by type. Modules lists their names.
 func ExampleApply() {
 	m := nn.NewSequential(nn.NewLinear(2, 2), nn.ReLU{}, nn.NewLinear(2, 1))
 	nn.Apply(m, func(l any) {

@@ -40,8 +40,8 @@ func Example() {
 	// 58 numbers; an output of shape [3, 2]
 }
 
-// scaled is a user's layer: a parameter is a tagged field, and a buffer is state without a
-// gradient.
+// scaled is a user's layer. Its parameter and its buffer are tagged fields. A buffer is state
+// without a gradient.
 type scaled struct {
 	Gain *tensor.Tensor `nn:"gain"`
 	Seen *tensor.Tensor `nn:"seen,buffer"`
@@ -70,7 +70,8 @@ func ExampleParameters() {
 	// tensor(2.)
 }
 
-// A parameter that is hidden from reflection is an error. It is not silently left untrained.
+// A parameter that is hidden from reflection causes an error. Otherwise it would silently stay
+// untrained.
 func ExampleError() {
 	type forgotten struct {
 		Head  *nn.Linear
@@ -99,7 +100,7 @@ func ExampleEval() {
 	// true
 }
 
-// Sequential chains layers; as in torch, their names are their indices.
+// Sequential chains layers. As in torch, their names are their indices.
 func ExampleNewSequential() {
 	m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(6, 3), nn.GELU{}, nn.NewLinear(3, 1, nn.NoBias()))
 	for _, p := range nn.Named(m) {
@@ -113,11 +114,11 @@ func ExampleNewSequential() {
 	// [5, 1]
 }
 
-// To moves a model in place: the *Tensors remain the same, so an existing optimizer stays valid.
+// To moves a model in place. The *Tensors remain the same, so an existing optimizer stays valid.
 func ExampleTo() {
 	m := newPerceptron()
 	before := m.Out.Weight
-	dev, why := device.Best() // a GPU if package cuda is linked in and there is one
+	dev, why := device.Best() // a GPU if there is one and package cuda is linked in
 	nn.To(m, dev)
 	fmt.Println(m.Out.Weight == before, m.Out.Weight.Device() == dev, why != "")
 	// Output: true true true
@@ -132,7 +133,7 @@ func ExampleNewLinear() {
 	// Output: [3, 2] float64 true true
 }
 
-// The arguments of CrossEntropy are logits and classes; rows whose target is IgnoreIndex do not
+// The arguments of CrossEntropy are logits and classes. Rows whose target is IgnoreIndex do not
 // count.
 func ExampleCrossEntropy() {
 	logits := tensor.From([][]float32{{2, 0, 0}, {0, 0, 5}, {1, 1, 1}}).RequiresGrad()
@@ -153,7 +154,7 @@ func ExampleMSE() {
 	// Output: tensor(2.)
 }
 
-// A loss with options is a struct; unset fields mean torch's defaults.
+// A loss with options is a struct. An unset field means torch's default.
 func ExampleCrossEntropyLoss() {
 	loss := nn.CrossEntropyLoss{Weight: tensor.From([]float32{1, 4}), LabelSmoothing: 0.1}
 	logits := tensor.From([][]float32{{2, 0}, {2, 0}})
@@ -170,8 +171,8 @@ func ExampleTripletMarginLoss() {
 	// Output: 0.5000
 }
 
-// In training a batch normalisation uses the batch's statistics and updates running ones. In
-// evaluation it uses the running ones.
+// In training a batch normalisation uses the batch's statistics, and updates the running
+// statistics. In evaluation it uses the running statistics.
 func ExampleBatchNorm1d() {
 	l := nn.NewBatchNorm1d(1)
 	x := tensor.From([][]float32{{0}, {2}, {4}})
@@ -186,8 +187,8 @@ func ExampleBatchNorm1d() {
 	// 2.00
 }
 
-// Infer runs a model in evaluation mode and without a graph. The result is kept, and the layers
-// keep their modes.
+// Infer runs a model in evaluation mode and without a graph. It keeps the result alive, and the
+// layers stay in the modes that they had.
 func ExampleInfer() {
 	m := newPerceptron() // the model is in training mode
 	x := tensor.Ones(1, 4)

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two sequences of five steps attend to themselves; the last step of the second is padding.
+// Each of two sequences of five steps attends to itself. The last step of the second sequence is
+// padding.
 func ExampleMultiheadAttention() {
 	m := nn.NewMultiheadAttention(8, 2, nn.MultiheadOptions{BatchFirst: true})
 	x := tensor.Ones(2, 5, 8)
@@ -35,7 +36,7 @@ func ExampleTransformerEncoderLayer() {
 	// Output: [1, 4, 8] true
 }
 
-// An encoder is a stack of layers; all of them get the masks.
+// An encoder is a stack of layers. All layers get the same masks.
 func ExampleTransformerEncoder() {
 	e := nn.NewTransformerEncoder(8, 2, 3, nn.TransformerOptions{FeedForward: 16})
 	e.Norm = nn.NewLayerNorm([]int{8})
@@ -51,14 +52,15 @@ func ExampleTransformerDecoder() {
 	// Output: [3, 2, 8]
 }
 
-// A decoder layer by itself.
+// The decoder layer is used by itself, without a TransformerDecoder.
 func ExampleTransformerDecoderLayer() {
 	l := nn.NewTransformerDecoderLayer(8, 2, nn.TransformerOptions{FeedForward: 16})
 	fmt.Println(l.Forward(tensor.Ones(3, 2, 8), tensor.Ones(5, 2, 8), nn.Masks{Causal: true}, nn.Masks{}).Shape())
 	// Output: [3, 2, 8]
 }
 
-// The model of the paper, with a source of five steps and a target of three.
+// The example applies the transformer of the paper to a source of five steps and a target of three
+// steps.
 func ExampleTransformer() {
 	m := nn.NewTransformer(8, 2, 1, 1, nn.TransformerOptions{FeedForward: 16})
 	y := m.Forward(tensor.Ones(5, 2, 8), tensor.Ones(3, 2, 8), nn.Masks{}, nn.Masks{Causal: true}, nn.Masks{})
@@ -66,7 +68,7 @@ func ExampleTransformer() {
 	// Output: [3, 2, 8]
 }
 
-// A mask to be added to scores, for functions that accept only tensors.
+// The mask can be added to scores, for functions that accept only tensors as masks.
 func ExampleCausalMask() {
 	fmt.Println(nn.CausalMask(tensor.Typed(dtype.F32), 3))
 	// Output:

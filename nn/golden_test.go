@@ -20,12 +20,13 @@ func reductionOf(a golden.Args) nn.Reduction {
 	return map[string]nn.Reduction{"mean": nn.Mean, "sum": nn.Sum, "none": nn.None, "batchmean": nn.BatchMean}[a.Text("reduction")]
 }
 
-// goldenLayers maps op names of the golden files to functions.
+// goldenLayers maps op names of the golden files to functions that run the op.
 var goldenLayers = map[string]func(a golden.Args, x []*tt) *tt{}
 
 var goldenFiles = []string{"testdata/losses.safetensors.gz", "testdata/lossoptions.safetensors.gz", "testdata/ctc.safetensors.gz"}
 
-// Results and gradients equal PyTorch's by golden.Rule, on the CPU and on an emulated GPU.
+// Results and gradients equal PyTorch's within golden.Rule's tolerance, on the CPU and on an
+// emulated GPU.
 func TestGolden(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -103,7 +104,7 @@ func goldenCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, o
 	}
 }
 
-// near compares numbers with PyTorch's by golden.Rule.
+// near compares numbers with PyTorch's, with golden.Rule's tolerance.
 func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Tensor, terms []float64) {
 	t.Helper()
 	if got.Type() != ty || !slices.Equal(got.Shape().Slice(), t64.Shape) && got.Rank()+len(t64.Shape) > 0 {
@@ -115,7 +116,7 @@ func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Te
 	}
 }
 
-// Every op here is compared with PyTorch for every kind of operand.
+// For every op of goldenLayers, the golden files have a case with every kind of operand.
 func TestGoldenIsComplete(t *testing.T) {
 	have := map[string]map[string]bool{}
 	for _, path := range goldenFiles {
@@ -141,8 +142,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// The table test walks the declared losses: all element types and layouts, against references and
-// central differences.
+// The table test walks the declared losses. It covers all element types and layouts, and compares
+// with references and with central differences.
 func TestLossesAreWalked(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A logSum is a logarithm v, with the sum of the absolute values of the logarithms that were added
-// to compute it. For a logarithm of a sum of probabilities, this sum is the mean of the parts' sums
-// weighted by their probabilities, plus 1 for the rounding of the sum.
+// A logSum is a logarithm v with a bound on its rounding errors. The bound sum counts the absolute
+// values of the logarithms that were added to compute v. For the logarithm of a sum of
+// probabilities, it is the mean of the parts' sums, weighted by their probabilities, plus 1 for the
+// rounding of the result.
 type logSum struct{ v, sum float64 }
 
 func (a logSum) times(b logSum) logSum {
@@ -35,11 +36,12 @@ func logSumExp(parts ...logSum) logSum {
 	return logSum{most + math.Log(total), sum/total + 1}
 }
 
-// ctcSums follows the paths through each input forwards and backwards, in float64.
+// ctcSums returns golden.Rule's terms of the loss. It follows the paths through each input forwards
+// and backwards, in float64.
 func ctcSums(a golden.Args, x []*tt) sums {
 	logp, targets, times, lengths := x[0], x[1], x[2], x[3]
 	alone := logp.Rank() == 2
-	if !alone && targets.Rank() == 1 { // the targets of all inputs in one vector
+	if !alone && targets.Rank() == 1 { // the targets of all inputs are in one vector
 		n := lengths.Floats()
 		rows, at := make([][]int64, len(n)), 0
 		for i, k := range n {
@@ -54,7 +56,7 @@ func ctcSums(a golden.Args, x []*tt) sums {
 		logp, targets = logp.Unsqueeze(1), targets.Unsqueeze(0)
 	}
 	steps, n, classes := logp.Dim(0), logp.Dim(1), logp.Dim(2)
-	rounded := logp.ZerosLike() // sums of the logarithms themselves
+	rounded := logp.ZerosLike() // rounding terms of the logarithms logp themselves
 	if a.Bool("soft") {
 		below := logp.Amax(2).Unsqueeze(2).Sub(logp)
 		logp = logp.LogSoftmax(2)
@@ -125,7 +127,7 @@ func ctcSums(a golden.Args, x []*tt) sums {
 				}
 				total += grads[k]
 			}
-			if a.Bool("soft") { // g - p·Σ g
+			if a.Bool("soft") { // for probabilities p the gradient is g - p·Σ g
 				for class := range classes {
 					if k := (u*n+i)*classes + class; l[k] > math.Inf(-1) {
 						grads[k] += math.Exp(l[k]) * (1 + r[k]) * total

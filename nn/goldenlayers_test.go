@@ -35,7 +35,7 @@ func init() {
 	}
 }
 
-// tableOf returns a table whose weight is w, so that gradients flow to w, with torch's options.
+// tableOf returns a table with the options of a case. Its weight is w, so gradients flow to w.
 func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	t.Weight = w
 	if a.Has("padding_idx") {
@@ -54,8 +54,9 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	return t
 }
 
-// absoluteTerms returns golden.Rule's terms for embeddings and bags: their results and gradients
-// for absolute values of the operands. Other ops have no sums.
+// absoluteTerms returns golden.Rule's terms for embeddings and bags. They are the results and
+// gradients for the absolute values of the operands. Other ops of this file compute no sums and
+// need no terms.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	if c.Op != "embedding_layer" && (c.Op != "embedding_bag" || c.Args.Text("mode") == "max") || c.Out[0].Seed == nil {

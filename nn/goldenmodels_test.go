@@ -15,14 +15,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A goldenModel makes the model of a golden case, and the function that applies it to inputs and
-// masks.
+// A goldenModel makes the model of a golden case. It also returns the function that applies the
+// model to inputs and masks.
 type goldenModel func(a golden.Args, opts ...nn.Option) (m any, forward func(x, masks []*tt) []*tt)
 
-// goldenModelCase compares the results of a case, as one vector, and the gradients of its inputs
-// and parameters with PyTorch's float64 results. The tolerance is 1e-5·max(1, |number|) in float32,
-// and 1e-13·max(1, |number|) in float64. It returns the largest difference as a multiple of the
-// tolerance.
+// goldenModelCase compares a case with PyTorch's float64 results. It compares the results,
+// concatenated to one vector, and the gradients of inputs and parameters. The tolerance is
+// 1e-5·max(1, |number|) in float32, and 1e-13·max(1, |number|) in float64. It returns the largest
+// difference as a multiple of the tolerance.
 func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, build goldenModel) (worst float64) {
 	where := fmt.Sprintf("%s %s %v on %s", c.Op, c.Name, ty, dev.Name())
 	hold := func(what string, got []float64, want golden.Tensor) {
@@ -83,7 +83,7 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 			}
 			y := tensor.Cat(0, parts...)
 			hold("result", y.Floats(), c.Out[0].F64)
-			// Without gradients the layers skip some work. The results are the same.
+			// Without gradients the layers skip some work, but the results are the same.
 			s.Do(func(s *tensor.Scope) {
 				lent := make([]*tt, len(x))
 				for i := range x {
@@ -126,7 +126,8 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 	return worst
 }
 
-// goldenModels checks the cases of a file, on the CPU in both types and on an emulated GPU.
+// goldenModels checks the cases of a file: on the CPU in float32 and float64, and on an emulated
+// GPU.
 func goldenModels(t *testing.T, path string, least int, build map[string]goldenModel) {
 	t.Helper()
 	cpu, err := device.Open("cpu")
@@ -231,7 +232,7 @@ var transformerModels = map[string]goldenModel{
 		return m, func(x, masks []*tt) []*tt {
 			var encoder, self, cross nn.Masks
 			if len(masks) > 0 && masks[0].Rank() == 2 && masks[0].Dim(0) == 3 {
-				self.Causal = true // the case's mask is the causal one
+				self.Causal = true // the case's mask is the causal mask
 			} else if len(masks) > 0 {
 				encoder.KeyPadding, cross.KeyPadding = masks[0], masks[0]
 			}

@@ -11,22 +11,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sums are golden.Rule's terms: sums of the absolute values of the summands. A sum that is nil or
-// absent has only one summand, or summands of one sign, so nothing cancels. A factor that is itself
-// a rounded sum counts once more, as in a product of sums.
+// sums are golden.Rule's terms: sums of the absolute values of the summands. A nil or absent field
+// means that there is only one summand, or that all summands have the same sign. Then nothing
+// cancels. If a factor of a summand is itself a rounded sum, the summand counts once more, as in a
+// product of sums.
 type sums struct {
 	loss *tt // the sum for each loss, before the reduction
-	// for each operand, the terms of the losses' derivatives with respect to its elements. These
-	// terms have the shape of the losses, or one more dimension.
+	// for each operand, the terms of the losses' derivatives with respect to the operand's
+	// elements; the terms have the shape of the losses, or one dimension more
 	grads map[int]*tt
 	dim   int // the additional dimension
-	by    *tt // the divisor of the mean; nil: the number of losses
+	by    *tt // the divisor of the mean; nil means the number of losses
 }
 
-// lossSums compute the sums of each loss, from the operands in float64.
+// lossSums maps each loss to a function that computes its sums, from the operands in float64.
 var lossSums = map[string]func(a golden.Args, x []*tt) sums{
-	// x - y is rounded once, and a function of x - y has no sums. Only the gradients of broadcast
-	// operands are sums.
+	// x - y is a single rounded difference, so a function of x - y has no sums. Only the gradients
+	// of broadcast operands are sums.
 	"l1_loss": func(a golden.Args, x []*tt) sums {
 		d := x[0].Sub(x[1])
 		return differences(a, x, d.Abs(), d.Sign().Abs())
@@ -41,14 +42,15 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	"huber_loss": func(a golden.Args, x []*tt) sums {
 		return differences(a, x, nil, x[0].Sub(x[1]).Abs().ClampMax(a.Float("delta")))
 	},
-	"binary_cross_entropy": func(a golden.Args, x []*tt) sums { // log(1-x) - log x
+	"binary_cross_entropy": func(a golden.Args, x []*tt) sums { // for y it is log(1-x) - log x
 		return sums{grads: map[int]*tt{1: x[0].Neg().Log1p().Neg().ClampMax(100).Add(x[0].Log().Neg().ClampMax(100))}}
 	},
 	"binary_cross_entropy_with_logits": func(a golden.Args, x []*tt) sums {
-		if len(x) < 3 { // σ(x) - y
+		if len(x) < 3 { // without weights the gradient is σ(x) - y
 			return sums{grads: map[int]*tt{0: x[0].Sigmoid().Add(x[1].Abs())}}
 		}
-		// 1 - y - ((p-1)·y + 1)·σ(-x), and -x - (p-1)·log σ(x)
+		// with p = posWeight, the gradient for x is 1 - y - ((p-1)·y + 1)·σ(-x), and for y it is -x
+		// - (p-1)·log σ(x)
 		p := x[len(x)-1].SubScalar(1).Abs()
 		s := sums{grads: map[int]*tt{
 			0: x[1].RSubScalar(1).Abs().Add(p.Mul(x[1]).AddScalar(1).Mul(x[0].Neg().Sigmoid())),
@@ -58,25 +60,25 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		}
 		return s
 	},
-	"kl_div": func(a golden.Args, x []*tt) sums { // y·(log y - x)
+	"kl_div": func(a golden.Args, x []*tt) sums { // the loss is y·(log y - x)
 		if a.Bool("log_target") {
 			return sums{loss: x[1].Exp().Mul(x[1].Abs().Add(x[0].Abs()))}
 		}
 		return sums{loss: x[1].Mul(x[1].Log().Abs().Add(x[0].Abs())).MaskedFill(x[1].EqScalar(0), 0)}
 	},
 	"cross_entropy": crossEntropySums,
-	"margin_ranking_loss": func(a golden.Args, x []*tt) sums { // y·(x1 - x2) + margin
+	"margin_ranking_loss": func(a golden.Args, x []*tt) sums { // the loss is max(0, m - y·(x1-x2))
 		active := x[2].Neg().Mul(x[0].Sub(x[1])).AddScalar(a.Float("margin")).GtScalar(0).Cast(dtype.F64)
 		return sums{loss: active.Mul(x[0].Sub(x[1]).Abs().AddScalar(a.Float("margin"))), grads: map[int]*tt{0: active, 1: active}}
 	},
-	"cosine_embedding_loss": func(a golden.Args, x []*tt) sums { // 1 - cos or cos - margin
+	"cosine_embedding_loss": func(a golden.Args, x []*tt) sums { // loss: 1 - cos or cos - margin
 		length := func(v *tt) *tt { return v.Square().Sum(-1).AddScalar(1e-12) }
 		n := length(x[0]).Mul(length(x[1])).Sqrt()
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// The first term has one rounded sum, n. The second term has three: cos, its n, and the
-			// length.
+			// The first term has one rounded sum, n. The second term has three: cos, its divisor n,
+			// and the length of v.
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}
@@ -85,13 +87,13 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	"ctc_loss":            ctcSums,
 	"poisson_nll_loss": func(a golden.Args, x []*tt) sums {
 		var s sums
-		if a.Bool("log_input") { // e^x - y·x
+		if a.Bool("log_input") { // the loss is e^x - y·x
 			s = sums{loss: x[0].Exp().Add(x[1].Mul(x[0]).Abs()), grads: map[int]*tt{0: x[0].Exp().Add(x[1])}}
-		} else { // x - y·log(x + ε)
+		} else { // the loss is x - y·log(x + ε)
 			v := x[0].AddScalar(1e-8)
 			s = sums{loss: x[0].Add(x[1].Mul(v.Log()).Abs()), grads: map[int]*tt{0: x[1].Div(v).AddScalar(1)}}
 		}
-		if a.Bool("full") { // + y·log y - y + ½·log 2πy
+		if a.Bool("full") { // adds y·log y - y + ½·log 2πy
 			y := x[1].ClampMin(1)
 			s.loss = s.loss.Add(tensor.Where(x[1].GtScalar(1), y.Mul(y.Log()).Add(y).Add(y.MulScalar(2*math.Pi).Log().MulScalar(0.5)), y.ZerosLike()))
 		}
@@ -103,13 +105,14 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 			v = v.Unsqueeze(-1)
 		}
 		v = v.ClampMin(a.Float("eps"))
-		loss := v.Log().Abs().Add(d.Square().Div(v)).MulScalar(0.5) // ½(log v + d²/v)
+		loss := v.Log().Abs().Add(d.Square().Div(v)).MulScalar(0.5) // the loss is ½(log v + d²/v)
 		if a.Bool("full") {
 			loss = loss.AddScalar(0.5 * math.Log(2*math.Pi))
 		}
 		return sums{loss: loss, grads: map[int]*tt{0: d.Abs().Div(v), 1: d.Abs().Div(v), 2: d.Square().Div(v).AddScalar(1).Div(v).MulScalar(0.5)}, dim: -1}
 	},
-	"multilabel_soft_margin_loss": func(a golden.Args, x []*tt) sums { // (1-y)·σ(x) - y·σ(-x)
+	// The gradient for the scores x is (1-y)·σ(x) - y·σ(-x).
+	"multilabel_soft_margin_loss": func(a golden.Args, x []*tt) sums {
 		g := x[1].Mul(x[0].Neg().Sigmoid()).Add(x[1].RSubScalar(1).Mul(x[0].Sigmoid())).DivScalar(float64(x[0].Dim(-1)))
 		if len(x) > 2 {
 			g = g.Mul(x[2])
@@ -118,14 +121,15 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	},
 }
 
-// differences returns the sums of losses that are functions of x - y. d is the absolute value of
-// the derivative; x[2], if present, has the weights.
+// differences returns the sums of losses that are functions of x - y. loss holds their values, and
+// d the absolute values of their derivatives. x[2], if present, has the weights w.
 func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	if len(x) < 3 {
 		return sums{grads: map[int]*tt{0: d, 1: d}}
 	}
 	s := sums{grads: map[int]*tt{0: d.Mul(x[2]), 1: d.Mul(x[2])}}
-	if loss != nil && a.Text("reduction") == "mean" { // Σ w·l / Σ w: l/Σw - Σ w·l/(Σw)²
+	// The mean is Σ w·l / Σ w. Its derivative for a weight is l/Σw - Σ w·l/(Σw)².
+	if loss != nil && a.Text("reduction") == "mean" {
 		s.by = x[2].Sum()
 		s.grads[2] = loss.Add(loss.Mul(x[2]).Sum().Div(s.by))
 	}
@@ -163,7 +167,7 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	}
 	logp := x[0].LogSoftmax(s.dim)
 	below := x[0].Amax(s.dim, tensor.KeepDim).Sub(x[0])
-	// 1 for the rounding of the sum inside the logarithm
+	// plus 1 for the rounding of the sum inside the logarithm
 	l := logp.Add(below).Abs().Add(below).AddScalar(1)
 	s.loss = y.Mul(l).Sum(s.dim)
 	s.grads = map[int]*tt{
@@ -176,7 +180,7 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 func tripletSums(a golden.Args, x []*tt) sums {
 	p := a.Float("p")
 	d := func(i, j int) *tt { return x[i].PairwiseDistance(x[j], p, 1e-6) }
-	// by is the derivative of a distance, (|x|/d)^(p-1), times p since d is a sum.
+	// by is the derivative of a distance d, (|x|/d)^(p-1), times p, because d is a rounded sum.
 	by := func(i, j int, d *tt) *tt {
 		return x[i].Sub(x[j]).Abs().AddScalar(1e-6).Div(d.Unsqueeze(-1)).PowScalar(p - 1).MulScalar(p)
 	}
@@ -202,7 +206,8 @@ func tripletSums(a golden.Args, x []*tt) sums {
 	return s
 }
 
-// goldenTerms returns the terms of a case's result and gradients, nil if there are no sums.
+// goldenTerms returns the terms of a case's result and gradients, or nil if the case computes no
+// sums.
 func goldenTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	f := lossSums[c.Op]

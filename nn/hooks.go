@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Base is embedded by every layer. It has the training flag and the hooks. The zero value is in
-// training mode and has no hooks. It also works in a layer from outside this package, if the
-// layer's Forward begins with Enter:
+// Base is a struct that every layer embeds. It holds the training flag and the hooks. The zero
+// value is in training mode and has no hooks. It also works in a layer from outside this package,
+// if the layer's Forward begins with Enter:
 //
 //	func (m *Net) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 //		defer m.Enter(&x, &y)()
@@ -19,15 +19,16 @@ import (
 //	}
 //
 // Register hooks on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no other
-// goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor; a
-// hook that returns nil replaces nothing. Hooks of one kind run in the order of registration; each
-// receives what the previous one left. The function that a registration returns removes the hook.
+// goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor. A
+// hook that returns nil replaces nothing. Hooks of one kind run in the order of registration. Each
+// hook receives the tensor as the previous hook left it. The function that a registration returns
+// removes the hook.
 //
 // A tensor that a hook receives belongs to the call of the layer. If another layer made that call,
 // the tensor may be freed when the other layer returns. s.From(y.Detach()) keeps it in scope s.
 type Base struct {
 	evaluating bool
-	known      uint32 // 1: mark is set
+	known      uint32 // 1 if mark is set
 	hooks      *moduleHooks
 	mark       *mark
 }
@@ -77,40 +78,40 @@ func add[T comparable](k *moduleHooks, list *[]T, h T) (remove func()) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if i := slices.Index(*list, h); i >= 0 {
-			// a concurrent call may be reading the old list
+			// slices.Delete works on a clone, because a concurrent call may be reading the old list
 			*list = slices.Delete(slices.Clone(*list), i, i+1)
 		}
 	}
 }
 
-// RegisterForwardPreHook makes every call of the layer call f with its input first. If f returns
-// a tensor, it replaces the input. If f returns nil, the input stays.
+// RegisterForwardPreHook makes every call of the layer call f with its input first. If f returns a
+// tensor, this tensor replaces the input. If f returns nil, the input does not change.
 func (b *Base) RegisterForwardPreHook(f func(x *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.pre, &preHook{f})
 }
 
 // RegisterForwardHook makes every call of the layer end by calling f with its input and result. If
-// f returns a tensor, it replaces the result. If f returns nil, the result stays. x is the input
-// that the layer saw, after the hooks that replace inputs.
+// f returns a tensor, this tensor replaces the result. If f returns nil, the result does not
+// change. x is the input that the layer saw, after the hooks that replace inputs.
 func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.forward, &forwardHook{f})
 }
 
 // RegisterFullBackwardPreHook makes Backward call f with the gradient of the layer's result, once
-// for each call of the layer. The gradient is complete then, and has not yet entered the layer. f
-// may replace it.
+// for each call of the layer. At that time the gradient is complete, and the layer's backward
+// functions have not run. f may replace the gradient.
 func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backPre, &preHook{f})
 }
 
 // RegisterFullBackwardHook makes Backward call f with the gradients of the layer's input and
-// result, once for each call of the layer, when the gradient of the input has been computed. f may
-// replace the gradient of the input. If the input requires no gradient, gradInput is nil and the
-// value that f returns is ignored. Both gradients belong to the run of Backward: s.From(g) keeps
-// one in scope s.
+// result. Backward calls f once for each call of the layer, when it has computed the gradient of
+// the input. f may replace the gradient of the input. If the input requires no gradient, gradInput
+// is nil and the value that f returns is ignored. Both gradients belong to the run of Backward.
+// s.From(g) keeps gradient g in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})
@@ -119,12 +120,12 @@ func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Ten
 func nothing() {}
 
 // Enter begins a call of Forward. It runs the hooks that precede the layer, which may replace the
-// input *x. Defer the function that it returns: that function runs the hooks that follow the layer,
-// which may replace the result *y. See [Base].
+// input *x. Enter returns a function, which Forward must defer. That function runs the hooks that
+// follow the layer, which may replace the result *y. See [Base].
 //
-// Enter also adds the layer's name to a *[tensor.Error] that leaves Forward. The innermost layer
-// with a name adds it. Names are those of the last walk over the model ([Parameters], [To],
-// [Train], [LoadStateDict] …).
+// Enter also adds the layer's name to a *[tensor.Error] that leaves Forward. Only the innermost
+// layer that has a name does so. A layer gets its name in the latest walk over the model
+// ([Parameters], [To], [Train], [LoadStateDict] …).
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
 	if t := device.Tracing(); t != nil {
 		return b.traced(t, x, y)
@@ -189,10 +190,10 @@ func (p *passage) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 type backCall struct {
 	pre   []*preHook
 	hooks []*backwardHook
-	input bool // there is a passage for the input's gradient too
+	input bool // true if a passage receives the input's gradient too
 
 	mu sync.Mutex
-	// the result's gradient, for each run of Backward that is under way
+	// the result's gradient, for each run of Backward in progress
 	grads map[*tensor.Scope]*tensor.Tensor
 }
 
@@ -222,7 +223,7 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	out := k.grads[run]
 	delete(k.grads, run)
 	k.mu.Unlock()
-	if out == nil { // in a second derivative g may bypass the result
+	if out == nil { // in a second derivative g may bypass the layer's result
 		return g
 	}
 	for _, h := range k.hooks {
@@ -231,7 +232,8 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	return g
 }
 
-// replaced returns r, which a hook returned for g, or g if r is nil.
+// replaced returns the gradient after a hook that got g and returned r. This is r, or g if r is
+// nil.
 func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	switch {
 	case r == nil:
@@ -244,7 +246,8 @@ func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	return r
 }
 
-// Hooked reports whether a layer of a model has hooks. A copy of the model would call them too.
+// Hooked reports whether any layer of a model has hooks. A copy of the model would call these hooks
+// too.
 func Hooked(m any) bool {
 	found := false
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {
@@ -255,8 +258,8 @@ func Hooked(m any) bool {
 	return found
 }
 
-// Hooked reports whether the layer itself has hooks, which see the input and the result of its
-// Forward. Ask it before code bypasses Forward.
+// Hooked reports whether the layer itself has hooks. Call it before code that bypasses Forward,
+// because the hooks see the input and the result of Forward.
 func (b *Base) Hooked() bool { return b.hooks != nil && b.hooks.any() }
 
 // any reports whether there are hooks.

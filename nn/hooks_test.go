@@ -25,7 +25,7 @@ func (m *squares) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x
 }
 
-// The order and the values equal those of PyTorch 2.15.
+// The order of the calls and the values equal those of PyTorch 2.15.
 func TestModuleHooks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m, seen := &squares{}, ""
@@ -76,7 +76,7 @@ func TestBackwardHooks(t *testing.T) {
 			t.Errorf("%d calls, gradient %v", calls, l.Weight.Grad())
 		}
 		// The hook runs for a result that is used twice, for a layer that is called twice, for a
-		// graph that is walked twice, and for the second derivative.
+		// graph with two runs of Backward, and for the second derivative.
 		m, seen := &squares{}, ""
 		remove := m.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			seen += fmt.Sprint(in.Floats(), out.Floats())
@@ -129,8 +129,8 @@ func (m *failing) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.MatMul(x.Scope().Ones(7, 7))
 }
 
-// Layers that are ordinarily used by value can have hooks when they are used by pointer. A model's
-// hooks run before and after those of its layers.
+// Layers that are usually values can have hooks when they are used by pointer. A model's hooks run
+// before and after the hooks of its layers.
 func TestHooksOfLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		relu, lin := &nn.ReLU{}, nn.NewLinear(2, 2, nn.In(s))

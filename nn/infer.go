@@ -6,17 +6,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Infer returns the result of a model for x, in evaluation mode and without a graph: PyTorch's
-// model.eval() and torch.inference_mode() around a call. Intermediate tensors are freed. The result
-// belongs to the scope of x or to that of the model's parameters, whichever is younger. x must be
-// on the model's device ([Follow]) and stays as it is. Afterwards each layer is back in its
-// previous mode, even if Forward panics. opts are further options of the scope, such as
-// tensor.Autocast(dtype.BF16):
+// Infer returns the result of a model for x, in evaluation mode and without a graph. In PyTorch
+// this is a call after model.eval() and within torch.inference_mode(). Infer frees intermediate
+// tensors. The result belongs to the scope of x or to the scope of the model's parameters,
+// whichever is younger. x must be on the model's device (see [Follow]). Infer does not change x.
+// Afterwards each layer is back in its previous mode, even if Forward panics. opts are further
+// options of the scope, such as tensor.Autocast(dtype.BF16):
 //
 //	y := nn.Infer(model, x, tensor.Autocast(dtype.BF16))
 //
-// Several goroutines may call Infer at the same time if the model is already in evaluation mode
-// ([Eval]): then Infer only reads the layers.
+// If the model is already in evaluation mode (see [Eval]), Infer only reads the layers. Then
+// several goroutines may call Infer at the same time.
 func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor) {
 	given("infer", x)
 	own := []*tensor.Tensor{x}
@@ -29,7 +29,7 @@ func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor)
 }
 
 // evaluating puts those layers of m that are in training mode into evaluation mode. It calls param
-// with m's parameters and buffers. The function that it returns undoes the change of mode.
+// with m's parameters and buffers. The returned function undoes the change of mode.
 func evaluating(m any, param func(p Param)) (back func()) {
 	var switched []interface{ setTraining(bool) }
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {

@@ -16,7 +16,7 @@ type misfit struct{ nn.Base }
 
 func (*misfit) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.T().Reshape(1, -1)) }
 
-// A literal port of "with torch.no_grad(): y = model(x)" is an error that says what to write
+// A literal port of "with torch.no_grad(): y = model(x)" is an error. The error says what to write
 // instead, also for a single layer.
 func TestForwardOutsideOfItsMode(t *testing.T) {
 	x := tensor.Root().Ones(3, 4)
@@ -50,7 +50,8 @@ func TestInfer(t *testing.T) {
 	if y := nn.Infer(m, x, tensor.WithGrad(), tensor.Autocast(dtype.BF16)); y.Type() != dtype.BF16 || y.NeedsGrad() {
 		t.Errorf("under autocast it is %v, gradient %v", y.Type(), y.NeedsGrad())
 	}
-	tensor.Do(func(s *tensor.Scope) { // a younger x, and a younger model
+	// The result belongs to the younger scope: the scope of x or of the model.
+	tensor.Do(func(s *tensor.Scope) {
 		if y := nn.Infer(m, s.Ones(1, 4)); y.Scope() != s {
 			t.Errorf("the result belongs to %v", y.Scope())
 		}
@@ -61,7 +62,7 @@ func TestInfer(t *testing.T) {
 			t.Errorf("the result of no layer is %v", y)
 		}
 	})
-	x.Sum() // x was neither moved nor freed
+	x.Sum() // fails if Infer has moved or freed x
 }
 
 // Infer frees intermediate tensors.

@@ -7,16 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A lazy layer determines its number of inputs from its first input; its type is that of the
-// ordinary layer. Until then it has no parameters: a function that lists a model's parameters
-// panics with an *[Error] that names the layer. The first call makes the parameters on the device
-// of the input. [LoadStateDict] makes them with the shapes in the dict. So make an optimizer after
-// one of the two. No other goroutine may call the layer during its first call.
+// A lazy layer determines its number of inputs from its first input. It has the same type as the
+// ordinary layer. Before the first call it has no parameters: a function that lists a model's
+// parameters panics with an *[Error] that names the layer. The first call makes the parameters on
+// the device of the input. [LoadStateDict] makes them too, with the shapes in the dict. Make the
+// optimizer after one of these two. No other goroutine may call the layer during its first call.
 
 // lazy is the description of a layer's parameters, without the number of inputs.
 type lazy struct {
 	o   layerOptions
-	out int // features or channels; 0 for normalisations, which have as many outputs as inputs
+	out int // output features or channels; 0 for normalisations, which have as many as inputs
 
 	kernel []int
 }
@@ -28,8 +28,8 @@ type lazyLayer interface {
 	waiting() **lazy
 	fill(in int, z *lazy) // fill makes the parameters; in is the number of inputs
 	empty()               // empty removes the parameters
-	// names of parameters whose shapes contain the number of inputs. This number is by times the
-	// size of their dimension dim.
+	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs. The
+	// size of their dimension dim, multiplied by the factor by, is the number of inputs.
 	inputsOf(z *lazy) (names []string, dim, by int)
 }
 
@@ -52,12 +52,12 @@ func isLazy(m any) (found bool) {
 // ignoreLazy lets a walk skip layers that have no parameters yet.
 func ignoreLazy(string, lazyLayer) {}
 
-// notYet returns the error for listing the parameters of a layer that has none yet.
+// notYet returns the error for listing the parameters of a layer that has no parameters yet.
 func notYet(path string, v reflect.Value) *Error {
 	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
-// ready makes the parameters of a lazy layer on x's device, if they do not exist. in is the number
+// ready makes the parameters of a lazy layer on x's device if they do not exist. in is the number
 // of inputs.
 func ready(l lazyLayer, x *tensor.Tensor, in int) {
 	z := *l.waiting()
@@ -75,7 +75,7 @@ func ready(l lazyLayer, x *tensor.Tensor, in int) {
 func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	if *l.waiting() != nil {
 		given("lazy layer", x)
-		if x.Rank() == rank+1 || x.Rank() == rank+2 { // the number of channels is then known
+		if x.Rank() == rank+1 || x.Rank() == rank+2 { // only then is the number of channels known
 			ready(l, x, x.Dim(-rank-1))
 			return
 		}
@@ -83,7 +83,8 @@ func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	}
 }
 
-// lazies are functions that undo what a state dict did: each removes a layer's parameters.
+// lazies are functions that undo the work of fit. Each function removes the parameters of one
+// layer.
 type lazies []func()
 
 func (l lazies) undo() {
@@ -92,8 +93,8 @@ func (l lazies) undo() {
 	}
 }
 
-// fit makes the parameters of those lazy layers of m for which sd has the shapes. For each other
-// lazy layer it returns the name of a missing parameter.
+// fit makes the parameters of the lazy layers of m whose shapes sd determines. For each other lazy
+// layer it returns the name of a missing parameter.
 func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
 		z := *layer.waiting()

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lazyLayers lists all lazy layers, each with an input and the layer that it becomes.
+// lazyLayers lists all lazy layers. Each has an input, and the ordinary layer that it becomes.
 func lazyLayers() map[string]struct {
 	lazy, made nn.Module
 	in         []int
@@ -44,8 +44,8 @@ func lazyLayers() map[string]struct {
 	}
 }
 
-// By its first call or by a state dict, a lazy layer becomes the ordinary layer with the same
-// names, shapes and results.
+// A lazy layer becomes an ordinary layer by its first call or by a state dict. It then has the same
+// names, shapes and results as that layer.
 func TestLazyLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestLazyLayersAreMadeByAnyCall(t *testing.T) {
 	}
 }
 
-// A struct that embeds one lazy layer counts as lazy once. A struct that embeds two has both
+// A struct that embeds one lazy layer counts as one lazy layer. If a struct embeds two, both are
 // listed.
 func TestEmbeddedLazyLayers(t *testing.T) {
 	type one struct{ *nn.Linear }
@@ -134,8 +134,8 @@ func TestEmbeddedLazyLayers(t *testing.T) {
 	}
 }
 
-// A scalar as the first input is refused, and leaves the layer without parameters. The error is
-// about the scalar.
+// A scalar as the first input is an error, and the layer stays without parameters. The error
+// mentions the scalar.
 func TestLazyLinearOfScalar(t *testing.T) {
 	l := nn.NewLazyLinear(2)
 	if err := tensor.Try(func() { l.Forward(tensor.Ones()) }); !errors.Is(err, tensor.ErrShape) || !strings.Contains(err.Error(), "the input is a scalar") {
@@ -165,8 +165,7 @@ func TestLazyFirstValues(t *testing.T) {
 	})
 }
 
-// A dict that does not fit leaves lazy layers without parameters, and the error lists what is
-// missing.
+// If a dict does not fit, lazy layers stay without parameters, and the error lists what is missing.
 func TestLazyLayersAndWrongDicts(t *testing.T) {
 	make := func() *nn.Sequential { return nn.NewSequential(nn.NewLazyLinear(3), nn.NewLazyBatchNorm1d()) }
 	m := make()

@@ -26,8 +26,8 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 }
 
 // NewLazyLinear returns a layer with out output features, torch's LazyLinear. Its first input
-// determines the number of input features. Until then it has no parameters; [LoadStateDict] can
-// make them too. It accepts the options of [NewLinear].
+// determines the number of input features. Before its first input or a [LoadStateDict], the layer
+// has no parameters. It accepts the options of [NewLinear].
 func NewLazyLinear(out int, opts ...Option) *Linear {
 	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
 }
@@ -41,7 +41,7 @@ func (l *Linear) inputsOf(*lazy) (names []string, dim, by int) { return []string
 func (l *Linear) fill(in int, z *lazy) {
 	o := z.o
 	l.Weight = o.parameters().Empty(z.out, in)
-	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // a = √5
+	initial.KaimingUniform(l.Weight, initial.LeakyGain(2.23606797749979)) // torch's a = √5
 	l.Weight.RequiresGrad()
 	if !o.noBias {
 		l.Bias = o.parameters().Empty(z.out)
@@ -57,7 +57,7 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Linear(l.Weight, l.Bias)
 }
 
-// ForwardAct returns act(l.Forward(x)), in one launch if the device supports it: see
+// ForwardAct returns act(l.Forward(x)). It takes one launch if the device supports this: see
 // [tensor.Tensor.LinearAct]. Hooks of the layer see the same tensors as in Forward.
 func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (out *tensor.Tensor) {
 	if l.Hooked() {
@@ -68,7 +68,7 @@ func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 	return x.LinearAct(l.Weight, l.Bias, act)
 }
 
-// takes checks an input, and makes the parameters of a lazy layer for it.
+// takes checks an input. If the layer is lazy, it also makes the parameters for this input.
 func (l *Linear) takes(x *tensor.Tensor) {
 	if l.lazy != nil {
 		given("linear", x)

@@ -2,9 +2,9 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// activated returns the linear layer and the activation that layers begin with, if one op can
-// compute both. Otherwise it returns nil. It also returns nil if a hook sees the tensor between the
-// two, or if the launch of a following dropout applies the activation.
+// activated returns the first two layers if they are a linear layer and an activation that one op
+// can compute together. Otherwise it returns nil. It also returns nil if a hook sees the tensor
+// between the two, or if the launch of a following dropout applies the activation.
 func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Tensor) {
 	if len(layers) < 2 || reluDropout(layers[1:]) != nil {
 		return nil, nil
@@ -22,7 +22,8 @@ func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Ten
 }
 
 // An activator is an activation that the launch of a linear layer can apply. A struct from outside
-// this package that embeds an activator has its method too, but passesOn excludes that struct.
+// this package that embeds an activator has the method activation too, but passesOn excludes such a
+// struct.
 type activator interface {
 	activation() (act func(*tensor.Tensor) *tensor.Tensor, hooked bool)
 }

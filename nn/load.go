@@ -19,30 +19,30 @@ type loadOptions struct {
 	report *StateError
 }
 
-// Loose loads the tensors whose names are in both model and dict, and ignores all other tensors of
-// both: torch's strict=False. Shapes still must match.
+// Loose loads the tensors whose names are in both the model and the dict, and ignores all other
+// tensors: torch's strict=False. Shapes must still match.
 func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 
 // Assign makes the model use the memory of the dict's tensors instead of copying it: torch's
 // assign=True. From then on a write to either tensor changes both. The dict's tensors may be freed.
 //
-// A tensor is still copied if it cannot be shared. That is so if it has another type or device than
-// the model's, is not contiguous, or belongs to a younger scope. It is also so if another tensor of
-// the model already uses its memory.
+// LoadStateDict still copies a tensor that cannot be shared. Such a tensor has another type or
+// device than the model's tensor, is not contiguous, or belongs to a younger scope. A tensor whose
+// memory another tensor of the model already uses cannot be shared either.
 //
 // With [SkipInit] and a mapped file ([safetensors.Open]), a model loads without initialisation and
-// without reading the file: the system reads a page when it is first used.
+// without reading the file. The operating system reads a page of the file when it is first used.
 //
 // [safetensors.Open]: https://pkg.go.dev/github.com/flambeau-go/flambeau/safetensors#Open
 func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 
-// Report makes LoadStateDict write its findings into r, even if they are no error: torch's
-// missing_keys and unexpected_keys.
+// Report makes LoadStateDict write its findings into r, even if they are not an error. They are
+// torch's missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
 // A Tied layer has tensors to which files may give additional names: Hugging Face's
-// _tied_weights_keys. TiedNames maps each additional name to the layer's own name of the tensor,
-// such as "lm_head.weight" to "wte.weight". Both names are relative to the layer.
+// _tied_weights_keys. TiedNames maps each additional name to the layer's own name of the tensor.
+// For example, it maps "lm_head.weight" to "wte.weight". Both names are relative to the layer.
 type Tied interface{ TiedNames() map[string]string }
 
 // tiedNames collects the tied names of all layers of a model, with the layers' paths.
@@ -58,41 +58,41 @@ func tiedNames(m any) map[string]string {
 	return all
 }
 
-// An entry is a tensor of a state dict.
+// An entry is a tensor of a state dict, with its name.
 type entry struct {
 	name string
 	x    *tensor.Tensor
 }
 
-// LoadStateDict copies the tensors of sd into the parameters and buffers of a model that have the
-// same names. It copies from any device and converts types as [tensor.Tensor.Copy] does. The
-// model's tensors remain the same objects with their device and type, so existing optimizers remain
-// valid. If names or shapes differ, it writes nothing and returns a *[StateError]. If a device
-// fails while values are copied, it returns the device's error; then some values have been copied.
-// An unsound structure of the model panics with an *[Error].
+// LoadStateDict copies each tensor of sd into the model's parameter or buffer of the same name. It
+// copies from any device and converts types as [tensor.Tensor.Copy] does. The model's tensors
+// remain the same objects and keep their device and type, so existing optimizers remain valid. If
+// names or shapes differ, it writes nothing and returns a *[StateError]. If a device fails while
+// values are copied, it returns the device's error. In that case some values have been copied. An
+// unsound structure of the model panics with an *[Error].
 //
 // The parameters of lazy layers, such as [NewLazyLinear]'s, are made with the shapes in the dict.
 //
 // A parameter that [SkipInit] left without memory gets memory on the device of its scope, or with
-// [Assign] the dict's memory. A scope may itself be on a device without memory, where
-// device.OpenMeta plans a program. There tensors stay without memory, except with Assign: then they
-// move to the device of the dict's tensors.
+// [Assign] the dict's memory. A scope may itself be on a device without memory, made by
+// device.OpenMeta. Tensors of such a scope stay without memory, unless Assign moves them to the
+// device of the dict's tensors.
 //
 // LoadStateDict accepts two things that torch's strict mode refuses. First, if a tensor of the
-// model has several names, the dict needs only one of them; safetensors files leave out the others.
-// Second, optional buffers may be missing. An example is num_batches_tracked of batch
+// model has several names, the dict needs only one of these names. safetensors files contain only
+// one. Second, optional buffers may be missing. An example is num_batches_tracked of batch
 // normalisation, which older files lack (torch accepts these too).
 //
-// The names that a [Tied] layer returns count as names of its tensor. A further name in the dict
-// counts too, if its tensor shares memory with a tensor whose name the model has. If the dict has
-// several names of one tensor of the model, their values must be equal.
+// The names that a [Tied] layer returns count as names of its tensor. A name in the dict that the
+// model lacks counts too, if its tensor shares memory with a tensor whose name the model has. If
+// the dict has one tensor of the model under several names, the values must be equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {
 		f(&o)
 	}
 	e := &StateError{}
-	// panics if the model's structure is unsound
+	// statesOf panics if the model's structure is unsound
 	params, tied := statesOf(m, ignoreLazy), tiedNames(m)
 	var order []*tensor.Tensor
 	var from map[*tensor.Tensor]*tensor.Tensor
@@ -125,7 +125,7 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 // match finds the tensor of sd for each tensor of a model with these params and tied names. It
 // returns the model's tensors in the model's order, and records in e what does not fit.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
-	own := map[string]*tensor.Tensor{} // the model's tensors by each of their names
+	own := map[string]*tensor.Tensor{} // the model's tensors, under each of their names
 	for _, p := range params {
 		own[p.Name] = p.Tensor
 	}
@@ -184,8 +184,8 @@ func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor,
 	return order, from
 }
 
-// fill gives p the values of y. taken is the set of storages that tensors of the model already
-// share.
+// fill gives p the values of y. taken is the set of storages that the model already shares with the
+// dict.
 func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 	dev := p.Device()
 	hollow := dev.Info().Meta
@@ -193,7 +193,7 @@ func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 		dev = home
 	} else if hollow && o.assign {
 		dev = y.Device()
-	} else { // the whole model is planned on a device without memory
+	} else { // the whole model is on a device without memory
 		hollow = false
 	}
 	s := tensor.Youngest(p, y)
@@ -227,7 +227,7 @@ func addressOf(x *tensor.Tensor) address {
 	return address{x.Storage(), x.StorageOffset(), x.Type(), x.Shape(), x.Strides()}
 }
 
-// sameValues reports whether two tensors of one shape have the same type and the same values; a NaN
+// sameValues reports whether two tensors of one shape have the same type and the same values. A NaN
 // equals a NaN.
 func sameValues(a, b *tensor.Tensor) (same bool) {
 	if addressOf(a) == addressOf(b) {

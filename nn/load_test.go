@@ -97,7 +97,7 @@ func TestSkipInit(t *testing.T) {
 	}
 }
 
-// Assign shares the dict's memory if possible, and copies otherwise.
+// Assign shares the dict's memory where it can, and copies elsewhere.
 func TestAssign(t *testing.T) {
 	make := func(opts ...nn.Option) *nn.Linear { return nn.NewLinear(2, 3, opts...) }
 	x := tensor.From([]float32{1, 2}, 1, 2)
@@ -146,7 +146,7 @@ func TestAssign(t *testing.T) {
 		t.Error("two layers have one weight")
 	}
 
-	// A model made on a device without memory, torch's meta, moves to the dict's device.
+	// A model made on a device without memory, torch's meta device, moves to the dict's device.
 	meta, err := device.OpenMeta("cpu", device.MetaConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestAssign(t *testing.T) {
 		}
 	}, tensor.On(meta))
 
-	// A tensor of a scope that ends earlier is copied.
+	// A tensor whose scope ends earlier than the model's is copied.
 	l := make(nn.SkipInit())
 	tensor.Do(func(s *tensor.Scope) {
 		if err := nn.LoadStateDict(l, map[string]*tensor.Tensor{"weight": s.Ones(3, 2), "bias": s.Ones(3)}, nn.Assign()); err != nil {
@@ -177,7 +177,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// guesser is a model like BERT's masked one: the table is also the last layer's weight.
+// guesser is a model like a masked BERT. Its table of embeddings is also the weight of its last
+// layer.
 type guesser struct {
 	nn.Base
 	Words *nn.Embedding  `nn:"words"`
@@ -189,7 +190,7 @@ func (*guesser) TiedNames() map[string]string {
 }
 
 // Tied weights load from files that contain them under each of their names, and from files that
-// contain them once. Two different values are an error.
+// contain them under one name. Two different values are an error.
 func TestLoadTiedWeights(t *testing.T) {
 	root := tensor.Root().Typed(dtype.F32)
 	words, bias := root.Rand(5, 3), root.Rand(5)
@@ -243,7 +244,7 @@ func TestLoadTiedWeights(t *testing.T) {
 		t.Error("a name that nobody knows was taken")
 	}
 
-	// A tensor in two places of the model has both names.
+	// A tensor in two places of the model has two names.
 	l := nn.NewLinear(3, 3, nn.NoBias())
 	two := nn.NewSequential(l, l)
 	sd := map[string]*tensor.Tensor{"0.weight": tensor.Ones(3, 3), "1.weight": tensor.Zeros(3, 3)}

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// paired checks and returns the operands of an elementwise loss. It refuses a prediction and a
-// target that are both broadcast, as [n, 1] and [n] would be to [n, n]. The result would be the
-// losses of every prediction with every target, which nobody means. torch only warns.
+// paired checks and returns the operands of an elementwise loss. It raises an error if broadcasting
+// would change both shapes, as for [n, 1] and [n], whose result is [n, n]. This result would
+// compare every prediction with every target, which is nearly always a mistake. torch only warns.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {
@@ -40,14 +40,14 @@ func unpaired(op, msg string, x, y *tensor.Tensor) {
 	hinted(op, tensor.ErrShape, msg, hint, x, y)
 }
 
-// L1 returns the reduction of |x - y|; the default reduction is the mean. At equal elements the
-// gradient is 0. Shapes are as for [MSE].
+// L1 returns the reduction of |x - y|; the default reduction is the mean. The gradient is 0 where x
+// equals y. Shapes are as for [MSE].
 func L1(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("l1_loss", l1Op.Apply(paired("l1_loss", x, y)), r)
 }
 
 // SmoothL1 returns the reduction of (x-y)²/2β where x and y differ by less than beta = β, and of
-// |x-y| - β/2 elsewhere. The default reduction is the mean. With beta = 0 it is L1; a negative beta
+// |x-y| - β/2 elsewhere. The default reduction is the mean. With beta = 0 it is L1. A negative beta
 // is an error. Shapes are as for [MSE].
 func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor {
 	switch {
@@ -70,15 +70,15 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 
 // BCE returns the reduction of the binary cross entropy -(y·log x + (1-y)·log(1-x)) of
 // probabilities x; the default reduction is the mean. Logarithms below -100 count as -100. An x
-// outside of [0, 1] results in NaN. For logits use [BCEWithLogits], which is exact. Under
-// [tensor.Autocast] BCE is an error, as in torch. x and y have the same shape.
+// outside of [0, 1] results in NaN. For logits use [BCEWithLogits], which does not limit the
+// logarithms. Under [tensor.Autocast] BCE is an error, as in torch. x and y have the same shape.
 func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	refuseUnsafe("binary_cross_entropy", "use BCEWithLogits on the logits, or a scope with tensor.NoAutocast", x, y)
 	return reduce("binary_cross_entropy", bceOp.Apply(alike("binary_cross_entropy", x, y)), r)
 }
 
 // BCEWithLogits returns the reduction of the binary cross entropy of the probabilities σ(x); the
-// default reduction is the mean. x are logits; the computation cannot overflow. posWeight,
+// default reduction is the mean. x are logits. The computation cannot overflow. posWeight,
 // broadcast with x, multiplies the term of positive targets; nil means 1. A logit of -Inf has an
 // infinite loss for targets above 0, where torch returns NaN. x and y have the same shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {
@@ -91,27 +91,28 @@ func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tenso
 
 // KLDiv returns the reduction of y·(log y - x), or 0 where y is 0; the default reduction is the
 // mean. This is the divergence of probabilities y from the probabilities whose logarithms are x.
-// [BatchMean] returns the divergence as it is defined: a sum, averaged over the samples.
+// With the reduction [BatchMean] the result is the divergence as it is usually defined: the sum,
+// divided by the number of samples.
 func KLDiv(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 
-// KLDivLog is [KLDiv] if y are logarithms of probabilities: torch's log_target=True.
+// KLDivLog is [KLDiv] for a y that holds logarithms of probabilities: torch's log_target=True.
 func KLDivLog(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivLogOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 
-// MSE returns the reduction of (x - y)²; the default reduction is the mean. One of x and y may be
-// broadcast to the shape of the other. If both would be broadcast, as [n, 1] and [n] to [n, n], MSE
-// raises an error of the kind [tensor.ErrShape]. torch warns and returns the mean over every
-// prediction with every target.
+// MSE returns the reduction of (x - y)²; the default reduction is the mean. Either x or y may be
+// broadcast to the shape of the other. If broadcasting would change both shapes, as for [n, 1] and
+// [n], MSE raises an error of the kind [tensor.ErrShape]. In this case torch only warns, and
+// compares every prediction with every target.
 func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("mse_loss", mseOp.Apply(paired("mse_loss", x, y)), r)
 }
 
 // The types below are the losses above with torch's options, as values that a model or a table can
-// hold. Their zero values have torch's defaults, except Beta and Delta: they are 1 in torch, and 0
-// is an error.
+// hold. Their zero values have torch's defaults. The exceptions are Beta and Delta, which are 1 in
+// torch. Here 0 is an error.
 
 // MSELoss is [MSE]. Weight, with the shape of the losses, multiplies them. The mean then divides by
 // the sum of the weights.
@@ -152,7 +153,8 @@ func (l SmoothL1Loss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // HuberLoss is [Huber]; torch's Delta is 1. Weight, broadcast with the losses, multiplies them. As
-// in torch, the mean divides by the number of losses, unlike that of [MSELoss] and [L1Loss].
+// in torch, the mean divides by the number of losses. (The means of [MSELoss] and [L1Loss] divide
+// by the sum of the weights.)
 type HuberLoss struct {
 	Delta     float64
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
@@ -212,26 +214,27 @@ func weighted(loss, weight *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(weight)
 }
 
-// Elementwise losses of a prediction X(0) and a target X(1). In a gradient X(2), called g2, is the
-// gradient of the result.
+// These are the elementwise losses of a prediction X(0) and a target X(1). In a gradient X(2),
+// called g2, is the gradient of the result.
 var (
 	x0, x1 = expr.X(0), expr.X(1)
-	// the gradient of the result of an op with two or three operands
+	// the gradients of the results of ops with two and three operands
 	g2, g3     = expr.X(2), expr.X(3)
 	p0         = expr.Param(0)
 	zero, unit = expr.C(0), expr.C(1)
 	distance   = x0.Sub(x1)
 	tail       = x0.Abs().Neg().Exp().Log1p() // log(1 + exp(-|x|))
-	// the sign of the distance
+	// the sign of x - y
 	direction = distance.Gt(zero).Select(unit, distance.Lt(zero).Select(expr.C(-1), zero))
 )
 
-// both returns the gradients for the prediction, with derivative d, and for the target, with -d.
+// both returns the gradients for the prediction, g2·d, and for the target, -g2·d. d is the
+// derivative of the loss with respect to the prediction.
 func both(d *expr.Expr) []*expr.Expr { return []*expr.Expr{g2.Mul(d), g2.Mul(d.Neg())} }
 
 var (
-	// The gradient g is doubled before the distance multiplies it, as in torch: so the gradient of
-	// a mean does not overflow before the loss does.
+	// As in torch, the gradient g is doubled before the multiplication by the distance. So the
+	// gradient of a mean does not overflow before the loss does.
 	mseOp = tensor.Declare(&tensor.Elementwise{Name: "mse_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Mul(distance), Domain: [][2]float64{{-4, 4}},
 		Ref: func(x, _ []float64) float64 { return (x[0] - x[1]) * (x[0] - x[1]) }, Grad: []*expr.Expr{g2.Scale(2).Mul(distance), g2.Scale(2).Mul(x1.Sub(x0))}})
 	l1Op = tensor.Declare(&tensor.Elementwise{Name: "l1_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Abs(), Domain: [][2]float64{{-4, 4}},
@@ -256,15 +259,15 @@ var (
 			return p[0] * (d - 0.5*p[0])
 		},
 		Grad: both(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
-	// As in torch, logarithms are at least -100, so that a certain mistake costs 100 and not
-	// infinity. The divisor of the gradient is at least 1e-12.
+	// As in torch, logarithms are at least -100, so that a wrong prediction with probability 1
+	// costs 100 instead of infinity. The divisor of the gradient is at least 1e-12.
 	bceOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.05, 0.95}},
 		Expr: x1.Sub(unit).Mul(x0.Neg().Log1p().Max(expr.C(-100))).Sub(x1.Mul(x0.Log().Max(expr.C(-100)))),
 		Ref:  func(x, _ []float64) float64 { return (x[1]-1)*math.Log1p(-x[0]) - x[1]*math.Log(x[0]) },
 		Grad: []*expr.Expr{g2.Mul(distance.Div(unit.Sub(x0).Mul(x0).Max(expr.C(float64(float32(1e-12)))))),
 			g2.Mul(x0.Neg().Log1p().Max(expr.C(-100)).Sub(x0.Log().Max(expr.C(-100))))}})
 	bceLogitsOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy_with_logits", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
-		// a sum of terms that are not negative
+		// all terms of this sum are at least 0
 		Expr: x0.Gt(zero).Select(x0.Mul(unit.Sub(x1)), x0.Mul(x1).Neg()).Add(tail),
 		Ref:  func(x, _ []float64) float64 { return logitLoss(x[0], x[1], 1) },
 		Grad: []*expr.Expr{g2.Mul(x0.Sigmoid().Sub(x1)), g2.Mul(x0.Neg())}})
@@ -278,13 +281,14 @@ var (
 	klDivOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {0.5, 1}},
 		Expr: x1.Eq(zero).Select(zero, x1.Mul(x1.Log().Sub(x0))),
 		Ref:  func(x, _ []float64) float64 { return x[1] * (math.Log(x[1]) - x[0]) },
-		// y/y is 1, and NaN for y = 0 and y = ∞, where torch's gradient for the target is NaN too.
+		// The term y/y is 1 for most y. It is NaN for y = 0 and y = ∞, where torch's gradient for
+		// the target is NaN too.
 		Grad: []*expr.Expr{g2.Mul(x1.Neg()), g2.Mul(x1.Log().Add(x1.Div(x1)).Sub(x0))}})
 	klDivLogOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div_log_target", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {-1, 0}},
 		Expr: x1.Exp().Mul(x1.Sub(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[1]) * (x[1] - x[0]) }})
 )
 
-// logitLoss is the cross entropy of σ(x) and y, in which the term of positive targets has weight w.
+// logitLoss is the cross-entropy of σ(x) and y. The term of positive targets has weight w.
 func logitLoss(x, y, w float64) float64 {
 	return (1-y)*math.Max(x, 0) + w*y*math.Max(-x, 0) + (1-y+w*y)*math.Log1p(math.Exp(-math.Abs(x)))
 }

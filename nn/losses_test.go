@@ -41,8 +41,8 @@ func TestLossMisuse(t *testing.T) {
 	}
 }
 
-// The normalisations compute 16-bit floats in float32, their parameters have torch's names, and
-// they train.
+// The normalisations compute 16-bit floats in float32. Their parameters have torch's names and are
+// trained.
 func TestNorms(t *testing.T) {
 	l, r := nn.NewLayerNorm([]int{2, 3}), nn.NewRMSNorm([]int{3}, nn.Typed(dtype.BF16))
 	if p := nn.Named(l); len(p) != 2 || p[0].Name != "weight" || p[1].Name != "bias" || p[0].Tensor.Size() != 6 {
@@ -68,7 +68,7 @@ func TestNorms(t *testing.T) {
 		if y := r.Forward(x); y.Type() != dtype.BF16 || y.Select(0, 0).Item() != 1 {
 			t.Errorf("root mean square in bfloat16: %v", y)
 		}
-		// mean square 2⁻²⁴/3, about as large as the default eps 2⁻²³
+		// The mean square of tiny is 2⁻²⁴/3, about as large as the default eps 2⁻²³.
 		tiny := s.From([]float32{0x1p-12, 0, 0})
 		n := nn.NewRMSNorm([]int{3})
 		if got, want := n.Forward(tiny).Floats()[0], 0x1p-12/math.Sqrt(0x1p-24/3+0x1p-23); math.Abs(got-want) > 1e-6 {
@@ -145,8 +145,8 @@ func TestLossOptionMisuse(t *testing.T) {
 	}
 }
 
-// The mean is exact even if bfloat16 cannot represent the number of targets. Weights of ignored
-// targets do not matter, even NaN.
+// The mean is exact even if bfloat16 cannot represent the number of targets. The weights of ignored
+// targets do not matter, even if they are NaN.
 func TestMeansOfClasses(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.BF16).Zeros(385, 2) // 384 is a bfloat16, 385 is not
@@ -160,7 +160,7 @@ func TestMeansOfClasses(t *testing.T) {
 	})
 }
 
-// The weights of losses are buffers, as in torch: they move with the model, and are not trained.
+// The weights of losses are buffers, as in torch. They move with the model, and are not trained.
 func TestLossesHoldBuffers(t *testing.T) {
 	type model struct {
 		Fc   *nn.Linear
@@ -175,7 +175,7 @@ func TestLossesHoldBuffers(t *testing.T) {
 	}
 }
 
-// A triplet loss accepts any distance.
+// A triplet loss accepts any function as its distance.
 func TestTripletDistance(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		a, p, n := s.From([][]float32{{1, 0}}), s.From([][]float32{{0, 2}}), s.From([][]float32{{3, 0}})
@@ -187,7 +187,7 @@ func TestTripletDistance(t *testing.T) {
 	})
 }
 
-// told compares a loss with PyTorch 2.15's.
+// told compares a loss with the number that PyTorch 2.15 returns.
 func told(t *testing.T, what string, y *tensor.Tensor, ty dtype.Type, dims []int, want ...float64) {
 	t.Helper()
 	if y.Type() != ty || y.Rank() != len(dims) || !slices.Equal(y.Shape().Slice(), dims) && len(dims) > 0 {
@@ -262,7 +262,7 @@ func TestLossesOfIntegers(t *testing.T) {
 	})
 }
 
-// A score of rank 0 is one score for one class. If scores are a vector, the class may be a vector
+// A score of rank 0 is a score for one class. If the scores are a vector, the class may be a vector
 // of size 1.
 func TestMarginLossesOfRank0(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lossWalks are the losses that consist of several ops, with the shapes of their operands. They are
-// smooth at the sampled operands.
+// lossWalks are the losses that consist of several ops, with the shapes of their operands. The
+// losses are smooth at the sampled operands.
 var lossWalks = []struct {
 	name string
 	in   [][]int
@@ -59,7 +59,7 @@ var lossWalks = []struct {
 	}},
 }
 
-// classes returns targets 0, 1, 2, 0 … on x's device.
+// classes returns the classes 0, 1, 2, 0 … as targets, on x's device.
 func classes(x *tt, dims ...int) *tt {
 	return x.Scope().On(x.Device()).Typed(dtype.I64).Arange(size(dims)).RemainderScalar(3).Reshape(dims...)
 }
@@ -72,7 +72,7 @@ func size(dims []int) int {
 	return n
 }
 
-// lossOperands samples numbers that bfloat16 can represent.
+// lossOperands samples operands whose values bfloat16 can represent.
 func lossOperands(s *tensor.Scope, dims [][]int, t dtype.Type, dev device.Device) []*tt {
 	c := s.New(tensor.Seed(5))
 	x := make([]*tt, len(dims))
@@ -86,7 +86,7 @@ func lossOperands(s *tensor.Scope, dims [][]int, t dtype.Type, dev device.Device
 	return x
 }
 
-// Losses and gradients are the same in all types except for rounding, on the CPU and on a GPU.
+// Losses and gradients in all types agree except for rounding, on the CPU and on a GPU.
 func TestLossesOfAllTypes(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

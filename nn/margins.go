@@ -15,8 +15,8 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// lacks is the amount by which the score X(1) of the right class misses its margin over the
-	// score X(0) of another class. lackingOp is 1 where lacks is positive.
+	// lacks is the amount by which the score X(1) of the right class falls short of the score X(0)
+	// of another class plus the margin. lackingOp is 1 where lacks is positive.
 	lacks         = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
@@ -42,7 +42,8 @@ func (l SoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 type MultiMarginLoss struct {
 	P      int // 1 or 2
 	Margin float64
-	// a factor for each right class, [classes], with the type of the scores; nil: 1
+	// a factor for each right class, [classes], with the type of the scores; nil means that all
+	// factors are 1
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
 }
@@ -51,8 +52,8 @@ type MultiMarginLoss struct {
 func NewMultiMarginLoss() *MultiMarginLoss { return &MultiMarginLoss{P: 1, Margin: 1} }
 
 // Forward returns the loss for scores [n, classes] or [classes]. target has the int64 classes [n],
-// or a single one of shape [] or [1]. A score of rank 0 stands for one class. A class that does not
-// exist is an index error; a GPU reports it at the next wait.
+// or a single class of shape [] or [1]. A score of rank 0 is a score for one class. A class that
+// does not exist is an index error. A GPU reports the error at the next wait.
 func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multi_margin_loss"
 	given(op, x, target)
@@ -86,8 +87,8 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	}, x, target, l.Weight)
 }
 
-// multiMarginFunc computes the loss of each row. Its VJP multiplies by g at the very end, so that
-// zeros have the same sign as in torch.
+// multiMarginFunc computes the loss of each row. Its VJP multiplies by the gradient g of the loss
+// last, so that zeros have the same sign as in torch.
 type multiMarginFunc struct {
 	p      int
 	margin float64
@@ -128,14 +129,14 @@ func (f *multiMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Ten
 	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
 
-// MultiLabelSoftMarginLoss is the mean of -(y·log σ(x) + (1-y)·log σ(-x)) over the classes, which
-// are the last dimension. Its zero value has torch's defaults.
+// MultiLabelSoftMarginLoss is the mean of -(y·log σ(x) + (1-y)·log σ(-x)) over the classes. The
+// classes are the last dimension. The zero value has torch's defaults.
 type MultiLabelSoftMarginLoss struct {
-	Weight    *tensor.Tensor `nn:"weight,buffer"` // broadcast with the scores; nil: 1
+	Weight    *tensor.Tensor `nn:"weight,buffer"` // broadcast with the scores; nil means 1
 	Reduction Reduction
 }
 
-// Forward returns the loss for scores x and labels y between 0 and 1. They broadcast to [...,
+// Forward returns the loss for scores x and labels y between 0 and 1. Both broadcast to [...,
 // classes].
 func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_soft_margin_loss"
@@ -154,9 +155,9 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the same
-// shape: each row has the right classes, up to the first -1. A score and a target of rank 0 stand
-// for one class. A class that does not exist is an index error; a GPU reports it at the next wait.
-// All n·classes² differences are in memory at once.
+// shape. Each row of target lists the right classes, and ends at the first -1. A score and a target
+// of rank 0 stand for one class. A class that does not exist is an index error. A GPU reports the
+// error at the next wait. All n·classes² differences are in memory at the same time.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
 	given(op, x, target)
@@ -184,11 +185,12 @@ type multiLabelMarginFunc struct{}
 
 func (multiLabelMarginFunc) Name() string { return "multilabel_margin_loss" }
 
-// targets returns two tensors. safe has the target classes, with 0 for the entries behind the end
-// of a row's list. out is true for differences that do not count: [..., targets, classes].
+// targets returns two tensors. safe has the target classes, and 0 for the entries behind the end of
+// a row's list. out is true for differences that do not count. Its shape is [..., targets,
+// classes].
 func (multiLabelMarginFunc) targets(x, target *tensor.Tensor) (safe, out *tensor.Tensor) {
 	n := x.Dim(-1)
-	// A target counts if neither it nor an entry before it is -1.
+	// A target counts if it is not -1 and no entry before it is -1.
 	before := x.Scope().On(x.Device()).Typed(dtype.F32).Ones(n, n).Triu(0)
 	over := target.EqScalar(-1).Float().Unsqueeze(-2).MatMul(before).Squeeze(-2).GtScalar(0)
 	safe = target.MaskedFill(over, 0)
@@ -217,11 +219,11 @@ func (f multiLabelMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor
 	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
 
-// Losses that compare tensors with each other, and losses whose labels are 1 or -1.
+// The losses below compare tensors with each other, or have labels that are 1 or -1.
 
 var (
 	x2 = expr.X(2)
-	// Where the margin is kept the gradient is 0, also exactly at the margin: torch's choice.
+	// As in torch, the gradient is 0 where the loss is 0, also exactly at the margin.
 	ranking   = x2.Neg().Mul(distance).Add(p0)
 	ranked    = ranking.Gt(zero).Select(g3, zero)
 	rankingOp = tensor.Declare(&tensor.Elementwise{Name: "margin_ranking_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -1}, {1, 4}, {0.5, 1}}, Params: []float64{0.75},
@@ -242,7 +244,7 @@ var (
 			return v
 		},
 		Grad: []*expr.Expr{x1.Eq(expr.C(-1)).Select(zero, g2).Sub(x1.Eq(unit).Select(zero, hingeDiff)), nil}})
-	// the loss for a cosine X(0) and a label X(1)
+	// cosineOp is the loss for a cosine X(0) and a label X(1).
 	cosineOp = tensor.Declare(&tensor.Elementwise{Name: "cosine_embedding_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Fixed: 2, Domain: [][2]float64{{0.5, 1}, {-1, -1}}, Params: []float64{0.25},
 		Expr: x1.Eq(unit).Select(unit.Sub(x0), x1.Eq(expr.C(-1)).Select(x0.Sub(p0).Max(zero), zero)),
 		Ref: func(x, p []float64) float64 {
@@ -258,14 +260,14 @@ var (
 )
 
 // MarginRankingLoss is max(0, -y·(x1 - x2) + Margin). The label y is 1 if x1 should be greater than
-// x2, and -1 if it should be less. Its zero value has torch's defaults.
+// x2, and -1 if x1 should be less than x2. Its zero value has torch's defaults.
 type MarginRankingLoss struct {
 	Margin    float64
 	Reduction Reduction
 }
 
 // Forward returns the loss for x1, x2 and y, which broadcast. If all are integers the loss is
-// float32; the product y·(x1 - x2) is then an integer of their type and may wrap around.
+// float32, but the product y·(x1 - x2) has their integer type and may wrap around.
 func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	if integers("margin_ranking_loss", x1, x2, y) {
 		return inChild(func(c *tensor.Scope) *tensor.Tensor {
@@ -276,8 +278,8 @@ func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("margin_ranking_loss", rankingOp.Apply([]*tensor.Tensor{x1, x2, y}, l.Margin), []Reduction{l.Reduction})
 }
 
-// HingeEmbeddingLoss is x where the label is 1 and max(0, Margin - x) where the label is -1, for
-// distances x. torch's Margin is 1; 0 is an error.
+// HingeEmbeddingLoss is the loss of distances x. It is x where the label is 1, and max(0, Margin -
+// x) where the label is -1. torch's Margin is 1. A Margin of 0 is an error.
 type HingeEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction
@@ -324,9 +326,9 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 // 2016). [NewTripletMarginLoss] has torch's defaults.
 type TripletMarginLoss struct {
 	Margin float64
-	// arguments of the distance d, [tensor.Tensor.PairwiseDistance]
+	// parameters of the distance d, which is [tensor.Tensor.PairwiseDistance]
 	P, Eps float64
-	// Distance replaces d, if it is not nil: torch's triplet_margin_with_distance_loss
+	// a distance that replaces d, unless it is nil: torch's triplet_margin_with_distance_loss
 	Distance func(x, y *tensor.Tensor) *tensor.Tensor `nn:"-"`
 	// Swap replaces d(a, n) by d(p, n) where d(p, n) is less.
 	Swap      bool
@@ -336,7 +338,7 @@ type TripletMarginLoss struct {
 // NewTripletMarginLoss returns the loss with torch's defaults: Margin 1, P 2 and Eps 1e-6.
 func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margin: 1, P: 2, Eps: 1e-6} }
 
-// Forward returns the loss; the last dimension of each operand holds the vectors. A Margin that is
+// Forward returns the loss. The last dimension of each operand holds the vectors. A Margin that is
 // not positive is an error. So is a P of 0 without a Distance.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
@@ -344,7 +346,7 @@ func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
 	}
-	// for P = 0 the distance would count differing elements, and have no gradient
+	// for P = 0 the distance would be the number of differing elements, and have no gradient
 	if l.P == 0 && l.Distance == nil {
 		misuse(op, tensor.ErrValue, "P is 0; NewTripletMarginLoss sets P to 2 and Eps to 1e-6", anchor, positive, negative)
 	}

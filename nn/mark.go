@@ -11,10 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A mark is the name of a layer in its model, kept in the layer's Base for the errors that leave
-// Forward. A walk over the model makes the marks, so that a call of Forward allocates nothing.
+// A mark is the name of a layer in its model. The layer's Base keeps it for the errors that leave
+// Forward. A walk over the model makes the marks in advance, so that a call of Forward allocates
+// nothing.
 type mark struct {
-	// the Base of this mark; a copy of the layer's struct has the mark but is another Base
+	// the Base of this mark; a copy of the layer's struct has the same mark but another Base
 	base  *Base
 	name  atomic.Pointer[layerName]
 	leave func() // the function that a call of Forward defers
@@ -25,7 +26,7 @@ type layerName struct {
 	told string // the name in messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
-// marked returns the mark of the layer, nil if there is none.
+// marked returns the mark of the layer, or nil if there is none.
 func (b *Base) marked() *mark {
 	if atomic.LoadUint32(&b.known) == 0 || b.mark.base != b {
 		return nil
@@ -33,14 +34,14 @@ func (b *Base) marked() *mark {
 	return b.mark
 }
 
-// marking is locked by walks that make a mark. Concurrent calls of the layer do not see the mark
-// before it is complete.
+// marking is a lock that a walk holds while it makes a mark. Concurrent calls of the layer do not
+// see the mark before it is complete.
 var marking sync.Mutex
 
-// markAt marks the layer v, which a walk found at path. A part of a model may be walked by itself,
-// so the deepest path wins. Among equally deep paths the latest wins. If several is set, the walk
-// may find one layer at several paths; then the first wins. The copy of a marked layer's struct
-// gets no mark.
+// markAt marks the layer v, which a walk found at path. A walk may begin at a part of a model, so
+// the layer keeps its deepest path. Among equally deep paths it keeps the latest. If several is
+// set, the walk may find one layer at several paths. Then the layer keeps the first. The copy of a
+// marked layer's struct gets no mark.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {
@@ -103,9 +104,9 @@ func depth(path string) int {
 	return 1 + strings.Count(path, ".")
 }
 
-// tell adds the layer to an error that passes through it, if the error names no layer yet: so the
-// innermost layer is named. An error that a device reports late may come from any earlier layer,
-// and gets no name.
+// tell adds the layer to an error that passes through it, if the error names no layer yet. So the
+// error names the innermost layer. An error that a device reports late may come from any earlier
+// layer, so it gets no name.
 func (m *mark) tell(r any) {
 	if e, ok := r.(*tensor.Error); ok && e.Layer == "" && !late(e) {
 		e.Layer = m.name.Load().told
@@ -154,8 +155,8 @@ func unmarked(l Module) bool {
 	return ok && !planOf(t.Elem()).byValue && atomic.LoadUint32(&b.base().known) == 0
 }
 
-// markAll marks the layers of a chain that have no mark yet. If their structure is unsound it marks
-// only the chain; an explicit walk reports the error.
+// markAll marks the layers of a chain that have no mark yet. If the structure of the layers is
+// unsound, markAll marks only the chain. A later explicit walk reports the error.
 func (s *Sequential) markAll() {
 	defer func() {
 		if r := recover(); r != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// head is a user's layer whose Forward begins with Enter; net is one whose Forward does not.
+// head is a user's layer whose Forward begins with Enter. The Forward of net does not begin with
+// Enter.
 type head struct {
 	nn.Base
 	Fc1, Fc2 *nn.Linear
@@ -64,15 +65,15 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			t.Errorf("a chain by itself: %q", got)
 		}
 		nn.Parameters(m)
-		nn.Count(m.Body)       // walking a part of the model does not change names
-		nn.StateDict(m.Extras) // walking this part does not change names either
+		nn.Count(m.Body)       // this walk over a part does not change names
+		nn.StateDict(m.Extras) // this walk over another part does not either
 		for _, c := range []struct {
 			want string
 			f    func()
 		}{
 			{"extras.2.1 (nn.Linear)", func() { m.Extras.Forward(x) }},
 			{"heads.1.fc2 (nn.Linear)", func() { m.Heads[1].Forward(x) }},
-			// the sum inside the layer fails
+			// the sum inside the layer raises the error
 			{"heads.0 (nn_test.head)", func() { m.Heads[0].Forward(s.Ones(3, 8)) }},
 			{"heads.0.fc1 (nn.Linear)", func() { m.Heads[0].Forward(s.Ones(2, 9)) }},
 			{"embed (nn.Embedding)", func() { m.Embed.Forward(s.Typed(dtype.I64).Full(7, 2)) }},
@@ -83,7 +84,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 				m.Body.Forward(s.Ones(1, 3, 8))
 			}},
 			{"body.layers.0 (nn.TransformerEncoderLayer)", func() { m.Body.Layers[0].Forward(nil) }},
-			{"", func() { m.Act.Forward(nil) }}, // Forward works on a copy, which has no name
+			{"", func() { m.Act.Forward(nil) }}, // the receiver is a copy without a name
 		} {
 			if got := layerOf(t, c.f); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
@@ -102,7 +103,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			}
 			p.Stop()
 		}
-		// A model that is a single layer, and the same layer inside another model.
+		// A model may be a single layer. The same layer may be inside another model.
 		lone := nn.NewLinear(2, 2)
 		nn.Parameters(lone)
 		if got, want := layerOf(t, func() { lone.Forward(x) }), "nn.Linear"; got != want {
@@ -177,7 +178,7 @@ func TestMarkWhileItRuns(t *testing.T) {
 	wait.Wait()
 }
 
-// A call of a layer with a name allocates no more than a call of one without.
+// A call of a layer with a name allocates no more than a call of a layer without a name.
 func TestMarksAllocateNothing(t *testing.T) {
 	marked, plain := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
 	nn.Parameters(marked)
@@ -207,8 +208,9 @@ func TestMarksAllocateNothing(t *testing.T) {
 	}, tensor.NoGrad())
 }
 
-// leastAllocs returns how much f allocates at least. Single measurements may be higher: under the
-// race detector sync.Pool drops every fourth block, and the collector drops all.
+// leastAllocs returns the least number of allocations of a call of f. Single measurements may be
+// higher, since sync.Pool loses blocks. The race detector drops every fourth block, and the
+// collector drops all.
 func leastAllocs(f func()) float64 {
 	least := testing.AllocsPerRun(1, f)
 	for range 300 {
@@ -217,7 +219,8 @@ func leastAllocs(f func()) float64 {
 	return least
 }
 
-// A rank of the CPU raises an index error at once, as the CPU does, so the error names the layer.
+// A rank of the CPU raises an index error immediately, as the CPU does, so the error names the
+// layer.
 func TestIndexErrorOfRankNamesTheLayer(t *testing.T) {
 	for _, name := range []string{"cpu", "cpu:1"} {
 		d, err := device.Open(name)

@@ -104,7 +104,8 @@ func layersThatKeep(in nn.Option) map[string]struct {
 }
 
 // When Forward returns, a layer holds no intermediate tensors that no gradient needs, whatever the
-// scope of the call. The device has as many live bytes as after a call in a separate scope.
+// scope of the call. The number of live bytes of the device equals that after a call in a separate
+// scope.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {
@@ -154,11 +155,11 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 					}, modes...)
 					return bytes, results
 				}
-				held(false) // afterwards programs, constants and casts exist
+				held(false) // after this call, programs, constants and casts exist
 				warm = true
 				most, _ := held(true)
 				got, results := held(false)
-				// the results are views of one block
+				// the results of these layers are views of one block
 				if recurrent := map[string]bool{"rnn": true, "lstm": true, "gru": true, "lstm cell": true}[name]; recurrent {
 					results = most
 				}

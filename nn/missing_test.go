@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A nil operand raises the library's error, whichever operand it is.
+// If any operand of a call is nil, the call raises the library's error.
 func TestNilOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, classes := s.Rand(2, 3), s.Typed(dtype.I64).Zeros(2)
@@ -49,7 +49,8 @@ func TestNilOperands(t *testing.T) {
 	})
 }
 
-// Positions that float64 cannot distinguish are refused; the largest that it can are accepted.
+// A position that float64 cannot distinguish from its neighbours is an error. The largest position
+// that it can distinguish is accepted.
 func TestFarOffsets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Rand(3, 2)
@@ -68,7 +69,7 @@ func TestFarOffsets(t *testing.T) {
 	})
 }
 
-// Without a count of batches there is no average over all batches. As in torch, the running
+// A layer without a count of batches computes no average over all batches. As in torch, its running
 // statistics do not change.
 func TestAverageWithoutCount(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -81,8 +82,8 @@ func TestAverageWithoutCount(t *testing.T) {
 	})
 }
 
-// Gradients for targets in edge cases. For divergences they equal PyTorch's. For counts without
-// Stirling's term they are those of the loss without the term.
+// The table has gradients for targets in edge cases. For divergences they equal PyTorch's. For the
+// Poisson loss of counts up to 1, they equal those without Stirling's term.
 func TestTargetGradients(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()

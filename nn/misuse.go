@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// wrong returns an error with the line of the caller outside the library.
+// wrong returns an error at path, with the line of the caller outside the library.
 func wrong(path, msg string) *Error {
 	var pc [64]uintptr
 	return &Error{Path: path, Msg: msg, Site: callsite.First(pc[:runtime.Callers(2, pc[:])])}
@@ -46,7 +46,8 @@ func (w *visitor) wrong(path, msg string) *Error {
 	return e
 }
 
-// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
+// device.Raised.
 func (e *Error) Raised() {}
 
 // misuse panics with a *tensor.Error.
@@ -70,8 +71,8 @@ func given(op string, operands ...*tensor.Tensor) {
 const scalarInput = "the input is a scalar, it needs a last dimension of features"
 
 // features raises an error if a layer cannot be applied to x. The last dimension of x must be as
-// large as weight's last dimension. The devices must be equal, and the types too unless autocast
-// casts them.
+// large as weight's last dimension. The devices of both must be equal. The types must be equal too,
+// unless autocast casts them.
 func features(op string, x, weight *tensor.Tensor) {
 	given(op, x)
 	if weight == nil {

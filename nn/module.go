@@ -1,11 +1,11 @@
 // Package nn has layers as plain structs, losses, and functions for whole models.
 //
-// One does three things with it:
+// A program uses the package in three ways:
 //
-//   - One writes a model as a struct of layers ([NewLinear], [NewConv2d], [Sequential], …), with a
+//   - It defines a model as a struct of layers ([NewLinear], [NewConv2d], [Sequential], …), with a
 //     method Forward.
-//   - One computes a loss: [CrossEntropy], [MSE], [BCEWithLogits], ….
-//   - One applies functions to the model: [Parameters] for an optimizer, [To] to move it, [Train]
+//   - It computes a loss: [CrossEntropy], [MSE], [BCEWithLogits], ….
+//   - It applies functions to the model: [Parameters] for an optimizer, [To] to move it, [Train]
 //     and [Eval] to set its mode, [StateDict] and [LoadStateDict] for its weights, [Infer] to
 //     predict. [Describe] prints a model as PyTorch's print(model) does, and [Summary] adds the
 //     shapes that its layers return.
@@ -14,14 +14,14 @@
 //
 // A model's parameters are *tensor.Tensor fields with a tag such as `nn:"weight"`, or slices of
 // tensors, that require a gradient (RequiresGrad). Parameters that require no gradient are frozen:
-// nothing trains them. Its buffers are fields with a tag such as `nn:"running_mean,buffer"`. Its
-// layers are exported fields that hold structs, pointers to structs, slices of these, or interface
-// values. The functions find them by reflection, in the order of the fields, as encoding/json finds
-// fields.
+// optimizers do not change them. Its buffers are fields with a tag such as
+// `nn:"running_mean,buffer"`. Its layers are exported fields that hold structs, pointers to
+// structs, slices of these, or interface values. The functions of this package find layers,
+// parameters and buffers by reflection, in the order of the fields.
 //
 // A layer's name is its nn tag, or the name of its field in lower case with underscores (Fc1 is
-// fc1). Names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots
-// of its own. Options follow the name in a tag:
+// fc1). The names on the path to a tensor are joined with dots, as in torch's state dicts
+// ("layers.0.weight"), and a tag may have dots of its own. In a tag, options follow the name:
 //
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's
@@ -29,7 +29,7 @@
 //   - `nn:"steps,buffer,optional"`: a buffer that a state dict may lack;
 //   - `nn:"downsample,optional"`: a layer that may be nil;
 //   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to the names in
-//     it, as the list of [Sequential].
+//     it, such as the list of [Sequential].
 //
 // # Mistakes
 //
@@ -41,14 +41,14 @@
 //     or in a list, a map or a struct of such a field. It looks like a parameter, but nothing would
 //     train it.
 //
-// The tag nn:"-" says that a tensor is not meant to be trained. There is no error either if the
-// tensor is found elsewhere in the model, or was freed. Any other tensor without a tag belongs to
-// the model alone, as in PyTorch: [Describe] lists it, [To] does not move it, and [StateDict] lacks
-// it.
+// The tag nn:"-" says that a tensor is not meant to be trained. A tensor is no error either if the
+// walk also finds it elsewhere in the model, or if it was freed. Any other tensor without a tag is
+// left to the model's own code, as in PyTorch: [Describe] lists it, [To] does not move it, and
+// [StateDict] lacks it.
 //
-// The functions do not look into two kinds of fields. One kind is values of interface types without
-// Forward, such as any, that hold no layer. The other is unexported fields, lists and maps beside a
-// mutex, because other goroutines may be writing these.
+// The functions do not look into two kinds of fields. The first kind is fields of interface types
+// without Forward, such as any, if their value is no layer. The second kind is unexported fields,
+// lists and maps in a struct with a mutex, because other goroutines may be writing them.
 package nn
 
 import (
@@ -85,7 +85,7 @@ const (
 	fieldParam fieldKind = iota
 	fieldBuffer
 	fieldModule
-	fieldLoose // an untagged tensor: an error only if it requires a gradient
+	fieldLoose // an untagged tensor, which is an error only if it requires a gradient
 	fieldAny   // an interface value that may hold a layer
 )
 
@@ -104,8 +104,8 @@ type fieldPlan struct {
 	err     string
 	at      string
 	byValue bool // Forward has a value receiver, so it works on a copy
-	lazy    bool // layers of the type may have no parameters before their first input
-	names   bool // the type names parameters itself: a namer
+	lazy    bool // whether layers of the type may lack parameters before their first input
+	names   bool // whether the type is a namer, which names parameters itself
 }
 
 var plans sync.Map // reflect.Type → *fieldPlan
@@ -120,7 +120,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		// an embedded namer names its parameters itself, when the walk reaches it
+		// An embedded namer names its own parameters when the walk reaches it.
 		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
@@ -163,7 +163,8 @@ func planOf(t reflect.Type) *fieldPlan {
 			}
 			p.fields = append(p.fields, d)
 		case isTensor:
-			// an untagged tensor is the model's own business, unless it requires a gradient
+			// an untagged tensor concerns only the model's own code, unless the tensor requires a
+			// gradient
 			p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldLoose, embedded: true})
 		case mayHold(f.Type) && !holdsModule(f.Type):
 			d.kind, d.embedded = fieldAny, true
@@ -203,7 +204,7 @@ func planOf(t reflect.Type) *fieldPlan {
 
 const notExported = "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
 
-// mayHold reports whether t is an interface, or a list or map of interfaces: their values may hold
+// mayHold reports whether t is an interface, or a list or map of interfaces. Such values may hold
 // layers.
 func mayHold(t reflect.Type) bool {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
@@ -260,43 +261,44 @@ func snake(s string) string {
 	return b.String()
 }
 
-// A container is a struct that yields the names of its layers, or its parameters, itself.
+// A container is a struct that itself yields the names of its layers or parameters.
 type container interface {
 	children(yield func(name string, v reflect.Value) bool)
 }
 
-// A namer is a struct that names some parameters itself, in addition to those in its fields.
+// A namer is a struct that names some parameters itself. The walk also finds the parameters in its
+// fields.
 type namer interface{ ownParams() []Param }
 
 var namerType = reflect.TypeFor[namer]()
 
-// A visitor has the callbacks of a walk. The walk calls before and after around the contents of
-// every struct of a model, and param for every tensor.
+// A visitor has the callbacks of a walk. For every struct of a model, the walk calls before, then
+// visits the contents, then calls after. It calls param for every tensor.
 type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	slot   func(v reflect.Value) // the walk calls slot with an interface that holds a layer
+	slot   func(v reflect.Value) // called with each interface that holds a layer
 	// The walk calls lazy with a layer that has no parameters yet. If lazy is nil and param is set,
 	// such a layer is an error.
 	lazy  func(path string, l lazyLayer)
-	all   bool // visit a layer once for each place where the model has it
+	all   bool // visit a layer in several places once for each place
 	quick bool // do not check names
-	// look for tensors that would not be trained although they require a gradient
+	// strict walks report tensors that require a gradient but would not be trained
 	strict bool
 
 	model string         // the model's type
-	seen  map[place]bool // the structs seen, by pointer; true while a struct is being walked
+	seen  map[place]bool // the structs visited, by pointer; true while the walk is in the struct
 	names map[string]*tensor.Tensor
 
 	strays   []stray
-	waiting  **lazy // result of waiting() for the latest lazy layer visited
+	waiting  **lazy // result of waiting() of the lazy layer visited last
 	searched map[place]struct{}
 	steps    []step // the steps from the layer to the value being searched
 }
 
-// A place identifies a struct. The type distinguishes it from its first field, which has the same
-// address.
+// A place identifies a struct by address and type. The type is needed because the struct's first
+// field has the same address.
 type place struct {
 	at uintptr
 	t  reflect.Type
@@ -324,7 +326,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			case open:
 				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())))
 			case seen && !w.all:
-				return // a layer in two places counts once
+				return // a layer in two places is visited once
 			}
 			w.seen[at] = true
 			defer func() { w.seen[at] = false }()
@@ -423,7 +425,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 					w.found(p)
 				}
 			} else if p.Tensor = fv.Interface().(*tensor.Tensor); p.Tensor != nil {
-				// nil: an absent bias
+				// p.Tensor may be nil, for example for an absent bias
 				w.found(p)
 			}
 		}
@@ -526,8 +528,8 @@ func NamedBuffers(m any) []Param {
 	return slices.DeleteFunc(Named(m), func(p Param) bool { return !p.Buffer })
 }
 
-// Buffers returns the tensors of a model that are state without a gradient, such as running
-// statistics.
+// Buffers returns the buffers of a model, such as running statistics. A buffer is state without a
+// gradient.
 func Buffers(m any) []*tensor.Tensor {
 	var out []*tensor.Tensor
 	for _, p := range NamedBuffers(m) {
@@ -536,8 +538,8 @@ func Buffers(m any) []*tensor.Tensor {
 	return out
 }
 
-// Parameters returns the parameters of a model, frozen ones too. It panics with an *[Error] if the
-// model's structure hides some.
+// Parameters returns the parameters of a model, including frozen ones. It panics with an *[Error]
+// if the model's structure hides parameters.
 func Parameters(m any) []*tensor.Tensor {
 	var out []*tensor.Tensor
 	for _, p := range NamedParameters(m) {
@@ -558,7 +560,7 @@ func To[M any](m M, d device.Device) M {
 // Train puts a model into training mode.
 func Train[M any](m M) M { return setTraining(m, true) }
 
-// Eval puts a model into evaluation mode, in which dropout does nothing.
+// Eval puts a model into evaluation mode. In this mode dropout does nothing.
 func Eval[M any](m M) M { return setTraining(m, false) }
 
 func setTraining[M any](m M, on bool) M {

@@ -105,7 +105,7 @@ type trunk struct {
 }
 
 // The exported fields of an embedded struct belong to the model even if the struct's type is not
-// exported. A struct is not confused with its first field, which has the same address.
+// exported. The walk tells a struct from its first field, although both have the same address.
 func TestEmbeddedStructs(t *testing.T) {
 	type outer struct {
 		Inner trunk

@@ -39,7 +39,7 @@ func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 
 // ForwardLow is Forward, except that under [tensor.Autocast] the result has autocast's 16-bit type.
 // Use it for a norm whose result only one linear layer reads, since that layer would cast the
-// result to this type. The numbers are the same, and two casts are saved. Hooks see the 16-bit
+// result to this type. This saves two casts and does not change the numbers. Hooks see the 16-bit
 // result.
 func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()

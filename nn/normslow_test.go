@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Under autocast ForwardLow returns Forward's result cast to 16 bits; elsewhere it equals Forward.
+// Under autocast ForwardLow returns Forward's result cast to 16 bits. Without autocast it equals
+// Forward.
 func TestNormForwardLow(t *testing.T) {
 	type layer interface {
 		Forward(x *tensor.Tensor) *tensor.Tensor
@@ -34,8 +35,8 @@ func TestNormForwardLow(t *testing.T) {
 	}
 }
 
-// In a transformer layer with NormFirst the norms pass 16-bit results to the linear layers under
-// autocast. Results and gradients equal those with casts after the norms.
+// Under autocast, the norms of a transformer layer with NormFirst pass 16-bit results to the linear
+// layers. Results and gradients equal those with casts after the norms.
 func TestTransformerNormsLow(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -73,7 +74,8 @@ func TestTransformerNormsLow(t *testing.T) {
 	}, tensor.Seed(2))
 }
 
-// TestNormOfOneDimension checks that a number stands for the last dimension, as in torch.
+// TestNormOfOneDimension checks that a single number as a norm's shape stands for the last
+// dimension, as in torch.
 func TestNormOfOneDimension(t *testing.T) {
 	x := tensor.Randn(3, 4)
 	if a, b := nn.NewLayerNorm(4), nn.NewLayerNorm([]int{4}); !a.Forward(x).AllClose(b.Forward(x), 0, 0) || a.Weight.Size() != 4 {

@@ -11,21 +11,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Option changes how a layer is made. The doc comment of each constructor lists its options; any
+// An Option changes how a layer is made. The doc comment of each constructor lists its options. Any
 // other option panics with an *[Error] that names the layer and the option. [In], [Typed] and
-// [SkipInit] work with every layer that has parameters. If an option is given twice, the last one
-// counts.
+// [SkipInit] work with every layer that has parameters. If an option occurs twice, the last
+// occurrence counts.
 type Option struct {
 	name  string
 	apply func(*layerOptions)
 }
 
-// Sizes is a type for the sizes of a window: one size for all dimensions, such as 3, or one for
-// each, such as []int{3, 5}. For a norm it is the shape that the norm covers. A number stands for
-// the last dimension alone.
+// Sizes is a type for the sizes of a window. A number, such as 3, is the size for all dimensions. A
+// slice, such as []int{3, 5}, has a size for each dimension. For a norm, Sizes is the shape over
+// which it normalises. There a number stands for the last dimension alone.
 type Sizes interface{ int | []int }
 
-// sizes returns s as a slice that the caller does not share.
+// sizes returns s as a new slice, which shares no memory with s.
 func sizes[S Sizes](s S) []int {
 	if n, ok := any(s).(int); ok {
 		return []int{n}
@@ -41,7 +41,7 @@ type layerOptions struct {
 	noBias   bool
 	noAffine bool
 	stats    bool
-	row      *int // the row of the padding; nil: no padding
+	row      *int // the row that pads sequences; nil: none
 
 	stride, padding, dilation, outputPadding []int
 
@@ -56,7 +56,7 @@ type layerOptions struct {
 	headBias    bool
 }
 
-// The sets of options that kinds of layers accept.
+// These are the sets of options that the kinds of layers accept.
 var (
 	placing     = []string{"In", "Typed", "SkipInit"}
 	biased      = []string{"NoBias"}
@@ -72,13 +72,13 @@ var (
 	adaptive    = []string{"DivValue", "HeadBias"}
 )
 
-// options applies opts for a layer with parameters. The layer accepts the options named in takes,
-// and [In], [Typed] and [SkipInit].
+// options applies opts for a layer with parameters. The layer accepts the options named in takes.
+// It also accepts [In], [Typed] and [SkipInit].
 func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
 
-// only is like options, for a layer that accepts exactly the options named in takes.
+// only does what options does, for a layer that accepts exactly the options named in takes.
 func only(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {
@@ -110,11 +110,11 @@ func In(s *tensor.Scope) Option {
 // Typed makes a layer's parameters with the floating point type t instead of float32.
 func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) { o.t = t }} }
 
-// SkipInit makes a layer's parameters without memory and without values, for a model that is loaded
-// next: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict] gives
-// each parameter its memory. Until then every use of a parameter's values raises [tensor.ErrDevice]
-// or [device.ErrNoValues], so no program can use a part that has not been loaded. Buffers are made
-// as usual, and no random number is drawn.
+// SkipInit makes a layer's parameters without memory and without values. Use it for a model whose
+// weights will be loaded. It is torch's nn.utils.skip_init, or torch's device "meta".
+// [LoadStateDict] gives each parameter its memory. Until then every use of a parameter's values
+// raises [tensor.ErrDevice] or [device.ErrNoValues], so no program can use a part that has not been
+// loaded. Buffers are made as usual, and no random number is drawn.
 func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bare = true }} }
 
 // noMemory returns the device that holds parameters without memory.
@@ -136,15 +136,15 @@ func (o *layerOptions) parameters() tensor.Maker {
 	if o.bare && o.dev == nil {
 		d, err := noMemory()
 		if err != nil {
-			panic(err) // cannot happen: the CPU's driver is linked in and has such devices
+			panic(err) // cannot happen: the CPU's driver is linked in and can make such devices
 		}
 		m = m.On(d)
 	}
 	return m
 }
 
-// inside returns the options that a layer passes to its inner layers: where and how to make
-// parameters.
+// inside returns the options that a layer passes to its inner layers. They say where and how to
+// make parameters.
 func (o *layerOptions) inside() []Option {
 	opts := []Option{In(o.scope), Typed(o.t)}
 	if o.bare {
@@ -167,33 +167,33 @@ func NoStats() Option { return Option{"NoStats", func(o *layerOptions) { o.stats
 func Stats() Option { return Option{"Stats", func(o *layerOptions) { o.stats = true }} }
 
 // PaddingIndex names the row of an embedding that pads sequences. The row starts as zeros, gets no
-// gradient, and is left out of bags. A negative index counts from the end.
+// gradient, and is ignored in bags. A negative index counts from the end.
 func PaddingIndex(i int) Option {
 	return Option{"PaddingIndex", func(o *layerOptions) { o.row = &i }}
 }
 
-// Stride sets the distance between the windows of a convolution, of a pool or of [NewUnfold]: one
-// for all dimensions, or one for each. The default for a pool is the size of its window; the
-// default for the others is 1.
+// Stride sets the distance between the windows of a convolution, of a pool or of [NewUnfold]. It is
+// one distance for all dimensions, or a distance for each. The default for a pool is the size of
+// its window. For other layers the default is 1.
 func Stride(distance ...int) Option {
 	return Option{"Stride", func(o *layerOptions) { o.stride = slices.Clone(distance) }}
 }
 
 // Padding adds this number of zeros on both sides of the input of a convolution, of an average pool
-// or of [NewUnfold]: one number for all dimensions, or one for each. A maximum pool never chooses
-// the padding as a maximum. A transposed convolution cuts this number of elements off both sides of
-// its result.
+// or of [NewUnfold]. It is one number for all dimensions, or a number for each. A maximum pool
+// never chooses the padding as a maximum. A transposed convolution cuts this number of elements off
+// both sides of its result.
 func Padding(size ...int) Option {
 	return Option{"Padding", func(o *layerOptions) { o.padding = slices.Clone(size) }}
 }
 
-// SamePadding pads the input of a convolution with stride 1 so that the result has the size of the
+// SamePadding pads the input of a convolution with stride 1 so that the result is as large as the
 // input: torch's padding="same". If the total padding is odd, the end gets the extra element.
 func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) { o.same = true }} }
 
-// PaddingMode says with what a convolution pads its input: "zeros", or elements of the input, as
-// "reflect", "replicate" or "circular". See [tensor.Tensor.PadReflect], PadReplicate and
-// PadCircular.
+// PaddingMode sets what a convolution pads its input with. The mode "zeros" pads with zeros. The
+// modes "reflect", "replicate" and "circular" pad with elements of the input. See
+// [tensor.Tensor.PadReflect], PadReplicate and PadCircular.
 func PaddingMode(mode string) Option {
 	return Option{"PaddingMode", func(o *layerOptions) {
 		if !slices.Contains(paddingModes, mode) {
@@ -207,14 +207,14 @@ func PaddingMode(mode string) Option {
 
 var paddingModes = []string{"zeros", "reflect", "replicate", "circular"}
 
-// OutputPadding is how many elements a transposed convolution appends to its result in each
-// dimension. It is less than the stride or the dilation.
+// OutputPadding sets how many elements a transposed convolution appends to its result in each
+// dimension. This number must be less than the stride or the dilation.
 func OutputPadding(size ...int) Option {
 	return Option{"OutputPadding", func(o *layerOptions) { o.outputPadding = slices.Clone(size) }}
 }
 
-// Dilation sets the distance between the elements of a window: one for all dimensions, or one for
-// each.
+// Dilation sets the distance between the elements of a window. It is one distance for all
+// dimensions, or a distance for each.
 func Dilation(distance ...int) Option {
 	return Option{"Dilation", func(o *layerOptions) { o.dilation = slices.Clone(distance) }}
 }
@@ -251,19 +251,20 @@ func Divisor(n int) Option {
 	}}
 }
 
-// OutputSize is the size of a fractional pool's result: one for all dimensions, or one for each.
+// OutputSize sets the size of a fractional pool's result. It is one size for all dimensions, or a
+// size for each.
 func OutputSize(size ...int) Option {
 	return Option{"OutputSize", func(o *layerOptions) { o.outputSize = slices.Clone(size) }}
 }
 
-// OutputRatio is the size of a fractional pool's result divided by the size of its input: a number
-// between 0 and 1 for all dimensions, or one for each.
+// OutputRatio sets the size of a fractional pool's result divided by the size of its input. It is
+// one number between 0 and 1 for all dimensions, or a number for each.
 func OutputRatio(ratio ...float64) Option {
 	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
 }
 
-// DivValue sets the factor by which each cluster of an [AdaptiveLogSoftmaxWithLoss] has fewer
-// features than the cluster before. The default is 4, as in torch.
+// DivValue sets how the numbers of features fall in an [AdaptiveLogSoftmaxWithLoss]. Each cluster
+// has 1/v of the features of the previous cluster. The default is 4, as in torch.
 func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
 
 // HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.
@@ -295,8 +296,8 @@ func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) ten
 	}
 }
 
-// fractionalPool returns the options of a fractional pool. One of the size and the ratio must be
-// given.
+// fractionalPool returns the options of a fractional pool. The caller must give either OutputSize
+// or OutputRatio.
 func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.FractionalPoolOptions {
 	o := only(layer, opts, fractional)
 	if (len(o.outputSize) == 0) == (len(o.outputRatio) == 0) {

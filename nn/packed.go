@@ -9,12 +9,13 @@ import (
 )
 
 // PackedSequence holds sequences of several lengths without padding:
-// torch.nn.utils.rnn.PackedSequence. It has the first steps of all sequences, the longest sequence
-// first, then the second steps, and so on. Unlike in torch, lengths and orders are Go's ints.
+// torch.nn.utils.rnn.PackedSequence. Its rows are sorted by step: first the first steps of all
+// sequences, then the second steps, and so on. Among the rows of a step, longer sequences come
+// first. Lengths and orders are Go's ints, and not tensors as in torch.
 type PackedSequence struct {
 	Data       *tensor.Tensor // [rows, …]
-	BatchSizes []int          // number of rows of each step; it never increases
-	// the original index of each packed sequence; nil: the order is the original one
+	BatchSizes []int          // number of rows of each step, never increasing
+	// the original index of each packed sequence; nil means that the order did not change
 	Sorted   []int
 	Unsorted []int // the packed index of each original sequence; nil if Sorted is
 }
@@ -31,7 +32,7 @@ func (p *PackedSequence) Lengths() []int {
 	return out
 }
 
-// before returns the original index of packed sequence i.
+// before returns the index of packed sequence i before packing.
 func (p *PackedSequence) before(i int) int {
 	if p.Sorted == nil {
 		return i
@@ -39,7 +40,7 @@ func (p *PackedSequence) before(i int) int {
 	return p.Sorted[i]
 }
 
-// check raises an error if the fields contradict each other: a user may have set them.
+// check raises an error if the fields contradict each other, because a user may have set them.
 func (p *PackedSequence) check(op string) {
 	given(op, p.Data)
 	if len(p.BatchSizes) == 0 {
@@ -69,7 +70,7 @@ func (p *PackedSequence) check(op string) {
 	}
 }
 
-// indexOf returns order as a tensor on x's device.
+// indexOf returns order as an int64 tensor on x's device.
 func indexOf(c *tensor.Scope, x *tensor.Tensor, order []int) *tensor.Tensor {
 	v := make([]int64, len(order))
 	for i, k := range order {
@@ -84,9 +85,9 @@ type PackOptions struct {
 	Unsorted   bool // lengths may be in any order: torch's enforce_sorted=False
 }
 
-// PackPaddedSequence packs sequences x, [length, n, …], of the given lengths, and drops the
-// padding. Unless o.Unsorted is set, lengths must not increase. A length that is not positive or
-// exceeds the number of steps of x is an error.
+// PackPaddedSequence packs n padded sequences x, [length, n, …], and drops the padding. lengths are
+// their lengths without padding. Unless o.Unsorted is set, lengths must not increase. A length that
+// is not positive or exceeds the number of steps of x is an error.
 func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedSequence {
 	const op = "pack_padded_sequence"
 	given(op, x)
@@ -133,7 +134,8 @@ func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedS
 	return p
 }
 
-// firstLonger returns the index of the first sequence that is longer than the one before, or 0.
+// firstLonger returns the index of the first sequence that is longer than the sequence before it,
+// or 0.
 func firstLonger(lengths []int) int {
 	for i := 1; i < len(lengths); i++ {
 		if lengths[i] > lengths[i-1] {
@@ -158,8 +160,8 @@ func sizesOf(lengths []int) []int {
 type PadOptions struct {
 	BatchFirst bool    // sequences are [n, length, …] instead of [length, n, …]
 	Value      float64 // the value of the padding
-	// number of steps of the result, at least as many as the longest sequence has. 0 means just as
-	// many. It is torch's total_length.
+	// the number of steps of the result, torch's total_length. It must not be less than the
+	// greatest length; 0 means the greatest length
 	Length int
 	Left   bool // only for [PadSequence]: pad before the sequences instead of after them
 }
@@ -187,7 +189,7 @@ func PadPackedSequence(p *PackedSequence, o PadOptions) (x *tensor.Tensor, lengt
 }
 
 // PadSequence joins sequences, [length, …], into one padded tensor, [longest, n, …]. The sequences
-// have the same type, and only their lengths differ.
+// must have the same type, and must differ only in their lengths.
 func PadSequence(list []*tensor.Tensor, o PadOptions) *tensor.Tensor {
 	const op = "pad_sequence"
 	longest := checkSequences(op, list)
@@ -219,7 +221,7 @@ func PackSequence(list []*tensor.Tensor, unsorted bool) *PackedSequence {
 	return p
 }
 
-// UnpadSequence undoes [PadSequence]: it returns views of x with the given lengths. The padding
+// UnpadSequence undoes [PadSequence]. It returns views of x with the given lengths. The padding
 // must be after the sequences.
 func UnpadSequence(x *tensor.Tensor, lengths []int, batchFirst bool) []*tensor.Tensor {
 	const op = "unpad_sequence"

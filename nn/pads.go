@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pad is the common part of padding layers. Pads are pairs of sizes, before and behind, beginning
-// with the last dimension. A layer that pads with zeros or a constant also accepts negative sizes,
-// which cut elements off.
+// Pad is the part that padding layers have in common. Pads are pairs of sizes, before and behind.
+// The first pair is for the last dimension. A layer that pads with zeros or a constant also accepts
+// negative sizes, which cut elements off.
 type Pad struct {
 	Base
 	Pads  []int
@@ -25,7 +25,7 @@ const (
 	padCircular
 )
 
-// padding makes a layer from one size for all sides, or one size for each side.
+// padding makes a layer. pads is one size for all sides, or a size for each side.
 func padding(kind padKind, rank int, v float64, pads []int) Pad {
 	all := pads
 	switch len(pads) {

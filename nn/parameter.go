@@ -9,10 +9,10 @@ import (
 // Parameter returns a leaf that requires a gradient and shares the memory of x: torch.nn.Parameter.
 // If x is the result of an op, the parameter is not connected to x's graph.
 //
-// The parameter belongs to the scope of x, as do its gradient and an optimizer's state for it. A
-// tensor made without a scope belongs to the root scope, as the parameters of a model should. In
-// any other scope the parameter ends with the scope. x may be freed; the parameter keeps the
-// memory.
+// The parameter, its gradient and an optimizer's state for it belong to the scope of x. A tensor
+// made without a scope belongs to the root scope, as the parameters of a model should. In any other
+// scope the parameter is freed with the scope. x itself may be freed, because the parameter keeps
+// the memory.
 //
 //	type Scale struct {
 //		nn.Base
@@ -29,10 +29,10 @@ func Parameter(x *tensor.Tensor) *tensor.Tensor {
 	return x.Detach().RequiresGrad()
 }
 
-// ParametersToVector returns the elements of all parameters, one parameter after another, as one
-// vector: torch.nn.utils.parameters_to_vector. Gradients flow back to the parameters, which must be
-// on one device. Use it to treat a model as a point in space: for norms, distances, interpolation,
-// or your own optimizers.
+// ParametersToVector concatenates the elements of all parameters to one vector:
+// torch.nn.utils.parameters_to_vector. Gradients flow back to the parameters, which must be on one
+// device. Use it to treat a model as a point in space: for norms, distances, interpolation, or your
+// own optimizers.
 func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 	if len(params) == 0 {
 		misuse("parameters_to_vector", tensor.ErrValue, "there are no parameters")
@@ -50,7 +50,8 @@ func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 
 // VectorToParameters copies the elements of v into the parameters, one parameter after another:
 // torch.nn.utils.vector_to_parameters. v must have as many elements as all parameters together. The
-// *Tensors remain the same. No gradient flows from the parameters to v; use [Replace] for that.
+// *Tensors remain the same. No gradient flows from the parameters to v. If v needs a gradient, use
+// [Replace].
 func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
 	const op = "vector_to_parameters"
 	given(op, v)

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// All functions that walk a model handle a map of parameters: names, state dicts, copies, devices,
-// freezing, descriptions.
+// All functions that walk a model handle a map of parameters. They list names, make state dicts and
+// copies, move between devices, freeze and describe.
 func TestParameterMap(t *testing.T) {
 	type net struct {
 		nn.Base

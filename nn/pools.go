@@ -8,8 +8,8 @@ type MaxPool1d struct {
 	Options tensor.MaxPoolOptions
 }
 
-// NewMaxPool1d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
+// NewMaxPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
 func NewMaxPool1d[K Sizes](kernel K, opts ...Option) MaxPool1d {
 	return MaxPool1d{Options: maxPool("MaxPool1d", kernel, opts)}
 }
@@ -26,8 +26,8 @@ type MaxPool2d struct {
 	Options tensor.MaxPoolOptions
 }
 
-// NewMaxPool2d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
+// NewMaxPool2d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
 func NewMaxPool2d[K Sizes](kernel K, opts ...Option) MaxPool2d {
 	return MaxPool2d{Options: maxPool("MaxPool2d", kernel, opts)}
 }
@@ -44,8 +44,8 @@ type MaxPool3d struct {
 	Options tensor.MaxPoolOptions
 }
 
-// NewMaxPool3d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
+// NewMaxPool3d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride], [Padding], [Dilation] and [CeilMode].
 func NewMaxPool3d[K Sizes](kernel K, opts ...Option) MaxPool3d {
 	return MaxPool3d{Options: maxPool("MaxPool3d", kernel, opts)}
 }
@@ -62,8 +62,8 @@ type AvgPool1d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewAvgPool1d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+// NewAvgPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
 func NewAvgPool1d[K Sizes](kernel K, opts ...Option) AvgPool1d {
 	return AvgPool1d{Options: avgPool("AvgPool1d", kernel, opts, average)}
 }
@@ -80,8 +80,8 @@ type AvgPool2d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewAvgPool2d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+// NewAvgPool2d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
 func NewAvgPool2d[K Sizes](kernel K, opts ...Option) AvgPool2d {
 	return AvgPool2d{Options: avgPool("AvgPool2d", kernel, opts, average)}
 }
@@ -98,8 +98,8 @@ type AvgPool3d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewAvgPool3d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
+// NewAvgPool3d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride], [Padding], [CeilMode], [ExcludePadding] and [Divisor].
 func NewAvgPool3d[K Sizes](kernel K, opts ...Option) AvgPool3d {
 	return AvgPool3d{Options: avgPool("AvgPool3d", kernel, opts, average)}
 }
@@ -134,7 +134,7 @@ type AdaptiveAvgPool2d struct {
 }
 
 // NewAdaptiveAvgPool2d returns a layer whose results have the given size: one number for all
-// dimensions, or one for each.
+// dimensions, or a number for each.
 func NewAdaptiveAvgPool2d(size ...int) AdaptiveAvgPool2d { return AdaptiveAvgPool2d{Size: size} }
 
 // Forward applies the layer.
@@ -151,7 +151,7 @@ type AdaptiveAvgPool3d struct {
 }
 
 // NewAdaptiveAvgPool3d returns a layer whose results have the given size: one number for all
-// dimensions, or one for each.
+// dimensions, or a number for each.
 func NewAdaptiveAvgPool3d(size ...int) AdaptiveAvgPool3d { return AdaptiveAvgPool3d{Size: size} }
 
 // Forward applies the layer.
@@ -186,7 +186,7 @@ type AdaptiveMaxPool2d struct {
 }
 
 // NewAdaptiveMaxPool2d returns a layer whose results have the given size: one number for all
-// dimensions, or one for each.
+// dimensions, or a number for each.
 func NewAdaptiveMaxPool2d(size ...int) AdaptiveMaxPool2d { return AdaptiveMaxPool2d{Size: size} }
 
 // Forward applies the layer.
@@ -205,7 +205,7 @@ type AdaptiveMaxPool3d struct {
 }
 
 // NewAdaptiveMaxPool3d returns a layer whose results have the given size: one number for all
-// dimensions, or one for each.
+// dimensions, or a number for each.
 func NewAdaptiveMaxPool3d(size ...int) AdaptiveMaxPool3d { return AdaptiveMaxPool3d{Size: size} }
 
 // Forward applies the layer.
@@ -268,8 +268,8 @@ type LPPool1d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool1d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride] and [CeilMode].
+// NewLPPool1d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride] and [CeilMode].
 func NewLPPool1d[K Sizes](p float64, kernel K, opts ...Option) LPPool1d {
 	return LPPool1d{P: p, Options: avgPool("LPPool1d", kernel, opts, power)}
 }
@@ -287,8 +287,8 @@ type LPPool2d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool2d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride] and [CeilMode].
+// NewLPPool2d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride] and [CeilMode].
 func NewLPPool2d[K Sizes](p float64, kernel K, opts ...Option) LPPool2d {
 	return LPPool2d{P: p, Options: avgPool("LPPool2d", kernel, opts, power)}
 }

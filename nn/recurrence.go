@@ -10,17 +10,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A recurrence is one layer in one direction, over all steps. It is a tensor.Function of
+// A recurrence computes one layer in one direction, over all steps. It is a tensor.Function whose
+// operands are
 //
 //	x [rows, in], h0 [n, out], w_ih [gates·hidden, in], w_hh [gates·hidden, out],
 //	b_ih and b_hh [gates·hidden] with bias,
 //	c0 [n, hidden] for lstm, and w_hr [out, hidden] with proj
 //
-// whose result is a vector of three parts: the states of all rows, [rows, out], the last states,
-// [n, out], and for lstm the last c, [n, hidden]. The rows of step 0 come first, then those of step
-// 1, and so on; no step has more rows than the step before. One product with the input serves all
-// steps. Each step is a product with the state and one kernel. The gates after their activations
-// and the states are saved for the gradient.
+// The result is a vector of three parts: the states of all rows, [rows, out], the last states, [n,
+// out], and for lstm the last c, [n, hidden]. The rows are in the order of the steps. No step has
+// more rows than the step before. One matrix product multiplies the inputs of all steps by w_ih.
+// Each step is a matrix product with the state and one kernel. The states, and the gates after
+// their activations, are saved for the gradient.
 type recurrence struct {
 	cell    cell
 	sizes   []int // the number of rows of each step
@@ -36,7 +37,7 @@ func (f *recurrence) Name() string { return f.cell.String() }
 type stretch struct {
 	at, n int // the first row, and the number of rows
 	lo    int // the first row's index in its step
-	prev  int // the first row of the previous states; -1: they are rows of h0
+	prev  int // first row of the previous states; -1: these are rows of h0
 }
 
 // stretches returns the stretches in the order in which the steps are computed.
@@ -66,8 +67,8 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns where the last states of the sequences are. A stretch says that the n states from
-// row at on are the last states from row lo on.
+// ends returns where the last states of the sequences are. For each stretch, the states of its n
+// rows from row at are the last states of the sequences from lo.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -119,7 +120,7 @@ type queue struct {
 	err     error
 	mapping device.Map
 	times   device.MatMul
-	tf32    bool // products of float32 may use tf32
+	tf32    bool // whether products of float32 may use tf32
 }
 
 func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
@@ -161,8 +162,8 @@ func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
 	return o
 }
 
-// inputBias returns the bias that is added to the products with the input: the sum of both biases.
-// For gru it leaves out the part that stateBias returns.
+// inputBias returns the bias that is added to the products with the input. It is the sum of both
+// biases. For gru it leaves out the part that stateBias returns.
 func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell {
 		return o.bih.Add(o.bhh)
@@ -171,7 +172,8 @@ func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	return tensor.Cat(0, o.bih.Narrow(0, 0, h).Add(o.bhh.Narrow(0, 0, h)), o.bih.Narrow(0, h, f.hidden))
 }
 
-// stateBias returns the bias that gru adds to the new gate's product with the state, nil for none.
+// stateBias returns the bias that gru adds to the new gate's product with the state. It returns nil
+// if there is no such bias.
 func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell || !f.bias {
 		return nil
@@ -179,7 +181,7 @@ func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	return o.bhh.Narrow(0, 2*f.hidden, f.hidden)
 }
 
-// split returns the parts of a result, or of its gradient.
+// split returns the three parts of a result, or of the gradient of a result.
 func (f *recurrence) split(v *tensor.Tensor, rows, n, out int) (y, h, c *tensor.Tensor) {
 	y, h = v.Narrow(0, 0, rows*out).Reshape(rows, out), v.Narrow(0, rows*out, n*out).Reshape(n, out)
 	if f.cell == lstmCell {
@@ -210,8 +212,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
 	back := o.whh.T()
 	if len(f.sizes) > 4 && 16*n > min(out, 256) {
-		// Transpose the weight once, instead of in the product of every step. Products of few rows
-		// read the transposed view directly.
+		// Transpose the weight once instead of in the product of every step. Products of few rows
+		// read the transposed view.
 		back = back.Contiguous()
 	}
 	ins := []*tensor.Tensor{o.h0, back}
@@ -329,7 +331,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	return result
 }
 
-// through computes the same with ops on tensors, so that the result is recorded in the graph.
+// through computes the recurrence with ops on tensors, so that the graph records them.
 func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
 	o := f.named(in)
 	n, out := o.h0.Dim(0), o.h0.Dim(1)
@@ -343,7 +345,7 @@ func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
 		c = c.Narrow(0, 0, 0)
 	}
 	results := make([]*tensor.Tensor, len(f.sizes))
-	// last states of the sequences that have ended, in the order in which they ended
+	// the last states of the sequences that have ended, in the order of their ends
 	var ended, endedC []*tensor.Tensor
 	for i := range f.sizes {
 		t := i
@@ -351,8 +353,8 @@ func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
 			t = len(f.sizes) - 1 - i
 		}
 		size := f.sizes[t]
-		// fit cuts off the states of sequences that have ended, and adds those of sequences that
-		// begin.
+		// fit removes the states of sequences that have ended, and adds the states of sequences
+		// that begin.
 		fit := func(x, first *tensor.Tensor, ended *[]*tensor.Tensor) *tensor.Tensor {
 			had := x.Dim(0)
 			if had > size {

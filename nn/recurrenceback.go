@@ -30,7 +30,8 @@ func sumProgram(t dtype.Type) *expr.Program {
 }
 
 // VJP goes back through the steps (P. Werbos, Backpropagation through time, 1990). Each step is one
-// kernel and one product. One product for each weight follows.
+// kernel and one matrix product. At the end, one matrix product for each weight computes the
+// weight's gradient.
 func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	operands := 4
 	if f.bias {
@@ -81,7 +82,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 		outs = append(outs, dt, part)
 	}
 	list := f.stretches()
-	before := m.Empty(rows, out) // the previous state of each row
+	before := m.Empty(rows, out) // the state before each row's step
 	outs = append(outs, before)
 	if rows > 0 {
 		program := cellKey{cell: f.cell, t: o.x.Type(), back: true, keeps: f.cell == lstmCell && !f.proj}.program()
@@ -99,7 +100,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 			for i := len(list) - 1; i >= 0; i-- {
 				p := list[i]
 				// earlier returns the states before the step. They are rows of v, which has the
-				// rows of all steps, or rows of first.
+				// rows of all steps, or rows of first, which has the initial states.
 				earlier := func(v, first device.View) device.View {
 					if p.prev >= 0 {
 						return rowsOf(v, p.prev, p.n)
@@ -171,10 +172,11 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return grads
 }
 
-// differentiable is VJP recorded in the graph: the gradient of the composition.
+// differentiable computes what VJP does and records it in the graph, as the gradient of the
+// composition.
 func (f *recurrence) differentiable(c *tensor.Context, in []*tensor.Tensor, g *tensor.Tensor) []*tensor.Tensor {
-	// A view of each operand keeps the gradients of the operands apart, also where one operand was
-	// computed from another.
+	// A view of each operand keeps the gradients of the operands apart, even if one operand was
+	// computed from another operand.
 	alone := make([]*tensor.Tensor, len(in))
 	var wanted []*tensor.Tensor
 	for i, x := range in {

@@ -9,17 +9,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RecurrentOptions are the settings of a new recurrent layer; the zero value is torch's default.
+// RecurrentOptions are the settings of a new recurrent layer. The zero value is torch's default.
 type RecurrentOptions struct {
 	Layers int // number of stacked layers; 0 means 1
-	// a second pass runs backward through the sequences; the results are concatenated
+	// a second direction runs backward through the sequences, and the results of both directions
+	// are concatenated
 	Bidirectional bool
-	// sequences are [n, length, features] instead of [length, n, features]; states keep their
-	// layout
+	// sequences are [n, length, features] instead of [length, n, features]; the layout of states
+	// does not change
 	BatchFirst bool
 	// the probability that training drops an element between two layers
 	Dropout float64
-	// only for [LSTM]: states are projected to this number of features; 0: no projection
+	// only for [LSTM]: the number of features to which states are projected; 0 means no projection
 	ProjSize int
 	Relu     bool // only for [RNN]: relu instead of tanh
 }
@@ -35,12 +36,12 @@ type RecurrentWeights struct {
 	WeightHR *tensor.Tensor `nn:"weight_hr"` // [ProjSize, hidden], nil for none
 }
 
-// Recurrent is the common part of [RNN], [LSTM] and [GRU]. Its parameters have torch's names:
-// weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0. Those of the second direction
-// end in _reverse.
+// Recurrent is the part that [RNN], [LSTM] and [GRU] have in common. Its parameters have torch's
+// names: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0. The names of the second
+// direction end in _reverse.
 type Recurrent struct {
 	Base
-	Weights  []*RecurrentWeights `nn:"-"` // layer 0, its second direction, layer 1, …
+	Weights  []*RecurrentWeights `nn:"-"` // layer 0, then its second direction, layer 1, …
 	Features int                 // features of the input
 	Hidden   int                 // features of a state, before projection
 	Options  RecurrentOptions    // the options, with Layers filled in
@@ -110,7 +111,7 @@ func (l *Recurrent) out() int {
 	return l.Hidden
 }
 
-// ownParams lists the parameters by torch's names, which contain the number of the layer.
+// ownParams lists the parameters under torch's names, which contain the number of the layer.
 func (l Recurrent) ownParams() []Param {
 	var list []Param
 	for k, w := range l.Weights {
@@ -131,10 +132,11 @@ func (l Recurrent) ownParams() []Param {
 	return list
 }
 
-// states are h0 and c0 before a call, h and c after it: [layers·directions, n, features].
+// states are h0 and c0 before a call, or h and c after it. Their shape is [layers·directions, n,
+// features].
 type states struct{ h, c *tensor.Tensor }
 
-// apply runs all layers in scope c over data, whose steps have these numbers of rows.
+// apply runs all layers in scope c over data. sizes has the number of rows of each step.
 func (l *Recurrent) apply(c *tensor.Scope, data *tensor.Tensor, sizes []int, first states) (*tensor.Tensor, states) {
 	n, rows, out := sizes[0], data.Dim(0), l.out()
 	m := c.On(data.Device()).Typed(data.Type())
@@ -318,11 +320,11 @@ func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 	return &RNN{newRecurrent(c, in, hidden, o, opts)}
 }
 
-// Forward maps x of shape [length, n, features] to y and h. y are the states of the last layer at
-// each step, [length, n, directions·hidden]. h are the states of each layer and direction after the
-// last step, [layers·directions, n, hidden]. h0 are the initial states, with the shape of h; nil
-// means zeros. With BatchFirst n is the first dimension of x and y. All tensors may omit n. Hooks
-// see x and y.
+// Forward maps x of shape [length, n, features] to y and h. y has the states of the last layer at
+// each step, [length, n, directions·hidden]. h has the states of each layer and direction after the
+// last step, [layers·directions, n, hidden]. h0 has the initial states, with the shape of h. A nil
+// h0 means zeros. With BatchFirst n is the first dimension of x and y. All tensors may omit n.
+// Hooks see x and y.
 func (l *RNN) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})
@@ -374,14 +376,14 @@ func NewLSTM(in, hidden int, o RecurrentOptions, opts ...Option) *LSTM {
 }
 
 // Forward works as [RNN.Forward], with a second state c [layers·directions, n, hidden]. With
-// ProjSize y and h have ProjSize features instead of hidden. h0 and c0 may each be nil, for zeros.
+// ProjSize y and h have ProjSize features instead of hidden. A nil h0 or c0 means zeros.
 func (l *LSTM) Forward(x, h0, c0 *tensor.Tensor) (y, h, c *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h0, c0})
 	return y, last.h, last.c
 }
 
-// ForwardPacked works as [RNN.ForwardPacked], with a second state.
+// ForwardPacked works as [RNN.ForwardPacked], with a second state c.
 func (l *LSTM) ForwardPacked(p *PackedSequence, h0, c0 *tensor.Tensor) (y *PackedSequence, h, c *tensor.Tensor) {
 	y, last := l.packed(p, states{h0, c0})
 	return y, last.h, last.c

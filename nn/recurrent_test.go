@@ -76,8 +76,8 @@ func TestRecurrentDerivatives(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// The state that one call returns is an operand of the next. The derivatives of both orders must
-// count the weights' use in both calls.
+// The state that one call returns is an operand of the next call. The first and second derivatives
+// must include the weights' use in both calls.
 func TestRecurrentCarriesState(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewGRU(1, 2, nn.RecurrentOptions{}, nn.In(s), nn.Typed(dtype.F64))
@@ -102,8 +102,8 @@ func TestRecurrentCarriesState(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// A call keeps the gates, the states and the result of each row, since the gradient needs them. The
-// memory for a row does not grow with the number of steps. Without gradients a call keeps only
+// A call keeps the gates, the states and the result of each row, because the gradient needs them.
+// The memory for a row does not grow with the number of steps. Without gradients a call keeps only
 // results.
 func TestRecurrentMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -113,7 +113,7 @@ func TestRecurrentMemory(t *testing.T) {
 	dev := gpus[0]
 	const steps, n, hidden = 64, 4, 32
 	for name, c := range map[string]struct {
-		keeps, peak float64 // limits of memory for each row, in units of hidden floats
+		keeps, peak float64 // limits of memory for each row, in numbers of hidden floats
 		run         func(s *tensor.Scope) func(x *tt) *tt
 	}{
 		// torch on a CPU keeps i, f, g, o, c, tanh(c) and h
@@ -160,7 +160,7 @@ func TestRecurrentMemory(t *testing.T) {
 	}
 }
 
-// A recurrent layer is an ordinary layer, even as a field by value: its parameters have torch's
+// A recurrent layer is an ordinary layer, even as a field by value. Its parameters have torch's
 // names, and can be saved and loaded.
 func TestRecurrentInModel(t *testing.T) {
 	type model struct {
@@ -233,7 +233,7 @@ func TestRecurrentAtOnce(t *testing.T) {
 	}
 }
 
-// Unpadding undoes padding for sequences in any order, and gradients reach the original steps.
+// Unpadding undoes padding for sequences in any order. Gradients reach the original steps.
 func TestPacking(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		list := []*tt{s.Rand(2, 3).RequiresGrad(), s.Rand(4, 3).RequiresGrad(), s.Rand(1, 3).RequiresGrad()}
@@ -301,7 +301,7 @@ func TestRecurrentDropout(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// Half precision gives the results of float32 except for rounding.
+// Results in half precision equal those in float32 except for rounding.
 func TestRecurrentHalf(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {

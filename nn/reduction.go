@@ -7,21 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Reduction says how a loss combines the losses of its elements.
+// A Reduction says how a loss combines the losses of the elements to one result.
 type Reduction uint8
 
-// The reductions. As in torch, the default of a loss is Mean.
+// These are the reductions. As in torch, the default of a loss is Mean.
 const (
 	Mean Reduction = iota // the mean of the losses
 	Sum                   // the sum of the losses
 	None                  // no reduction: the result has the elements' shape
 	// the sum of the losses divided by the size of the first dimension, torch's "batchmean"; a
-	// scalar loss stays as it is
+	// scalar loss does not change
 	BatchMean
 )
 
 // reduce applies the reduction in r, or Mean if r is empty, and frees the losses. The caller must
-// not use loss afterwards. With None it returns loss itself.
+// not use loss afterwards. With the reduction None it returns loss itself.
 func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	how := Mean
 	if len(r) > 1 {
@@ -69,7 +69,7 @@ func integers(op string, operands ...*tensor.Tensor) bool {
 }
 
 // reduceWeighted multiplies the losses by weight and reduces them. As in torch, Mean divides by the
-// sum of the weights. A nil weight means 1.
+// sum of the weights. A nil weight means that all weights are 1.
 func reduceWeighted(op string, loss, weight *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	if weight == nil {
 		return reduce(op, loss, r)

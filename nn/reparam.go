@@ -11,13 +11,13 @@ import (
 // WeightNorm is a layer whose weight is stored as length and direction: weight = G·V/‖V‖. Each
 // slice along Dim has its own norm and its own G (T. Salimans, D. P. Kingma, "Weight
 // Normalization", 2016). It is torch.nn.utils.parametrizations.weight_norm, with torch's names in
-// state dicts. The field that held the layer's weight is nil. [WeightNorm.Weight] computes the
-// weight anew in each call.
+// state dicts. The layer's own weight field is nil. [WeightNorm.Weight] computes the weight anew in
+// each call.
 type WeightNorm[L Module] struct {
 	Base
 	Layer L `nn:",inline"` // the layer without its weight
-	// the norms. They have the weight's rank, and size 1 in all dimensions but Dim. For Dim -1 this
-	// is one number.
+	// the norms. G has the weight's rank, and size 1 in all dimensions except Dim. For Dim -1 it
+	// has a single element.
 	G *tensor.Tensor `nn:"parametrizations.weight.original0"`
 	// the direction, with the weight's shape
 	V   *tensor.Tensor `nn:"parametrizations.weight.original1"`
@@ -26,9 +26,9 @@ type WeightNorm[L Module] struct {
 
 // NewWeightNorm splits the weight of a layer into length and direction. Afterwards the layer
 // belongs to the wrapper, which computes the same function as the layer did. torch's default for
-// dim is 0, the dimension of the outputs, or of a transposed convolution's inputs. With -1 the
-// whole weight has one norm; torch writes None for that. NewWeightNorm panics with an *[Error] if
-// the layer has no parameter named "weight".
+// dim is 0. This is the dimension of the outputs, or of the inputs for a transposed convolution.
+// With dim -1 the whole weight has one norm. In torch this is dim=None. NewWeightNorm panics with
+// an *[Error] if the layer has no parameter named "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)
@@ -43,7 +43,7 @@ func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	return m
 }
 
-// norm returns the norms of the slices of v.
+// norm returns the norms of the slices of v along Dim.
 func (m *WeightNorm[L]) norm(v *tensor.Tensor) *tensor.Tensor {
 	if m.Dim < 0 {
 		return v.Norm(2)
@@ -90,9 +90,9 @@ func (m *WeightNorm[L]) Remove() L {
 // one more step of the power method (T. Miyato et al., "Spectral Normalization for Generative
 // Adversarial Networks", 2018).
 //
-// It is torch.nn.utils.parametrizations.spectral_norm, with torch's names in state dicts. The field
-// that held the layer's weight is nil. [SpectralNorm.Weight] computes the weight anew in each call.
-// A weight with one dimension is divided by its norm, and has no u and v.
+// It is torch.nn.utils.parametrizations.spectral_norm, with torch's names in state dicts. The
+// layer's own weight field is nil. [SpectralNorm.Weight] computes the weight anew in each call. A
+// weight with one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
 	Layer L `nn:",inline"` // the layer without its weight
@@ -139,7 +139,7 @@ func (m *SpectralNorm[L]) matrix(w *tensor.Tensor) *tensor.Tensor {
 	return w.Reshape(w.Dim(0), -1)
 }
 
-// power makes n steps of the power method in scope s, so that a capture of s includes them.
+// power makes n steps of the power method in scope s. So a capture of s includes these steps.
 func (m *SpectralNorm[L]) power(s *tensor.Scope, n int) {
 	s.Do(func(c *tensor.Scope) {
 		w, u, v := m.matrix(m.Original.In(c)), m.U.In(c), m.V.In(c)
@@ -157,8 +157,8 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 		if m.U == nil {
 			w = o.Normalize(2, 0, m.Eps)
 		} else {
-			// Clones, since Backward needs u and v as they are now, even if another call changes
-			// them before it.
+			// Clone u and v, since Backward needs their present values, even if another call
+			// changes them before Backward.
 			w = o.Div(m.U.In(c).Clone().Dot(m.matrix(o).MatMul(m.V.In(c).Clone())))
 		}
 		c.Close(w)
@@ -183,7 +183,8 @@ func (m *SpectralNorm[L]) Remove() L {
 	return m.Layer
 }
 
-// weightField returns the field of a layer with the parameter "weight", and whether there is one.
+// weightField returns the field of a layer with the parameter "weight". ok is false if there is no
+// such field.
 func weightField(layer any) (f reflect.Value, ok bool) {
 	v := reflect.ValueOf(layer)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -224,7 +225,7 @@ func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor,
 	l.Elem().Set(given)
 	f, _ := weightField(l.Interface())
 	w := weight(x.Scope())
-	if !x.Scope().GradEnabled() { // with gradients the graph may need the weight
+	if !x.Scope().GradEnabled() { // with gradients the graph may still need the weight
 		defer w.Free()
 	}
 	f.Set(reflect.ValueOf(w))

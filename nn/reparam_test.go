@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// For all kinds of normalised weights, a training's losses, parameters, u and v equal PyTorch's
-// within 1e-12. The names are PyTorch's too.
+// For all kinds of normalised weights, the losses, parameters, u and v of a training equal
+// PyTorch's within 1e-12. The names are PyTorch's too.
 func TestReparametrizedTrainingEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/reparam.safetensors.gz")
 	if err != nil {
@@ -114,7 +114,7 @@ func TestReparametrizedLayers(t *testing.T) {
 	if s.U.AllClose(u, 0, 0) && s.Original.Grad() == nil {
 		t.Error("training improves u, and two calls before Backward are well")
 	}
-	tensor.Do(func(sc *tensor.Scope) { // a recomputation makes no step of the power method
+	tensor.Do(func(sc *tensor.Scope) { // recomputing makes no step of the power method
 		x := x.In(sc).Clone().RequiresGrad()
 		y := autograd.Checkpoint(s.Forward, x)
 		u = s.U.Clone()
@@ -160,8 +160,8 @@ func TestReparametrizedLayers(t *testing.T) {
 	}
 }
 
-// Steps with both layers can be captured: each replay is a step, and makes a step of the power
-// method.
+// Steps with both layers can be captured. Each replay is a step, and makes a step of the power
+// method too.
 func TestReparametrizedLayersInACapture(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

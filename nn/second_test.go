@@ -76,7 +76,7 @@ func TestSecondOrder(t *testing.T) {
 		classes := s.From([]int64{2, 0})
 		check("CrossEntropy", func(x []*tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(x[0], x[1]) }, numbers(2, 3), classes)
 		check("NLL", func(x []*tensor.Tensor) *tensor.Tensor { return nn.NLL(x[0], x[1]) }, numbers(2, 3), classes)
-		// the same random numbers in every call
+		// dropout uses the same random numbers in every call
 		check("Dropout", func(x []*tensor.Tensor) *tensor.Tensor {
 			c := x[0].Scope().New(tensor.Seed(3))
 			y := x[0].In(c).Square().Dropout(0.4)
@@ -87,9 +87,10 @@ func TestSecondOrder(t *testing.T) {
 			return x[0].Square().Cast(dtype.F64).Mul(x[1]).To(x[0].Device())
 		}, numbers(3), numbers(3))
 	}, tensor.Seed(11))
-	// Differences cannot see through rounding, so a cast is checked against known derivatives.
+	// Central differences are inexact for a rounded function, so the test compares a cast with
+	// known derivatives.
 	x := tensor.From([]float64{2, 3}).RequiresGrad()
-	// the derivative of x⁴
+	// g is the derivative of x⁴ through casts
 	g := tensor.Gradients(x.Float().Square().BFloat16().Float().Square().Double().Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())[0]
 	h := tensor.Gradients(g.Sum(), []*tensor.Tensor{x})[0].Floats()
 	if h[0] != 48 || h[1] != 108 {

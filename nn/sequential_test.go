@@ -21,7 +21,7 @@ func (h *holder) Forward(x *tt) *tt {
 	return y
 }
 
-// A chain does not free a tensor that a user's layer or a hook sees. That holds too if the tensor
+// A chain does not free a tensor that a user's layer or a hook sees. This also holds if the tensor
 // passes through layers that return their own input.
 func TestSequentialFreesNothingSeen(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -78,8 +78,8 @@ func (*kernelCount) Copy(device.CopyEvent)           {}
 func (*kernelCount) Sync(device.SyncEvent)           {}
 func (*kernelCount) Memory(device.MemoryEvent)       {}
 
-// An activation after a linear layer runs in the layer's launch if nobody sees the tensor between
-// them. A relu before a dropout runs in the dropout's launch instead.
+// An activation after a linear layer runs in the layer's launch if no hook or user's layer sees the
+// tensor between them. A relu before a dropout runs in the dropout's launch instead.
 func TestSequentialActivations(t *testing.T) {
 	hook := func(_, y *tensor.Tensor) *tensor.Tensor { return nil }
 	hooked := func(l *nn.Linear) *nn.Linear { l.RegisterForwardHook(hook); return l }

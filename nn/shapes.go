@@ -9,7 +9,7 @@ type Unflatten struct {
 	Sizes []int
 }
 
-// NewUnflatten returns a layer; one of the sizes may be -1.
+// NewUnflatten returns a layer. One of the sizes may be -1. It follows from the other sizes.
 func NewUnflatten(dim int, sizes ...int) *Unflatten { return &Unflatten{Dim: dim, Sizes: sizes} }
 
 // Forward applies the layer.
@@ -24,7 +24,7 @@ type Unfold struct {
 	Options tensor.FoldOptions
 }
 
-// NewUnfold returns a layer whose windows have one size for both dimensions, or one for each. It
+// NewUnfold returns a layer whose windows have one size for both dimensions, or a size for each. It
 // accepts the options [Stride], [Padding] and [Dilation].
 func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
 	return &Unfold{Options: windows("Unfold", kernel, opts)}
@@ -37,7 +37,8 @@ func (l *Unfold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Unfold2d(l.Options)
 }
 
-// Fold adds up columns to images, where windows overlap; see [tensor.Tensor.Fold].
+// Fold makes images from columns, and adds the columns where windows overlap; see
+// [tensor.Tensor.Fold].
 type Fold struct {
 	Base
 	Height, Width int
@@ -57,10 +58,10 @@ func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Fold(l.Height, l.Width, l.Options)
 }
 
-// Flatten merges dimensions into one. The zero value merges all dimensions but the first.
+// Flatten merges dimensions into one. The zero value merges all dimensions except the first.
 type Flatten struct {
 	Base
-	Start, End *int // the first and the last merged dimension; nil: 1 and -1, torch's defaults
+	Start, End *int // first and last merged dimension; nil: torch's defaults 1 and -1
 }
 
 // NewFlatten returns a layer that merges dimensions start to end, both included. Negative

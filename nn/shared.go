@@ -6,10 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Shares returns the name of a field of the model's layers that a [Clone] would share with the
-// model and that Forward may change. Such a field is a map, a source of random numbers, or a
-// pointer to a struct of the layer's package that has maps, tensors or sources of random numbers.
-// It returns "" if there is none, as for layers of this package.
+// Shares looks for state that a model would share with its [Clone] and that Forward may change. It
+// returns the name of a field of the model's layers that holds such state. Such a field is a map, a
+// source of random numbers, or a pointer to a struct of the layer's package. The struct has maps,
+// tensors or sources of random numbers. Shares returns "" if there is no such field, as for layers
+// of this package.
 func Shares(m any) (field string) {
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(path string, v reflect.Value, _ bool) {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
@@ -60,8 +61,8 @@ func draws(t reflect.Type) bool {
 	return t.PkgPath() == "math/rand" || t.PkgPath() == "math/rand/v2"
 }
 
-// keeps reports whether a struct t of package pkg, which is not part of a model, has a field in
-// which a layer may cache a result.
+// keeps reports whether struct t has a field in which a layer may cache a result. t belongs to
+// package pkg and is not part of a model.
 func keeps(t reflect.Type, pkg string, seen map[reflect.Type]bool) bool {
 	if t.Kind() != reflect.Struct || t.PkgPath() != pkg || follows(t) || seen[t] {
 		return false

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Options that PyTorch refuses are errors here too: the result would be NaN, or the option would
-// have no effect.
+// Options that PyTorch refuses are errors here too. Otherwise the result would be NaN, or the
+// option would have no effect.
 func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 	norm := func(eps float64, eval bool) func(s *tensor.Scope) {
 		return func(s *tensor.Scope) {
@@ -67,10 +67,10 @@ func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 	}
 }
 
-// As in PyTorch, BatchMean of a scalar loss is that loss.
+// As in PyTorch, BatchMean does not change a scalar loss.
 func TestBatchMeanOfScalars(t *testing.T) {
 	for got, want := range map[*tensor.Tensor]float64{
-		// the numbers are PyTorch's
+		// the wanted numbers are PyTorch's
 		nn.KLDiv(tensor.From(0.3), tensor.From(0.4), nn.BatchMean):    -0.48651629274966206,
 		nn.KLDivLog(tensor.From(0.3), tensor.From(0.4), nn.BatchMean): 0.14918246976412708,
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stateOf lists the tensors of a state dict: each tensor under each of its names.
+// stateOf lists the tensors of a state dict. It lists a tensor with several names under each name.
 func stateOf(m any) []Param { return statesOf(m, nil) }
 
 func statesOf(m any, lazy func(string, lazyLayer)) []Param {
@@ -28,7 +28,7 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 // StateDict returns the parameters and buffers of a model by name, as torch's state_dict. The
 // tensors are detached and share the model's memory, so training changes them. For a copy that
 // keeps its values call StateDict([Clone](m)). A tensor in several places appears under each of its
-// names. Transient buffers are left out. [To] and [Cast] give the model new memory; an earlier
+// names. Transient buffers are left out. [To] and [Cast] give the model new memory, and an earlier
 // state dict keeps the old memory. StateDict panics with an *[Error] if the structure of the model
 // is unsound.
 func StateDict(m any) map[string]*tensor.Tensor {
@@ -43,22 +43,22 @@ func StateDict(m any) map[string]*tensor.Tensor {
 	return sd
 }
 
-// A Mismatch names a tensor whose shapes in model and state dict differ.
+// A Mismatch names a tensor whose shape in the model differs from its shape in the state dict.
 type Mismatch struct {
 	Name        string
 	Model, Dict shape.Dims
 }
 
 // A StateError says why a state dict does not fit a model. Nothing was loaded. The lists are in the
-// order of the model; Unexpected is in alphabetical order.
+// order of the model, except that Unexpected is in alphabetical order.
 type StateError struct {
 	Missing    []string   // names of the model that the dict lacks
 	Unexpected []string   // names of the dict that the model lacks
 	Mismatched []Mismatch // tensors whose shapes differ
 	Unusable   []string   // tensors of the dict that are nil or were freed
 
-	// Differing are pairs of names that mean one tensor of the model but have different values in
-	// the dict.
+	// Differing are pairs of names of one tensor of the model that have different values in the
+	// dict.
 	Differing [][2]string
 }
 
@@ -101,14 +101,14 @@ func (e *StateError) Error() string {
 	return b.String()
 }
 
-// unusable reports whether there are errors that [Loose] does not excuse.
+// unusable reports whether the dict has faults that [Loose] does not excuse.
 func (e *StateError) unusable() bool {
 	return len(e.Mismatched)+len(e.Unusable)+len(e.Differing) > 0
 }
 
-// surplus returns a prefix, such as DataParallel's "module.", that each of the longer names has.
-// With the prefix removed, all names of the smaller list must be in the other list. It returns ""
-// if there is no such prefix.
+// surplus returns a prefix that every name in the list longer has, such as DataParallel's
+// "module.". Without this prefix, all names of the list with fewer names must be in the other list.
+// surplus returns "" if there is no such prefix.
 func surplus(longer, shorter []string) string {
 	if len(longer) == 0 || len(shorter) == 0 {
 		return ""
@@ -133,8 +133,8 @@ func surplus(longer, shorter []string) string {
 }
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in
-// place, and returns the model. The *Tensors remain the same, so existing optimizers remain valid
-// (their state keeps its type). Integers, such as counts of batches, are not converted.
+// place, and returns the model. The *Tensors remain the same, so existing optimizers remain valid.
+// The state of optimizers keeps its type. Integers, such as counts of batches, are not converted.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
 		panic(wrong("", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)))
@@ -148,7 +148,7 @@ func Cast[M any](m M, t dtype.Type) M {
 }
 
 // Freeze makes all parameters of a model require no gradient, and returns the model: torch's
-// requires_grad_(False). To freeze a part of a model: Freeze(m.Body).
+// requires_grad_(False). Freeze(m.Body) freezes only a part of m.
 func Freeze[M any](m M) M { return setGrad(m, false) }
 
 // Unfreeze makes all parameters of a model require gradients again, and returns the model.
@@ -181,7 +181,7 @@ func Modules(m any) iter.Seq2[string, any] {
 	}
 }
 
-// layerOf returns a struct of a model as Modules passes it.
+// layerOf returns a struct of a model in the form in which Modules yields it.
 func layerOf(v reflect.Value) any {
 	switch {
 	case v.CanAddr() && v.Addr().CanInterface():
@@ -192,9 +192,9 @@ func layerOf(v reflect.Value) any {
 	return nil
 }
 
-// Apply calls f with every layer of a model and returns the model, as torch's apply. f sees the
-// layers inside a layer before the layer itself, and the model last. Use it to initialise layers by
-// their types:
+// Apply calls f with every layer of a model and returns the model, as torch's apply. Apply visits
+// the layers inside a layer before the layer itself, and the model last. Use it to initialise
+// layers by their types:
 //
 //	nn.Apply(m, func(l any) {
 //		if l, ok := l.(*nn.Linear); ok {

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tied is shaped like a language model: the embedding is also the head's weight, and one layer is
-// in two places.
+// tied is built like a language model. The embedding is also the head's weight, and one layer is in
+// two places.
 type tied struct {
 	nn.Base
 	Table *nn.Linear
@@ -108,8 +108,8 @@ func TestLoadStateDict(t *testing.T) {
 				t.Fatalf("a step from %v by %v ends at %v", before[i], g[i], v)
 			}
 		}
-		// One name of a tied tensor is enough; a count of batches may be missing; values are
-		// converted; tensors of a child scope load into an older model.
+		// One name of a tied tensor is enough, and a count of batches may be missing. Values are
+		// converted. Tensors of a child scope load into an older model.
 		sd := nn.StateDict(from)
 		delete(sd, "table.weight")
 		delete(sd, "again.weight")
@@ -128,7 +128,8 @@ func TestLoadStateDict(t *testing.T) {
 		if n := to.Norm.NumBatchesTracked.Item(); n != 2 {
 			t.Errorf("the count is %v", n)
 		}
-		// All names, with different values: torch silently uses the last one.
+		// The dict has all names of a tensor, with different values. torch silently uses the last
+		// value.
 		sd["norm.bias"] = s.Ones(3)
 		sd["table.weight"], sd["again.weight"], sd["head.weight"] = s.Full(1, 3, 3), s.Full(2, 3, 3), s.Full(3, 3, 3)
 		var e *nn.StateError
@@ -166,7 +167,7 @@ func TestLoadStateDictErrors(t *testing.T) {
 		if !slices.Equal(to.Table.Bias.Floats(), from.Table.Bias.Floats()) {
 			t.Error("nothing was loaded")
 		}
-		// Other shapes are refused even with Loose.
+		// Loose does not make other shapes acceptable.
 		to = newTied(s)
 		freed := s.Ones(3)
 		freed.Free()
@@ -194,8 +195,8 @@ func TestLoadStateDictErrors(t *testing.T) {
 	})
 }
 
-// The error distinguishes the prefixed names of a wrapped model, as from DataParallel or compile,
-// from the names of another model.
+// The error distinguishes two cases: prefixed names of a wrapped model, as from DataParallel or
+// compile, and the names of another model.
 func TestLoadStateDictOfWrappedModel(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		to := newTied(s)
@@ -216,7 +217,7 @@ func TestLoadStateDictOfWrappedModel(t *testing.T) {
 	})
 }
 
-// A state dict carries values between models on different devices.
+// A state dict copies values between models on different devices.
 func TestLoadStateDictAcrossDevices(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -351,7 +352,7 @@ type half struct {
 	Fc *nn.Linear
 }
 
-// Further mistakes that the walk through a model finds, in each function that walks.
+// The table has further mistakes that the walk through a model finds, in each function that walks.
 func TestUnsoundNames(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(1).RequiresGrad() }
 	r := &ring{Fc: nn.NewLinear(1, 1)}

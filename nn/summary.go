@@ -18,7 +18,7 @@ type Overview struct {
 	Trainable, Frozen, Buffers int
 
 	ParameterBytes, BufferBytes, InputBytes int
-	// bytes of the results of all calls, of layers that contain no other layers
+	// bytes of the results of all calls, only of layers that contain no other layers
 	OutputBytes int
 }
 
@@ -28,27 +28,29 @@ type LayerInfo struct {
 	Type  string // a name such as "Conv2d"
 	Depth int    // the number of layers around this layer
 	Leaf  bool   // the layer contains no other layers
-	// number of calls of Forward. It is 0 if it is not known, because the type does not embed
+	// number of calls of Forward. It is 0 if the number is unknown because the type does not embed
 	// [Base] or Forward has several inputs.
 	Calls  int
 	Output []shape.Dims
 
-	Parameters, Buffers int  // the layer's own, without those of inner layers
+	// numbers of elements in the layer's own tensors, without inner layers
+	Parameters, Buffers int
 	Tied                bool // some of the layer's parameters belong to an earlier layer too
 	OutputBytes         int  // bytes of the result of the latest call
 }
 
-// Summary looks at a model and, if inputs are given, runs its Forward with them. It does so in
-// evaluation mode, without gradients, in a scope of its own and with random numbers of its own.
-// Afterwards training flags, hooks and buffers are as before. This also holds if Forward panics;
-// Summary passes the panic on. A model with lazy layers is called once before, to make their
-// parameters. No other goroutine may use the model meanwhile. The result prints as a table:
+// Summary describes a model. If there are inputs, it calls the model's Forward with them. This call
+// is in evaluation mode and without gradients, and has its own scope and its own random numbers.
+// Summary then restores training flags, hooks and buffers. It also restores them if Forward panics,
+// and passes the panic on. If the model has lazy layers, an additional first call makes their
+// parameters. No other goroutine may use the model during the call of Summary. The result prints as
+// a table:
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))
 //
-// Summary sees outputs by hooks of the layers and of the model. So a layer has to embed [Base] and
-// begin Forward with Enter. All layers of this package with one input do. Layers that a slice of
-// interfaces holds by value (nn.ReLU{}) are held by pointer during the call.
+// Summary sees outputs through hooks on the layers and the model. So a layer has to embed [Base]
+// and begin Forward with Enter, as all layers of this package with one input do. If a slice of
+// interfaces holds a layer by value (nn.ReLU{}), it holds a pointer to the layer during the call.
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
 	given("summary", inputs...)
@@ -60,7 +62,7 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 		}
 	}()
 	run := len(inputs) > 0
-	if run && isLazy(m) { // the first call makes the parameters of lazy layers
+	if run && isLazy(m) { // a first call makes the parameters of lazy layers
 		func() {
 			defer evaluating(m, nil)()
 			tensor.Youngest(inputs...).Do(func(c *tensor.Scope) {
@@ -140,7 +142,8 @@ func (o *Overview) called(i int, out ...*tensor.Tensor) {
 
 func bytesOf(x *tensor.Tensor) int { return x.Size() * x.Type().Size() }
 
-// count adds up parameters and buffers. Each tensor counts for the first layer that has it.
+// count adds up the elements and bytes of parameters and buffers. A tensor of several layers counts
+// only for the first of them.
 func (o *Overview) count(m any, at map[string]int) {
 	seen := map[*tensor.Tensor]bool{}
 	visit(m, &visitor{param: func(p Param) {
@@ -248,7 +251,7 @@ func typeName(t reflect.Type) string {
 		return "ParameterMap"
 	}
 	if i := strings.IndexByte(name, '['); i > 0 {
-		name = name[:i] // type arguments
+		name = name[:i] // without type arguments
 	}
 	if name == "" {
 		return t.Kind().String()
@@ -260,7 +263,7 @@ func typeName(t reflect.Type) string {
 func (o *Overview) String() string { return o.Table(-1) }
 
 // Table returns a table of the layers down to a depth, followed by the totals of the whole model.
-// Depth 0 shows only the model; a negative depth shows all layers.
+// Depth 0 shows only the model. A negative depth shows all layers.
 func (o *Overview) Table(depth int) string {
 	rows := [][]string{{"Layer", "Type", "Output", "Parameters", "Output size"}}
 	for _, l := range o.Layers {
@@ -323,7 +326,7 @@ func (o *Overview) Table(depth int) string {
 	return b.String()
 }
 
-// grouped writes 1234567 as 1,234,567.
+// grouped writes a number with commas, such as 1,234,567.
 func grouped(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -335,7 +338,7 @@ func grouped(n int) string {
 // human writes a number of elements in thousands, millions, …
 func human(n int) string { return scaled(float64(n), 1000, []string{"", " K", " M", " G", " T"}) }
 
-// humanBytes writes a size in KiB, MiB, …
+// humanBytes writes a number of bytes in KiB, MiB, …
 func humanBytes(n int) string {
 	return scaled(float64(n), 1024, []string{" B", " KiB", " MiB", " GiB", " TiB"})
 }

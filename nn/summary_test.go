@@ -77,7 +77,7 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if lines := strings.Count(o.Table(1), "\n"); lines != 10 {
 			t.Errorf("%d lines", lines)
 		}
-		// The model is unchanged.
+		// Summary has not changed the model.
 		if _, byValue := m.Features.Layers[2].(nn.ReLU); !byValue {
 			t.Errorf("the layer is a %T", m.Features.Layers[2])
 		}
@@ -96,7 +96,7 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if x.NeedsGrad() || m.Twice.Weight.Grad() != nil {
 			t.Error("gradients")
 		}
-		// The model is unchanged also after an error, which Summary passes on.
+		// Summary does not change the model even if Forward panics, and passes the panic on.
 		bad := s.Rand(3, 2, 8, 8)
 		if err := tensor.Try(func() { nn.Summary(m, bad) }); !errors.Is(err, tensor.ErrShape) {
 			t.Error(err)
@@ -104,7 +104,8 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if _, byValue := m.Features.Layers[2].(nn.ReLU); !byValue || !m.Training() || !reflect.DeepEqual(m.Twice.Base, base) {
 			t.Error("an error leaves something behind")
 		}
-		// Models that are younger than the inputs, no inputs, and lists.
+		// The model may be younger than the inputs, there may be no inputs, and the model may be a
+		// list.
 		s.Do(func(c *tensor.Scope) {
 			if o := nn.Summary(nn.NewLinear(2, 3, nn.In(c), nn.Typed(dtype.F64)), s.Typed(dtype.F64).Ones(1, 2)); o.ParameterBytes != 9*8 || o.Layers[0].Output[0].String() != "[1, 3]" {
 				t.Error(o)
@@ -125,7 +126,7 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 	})
 }
 
-// Numbers in human units.
+// The sizes and counts are written in human units.
 func TestSummaryUnits(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewLinear(1000, 1500, nn.In(s))

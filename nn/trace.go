@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// traced is Enter while a tracer listens: it opens a span around the call, hooks included. The span
+// traced is Enter while a tracer listens. It opens a span around the call and its hooks. The span
 // has the name of the layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
 	pointer := false
 	if s.Name, pointer = layerType(3); pointer {
-		s.Owner = b // for a value receiver, b is in a copy of the layer, a new one in each call
+		s.Owner = b // a value receiver is a new copy of the layer in each call
 	}
 	if in := *x; in != nil {
 		s.Scope = in.Scope().Span()
@@ -50,8 +50,8 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 }
 
 // layerType returns the receiver type of the method that is skip frames up, such as Linear for
-// (*Linear).Forward, and whether the receiver is a pointer. It is needed because a Base does not
-// know the layer that embeds it.
+// (*Linear).Forward. It also returns whether the receiver is a pointer. It is needed because a Base
+// does not know the layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
@@ -93,9 +93,9 @@ func typeOfMethod(name string) (typ string, pointer bool) {
 	return name, pointer
 }
 
-// ModuleNames names the layers of a model for profile.Options. The keys are the pointers that spans
-// have as owner; the values are names such as "layers.0", and root for the model itself. A layer
-// whose Forward works on a copy, such as [ReLU], cannot be named; it appears under the layer around
+// ModuleNames names the layers of a model for profile.Options. A key is the pointer that a span has
+// as its owner. The value is a name such as "layers.0", or root for the model itself. A layer whose
+// Forward works on a copy, such as [ReLU], gets no name. It appears under the layer that contains
 // it.
 func ModuleNames(m any, root string) map[any]string {
 	names := map[any]string{}

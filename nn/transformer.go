@@ -17,7 +17,7 @@ type TransformerOptions struct {
 	Eps        float64 // Eps of the norms; 0 means 1e-5
 	// sequences are [n, length, features] instead of [length, n, features]
 	BatchFirst bool
-	// the norms precede attention and linear layers instead of following the sums
+	// the norms precede attention and linear layers, instead of following the residual connections
 	NormFirst bool
 }
 
@@ -40,7 +40,7 @@ func (o TransformerOptions) attention(features, heads int, opts []Option) *Multi
 	return NewMultiheadAttention(features, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}, opts...)
 }
 
-// feed applies the two linear layers, with the activation and dropout between them.
+// feed applies the two linear layers, with activation and dropout between them.
 func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout, second *Linear) *tensor.Tensor {
 	act := o.Activation
 	switch {
@@ -62,9 +62,9 @@ func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tens
 	return y
 }
 
-// residual returns x + drop(f(norm(x))) with NormFirst, else norm(x + drop(f(x))), in x's scope. f
-// must read its operand only in one linear layer, because the norm may return 16 bits: see
-// [LayerNorm.ForwardLow].
+// residual returns x + drop(f(norm(x))) with NormFirst, and norm(x + drop(f(x))) without it. The
+// result is in x's scope. f must read its operand only in one linear layer, because the norm may
+// return 16 bits: see [LayerNorm.ForwardLow].
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
@@ -86,9 +86,9 @@ func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) 
 }
 
 // TransformerEncoderLayer is self-attention and two linear layers, each with a norm and a residual
-// connection (A. Vaswani et al., arXiv:1706.03762; norms first: R. Xiong et al., arXiv:2002.04745).
-// Its parameters have torch's names. The results of its inner layers are freed when Forward
-// returns; a hook keeps one in an older scope s by s.From(y.Detach()).
+// connection (A. Vaswani et al., arXiv:1706.03762). For NormFirst see R. Xiong et al.,
+// arXiv:2002.04745. Its parameters have torch's names. The results of its inner layers are freed
+// when Forward returns. A hook can keep result y in an older scope s with s.From(y.Detach()).
 type TransformerEncoderLayer struct {
 	Base
 	Checkpointing
@@ -103,7 +103,7 @@ type TransformerEncoderLayer struct {
 	Options  TransformerOptions
 }
 
-// NewTransformerEncoderLayer returns a layer; [NoBias] leaves out all biases.
+// NewTransformerEncoderLayer returns a layer. [NoBias] leaves out all biases.
 func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerEncoderLayer {
 	return &TransformerEncoderLayer{
 		SelfAttn: o.attention(features, heads, opts), Linear1: NewLinear(features, o.feedForward(), opts...), Dropout: NewDropout(o.Dropout),
@@ -112,15 +112,15 @@ func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts 
 	}
 }
 
-// Forward returns the result for x of shape [length, n, features], with the shape of x, without
-// masks; see [TransformerEncoderLayer.ForwardMasked].
+// Forward returns the result for x of shape [length, n, features], without masks. The result has
+// the shape of x. See [TransformerEncoderLayer.ForwardMasked].
 func (l *TransformerEncoderLayer) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, Masks{})
 }
 
-// ForwardMasked returns the result for x, with the shape of x: [length, n, features], or [n,
-// length, features] with BatchFirst, or [length, features].
+// ForwardMasked returns the result for x, with the shape of x. The shape is [length, n, features],
+// or [n, length, features] with BatchFirst, or [length, features].
 func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, m)
@@ -162,7 +162,7 @@ type TransformerDecoderLayer struct {
 	Options       TransformerOptions
 }
 
-// NewTransformerDecoderLayer returns a layer; [NoBias] leaves out all biases.
+// NewTransformerDecoderLayer returns a layer. [NoBias] leaves out all biases.
 func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerDecoderLayer {
 	return &TransformerDecoderLayer{
 		SelfAttn: o.attention(features, heads, opts), MultiheadAttn: o.attention(features, heads, opts),
@@ -173,9 +173,9 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 }
 
 // Forward returns the result for x of shape [length, n, features], with the shape of x. memory,
-// [keys, n, features], is the result of an encoder. With BatchFirst n is the first dimension; all
-// tensors may omit n. The masks self are for the attention of x to itself, and cross for the
-// attention of x to memory. Hooks see x and the result.
+// [keys, n, features], is the result of an encoder. With BatchFirst n is the first dimension. All
+// tensors may omit n. self masks the attention of x to itself, and cross masks the attention of x
+// to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)
@@ -208,7 +208,7 @@ type TransformerEncoder struct {
 }
 
 // NewTransformerEncoder returns an encoder with the given number of layers and without a last norm.
-// Each layer has its own initial weights (torch's layers start as copies of one).
+// Each layer has its own initial weights (torch's layers start as copies of a single layer).
 func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerEncoder {
 	e := &TransformerEncoder{Norm: Identity{}}
 	for range layers {
@@ -245,7 +245,7 @@ type TransformerDecoder struct {
 }
 
 // NewTransformerDecoder returns a decoder with the given number of layers and without a last norm.
-// Each layer has its own initial weights (torch's layers start as copies of one).
+// Each layer has its own initial weights (torch's layers start as copies of a single layer).
 func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerDecoder {
 	d := &TransformerDecoder{Norm: Identity{}}
 	for range layers {
@@ -274,8 +274,8 @@ type Transformer struct {
 }
 
 // NewTransformer returns a model with the given numbers of encoder and decoder layers. torch's
-// defaults are 512 features, 8 heads, and 6 layers each. All matrices are uniform in ±√(6/(in +
-// out)).
+// defaults are 512 features, 8 heads, 6 encoder layers and 6 decoder layers. All matrices are
+// uniform in ±√(6/(in + out)).
 func NewTransformer(features, heads, encoders, decoders int, o TransformerOptions, opts ...Option) *Transformer {
 	t := &Transformer{Encoder: NewTransformerEncoder(features, heads, encoders, o, opts...), Decoder: NewTransformerDecoder(features, heads, decoders, o, opts...)}
 	t.Encoder.Norm, t.Decoder.Norm = o.norm(features, opts), o.norm(features, opts)
@@ -288,9 +288,9 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 }
 
 // Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with the encoded x
-// as memory. The result is [steps, n, features]. With BatchFirst n is the first dimension; all
-// tensors may omit n. The masks encoder are for the attention of x to itself, self for that of y to
-// itself, and cross for that of y to the encoded x. Hooks see x and the result.
+// as memory. The result is [steps, n, features]. With BatchFirst n is the first dimension. All
+// tensors may omit n. encoder masks the attention of x to itself, self masks the attention of y to
+// itself, and cross masks the attention of y to the encoded x. Hooks see x and the result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
 	given("transformer", x, y)

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives of attention and of a transformer layer, with respect to inputs,
-// parameters and a mask.
+// First and second derivatives of attention and of a transformer layer equal central differences.
+// The derivatives are with respect to inputs, parameters and a mask.
 func TestAttentionDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		opts := []nn.Option{nn.In(s), nn.Typed(dtype.F64)}
@@ -48,7 +48,7 @@ func TestAttentionDerivatives(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Causal attention with padded keys needs no mask of queries times keys: its peak memory grows
+// Causal attention with padded keys needs no mask of queries times keys, so its peak memory grows
 // linearly with the length. The results equal those with one combined mask.
 func TestCausalWithPadding(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
@@ -79,7 +79,7 @@ func TestCausalWithPadding(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
 		x := s.Rand(3, 2, 4).RequiresGrad()
-		// the padding includes the first key of a sample
+		// the padding of the second sample includes its first key
 		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3)
 		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
 		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}
@@ -99,8 +99,8 @@ func TestCausalWithPadding(t *testing.T) {
 	}, tensor.Seed(4))
 }
 
-// A query that attends to no key results in the output's bias, with finite gradients, with and
-// without weights.
+// If a query attends to no key, its result is the bias of the output projection, with finite
+// gradients. This holds with and without NeedWeights.
 func TestNothingToAttendTo(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
@@ -125,7 +125,7 @@ func TestNothingToAttendTo(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Dropout acts only in training, on the weights and on the results of the parts.
+// Dropout acts only in training. It drops attention weights and elements of the parts' results.
 func TestTransformerDropout(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8, Dropout: 0.5}, nn.In(s))
@@ -149,7 +149,7 @@ func TestTransformerDropout(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Without gradients a layer leaves only its result in memory.
+// Without gradients, a call leaves only its result in memory.
 func TestTransformerLeavesNothing(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

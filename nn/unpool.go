@@ -2,46 +2,46 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// Pools that also return the positions of the maxima, torch's return_indices=True, and the layers
-// that use the positions.
+// This file has the pools that also return the positions of the maxima, torch's
+// return_indices=True. It also has the layers that use the positions.
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l MaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool1dIndices(l.Options)
 }
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l MaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool2dIndices(l.Options)
 }
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l MaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool3dIndices(l.Options)
 }
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l AdaptiveMaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool1d(l.Size)
 }
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l AdaptiveMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool2d(l.Size...)
 }
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool3d(l.Size...)
@@ -105,8 +105,8 @@ type FractionalMaxPool2d struct {
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool2d returns a layer whose windows have one size for all dimensions, or one for
-// each. It needs one of the options [OutputSize] and [OutputRatio].
+// NewFractionalMaxPool2d returns a layer whose windows have one size for all dimensions, or a size
+// for each. It needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool2d[K Sizes](kernel K, opts ...Option) FractionalMaxPool2d {
 	return FractionalMaxPool2d{Options: fractionalPool("FractionalMaxPool2d", kernel, opts)}
 }
@@ -119,8 +119,8 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
@@ -133,8 +133,8 @@ type FractionalMaxPool3d struct {
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool3d returns a layer whose windows have one size for all dimensions, or one for
-// each. It needs one of the options [OutputSize] and [OutputRatio].
+// NewFractionalMaxPool3d returns a layer whose windows have one size for all dimensions, or a size
+// for each. It needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool3d[K Sizes](kernel K, opts ...Option) FractionalMaxPool3d {
 	return FractionalMaxPool3d{Options: fractionalPool("FractionalMaxPool3d", kernel, opts)}
 }
@@ -147,8 +147,8 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
-// layer.
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima. They are
+// int64, for a MaxUnpool layer.
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)
@@ -161,8 +161,8 @@ type LPPool3d struct {
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool3d returns a layer whose windows have one size for all dimensions, or one for each. It
-// accepts the options [Stride] and [CeilMode].
+// NewLPPool3d returns a layer whose windows have one size for all dimensions, or a size for each.
+// It accepts the options [Stride] and [CeilMode].
 func NewLPPool3d[K Sizes](p float64, kernel K, opts ...Option) LPPool3d {
 	return LPPool3d{P: p, Options: avgPool("LPPool3d", kernel, opts, power)}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Pool layers return positions, and unpool layers write the maxima back there, on the CPU and on a
-// GPU. A size that no pool could have had as input is refused, and so is a position out of range.
+// GPU. A size that no input of the pool can have is an error, and so is a position out of range.
 func TestMaxUnpoolLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -59,8 +59,8 @@ func TestMaxUnpoolLayers(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Without samples the scope's generator draws the windows: one seed gives the same result on every
-// device.
+// Without samples, the scope's generator draws the windows. So a seed gives the same result on
+// every device.
 func TestFractionalMaxPoolDraws(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A stray is a tensor in a model's struct that the walk does not recognise as a parameter.
+// A stray is a tensor in a model that the walk does not recognise as a parameter.
 type stray struct {
 	path, why string
 	t         *tensor.Tensor
 }
 
-// strayTypes caches, for the struct types of layers, the fields that are searched for strays: those
-// that are neither parameters nor layers and may lead to tensors. carriers caches the same for
-// other structs.
+// strayTypes caches, for the struct types of layers, the fields that are searched for strays. These
+// fields are neither parameters nor layers and may lead to tensors. carriers caches the fields that
+// may lead to tensors for other structs.
 var strayTypes, carriers sync.Map // reflect.Type → []int
 
 func strayFields(t reflect.Type) []int {
@@ -35,9 +35,9 @@ func carrierFields(t reflect.Type) []int {
 	return fieldsOnce(&carriers, t, func(f reflect.StructField) bool { return carries(f.Type, map[reflect.Type]bool{}) })
 }
 
-// fieldsOnce returns the indices of the fields of t for which is(f) is true, without those tagged
-// nn:"-", and caches them. It returns none if t has a mutex, since another goroutine that holds the
-// mutex may be writing the fields.
+// fieldsOnce returns the indices of the fields of t for which is(f) is true, and caches them. It
+// leaves out fields tagged nn:"-". It returns none if t has a mutex, because another goroutine that
+// holds the mutex may be writing the fields.
 func fieldsOnce(lists *sync.Map, t reflect.Type, is func(f reflect.StructField) bool) []int {
 	if list, ok := lists.Load(t); ok {
 		return list.([]int)
@@ -101,11 +101,11 @@ func ofTheLibrary(t reflect.Type) bool {
 	return rest != "nn" && rest != "models"
 }
 
-// A step leads from a value to a field, an element or a map value of it.
+// A step leads from a value to its field, its element or its map value.
 type step struct {
-	name  string        // the name of a field, or empty
-	index int           // the index of an element
-	key   reflect.Value // the key of a map value, if valid
+	name  string        // the name of the field, or empty
+	index int           // the index of the element
+	key   reflect.Value // the key of the map value, or invalid
 }
 
 // way returns the path of a layer followed by the steps of the search.
@@ -123,15 +123,15 @@ func (w *visitor) way(path string) string {
 	return path
 }
 
-// into searches v, one step away from the current value.
+// into searches v, which is one step away from the current value.
 func (w *visitor) into(path string, s step, v reflect.Value) {
 	w.steps = append(w.steps, s)
 	w.search(path, v)
 	w.steps = w.steps[:len(w.steps)-1]
 }
 
-// search finds the strays in v. v may be large, such as all that an agent remembers, so the path to
-// a tensor is formatted only for a stray.
+// search finds the strays in v. v may be large, for example the memory of an agent, so search
+// formats the path to a tensor only for a stray.
 func (w *visitor) search(path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -153,7 +153,8 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if v.Len() == 0 {
 			return
 		}
-		// the entry is deleted afterwards, since another slice may begin here and be longer
+		// The entry is deleted afterwards, because another slice may begin at this address and be
+		// longer.
 		if at := (place{v.Pointer(), v.Type()}); w.enter(v) {
 			defer delete(w.searched, at)
 			for i := range v.Len() {
@@ -177,7 +178,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 	}
 }
 
-// enter reports whether the search reaches v's target for the first time.
+// enter reports whether the search reaches the target of v for the first time.
 func (w *visitor) enter(v reflect.Value) bool {
 	at := place{v.Pointer(), v.Type()}
 	_, seen := w.searched[at]
@@ -185,9 +186,9 @@ func (w *visitor) enter(v reflect.Value) bool {
 	return !seen
 }
 
-// refuseStrays panics if a tensor that requires a gradient is only where the walk does not find it,
-// so that it would not be trained. A tensor that was freed, or whose scope was closed, is the
-// remnant of a step and no error.
+// refuseStrays panics if a tensor requires a gradient but the walk does not find it as a parameter.
+// Such a tensor would not be trained. A tensor that was freed, or whose scope was closed, was left
+// over by a step and is no error.
 func (w *visitor) refuseStrays() {
 	if len(w.strays) == 0 || w.quick {
 		return

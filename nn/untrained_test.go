@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A tensor that requires a gradient and would not be trained is an error, wherever a struct keeps
-// it. There is no error if the tensor is also found elsewhere, is marked as not trained, or
-// requires no gradient.
+// A tensor that requires a gradient and would not be trained is an error, in whatever struct it is.
+// There is no error if the tensor is also found elsewhere, is marked as not trained, or requires no
+// gradient.
 func TestUntrainedTensors(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(2).RequiresGrad() }
 	type cell struct{ Wx, Wh *tensor.Tensor } // the fields have no tags

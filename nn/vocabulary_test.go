@@ -46,8 +46,8 @@ func TestGoldenVocabularies(t *testing.T) {
 	})
 }
 
-// The loss computed in parts equals that of all logits, for any number of rows. It is tested for
-// classes and probabilities, batches of sequences, autocast, and second derivatives.
+// The loss computed in parts equals the loss computed from all logits, for any number of rows. The
+// test covers classes and probabilities, batches of sequences, autocast, and second derivatives.
 func TestLinearCrossEntropyInParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, low := range []bool{false, true} {
@@ -96,8 +96,8 @@ func TestLinearCrossEntropyInParts(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// The gradients of many parts are added in float32 although the products are of 16-bit numbers.
-// Each gradient is 1, and sums in bfloat16 would stop at 256.
+// The gradients of many parts are added in float32, although the matrix products have 16-bit
+// operands. Each gradient is 1, and a sum in bfloat16 would stop at 256.
 func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n = 600
@@ -117,8 +117,8 @@ func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	})
 }
 
-// The logits of all rows are never in memory at once, neither forward nor backward. The peak is the
-// logits of some rows plus the weight's gradients.
+// The logits of all rows are never in memory at the same time, neither forward nor backward. The
+// peak consists of the logits of some rows and the weight's gradients.
 func TestLinearCrossEntropyPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=8GiB")
 	if err != nil {
@@ -177,15 +177,16 @@ func TestVocabularyMistakes(t *testing.T) {
 	})
 }
 
-// The last layer of a language model and its loss, without the logits of all rows at once.
+// The example combines the last layer of a language model with its loss. The logits of all rows
+// never exist at the same time.
 func ExampleLinearCrossEntropyLoss() {
 	l := nn.NewLinearCrossEntropyLoss(64, 50000)
 	hidden, words := tensor.Zeros(2, 8, 64), tensor.Root().Typed(dtype.I64).Zeros(2, 8)
-	fmt.Printf("%.3f\n", l.Forward(hidden, words).Item()) // log 50000
+	fmt.Printf("%.3f\n", l.Forward(hidden, words).Item()) // log 50000, since all classes are equal
 	// Output: 10.820
 }
 
-// Frequent classes have low numbers; rare classes are scored only for rows whose target is rare.
+// Frequent classes have low numbers. Rare classes are scored only for rows whose target is rare.
 func ExampleAdaptiveLogSoftmaxWithLoss() {
 	m := nn.NewAdaptiveLogSoftmaxWithLoss(64, 50000, []int{2000, 10000})
 	y, _ := m.Forward(tensor.Zeros(2, 64), tensor.From([]int64{3, 40000}))
@@ -198,7 +199,7 @@ func ExampleAdaptiveLogSoftmaxWithLoss() {
 	// head.weight [2002, 64] tail.0.0.weight [16, 64] tail.0.1.weight [8000, 16] tail.1.0.weight [4, 64] tail.1.1.weight [40000, 4]
 }
 
-// The loss has the type of the product's operands, whatever the type of the bias.
+// The loss has the type of the matrix product's operands, whatever the type of the bias.
 func TestLinearCrossEntropyWideBias(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w, target := s.Randn(7, 4), s.Randn(3, 4), s.RandInt(0, 3, 7)

@@ -11,7 +11,7 @@ import (
 )
 
 // The walk finds a layer behind any pointer and in any list, even if only the dynamic type shows
-// that it is a layer.
+// that the value is a layer.
 func TestLayersInLists(t *testing.T) {
 	l := func() *nn.Linear { return nn.NewLinear(2, 2, nn.NoBias()) }
 	first, list := l(), []nn.Module{l(), nn.NewSequential(l())}
@@ -62,7 +62,7 @@ func TestLayersInLists(t *testing.T) {
 	}
 }
 
-// A hook can keep a tensor that a layer frees when it returns, as the documentation of Base says.
+// As the documentation of Base says, a hook can keep a tensor that a layer frees when it returns.
 func TestHooksKeepWhatDies(t *testing.T) {
 	m := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8})
 	tensor.Do(func(s *tensor.Scope) {
@@ -101,7 +101,8 @@ func TestForwardOfNothing(t *testing.T) {
 	}
 }
 
-// An error from a Forward that Summary calls names the program's line, not one in package reflect.
+// If Forward fails inside Summary, the error names a line of the program, and no line of package
+// reflect.
 func TestSummaryNamesTheCaller(t *testing.T) {
 	err := tensor.Try(func() { nn.Summary(nn.NewLinear(3, 2), tensor.Ones(1, 2)) })
 	if err == nil || !strings.Contains(err.Error(), "at nn/walk_test.go") {

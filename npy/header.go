@@ -38,8 +38,8 @@ type header struct {
 	bytes   int64 // length of the elements in bytes
 }
 
-// readHeader reads the header from r. It checks that header and elements fit into the file, which
-// has size bytes.
+// readHeader reads the header from r. It checks that header and elements fit into the file. The
+// file has size bytes.
 func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	bad := func(at int64, format string, a ...any) (*header, error) {
 		return nil, fail(path, entry, at, format, a...)
@@ -62,7 +62,8 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
 		return bad(8, "the file ends in its header")
 	}
-	n := int64(binary.LittleEndian.Uint32(head[8:])) // version 1 has two bytes here; the other two are 0
+	// In version 1 this number has two bytes. The next two bytes are 0.
+	n := int64(binary.LittleEndian.Uint32(head[8:]))
 	at := int64(8 + wide)
 	if n > maxHeader || n > size-at {
 		return bad(8, "the header claims %d bytes, of at most %d and %d that are left", n, maxHeader, size-at)
@@ -83,7 +84,8 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 		}
 		h.bytes *= int64(d)
 	}
-	// Sizes are checked even if one of them is 0: the others may be too large for a tensor.
+	// The sizes are checked even if one of them is 0, because the other sizes may be too large for
+	// a tensor.
 	p64 := int64(h.t.Size())
 	for _, d := range h.dims {
 		if d > 0 {
@@ -99,7 +101,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	return h, nil
 }
 
-// A literal is a parser of a Python literal.
+// A literal is a parser for a Python literal.
 type literal struct {
 	text string
 	at   int
@@ -111,7 +113,7 @@ func (p *literal) space() {
 	}
 }
 
-// take skips s after optional white space, and reports whether it was there.
+// take skips optional white space and then s. It reports whether s was there.
 func (p *literal) take(s string) bool {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], s) {
@@ -136,8 +138,8 @@ func (p *literal) str() (string, bool) {
 	return s, !strings.ContainsRune(s, '\\')
 }
 
-// header parses {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. It returns a
-// description of the error, or "".
+// header parses text such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. It
+// returns a description of the error, or "".
 func (p *literal) header(h *header) string {
 	if !p.take("{") {
 		return "the header is no dict"
@@ -229,7 +231,7 @@ func (p *literal) shape(h *header) string {
 		if err != nil || int64(int(n)) != n {
 			return "shape holds what is no size"
 		}
-		_ = p.take("L") // Python 2 writes long integers this way
+		_ = p.take("L") // Python 2 writes an L after long integers
 		if len(h.dims) == shape.MaxRank {
 			return "more than " + strconv.Itoa(shape.MaxRank) + " dimensions, which are not supported"
 		}

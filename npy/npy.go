@@ -1,13 +1,14 @@
 // Package npy reads and writes NumPy's files: .npy for one array, and .npz for arrays by name
 // (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 //
-// [Load] and [Save] are for .npy, [LoadArchive] and [SaveArchive] for .npz. Tensors that are read
-// lie on the CPU, in the root scope.
+// [Load] and [Save] are for .npy files, and [LoadArchive] and [SaveArchive] for .npz files. The
+// tensors that they read are on the CPU, in the root scope.
 //
-// Arrays may have any type that tensors have, either byte order, and C or Fortran order, which
-// becomes strides. Versions 1 to 3 of the format are read. Structured arrays, text, dates, complex
-// numbers, unsigned integers wider than a byte and pickled objects are refused by name. Nothing in
-// a file is run. NumPy has no bfloat16: [Cast] writes such tensors in another type.
+// Arrays may have any type that tensors have, and either byte order. They may have C or Fortran
+// order, which the tensor's strides reflect. The package reads versions 1 to 3 of the format.
+// Structured arrays, text, dates, complex numbers, unsigned integers wider than a byte and pickled
+// objects are errors that name the kind. The package never runs code from a file. NumPy has no
+// bfloat16. [Cast] writes such tensors in another type.
 package npy
 
 import (
@@ -37,7 +38,7 @@ import (
 type Error struct {
 	Path   string
 	Entry  string // the array in a .npz file; "" for a .npy file
-	Offset int64  // offset of the byte in the entry or the file; -1 if the error has no position
+	Offset int64  // offset of the byte in the entry or the file; -1 if not known
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }
@@ -67,21 +68,21 @@ type options struct {
 
 // Mapped maps the file into memory instead of reading it, copy on write (NumPy's mmap_mode="c").
 // The file must not be truncated while its tensors are in use. Arrays that are compressed,
-// unaligned or in the other byte order are read instead, and so are files that cannot be mapped.
+// unaligned or big-endian are read instead, and so are files that cannot be mapped.
 //
-// Checksums are verified for everything that is read from an archive. Mapped arrays are not read
-// yet and not verified: see [Checked].
+// LoadArchive verifies the checksums of everything that it reads. It does not read mapped arrays,
+// so it does not verify them. See [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
-// Checked makes LoadArchive verify the checksums of a [Mapped] file's arrays too, which reads all
-// of them. A .npy file has no checksums.
+// Checked makes LoadArchive verify the checksums of a [Mapped] file's arrays too. For this it reads
+// all of them. A .npy file has no checksums.
 func Checked() Option { return func(o *options) { o.checked = true } }
 
 // MaxBytes sets the maximum total size of an archive's compressed arrays, in bytes after
 // decompression. The default is a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
-// fail returns the *Error about wrong contents. The parameter at is their offset, or -1.
+// fail returns the *Error about invalid contents. at is the offset of the contents, or -1.
 func fail(path, entry string, at int64, format string, a ...any) error {
 	return &Error{Path: path, Entry: entry, Offset: at, Msg: fmt.Sprintf(format, a...)}
 }
@@ -105,7 +106,7 @@ func failed(path, entry string, err error) error {
 	return &Error{Path: path, Entry: entry, Offset: -1, Msg: msg, Err: err}
 }
 
-// file is a file that is being read.
+// file is a file that Load or LoadArchive reads.
 type file struct {
 	path string
 	r    io.ReaderAt
@@ -231,7 +232,7 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 	return all, nil
 }
 
-// array reads an array that occupies size bytes of the file. The parameter at is its offset.
+// array reads an array that occupies size bytes of the file. at is the offset of the array.
 func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, at, size), size)
 	if err != nil {
@@ -251,7 +252,7 @@ func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	return h.read(f.path, entry, io.NewSectionReader(f.r, at+h.length, h.bytes))
 }
 
-// inflate reads an array, compressed or not, and verifies its checksum.
+// inflate reads an array, which may be compressed, and verifies its checksum.
 func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	r, err := e.Open()
 	if err != nil {
@@ -266,8 +267,8 @@ func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	if h.length+h.bytes != size {
 		return nil, fail(f.path, e.Name, h.length, "%d bytes of elements, shape %v of %v needs %d", size-h.length, h.dims, h.t, h.bytes)
 	}
-	// Deflate expands a byte to at most 1032. A size beyond that is refused before anything is
-	// allocated.
+	// A compressed byte expands to at most 1032 bytes. For a larger size, inflate returns an error
+	// before it allocates memory.
 	if e.Stored < size/1040 {
 		return nil, fail(f.path, e.Name, -1, "%d bytes cannot be the %d that it says", e.Stored, size)
 	}
@@ -306,7 +307,7 @@ func (h *header) read(path, entry string, r io.Reader) (x *tensor.Tensor, err er
 	return x, nil
 }
 
-// fix converts the bytes to a tensor's form: little-endian, and 0 or 1 for bools.
+// fix converts the bytes to the form that a tensor needs: little-endian, and 0 or 1 for bools.
 func (h *header) fix(b []byte) {
 	n := h.t.Size()
 	if h.swap {
@@ -354,7 +355,7 @@ type saver struct {
 	consume bool
 }
 
-// Cast writes floating-point tensors as type t: dtype.F16, dtype.F32 or dtype.F64.
+// Cast writes floating-point tensors as type t, which must be dtype.F16, dtype.F32 or dtype.F64.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
 // Consume frees each tensor as soon as it is written.

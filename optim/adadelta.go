@@ -28,7 +28,7 @@ func (c *AdadeltaConfig) complete() {
 }
 
 func (c *AdadeltaConfig) check() string {
-	// a Rho above 1 could make the mean of squares negative, and its root NaN
+	// a Rho above 1 could make the mean of squares negative, and its square root NaN
 	if !(c.Rho >= 0 && c.Rho <= 1) {
 		return fmt.Sprintf("rho must be in [0, 1], it is %v", c.Rho)
 	}
@@ -39,8 +39,8 @@ func (c *AdadeltaConfig) clone() config { d := *c; return &d }
 
 func (c *AdadeltaConfig) rate() float64 { return c.LR }
 
-// Adadelta scales the gradient by the ratio of two running root mean squares, those of the steps
-// and of the gradients: torch.optim.Adadelta (M. Zeiler, arXiv:1212.5701). v ← ρ·v + (1-ρ)·g²; Δ =
+// Adadelta is torch.optim.Adadelta (M. Zeiler, arXiv:1212.5701). It scales the gradient by the
+// running root mean square of the steps, divided by that of the gradients: v ← ρ·v + (1-ρ)·g²; Δ =
 // √(u+ε)/√(v+ε)·g; u ← ρ·u + (1-ρ)·Δ²; p ← p - lr·Δ.
 type Adadelta struct {
 	multi[AdadeltaConfig, *AdadeltaConfig]

@@ -18,10 +18,10 @@ import (
 type AdafactorConfig struct {
 	// upper bound of the relative step, 1e-2 in torch; required, there is no default
 	LR float64
-	// exponent of the weight of the newest squares, step^Beta2Decay; not positive
+	// exponent of the weight of the newest squares, step^Beta2Decay; must not be positive
 	Beta2Decay float64
-	// lower bound of the root of an estimated square; nil: the machine epsilon of the parameter's
-	// type
+	// lower bound of the square root of an estimated square; nil means the machine epsilon of the
+	// parameter's type
 	Eps1        *float64
 	Eps2        float64 // lower bound of a parameter's root mean square
 	D           float64 // updates with a larger root mean square are scaled down to it; at least 1
@@ -57,16 +57,16 @@ func (c *AdafactorConfig) clone() config { d := *c; return &d }
 
 // Adafactor scales gradients by estimates of their squares, as torch.optim.Adafactor (N. Shazeer,
 // M. Stern, arXiv:1804.04235). For a matrix its state has only the mean of the squares in each row
-// and in each column. The rule for step t, with w = t^Beta2Decay, and the row means and column
-// means of g², is
+// and in each column. Let w = t^Beta2Decay. With the row means and column means of g², the rule for
+// step t is
 //
 //	r ← r + w·(row means - r); c ← c + w·(column means - c); v = r·c / max(mean of r, ε₁)
 //	u = g / √max(v, ε₁²); α = max(ε₂, rms(p))·min(lr, 1/√t)
 //	p ← p·(1 - lr·λ) - α·u / max(1, rms(u)/d)
 //
 // A parameter with more than two dimensions is a batch of matrices, which are its last two
-// dimensions. A parameter with fewer has an estimate v for each element. For 16-bit parameters the
-// computation is in float32.
+// dimensions. A parameter with fewer than two dimensions has an estimate v for each element. For
+// 16-bit parameters the computation is in float32.
 type Adafactor struct{ base }
 
 // NewAdafactor returns Adafactor over params.
@@ -91,9 +91,9 @@ func (o *Adafactor) AddGroup(params []*tensor.Tensor, c AdafactorConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// factors returns the shape of state tensor i for a parameter of shape p, and whether it is in use.
-// Matrices have means of rows (0) and of columns (1); other parameters an estimate for each
-// element.
+// factors returns the shape of state tensor i for a parameter of shape p. used reports whether the
+// parameter has this tensor. Matrices have the means of rows (tensor 0) and of columns (tensor 1).
+// Other parameters have an estimate for each element (tensor 2).
 func factors(p shape.Dims, i int) (s shape.Dims, used bool) {
 	matrix := p.Rank() > 1
 	if i == 2 {
@@ -118,10 +118,10 @@ func epsilon(t dtype.Type) float64 {
 	return 0x1p-23
 }
 
-// Indices of a step's numbers in the tensor that has them on the device.
+// These are the indices of a step's numbers in the tensor k, which holds them on the device.
 const (
 	factorWeight = iota // weight of the newest squares
-	factorRate          // relative step, negative to maximize
+	factorRate          // relative step, negative with Maximize
 	factorKeep          // factor of the old parameter, for weight decay
 	factorEps1
 	factorEps2
@@ -129,7 +129,7 @@ const (
 	factorNumbers
 )
 
-// numbers returns the numbers of step t for a parameter of type of.
+// numbers returns the numbers of step t for a parameter whose type is of. lr is the learning rate.
 func (c *AdafactorConfig) numbers(lr, t float64, of dtype.Type) []float64 {
 	v := make([]float64, factorNumbers)
 	v[factorWeight] = math.Pow(t, c.Beta2Decay)
@@ -203,9 +203,9 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless is [Adafactor.Step], but does nothing if found is not 0. A step has many kernels,
-// which would run in vain. So the host reads found, and waits for it. In a capture the device
-// decides, and the next replay waits for the decision.
+// StepUnless is [Adafactor.Step], but does nothing if found is not 0. Skipping on the device would
+// still launch a step's many kernels. So the host reads found, and waits for it. In a capture the
+// device decides, and the next replay waits for the decision.
 func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -351,8 +351,9 @@ func typesKey(types []dtype.Type) (key int) {
 	return key
 }
 
-// capture records a step. Each replay uses the learning rate, the options and the step count of the
-// moment when it is queued. Before that the host waits to know which earlier replays were left out.
+// capture records a step. Each replay uses the learning rate, the options and the step count at the
+// time when the host queues it. Before it queues a replay, the host waits until it knows which
+// earlier replays were left out.
 func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	list, _ := o.factorings()
 	before := o.within(g)

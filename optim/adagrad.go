@@ -8,7 +8,7 @@ import (
 // AdagradConfig configures Adagrad. A zero Eps means torch's default, 1e-10.
 type AdagradConfig struct {
 	LR                 float64 // required, there is no default
-	LRDecay            float64 // the rate of step t is lr / (1 + (t-1)·decay)
+	LRDecay            float64 // the rate of step t is LR / (1 + (t-1)·LRDecay)
 	Eps                float64
 	WeightDecay        float64 // an L2 penalty, added to the gradient
 	InitialAccumulator float64 // initial value of the sums of squares

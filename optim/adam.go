@@ -14,9 +14,11 @@ type AdamConfig struct {
 	LR           float64 // required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	// Adam: an L2 penalty, added to the gradient; AdamW: decoupled, p ← p·(1 - lr·λ)
+	// for Adam, an L2 penalty, which is added to the gradient; for AdamW, decoupled: p ← p·(1 -
+	// lr·λ)
 	WeightDecay float64
-	// divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and Beyond")
+	// whether to divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and
+	// Beyond")
 	AMSGrad  bool
 	Maximize bool // ascend the gradient
 
@@ -59,8 +61,8 @@ func NewAdam(params []*tensor.Tensor, c AdamConfig) *Adam {
 // NewAdamGroups returns Adam over groups of parameters.
 func NewAdamGroups(groups ...With[AdamConfig]) *Adam { return newAdam("Adam", groups, false) }
 
-// NewAdamW returns AdamW over params: weight decay is decoupled from the gradient. A WeightDecay of
-// 0 means no decay; torch's default is 0.01.
+// NewAdamW returns AdamW over params. In AdamW weight decay is decoupled from the gradient. A
+// WeightDecay of 0 means no decay; torch's default is 0.01.
 func NewAdamW(params []*tensor.Tensor, c AdamConfig) *Adam {
 	return NewAdamWGroups(With[AdamConfig]{params, c})
 }
@@ -82,8 +84,8 @@ func (o *Adam) AddGroup(params []*tensor.Tensor, c AdamConfig) {
 	o.add(With[AdamConfig]{params, c}, (*AdamConfig).rate)
 }
 
-// LoadStateDict loads the state as that of any [Optimizer]. As in torch, AdamW stays AdamW if the
-// state comes from Adam, and Adam becomes decoupled if the state comes from AdamW.
+// LoadStateDict loads the state as every [Optimizer] does. As in torch, AdamW stays AdamW if the
+// state comes from Adam. Adam becomes decoupled if the state comes from AdamW.
 func (o *Adam) LoadStateDict(tree map[string]any) error {
 	if err := o.base.LoadStateDict(tree); err != nil {
 		return err

@@ -15,17 +15,17 @@ import (
 )
 
 // Averaged holds averages of a model's parameters over the steps of a training, as torch's
-// AveragedModel. The averages are separate tensors; [Averaged.With] makes the model compute with
-// them for the length of a function. If a parameter changes its device or type, its average
-// follows.
+// AveragedModel. The averages are separate tensors. [Averaged.With] runs a function while the model
+// computes with the averages. If a parameter moves to another device or type, its average does so
+// too.
 type Averaged struct {
 	name    string
 	list    []average
 	n       int64
 	buffers bool
 	decay   float64
-	plain   bool // all updates have the same weight
-	swapped bool // whether the averages are in the model, as inside With
+	plain   bool // whether all updates have the same weight
+	swapped bool // whether the averages are in the model, as they are inside With
 	turn    tensor.Exclusive
 	within  int64 // number of updates in the capture that is being recorded
 }
@@ -39,13 +39,14 @@ type average struct {
 type AverageOption func(*Averaged)
 
 // AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
-// Without it each update copies them. For integer buffers, the exponential average is truncated to
-// an integer, as in torch; the plain average copies them, where torch fails.
+// Without it each update copies them. For an integer buffer, the exponential average is truncated
+// to an integer, as in torch. The plain average copies an integer buffer. (Torch's plain average
+// fails for such a buffer.)
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's
-// values; each later one computes a ← decay·a + (1-decay)·w. It is torch's AveragedModel with
-// get_ema_multi_avg_fn(decay).
+// values. Each later update computes a ← decay·a + (1-decay)·w for the average a of the value w. It
+// is torch's AveragedModel with get_ema_multi_avg_fn(decay).
 func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 	if !(decay >= 0 && decay <= 1) {
 		panic(&Error{"EMA", fmt.Sprintf("the decay is %v, it must be in [0, 1]", decay)})
@@ -54,8 +55,9 @@ func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 }
 
 // NewSWA returns the plain average of a model over the updates, for stochastic weight averaging (P.
-// Izmailov et al., arXiv:1803.05407): a ← a + (w-a)/(n+1). It is torch's AveragedModel with default
-// arguments. [UpdateBN] recomputes the statistics of batch normalisations for the averaged weights.
+// Izmailov et al., arXiv:1803.05407). After n updates, the next one computes a ← a + (w-a)/(n+1)
+// for the average a of the value w. It is torch's AveragedModel with default arguments. [UpdateBN]
+// recomputes the statistics of batch normalisations for the averaged weights.
 func NewSWA(model any, opts ...AverageOption) *Averaged {
 	return newAveraged(&Averaged{name: "SWA", plain: true}, model, opts)
 }
@@ -89,11 +91,11 @@ type pairing struct {
 }
 
 // Update adds the model's current values to the averages, in one launch for each device and type.
-// It allocates all memory before it changes an average, so lack of memory leaves the averages as
-// they were. If memory is lacking it empties the caches and tries once more.
+// It allocates all memory before it changes an average. So if memory runs out, the averages do not
+// change. In this case Update empties the caches and tries once more.
 //
-// In a capture each replay is an update. Call it after the step, or between Backward and the step.
-// Before Backward it is an error, since it would run only once.
+// In a capture each replay is an update. There, call Update after the step, or between Backward and
+// the step. A call before Backward is an error, because this update would not be captured.
 func (a *Averaged) Update() {
 	a.apart("Update")
 	values := make([]*tensor.Tensor, len(a.list))
@@ -126,8 +128,8 @@ func (a *Averaged) Update() {
 	a.update(&began)
 }
 
-// update is Update outside of captures. It sets began before it changes an average; until then it
-// can be repeated.
+// update is Update outside of captures. It sets began just before it changes the first average. If
+// began is not set, the update can be repeated.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
@@ -189,8 +191,8 @@ func (a *Averaged) update(began *bool) {
 	a.n++
 }
 
-// formula returns the new average as a function of the old one, X(0), and the value, X(1). scalar
-// is its Param for the update that follows n updates.
+// formula returns the new average as a function of the old average, X(0), and the value, X(1).
+// scalar is the Param of the function for an update that follows n updates.
 func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar float64) {
 	old, value, p := expr.X(0), expr.X(1), expr.Param(0)
 	switch w := 1 - a.decay; {
@@ -199,14 +201,14 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	// the same average, computed from the nearer end as in torch
+	// As torch does, start from the value here. It is nearer to the result than the old average is.
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 
 // With calls f while the model computes with the averages, for evaluation. It exchanges the model's
 // values and the averages before f and again after it, also if f panics. f must not train the
-// model; inside f, a's methods panic. With holds a buffer as large as the largest tensor until f
-// has returned, so that the second exchange cannot fail for lack of memory.
+// model. Inside f, the other methods of a panic. With holds a buffer as large as the largest tensor
+// until f has returned. So the second exchange cannot run out of memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
 	over := map[pairing]*tensor.Tensor{}
@@ -226,7 +228,8 @@ func (a *Averaged) With(f func()) {
 	f()
 }
 
-// place allocates a buffer for the largest tensor of each device and type that has none yet.
+// place allocates a buffer for each device and type that has none yet. The buffer is as large as
+// the largest tensor.
 func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	sizes := map[pairing]int{}
 	for _, e := range a.list {
@@ -241,7 +244,7 @@ func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// apart panics inside With, where the averages are in the model.
+// apart panics if With is running, because then the averages are in the model.
 func (a *Averaged) apart(method string) {
 	if a.swapped {
 		panic(&Error{a.name, method + " within With, where the averages are in the model; call it before or after"})
@@ -260,8 +263,9 @@ func (a *Averaged) swap(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// Averages returns the averages under the names of nn.StateDict(model), buffers included: for
-// nn.LoadStateDict into another model, or for a file. The tensors share memory with the averages.
+// Averages returns the averages under the names of nn.StateDict(model), including buffers. Use it
+// to load them into another model with nn.LoadStateDict, or to write a file. The tensors share
+// memory with the averages.
 func (a *Averaged) Averages() map[string]*tensor.Tensor {
 	a.apart("Averages")
 	out := map[string]*tensor.Tensor{}
@@ -273,8 +277,9 @@ func (a *Averaged) Averages() map[string]*tensor.Tensor {
 	return out
 }
 
-// StateDict returns the averages as a tree with the names of torch's AveragedModel: "module."
-// before each name, and "n_averaged". The tensors share memory with the averages.
+// StateDict returns the averages as a tree with the names of torch's AveragedModel. These have the
+// prefix "module.", and there is an additional "n_averaged". The tensors share memory with the
+// averages.
 func (a *Averaged) StateDict() map[string]any {
 	a.apart("StateDict")
 	out := map[string]any{"n_averaged": tensor.From(a.n)}
@@ -287,7 +292,7 @@ func (a *Averaged) StateDict() map[string]any {
 }
 
 // LoadStateDict loads averages from a tree made by StateDict or by torch, and converts them to the
-// types of the model. An error is a *[StateError]; then nothing was changed.
+// types of the model. An error is a *[StateError]. In this case nothing was changed.
 func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	a.apart("LoadStateDict")
 	bad := func(path, format string, args ...any) error {
@@ -347,11 +352,11 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	return nil
 }
 
-// UpdateBN recomputes the running statistics of a model's batch normalisations: torch's update_bn,
-// for a model with averaged parameters. It resets the statistics and calls pass in training mode.
-// pass must call the model's Forward with all data; the statistics become the plain averages over
-// these calls. Afterwards all layers have the mode that they had before. UpdateBN returns the error
-// of pass.
+// UpdateBN recomputes the running statistics of a model's batch normalisations, for a model with
+// averaged parameters: torch's update_bn. It resets the statistics and calls pass in training mode.
+// pass must call the model's Forward with all data. The statistics become the plain averages over
+// these calls. Afterwards UpdateBN restores the modes of all layers. UpdateBN returns the error of
+// pass.
 func UpdateBN(model any, pass func() error) error {
 	if pass == nil {
 		panic(&Error{"UpdateBN", "there is no function that computes the model's Forward of all data"})
@@ -398,7 +403,7 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		// outer layers come first, inner layers after them
+		// modes has outer layers first, so restore the inner layers first
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
@@ -413,8 +418,8 @@ func UpdateBN(model any, pass func() error) error {
 	return pass()
 }
 
-// capture records an update. The first update copies and later ones average; when a replay is
-// queued, the host tells the device which it is.
+// capture records an update. The first update copies, and later updates average. When the host
+// queues a replay, it tells the device which of the two to do.
 func (a *Averaged) capture(g *tensor.Graph) {
 	before := a.within // number of updates recorded earlier in the same capture
 	if a.within++; before == 0 {
@@ -492,7 +497,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 	g.Then(func() { a.n++ })
 }
 
-// whole returns the exponential average of integers, in c.
+// whole returns the exponential average of integers, as a tensor in scope c.
 func (a *Averaged) whole(c *tensor.Scope, e average) *tensor.Tensor {
 	return e.mean.In(c).Float().MulScalar(a.decay).Add(e.Tensor.In(c).Float().MulScalar(1 - a.decay)).Cast(e.mean.Type())
 }

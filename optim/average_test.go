@@ -40,8 +40,8 @@ func same(t *testing.T, what string, got, want *tensor.Tensor) {
 	}
 }
 
-// Averages after each update, and statistics after update_bn, equal PyTorch's, with PyTorch's
-// names, on the CPU and on an emulated GPU.
+// The averages after each update, and the statistics after update_bn, equal PyTorch's. The names
+// are PyTorch's too. The test runs on the CPU and on an emulated GPU.
 func TestAveragesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/average.safetensors.gz")
 	if err != nil {
@@ -108,8 +108,8 @@ func TestAveragesEqualTorch(t *testing.T) {
 	}
 }
 
-// A state loads into another model's averages, which continue as the first ones do. A state that
-// does not fit changes nothing.
+// A state loads into another model's averages. Both averages then continue in the same way. A state
+// that does not fit changes nothing.
 func TestAverageStates(t *testing.T) {
 	mk := func() (*nn.Sequential, *optim.Averaged) {
 		m := nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4))
@@ -171,7 +171,6 @@ func TestAverageStates(t *testing.T) {
 	}
 }
 
-// One launch updates the averages of all parameters of a type.
 // masked is a model with a buffer that is not part of its state dict.
 type masked struct {
 	nn.Base
@@ -179,7 +178,7 @@ type masked struct {
 	Mask *tensor.Tensor `nn:"mask,transient"`
 }
 
-// TestAveragesLoad loads averages into another model. A transient buffer has no place there.
+// TestAveragesLoad loads averages into another model. The averages leave out a transient buffer.
 func TestAveragesLoad(t *testing.T) {
 	mk := func() *masked { return &masked{FC: nn.NewLinear(2, 3), Mask: tensor.Ones(3)} }
 	a, b := mk(), mk()

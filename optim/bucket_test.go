@@ -13,8 +13,8 @@ import (
 )
 
 // inBucket gives each parameter a gradient of zeros that is a view into one tensor, and returns
-// that tensor. The first view begins at element 1, so that few of the views are aligned beyond an
-// element.
+// that tensor. The first view begins at element 1, so that few views are aligned to more than an
+// element's size.
 func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	n := 1
 	for _, p := range params {
@@ -29,8 +29,8 @@ func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	return b
 }
 
-// A stepper makes an optimizer for params. The function that it returns does one Step; its argument
-// computes the gradients.
+// A stepper makes an optimizer for params. It returns a function that does one Step. The argument
+// of that function computes the gradients.
 type stepper func(params []*tensor.Tensor) func(gradients func() float64)
 
 // steppers returns a stepper for every optimizer.
@@ -57,7 +57,7 @@ func steppers() map[string]stepper {
 	return all
 }
 
-// bucketRun trains for some steps, and returns all observable numbers.
+// bucketRun trains for some steps, and returns all numbers that a user can observe.
 func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket bool, of stepper) (all []float64) {
 	var params, views []*tensor.Tensor
 	for i, sh := range [][]int{{3}, {5, 7}, {1}, {17, 2}, {4, 4}} {
@@ -118,7 +118,8 @@ func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket b
 }
 
 // Gradients may be views into one tensor. Every optimizer then computes the same bits as with
-// gradients that have separate memory, with or without clipping, and the views keep their memory.
+// gradients that have separate memory, with or without clipping. The views stay in the tensor's
+// memory.
 func TestGradientsInABucket(t *testing.T) {
 	all := steppers()
 	for _, dev := range []device.Device{tensor.Root().Device(), emulatedGPU(t, "mem=64MiB")} {

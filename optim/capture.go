@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// capturing returns the graph into which the gradients are being captured, nil if there is none.
+// capturing returns the graph in whose capture the gradients were computed, or nil if they are not
+// being captured.
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
 		if c := tensor.CapturingGrads(g.Params...); c != nil {
@@ -33,19 +34,20 @@ type replayed struct {
 	next [][]scalar
 }
 
-// joins reports whether launch l can update a parameter in state st too.
+// joins reports whether launch l can also update a parameter p with state st.
 func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operands int, at place) bool {
 	return l.group == g && l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == operands &&
 		l.of[0].st.alike(st) && l.nth[0].earlier == at.earlier
 }
 
 // capture records a step. It allocates missing state once, at capture, on the device's ordinary
-// stream; the capture itself does not count as a step. Each replay computes the scalars of its step
-// from the learning rates and options of that moment, and counts as a step.
+// stream. The capture itself does not count as a step, but each replay does. A replay computes the
+// scalars of its step from the learning rates and options at the time when the host queues it.
 //
-// If unless is not nil, the device may leave out steps. When the host queues a replay it does not
-// know yet which of the latest replays were left out. So it provides the scalars for each possible
-// number of steps. The device counts the steps and chooses the right scalars: see [aheadOf].
+// If unless is not nil, the device may leave out steps. When the host queues a replay, the host
+// does not know yet which of the latest replays were left out. So it provides the scalars for each
+// possible number of steps. The device counts the steps and chooses the right scalars: see
+// [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
 	before := m.within(g)
@@ -121,7 +123,8 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l.next = append(l.next, next)
 			}
 			st := l.stateAt(0, unless != nil)
-			// scalars for the case that the device is this number of steps ahead of the host
+			// row has the scalars for the case that the device has done row more steps than the
+			// host knows
 			for row := range rows {
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
 				l.encode(scalars, to[8*width*row:])
@@ -161,7 +164,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	}
 }
 
-// count records that a step of these parameters was done.
+// count records that these parameters have made a step.
 func (l *replayed) count() {
 	for k, c := range l.of {
 		c.st.step++
@@ -172,8 +175,9 @@ func (l *replayed) count() {
 	}
 }
 
-// dense raises an error for tensors that are not contiguous. Only packed launches read their
-// scalars on the device; other launches would repeat the scalars of the capture in each replay.
+// dense raises an error for tensors that are not contiguous. Only packed launches, which need
+// contiguous tensors, read their scalars on the device. Other launches would use the scalars of the
+// capture in each replay.
 func dense(name string, lists ...[]*tensor.Tensor) {
 	for _, list := range lists {
 		for _, t := range list {
@@ -186,8 +190,8 @@ func dense(name string, lists ...[]*tensor.Tensor) {
 	}
 }
 
-// unchanged returns an error if the captured memory or the captured program is no longer what the
-// optimizer uses.
+// unchanged returns an error if the optimizer no longer uses the captured memory or the captured
+// program.
 func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	if f := m.rule.flags((*C)(l.group.config.(P))); f != l.flags {
 		return &Error{m.name, "an option that chooses how a step is computed was changed since the step was captured; capture it again"}
@@ -203,13 +207,13 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	return nil
 }
 
-// replaced returns the error of a replay whose captured state the optimizer no longer uses.
+// replaced returns the error of a replay whose captured state of p the optimizer no longer uses.
 func (b *base) replaced(p *tensor.Tensor) error {
 	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
-// restart sets state that a capture allocated, and that no step has used yet, to its initial values
-// for the current options and learning rate.
+// restart sets the state to its initial values for the current options and learning rate. The state
+// was allocated by a capture, and no step has used it yet.
 func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	if !st.unused {
 		return
@@ -233,7 +237,7 @@ func (l *launch) encode(scalars []float64, to []byte) {
 	}
 }
 
-// constants returns a tensor of numbers on dev, in s. In a capture all replays use the same
+// constants returns a tensor of the numbers v on dev, in s. In a capture all replays use the same
 // numbers.
 func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	g := s.Capture()
@@ -247,12 +251,13 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	})
 }
 
-// A capture may hold several steps of one optimizer, and not every parameter is in each of them.
+// A capture may hold several steps of one optimizer. A parameter may take part in only some of
+// them.
 
-// A place locates the next step of a parameter among the steps that a capture has recorded.
+// A place tells which step of a parameter comes next in a capture that has recorded earlier steps.
 type place struct {
 	earlier int       // number of earlier steps of the parameter
-	from    *replayed // the launch of the parameter's latest recorded step
+	from    *replayed // the launch of the parameter's latest step, if one is recorded
 	at      int       // the parameter's index in from
 }
 
@@ -260,9 +265,9 @@ type place struct {
 type recorded struct {
 	graph  *tensor.Graph
 	steps  int
-	places map[*tensor.Tensor]place // places of the parameters in the next step
+	places map[*tensor.Tensor]place // for each parameter, the place of its next step
 	params []*tensor.Tensor         // parameters of the latest step
-	unless bool                     // the latest step may be left out
+	unless bool                     // whether the device may leave out the latest step
 }
 
 // within returns the record of the capture g, which it creates at the first step.
@@ -280,7 +285,7 @@ func (b *base) within(g *tensor.Graph) *recorded {
 	return b.recorded
 }
 
-// add records a step and returns its parameters.
+// add records a step with the launches of list, and returns its parameters.
 func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	r.steps++
 	for _, l := range list {
@@ -292,8 +297,9 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	return params
 }
 
-// together raises an error for several steps in one capture if the scalars of one step depend on
-// whether an earlier one is left out: then nobody knows them when a replay is queued.
+// together raises an error for several steps in one capture, if the scalars of a step depend on
+// whether the device leaves out an earlier step. The host does not know this when it queues the
+// replay.
 func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""
@@ -315,8 +321,8 @@ func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool
 }
 
 // stateAt returns the state of parameter k before this step of the replay that is being queued. If
-// steps may be left out it returns the state before the replay; the rows of scalars cover the steps
-// since.
+// the device may leave out steps, it returns the state before the replay. Then the rows of scalars
+// cover the later steps.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.of[k].st, l.nth[k]
 	if at.earlier == 0 || unless {
@@ -336,7 +342,7 @@ func (st *state) alike(o *state) bool {
 }
 
 // sameScalars reports whether two states that are not alike still have the same scalars in the next
-// steps of a replay: so it is for a rule whose scalars do not depend on the step count.
+// steps of a replay. This is so if the scalars of the rule do not depend on the step count.
 func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 	cfg := (*C)(l.group.config.(P))
 	for row := range mostAhead + l.nth[0].earlier + 1 {

@@ -19,8 +19,8 @@ type clipOptions struct {
 	scope  *tensor.Scope
 }
 
-// NormType sets the order of the norm, which must be above 0; math.Inf(1) is the largest absolute
-// value. The default is 2.
+// NormType sets the order of the norm, which must be above 0. With math.Inf(1) the norm is the
+// largest absolute value. The default order is 2.
 func NormType(p float64) ClipOption { return func(o *clipOptions) { o.p = p } }
 
 // ErrorIfNonfinite raises a *tensor.Error for a norm that is infinite or NaN, before any gradient
@@ -28,7 +28,7 @@ func NormType(p float64) ClipOption { return func(o *clipOptions) { o.p = p } }
 func ErrorIfNonfinite() ClipOption { return func(o *clipOptions) { o.finite = true } }
 
 // InScope makes the norm belong to scope s, such as the scope of the step. By default it belongs to
-// the youngest scope of the gradients, which is mostly the root scope.
+// the youngest scope of the gradients, which is usually the root scope.
 func InScope(s *tensor.Scope) ClipOption { return func(o *clipOptions) { o.scope = s } }
 
 func clipOptionsOf(op string, opts []ClipOption) clipOptions {
@@ -43,14 +43,14 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 }
 
 // ClipGradNorm scales the gradients of params by one factor, so that their norm is at most limit.
-// The norm is taken over all gradients as one vector; ClipGradNorm returns the norm before scaling.
-// It is torch.nn.utils.clip_grad_norm_: the factor is min(1, limit/(norm + 1e-6)). It waits for the
-// device only with [ErrorIfNonfinite].
+// The norm is that of all gradients concatenated to one vector. ClipGradNorm returns the norm
+// before scaling. It is torch.nn.utils.clip_grad_norm_, and the factor is min(1, limit/(norm +
+// 1e-6)). It waits for the device only with [ErrorIfNonfinite].
 //
 // For 16-bit gradients the norm is computed in float32 (torch rounds it to their type). It is
 // computed in float64 if a gradient is float64. The result is on the device of the first gradient.
-// Small gradients are gathered and measured together, to save launches. If no parameter has a
-// gradient the norm is 0.
+// To save launches, small gradients are copied into one buffer and measured together. If no
+// parameter has a gradient the norm is 0.
 func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *tensor.Tensor {
 	const op = "clip_grad_norm"
 	o := clipOptionsOf(op, opts)
@@ -60,8 +60,8 @@ func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *t
 	return o.measured(op, params, func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor) { shrink(s, with, total, limit) })
 }
 
-// GradNorm returns the norm of the gradients of params, taken over all of them as one vector. It
-// returns the same as [ClipGradNorm] but changes nothing: torch.nn.utils.get_total_norm of the
+// GradNorm returns the norm of the gradients of params, concatenated to one vector. It returns the
+// same number as [ClipGradNorm] but changes nothing. It is torch.nn.utils.get_total_norm of the
 // gradients.
 func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	const op = "grad_norm"
@@ -69,9 +69,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm and calls its function argument with it, unless that is nil. The norm
-// belongs to the scope of the options. Without that it belongs to the scope of a capture, or else
-// to the youngest scope of the gradients.
+// measured computes the norm, and calls then with it unless then is nil. The norm belongs to the
+// scope in the options. If the options have none, it belongs to the scope of a capture, or else to
+// the youngest scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var with, grads []*tensor.Tensor
 	for _, p := range params {
@@ -163,8 +163,8 @@ func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	return tensor.Stack(0, norms...).Norm(p)
 }
 
-// gather returns the elements of pieces, one piece after another, as n elements of type wide. The
-// pieces are dense and on dev.
+// gather returns the elements of pieces, one piece after another, as a vector of n elements of type
+// wide. The pieces are dense and on dev.
 func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
 	all := s.On(dev).Typed(wide).Empty(n)
 	byType := map[dtype.Type]*launch{}
@@ -187,9 +187,9 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 	return all
 }
 
-// run runs the launch. Just before, it frees the reserved memory, which the launch then allocates
-// for its table. Once the launch is queued, that memory is free for the next packed launch. So
-// several packed launches can run one after another without lack of memory.
+// run runs the launch. Just before, it frees the reserved memory, so that the launch can allocate
+// it for its table. Once the launch is queued, the next packed launch can use this memory. So
+// several packed launches can run one after another without running out of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()
@@ -210,9 +210,9 @@ func expanded(x *tensor.Tensor) bool {
 }
 
 // shrink multiplies the gradients of the given parameters by min(1, limit/(total+1e-6)). The factor
-// stays on the device: a program writes it into the slots of a launch, which reads it as a Param.
-// That launch covers all dense gradients of one type. All memory is allocated before a gradient is
-// changed.
+// stays on the device. A program writes it into the slots of a launch, and the launch reads it as a
+// Param. There is one launch for all dense gradients of a type. shrink allocates all memory before
+// it changes a gradient.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device
@@ -244,7 +244,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 		l.slots = factorSlots(s, at.dev, at.t.Compute(), total, limit)
 	}
 	factor := map[device.Device]*tensor.Tensor{}
-	anew := make([]*tensor.Tensor, len(rest)) // new gradients, where elements share memory
+	anew := make([]*tensor.Tensor, len(rest)) // replace gradients whose elements share memory
 	for i, p := range rest {
 		g := p.Grad()
 		f := factor[g.Device()]
@@ -269,7 +269,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 	}
 }
 
-// factorSlots returns the slots of a launch on dev: the factor as a value of type t.
+// factorSlots returns the slots of launch l on dev. They hold the factor, as a value of type t.
 func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor.Tensor, limit float64) *tensor.Tensor {
 	total = total.To(dev).Reshape(1)
 	bits := dtype.I32
@@ -289,8 +289,8 @@ func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor
 }
 
 // ClipGradValue limits every element of the gradients of params to [-limit, limit], as
-// torch.nn.utils.clip_grad_value_; NaN stays NaN. Dense gradients of one type on one device need
-// one launch.
+// torch.nn.utils.clip_grad_value_. NaN stays NaN. All dense gradients of one type on one device
+// need one launch.
 func ClipGradValue(params []*tensor.Tensor, limit float64) {
 	const op = "clip_grad_value"
 	if !(limit >= 0) {

@@ -79,7 +79,7 @@ func TestClippingEqualsTorch(t *testing.T) {
 	}
 }
 
-// Gradients of all sizes, types and layouts together: the norm is that of all elements, and
+// Gradients may have different sizes, types and layouts. The norm is that of all elements, and
 // clipping many small gradients needs few launches.
 func TestClippingOfManyKinds(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=64MiB")
@@ -125,8 +125,8 @@ func TestClippingOfManyKinds(t *testing.T) {
 			}
 		}, tensor.On(dev))
 	}
-	// Twenty small gradients of one type need one launch to gather, one or two to measure, one for
-	// the factor, and one to scale.
+	// Twenty small gradients of one type need few launches: one to gather, one or two to measure,
+	// one for the factor, and one to scale.
 	tensor.Do(func(s *tensor.Scope) {
 		var params []*tensor.Tensor
 		for i := range 20 {
@@ -146,7 +146,7 @@ func TestClippingOfManyKinds(t *testing.T) {
 	}, tensor.On(gpu))
 }
 
-// Misuse raises a typed error, and changes nothing; without gradients the norm is 0.
+// Misuse raises a typed error, and changes nothing. Without gradients the norm is 0.
 func TestClippingErrors(t *testing.T) {
 	p := ones(2)
 	if v := optim.ClipGradNorm([]*tensor.Tensor{p}, 1).Item(); v != 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The average follows the weight slowly; With computes with the average for the length of a
-// function.
+// The average follows the weight slowly. With runs a function while the model computes with the
+// average.
 func ExampleNewEMA() {
 	model := nn.NewLinear(1, 1, nn.NoBias())
 	set := func(v float64) {
@@ -27,7 +27,7 @@ func ExampleNewEMA() {
 	// 1
 }
 
-// The average is the plain one of the weights after each of three epochs.
+// The average is the plain mean of the weights after each of three epochs.
 func ExampleNewSWA() {
 	model := nn.NewLinear(1, 1, nn.NoBias())
 	swa := optim.NewSWA(model)

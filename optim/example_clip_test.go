@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Between Backward and Step, gradients of norm 5 are scaled to norm 1. The norm is a tensor;
+// Between Backward and Step, gradients of norm 5 are scaled to norm 1. The norm is a tensor, and
 // reading it waits for the device.
 func ExampleClipGradNorm() {
 	w := tensor.Zeros(2).RequiresGrad()

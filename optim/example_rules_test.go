@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// descend does n steps of minimising x² + 10y² from (1, 1).
+// descend makes n steps that minimise x² + 10y² from (1, 1).
 func descend(n int, make func(params []*tensor.Tensor) optim.Optimizer) *tensor.Tensor {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := make([]*tensor.Tensor{w})
@@ -51,7 +51,7 @@ func ExampleNewAdagrad() {
 	// tensor([0.1564, 0.1564])
 }
 
-// The rule determines the size of the step itself, starting from small steps.
+// The rule determines the size of the step itself, and begins with small steps.
 func ExampleNewAdadelta() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer {
 		return optim.NewAdadelta(p, optim.AdadeltaConfig{LR: 1, Rho: 0.9})
@@ -61,7 +61,8 @@ func ExampleNewAdadelta() {
 	// tensor([0.9903, 0.9903])
 }
 
-// Adamax is Adam with the largest gradient so far instead of the mean square.
+// Adamax is Adam with a decaying maximum of the gradients' absolute values, instead of their root
+// mean square.
 func ExampleNewAdamax() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdamax(p, optim.AdamaxConfig{LR: 0.1}) })
 	fmt.Println(w)
@@ -69,8 +70,8 @@ func ExampleNewAdamax() {
 	// tensor([0.7155, 0.7155])
 }
 
-// In averaged gradient descent the result is the average over the steps, the state "ax". Here
-// averaging begins after the second step.
+// In averaged gradient descent the result is the average over the steps, which is the state "ax".
+// Here averaging begins after the second step.
 func ExampleNewASGD() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.04, T0: 2}) })
 	fmt.Println(w)
@@ -102,15 +103,15 @@ func ExampleNewAdafactor() {
 	opt.Step()
 	state := opt.StateDict()["state"].(map[int64]any)[0].(map[string]any)
 	fmt.Println(state["row_var"].(*tensor.Tensor).Shape(), state["col_var"].(*tensor.Tensor).Shape())
-	// a step as if the weights were 1e-3, the lower bound, since they are 0
+	// the weights are 0, so the step is relative to the lower bound 1e-3
 	fmt.Printf("%.5f\n", w.Detach().Floats()[0])
 	// Output:
 	// [3, 1] [1, 4]
 	// 0.00001
 }
 
-// The step has singular values near 1, however small the gradient is: a matrix moves in all its
-// directions.
+// The step is a matrix whose singular values are near 1, however small the gradient is. So it moves
+// in all directions of the matrix.
 func ExampleNewMuon() {
 	w := tensor.Zeros(2, 2).RequiresGrad()
 	opt := optim.NewMuon([]*tensor.Tensor{w}, optim.MuonConfig{LR: 0.1})

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The loop of every training: loss, Backward, Step, ZeroGrad. Here AdamW fits a line to points on y
-// = 2x + 1.
+// Every training loop computes the loss and calls Backward, Step and ZeroGrad. Here AdamW fits a
+// line to points on y = 2x + 1.
 func Example() {
 	tensor.ManualSeed(1)
 	x := tensor.Root().Arange(8).Float().Unsqueeze(1).MulScalar(0.25)
@@ -36,7 +36,7 @@ func Example() {
 	// 2.00 x + 1.00
 }
 
-// The first step is one of plain gradient descent, the second one has momentum.
+// The first step is plain gradient descent. The second step has momentum.
 func ExampleNewSGD() {
 	w := tensor.From([]float32{1, 1}).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
@@ -73,7 +73,7 @@ func ExampleNewAdamW() {
 	// tensor([0.9500, 0.9500])
 }
 
-// A schedule sets the learning rate between steps; the next step uses it.
+// A schedule sets the learning rate between steps, and the next step uses it.
 func ExampleOptimizer() {
 	w := tensor.Zeros(1).RequiresGrad()
 	var opt optim.Optimizer = optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
@@ -95,7 +95,7 @@ func ExampleError() {
 	// optim: SGD: there are no parameters
 }
 
-// Groups have their own options: here the biases are not decayed, and learn twice as fast.
+// Groups have their own options. Here the biases have no weight decay, and learn twice as fast.
 func ExampleNewAdamWGroups() {
 	model := nn.NewSequential(nn.NewLinear(4, 8), nn.ReLU{}, nn.NewLinear(8, 2))
 	var weights, biases []*tensor.Tensor
@@ -119,7 +119,7 @@ func ExampleNewAdamWGroups() {
 	// 2 0.002 0
 }
 
-// The options of a group can change between steps; their names are torch's.
+// The options of a group can change between steps. Their names are torch's.
 func ExampleGroup() {
 	w := tensor.Ones(1).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
@@ -134,7 +134,7 @@ func ExampleGroup() {
 	// tensor([0.9500])
 }
 
-// A run continues from the state of another run. The tree is that of torch's state_dict.
+// A run continues from the state of another run. The tree has the form of torch's state_dict.
 func ExampleOptimizer_stateDict() {
 	step := func(w *tensor.Tensor, opt optim.Optimizer) {
 		w.Mul(w).Sum().Backward()
@@ -160,7 +160,7 @@ func ExampleOptimizer_stateDict() {
 	// tensor([3.4000])
 }
 
-// A tree that does not fit is refused; the error says which part.
+// A tree that does not fit is an error. The error says which part does not fit.
 func ExampleStateError() {
 	opt := optim.NewSGD([]*tensor.Tensor{tensor.Ones(1).RequiresGrad()}, optim.SGDConfig{LR: 1})
 	tree := opt.StateDict()

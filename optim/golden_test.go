@@ -47,7 +47,7 @@ func build(t *testing.T, c golden.Case, params []*tensor.Tensor) optim.Optimizer
 	return nil
 }
 
-// Every trajectory that PyTorch recorded is reproduced, in float32 and in float64.
+// The optimizers reproduce every trajectory that PyTorch recorded, in float32 and in float64.
 func TestTrajectoriesEqualTorch(t *testing.T) {
 	f, err := golden.Optimizers()
 	if err != nil {

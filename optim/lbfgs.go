@@ -12,16 +12,16 @@ import (
 // LBFGSConfig configures LBFGS. Zero values of MaxIter, MaxEval, ToleranceGrad, ToleranceChange and
 // History mean torch's defaults, 20, 5/4 of MaxIter, 1e-7, 1e-9 and 100.
 type LBFGSConfig struct {
-	// the length of a step, or of the first step of a line search; torch's default is 1. Required:
-	// there is no default
+	// length of a step, or of the first step of a line search. Required, there is no default;
+	// torch's default is 1
 	LR            float64
 	MaxIter       int     // number of iterations in a Step
 	MaxEval       int     // number of evaluations of the function in a Step
 	ToleranceGrad float64 // a Step ends when all elements of the gradient are at most this large
-	// a Step ends when the change of the value, or the largest change of a parameter, is at most
-	// this
+	// a Step ends when the change of the value, or the largest change of a parameter, does not
+	// exceed ToleranceChange
 	ToleranceChange float64
-	// number of directions kept; each needs twice the memory of the parameters
+	// number of directions kept; each direction needs twice the memory of the parameters
 	History    int
 	LineSearch string // kind of line search: "strong_wolfe", or "" for steps of fixed length
 	Maximize   bool   // maximise the function instead
@@ -61,14 +61,16 @@ func (c *LBFGSConfig) clone() config { d := *c; return &d }
 // LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
 // Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). A Step
 // evaluates the function several times, so it needs a closure. It reads values on the host to
-// decide how to go on. LBFGS is no [Optimizer] because its Step has an argument; it has all other
-// methods of one. All parameters have one type, are on one device, and form one group.
+// decide how to continue. LBFGS is no [Optimizer] because its Step has an argument. It has all
+// other methods of an Optimizer. All parameters have one type, are on one device, and form one
+// group.
 type LBFGS struct {
 	base
 	m memory
 }
 
-// memory is the state of LBFGS. Its vectors hold all parameters, one after another.
+// memory is the state of LBFGS. Each of its vectors concatenates a number for every element of all
+// parameters.
 type memory struct {
 	evals, iterations int
 	d                 *tensor.Tensor // the latest direction
@@ -94,7 +96,7 @@ func NewLBFGS(params []*tensor.Tensor, c LBFGSConfig) *LBFGS {
 	return o
 }
 
-// search is the work of one Step. It uses a copy of the memory, which replaces the original when
+// search is the work of one Step. It uses a copy of the memory. The copy replaces the original when
 // the Step has succeeded.
 type search struct {
 	o       *LBFGS
@@ -106,10 +108,10 @@ type search struct {
 }
 
 // Step minimises for up to MaxIter iterations and returns the value of the function at the start.
-// The closure must compute the gradients for the parameters as they are at the call, and return the
-// value: ZeroGrad, Forward, Backward, Item. If the step fails, in the closure or elsewhere,
-// parameters and state are as before. For that it keeps a copy of the parameters, and during the
-// step the previous direction and gradient.
+// The closure must compute the gradients for the current parameters, and return the value. It calls
+// ZeroGrad, Forward, Backward and Item. If the step fails, in the closure or elsewhere, parameters
+// and state do not change. For this purpose Step keeps a copy of the parameters, and the previous
+// direction and gradient.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")
@@ -137,12 +139,12 @@ func (o *LBFGS) Step(closure func() float64) float64 {
 	return first
 }
 
-// Shard panics with an *[Error]: each iteration needs dot products over all parameters.
+// Shard panics with an *[Error], because each iteration needs dot products over all parameters.
 func (o *LBFGS) Shard(map[*tensor.Tensor]Part) {
 	o.bad("it cannot be sharded: each iteration takes products of vectors of all parameters")
 }
 
-// clone returns a memory with the same vectors.
+// clone returns a memory that shares the vectors of m.
 func (m *memory) clone() memory {
 	c := *m
 	c.dirs, c.steps, c.ro = slices.Clone(m.dirs), slices.Clone(m.steps), slices.Clone(m.ro)
@@ -169,8 +171,8 @@ func (m *memory) drop(other *memory) {
 	}
 }
 
-// value calls the closure. It returns the value to be minimised, and the value as the closure
-// returned it.
+// value calls the closure. down is the value to be minimised, and seen is the value that the
+// closure returned.
 func (q *search) value() (down, seen float64) {
 	seen = q.closure()
 	q.evals++
@@ -275,8 +277,8 @@ func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *at to a copy of v. The parameter before is the vector that *at held at the start of
-// the Step, which must stay as it is.
+// replace sets *at to a copy of v. before is the vector that *at held at the start of the Step. It
+// must not change.
 func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	if *at == nil || *at == before {
 		*at = q.keep(v)
@@ -285,7 +287,7 @@ func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	(*at).Copy(v)
 }
 
-// forget frees a vector, unless it was there at the start of the Step.
+// forget frees the vector t, unless it existed at the start of the Step.
 func (q *search) forget(t *tensor.Tensor, before []*tensor.Tensor) {
 	if !slices.Contains(before, t) {
 		t.Free()
@@ -308,8 +310,8 @@ func (q *search) gather(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	return gather(s, p.Device(), p.Type(), pieces, n)
 }
 
-// gradient returns the gradient for all parameters as one vector, negated if the value is
-// maximised.
+// gradient returns the gradient of all parameters as one vector. If the value is to be maximised,
+// the gradient is negated.
 func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	list := append([]*tensor.Tensor(nil), q.o.Params()...)
 	for i, p := range list {
@@ -326,8 +328,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch that writes the vector v to the parameters, or with add, adds t·v to
-// them. The launch belongs to v's scope.
+// setting prepares a launch. It writes the elements of vector v to the parameters. With add, it
+// adds t·v to them. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}
@@ -347,7 +349,7 @@ func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	return l
 }
 
-// spread prepares and runs the launch of setting.
+// spread prepares the launch of setting and runs it.
 func (q *search) spread(v *tensor.Tensor, add bool, t float64) {
 	v.Scope().Do(func(s *tensor.Scope) { q.setting(v.In(s), add, t).run("lbfgs") }, tensor.NoGrad())
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// StateDict returns the state as a tree with torch's form and names; torch stores all state with
-// the first parameter. Vectors share memory with the optimizer.
+// StateDict returns the state as a tree with torch's form and names. As in torch, all state belongs
+// to the first parameter. Vectors share memory with the optimizer.
 func (o *LBFGS) StateDict() map[string]any {
 	tree := o.base.StateDict()
 	m := &o.m
@@ -39,7 +39,8 @@ func (o *LBFGS) StateDict() map[string]any {
 }
 
 // LoadStateDict loads the state from a tree made by StateDict or by torch, and copies vectors to
-// the device and type of the parameters. An error is a *[StateError]; then nothing was changed.
+// the device and type of the parameters. An error is a *[StateError]. In this case nothing was
+// changed.
 func (o *LBFGS) LoadStateDict(tree map[string]any) error {
 	l := &loader{b: &o.base}
 	m, groups, err := o.read(l, tree)
@@ -115,7 +116,7 @@ func (o *LBFGS) read(l *loader, tree map[string]any) (*memory, []*Group, error) 
 	return m, groups, nil
 }
 
-// A reader reads entries of a state, and keeps the first error.
+// A reader reads entries of a state. It keeps the first error.
 type reader struct {
 	l    *loader
 	path string

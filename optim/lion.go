@@ -33,9 +33,9 @@ func (c *LionConfig) rate() float64 { return c.LR }
 
 // Lion uses the sign of an interpolation of momentum and gradient (X. Chen et al., "Symbolic
 // Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2): p ← p·(1 - lr·λ) -
-// lr·sign(β₁·m + (1-β₁)·g); m ← β₂·m + (1-β₂)·g. PyTorch does not have Lion. The names in the state
-// are those of the usual implementations: "exp_avg", and "lr", "betas", "weight_decay" in the
-// groups.
+// lr·sign(β₁·m + (1-β₁)·g); m ← β₂·m + (1-β₂)·g. PyTorch does not have Lion. The state has the
+// names of the usual implementations: "exp_avg" for the momentum, and "lr", "betas", "weight_decay"
+// in the groups.
 type Lion struct {
 	multi[LionConfig, *LionConfig]
 }

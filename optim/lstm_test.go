@@ -14,15 +14,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// letters predicts the next letter of a text.
+// letters is a model that predicts the next letter of a text.
 type letters struct {
 	Embed *nn.Embedding
 	Lstm  *nn.LSTM
 	Head  *nn.Linear
 }
 
-// splitmix fills parameters with (k - 2²³)/2²⁶, where k are the upper 24 bits of one stream of
-// splitmix64 (G. Steele, D. Lea, C. Flood, 2014).
+// splitmix fills parameters with the numbers (k - 2²³)/2²⁶. k are the upper 24 bits of the outputs
+// of splitmix64 (G. Steele, D. Lea, C. Flood, 2014).
 func splitmix(seed uint64, params []*tensor.Tensor) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, p := range params {

@@ -21,21 +21,21 @@ type flags [6]bool
 type rule[C any] struct {
 	name   string // name of the program
 	schema schema
-	eager  bool // the constructor allocates the state, as in torch, and not the first step
+	eager  bool // the constructor allocates the state, as in torch, instead of the first step
 	// uses returns the indices, in the schema, of the state tensors that the options need. flags
 	// returns the flags that choose the program.
 	uses  func(c *C) []int
 	flags func(c *C) flags
-	// start returns the initial value of state tensor i; nil: zeros.
+	// start returns the initial value of state tensor i. A nil start means zeros.
 	start func(c *C, lr float64, i int) float64
-	// begin returns the initial value of scalar i; nil: there are no scalars.
+	// begin returns the initial value of scalar i. A nil begin means that there are no scalars.
 	begin func(c *C, lr float64, i int) float64
-	// program returns the results: the new parameter, then the new state tensors. X(0) is the
-	// parameter, X(1) the gradient, and X(2) and up are the state tensors. The Params are those
-	// that scalars returns.
+	// program returns the formulas of the results: the new parameter, then the new state tensors.
+	// X(0) is the parameter, X(1) the gradient, and X(2) and up are the state tensors. The Params
+	// are the numbers that scalars returns.
 	program func(f flags) []*expr.Expr
-	// scalars returns the Params of step t, counted from 1, and the scalars of state after the
-	// step. st is the state before it; fresh says that its tensors are new.
+	// scalars returns the Params of step t, counted from 1, and the scalars of the state after the
+	// step. st is the state before the step. fresh says that the state's tensors are new.
 	scalars func(c *C, lr, t float64, st *state, fresh bool) (params []float64, next []scalar)
 }
 
@@ -83,7 +83,7 @@ func (m *multi[C, P]) add(g With[C], lr func(*C) float64) {
 	}
 }
 
-// A launch updates the parameters that share device, type, program and scalars.
+// A launch updates parameters that have the same device, type, program and scalars.
 type launch struct {
 	dev       device.Device
 	t         dtype.Type
@@ -99,7 +99,7 @@ type launch struct {
 // A change is one parameter in a step, with its state.
 type change struct {
 	p     *tensor.Tensor
-	x     *tensor.Tensor // the tensor that the step writes: p, or the shard's part of p
+	x     *tensor.Tensor // the tensor that the step writes: p or the shard's part of p
 	st    *state
 	fresh []*tensor.Tensor // state tensors that the current step has allocated
 	next  []scalar
@@ -189,7 +189,7 @@ func (m *multi[C, P]) step(unless *tensor.Tensor) {
 	done = true
 }
 
-// stateOf returns the state of p, a new one if there is none.
+// stateOf returns the state of p, or a new state if p has none.
 func (m *multi[C, P]) stateOf(p *tensor.Tensor, c *C, lr float64) *state {
 	if st := m.state[p]; st != nil {
 		return st
@@ -201,7 +201,8 @@ func (m *multi[C, P]) stateOf(p *tensor.Tensor, c *C, lr float64) *state {
 	return st
 }
 
-// prepare allocates missing state tensors, and moves the others to the parameter's device and type.
+// prepare allocates missing state tensors, and moves existing ones to the parameter's device and
+// type.
 func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
 	for _, i := range uses {
 		t := c.st.tensors[i]
@@ -236,7 +237,7 @@ func follow(p *tensor.Tensor, list ...*tensor.Tensor) {
 	}
 }
 
-// join adds a parameter to a launch that can update it, or to a new one.
+// join adds a parameter to a launch of list that can update it, or to a new launch.
 func join(list []*launch, p *tensor.Tensor, f flags, scalars []float64, outs, ins []*tensor.Tensor) []*launch {
 	for _, l := range list {
 		if l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == len(ins) && equal(l.scalars, scalars) {
@@ -251,7 +252,7 @@ func equal(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
-// programs caches the lowered rules.
+// programs caches the lowered programs of rules. It is a map from programKey to *expr.Program.
 var programs sync.Map // map from programKey to *expr.Program
 
 type programKey struct {
@@ -278,7 +279,7 @@ func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) 
 }
 
 // loweredAs returns the lowered program of a rule for results and operands of any types. The key
-// must tell these types apart.
+// must differ for different types.
 func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Expr) *expr.Program {
 	if p, ok := programs.Load(key); ok {
 		return p.(*expr.Program)
@@ -315,8 +316,8 @@ func (l *launch) pack(s *tensor.Scope) {
 	l.reserve = s.On(l.dev).Typed(dtype.I64).Empty(words)
 }
 
-// decayed returns p and g with weight decay. coupled adds decay·p to g; decoupled multiplies p by
-// keep. With maximize g is negated first.
+// decayed returns p and g with weight decay. If coupled is set, g gets decay·p added. If decoupled
+// is set, p is multiplied by keep. If maximize is set, g is first negated.
 func decayed(maximize, coupled, decoupled bool, decay, keep *expr.Expr) (p, g *expr.Expr) {
 	p, g = expr.X(0), expr.X(1)
 	if maximize {
@@ -340,7 +341,8 @@ func upTo(n int) []int {
 	return out
 }
 
-// String returns the optimizer's name, its numbers of parameters and groups, and its learning rate.
+// String returns the optimizer's name, the numbers of its parameters and groups, and its learning
+// rate.
 func (b *base) String() string {
 	n := 0
 	for _, g := range b.groups {

@@ -17,12 +17,12 @@ type MuonConfig struct {
 	LR           float64 // required, there is no default
 	Momentum     float64
 	Plain        bool    // momentum without Nesterov's correction
-	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ); torch's default is 0.1
+	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ); in torch it is 0.1 by default
 	Eps          float64 // smaller norms are raised to Eps before the division
 	Iterations   int     // number of Newton-Schulz iterations, below 100
 	Coefficients [3]float64
-	// Adjust names the factor of the rate for a matrix [a, b]: "original" (also "") is √max(1,
-	// a/b), "match_rms_adamw" is 0.2·√max(a, b), "spectral_unclamped" is √(a/b).
+	// name of the factor of the rate for a matrix [a, b]. "original" (also "") is √max(1, a/b),
+	// "match_rms_adamw" is 0.2·√max(a, b), "spectral_unclamped" is √(a/b).
 	Adjust string
 }
 
@@ -57,7 +57,7 @@ func (c *MuonConfig) check() string {
 
 func (c *MuonConfig) clone() config { d := *c; return &d }
 
-// adjusted returns the factor of the rate for a matrix with a rows and b columns.
+// adjusted returns the factor that Adjust names, for a matrix with a rows and b columns.
 func (c *MuonConfig) adjusted(a, b int) float64 {
 	x, y := float64(a), float64(b)
 	switch c.Adjust {
@@ -70,10 +70,11 @@ func (c *MuonConfig) adjusted(a, b int) float64 {
 }
 
 // Muon updates matrices by their orthogonalised momentum, as torch.optim.Muon (K. Jordan,
-// kellerjordan.github.io/posts/muon; rates: J. Liu et al., arXiv:2502.16982, J. Bernstein,
-// "Deriving Muon"): b ← b + (g-b)·(1-μ); u = g + (b-g)·μ, or u = b with Plain; p ← p·(1-lr·λ) -
-// lr·f·NS(u). f is the factor that [MuonConfig].Adjust names. NS is a fixed number of iterations X
-// ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in bfloat16, which bring the singular values near 1.
+// kellerjordan.github.io/posts/muon). The factors of the rate are from J. Liu et al.,
+// arXiv:2502.16982, and J. Bernstein, "Deriving Muon". The rule is b ← b + (g-b)·(1-μ); u = g +
+// (b-g)·μ, or u = b with Plain; p ← p·(1-lr·λ) - lr·f·NS(u). f is the factor that
+// [MuonConfig].Adjust names. NS is a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in
+// bfloat16, which bring the singular values near 1.
 //
 // Use Muon for the matrices of hidden layers, and AdamW for biases, norms, embeddings and the last
 // layer.
@@ -168,17 +169,17 @@ func (o *Muon) Step() {
 	done = true
 }
 
-// rates returns the scalars of the last launch: the factor of the old matrix, and that of the
+// rates returns the scalars of the last launch: the factor of the old matrix, and the factor of the
 // orthogonal direction.
 func (t *turn) rates(lr float64) []float64 {
 	return []float64{1 - lr*t.c.WeightDecay, lr * t.c.adjusted(t.p.Dim(0), t.p.Dim(1))}
 }
 
-// momenta returns the scalars of the first launch.
+// momenta returns the scalars of the first launch, which computes the momentum.
 func (t *turn) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
-// muonProgram returns the program of the last launch, with operands (matrix, direction, next
-// momentum). With unless the old momentum is a fourth operand.
+// muonProgram returns the program of the last launch. Its operands are matrix, direction and next
+// momentum. If unless is set, the old momentum is a fourth operand.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {
@@ -195,7 +196,7 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 }
 
 // gather allocates the tensors of the turns, and returns the launches that compute their momenta.
-// It calls pack with each launch and its first turn; pack provides the scalars.
+// It calls pack for each launch with the first turn of the launch. pack provides the scalars.
 func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn)) (list []*launch) {
 	first := map[*launch]*turn{}
 	for _, t := range turns {
@@ -218,7 +219,7 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn))
 			g, b := expr.X(0), expr.X(1)
 			b = b.Add(g.Sub(b).Mul(expr.Param(0)))
 			u := b
-			if !f[0] { // g + (b-g)·μ, computed from b as torch does for μ ≥ 0.5
+			if !f[0] { // as torch for μ ≥ 0.5, compute g + (b-g)·μ from b
 				u = b.Sub(b.Sub(g).Mul(expr.Param(0)))
 			}
 			return []*expr.Expr{b, u}
@@ -228,7 +229,8 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn))
 	return list
 }
 
-// orthogonal returns the momentum with singular values near 1, contiguous, in the scope s.
+// orthogonal returns the momentum with singular values near 1. The result is contiguous and in
+// scope s.
 func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		u = t.iterated(c)
@@ -237,7 +239,7 @@ func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	return u
 }
 
-// iterated computes the result of the method orthogonal. It leaves intermediate results in c too.
+// iterated computes the result of the method orthogonal. It also leaves intermediate results in c.
 func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	x := t.momentum.In(c)
 	tall := x.Dim(0) > x.Dim(1)
@@ -257,9 +259,9 @@ func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	return x.Contiguous()
 }
 
-// product returns x·y of bfloat16 matrices. For small ones the result is float32, so that a sum
-// with other terms is rounded only once, as in PyTorch. For large ones it is bfloat16, for which
-// devices have faster units.
+// product returns x·y of bfloat16 matrices. For small matrices the result is float32. Then a sum
+// with other terms is rounded only once, as in PyTorch. For large matrices the result is bfloat16,
+// for which devices have faster units.
 func product(x, y *tensor.Tensor) *tensor.Tensor {
 	if min(x.Dim(0), x.Dim(1), y.Dim(1)) >= 256 {
 		return x.MatMul(y)
@@ -267,12 +269,12 @@ func product(x, y *tensor.Tensor) *tensor.Tensor {
 	return x.Float().MatMul(y.Float())
 }
 
-// mixed returns a·x + b·y, rounded to bfloat16 once.
+// mixed returns a·x + b·y. It rounds the sum to bfloat16 once.
 func mixed(x *tensor.Tensor, a float64, y *tensor.Tensor, b float64) *tensor.Tensor {
 	return x.Float().MulScalar(a).Add(y.Float().MulScalar(b)).BFloat16()
 }
 
-// feed makes each replay copy the scalars of a launch to the device.
+// feed makes each replay of g copy the scalars of launch l to the device.
 func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
 	l.slots = g.FeedOn(l.dev, dtype.I64, max(1, n), func(to []byte) {
 		clear(to)
@@ -280,9 +282,9 @@ func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
 	})
 }
 
-// capture records a step. Each replay uses the rate, momentum and weight decay of the moment when
-// it is queued. Options that choose kernels are fixed; a replay returns an error if one was
-// changed.
+// capture records a step. Each replay uses the rate, momentum and weight decay at the time when the
+// host queues it. The options that choose kernels must not change. If one has changed, the replay
+// returns an error.
 func (o *Muon) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	g.Exclude(o.turn)
 	g.Check(func() error {

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Muon follows PyTorch's trajectories, although momenta are orthogonalised in bfloat16. The
-// emulated GPU does a few of the steps.
+// Muon follows PyTorch's trajectories, although it orthogonalises momenta in bfloat16. The emulated
+// GPU makes a few of the steps.
 func TestMuonEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/muon.safetensors.gz")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestMuonEqualsTorch(t *testing.T) {
 	}
 }
 
-// The change of a step is nearly orthogonal: its singular values are in the range to which the
+// The change of a step is nearly orthogonal. Its singular values are in the range to which the
 // iterations bring them.
 func TestMuonIsNearlyOrthogonal(t *testing.T) {
 	g := tensor.NewGenerator(3)
@@ -109,7 +109,7 @@ func TestMuonIsNearlyOrthogonal(t *testing.T) {
 	}
 }
 
-// Muon accepts only matrices, and without gradients a step changes nothing.
+// Muon accepts only matrices. Without gradients a step changes nothing.
 func TestMuonRefuses(t *testing.T) {
 	func() {
 		defer func() {

@@ -1,31 +1,32 @@
 // Package optim has optimizers: rules that change parameters by their gradients.
 //
-// One makes an optimizer of a model's parameters ([NewAdamW], [NewSGD], …), and calls Step and
-// ZeroGrad after each Backward. StateDict and LoadStateDict save and restore it. [ClipGradNorm]
-// limits gradients, [NewEMA] averages weights, and package sched changes learning rates.
+// A program makes an optimizer for a model's parameters ([NewAdamW], [NewSGD], …), and calls Step
+// and ZeroGrad after each Backward. StateDict and LoadStateDict save and restore the optimizer's
+// state. [ClipGradNorm] limits gradients, [NewEMA] averages weights, and package sched changes
+// learning rates.
 //
-// An optimizer holds the parameters, not the model. Parameters come in groups ([Group]), each with
-// its own options. A constructor that takes a plain list makes one group. Step changes in place
-// every parameter that has a gradient. It allocates all its memory before it changes anything. So
-// running out of memory leaves parameters and state as they were.
+// An optimizer refers to the parameters, not to the model. Parameters come in groups ([Group]),
+// each with its own options. A constructor that takes a plain list makes one group. Step changes in
+// place every parameter that has a gradient. It allocates all its memory before it changes
+// anything. So if memory runs out, parameters and state do not change.
 //
 // A rule that works element by element is one program. The device runs it in a single launch over
-// all parameters with the same type and options. State (momentum, moments) lives in each
-// parameter's own scope and on its device. It follows when a parameter is moved or converted.
+// all parameters with the same type and options. A parameter's state (momentum, moments) lives in
+// the parameter's scope and on its device. If the parameter is moved or converted, so is the state.
 //
-// In a capture ([tensor.Capture]) Step records and does not count as a step. Each replay is a step,
-// with the learning rates, options and counts at the time when it is queued. A capture may hold
-// several steps. All parameters of one launch have one count there. If other steps have changed
-// some of these parameters and not the rest, their counts differ. The replay is then an error that
-// says to capture again. To capture LBFGS is an error.
+// In a capture ([tensor.Capture]), Step records the step, which does not count. Each replay is a
+// step, with the learning rates, options and counts at the time when it is queued. A capture may
+// hold several steps. All parameters of a captured launch must have the same step count. If other
+// steps have changed only some of these parameters, their counts differ. Then the replay returns an
+// error that says to capture again. Capturing LBFGS is an error.
 //
-// The state is a tree with the shape and names of torch.optim's. So a run that began in PyTorch can
-// go on here, and the other way round.
+// The state is a tree with the shape and names of torch.optim's state. So a run that began in
+// PyTorch can continue here, and the other way round.
 //
 // A parameter is a leaf that requires a gradient. A leaf that nn.Freeze or SetRequiresGrad(false)
-// froze is accepted too. It has no gradient, so no step changes it, and it trains on after it is
-// unfrozen. A leaf that neither requires a gradient nor was frozen is refused, because no step
-// would ever change it.
+// froze is accepted too. It has no gradient, so no step changes it. After it is unfrozen, the
+// optimizer trains it again. A leaf that neither requires a gradient nor was frozen is an error,
+// because no step would ever change it.
 //
 // Misuse panics with an *[Error]. A tree that does not fit is an *[StateError].
 package optim
@@ -57,12 +58,13 @@ type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 
-// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
+// device.Raised.
 func (e *Error) Raised() {}
 
 // With is a list of parameters with their configuration, for constructors of optimizers with
-// several groups. In torch a group inherits missing options from the defaults; here copy a
-// configuration and change it.
+// several groups. In torch a group inherits missing options from the defaults. Here a program
+// copies a configuration and changes it.
 type With[C any] struct {
 	Params []*tensor.Tensor
 	Config C
@@ -77,28 +79,29 @@ type Group struct {
 	// until a scheduler sets it.
 	InitialLR float64
 	// Extra has further values of the group, such as the bounds of a cyclic schedule. They are
-	// saved and loaded with the state. Allowed are numbers (int64, float64), bool, string, nil, and
-	// []any and maps of these.
+	// saved and loaded with the state. A value is a number (int64, float64), a bool, a string, nil,
+	// or an []any or a map of such values.
 	Extra map[string]any
 
 	optimizer string
 	config    config
 }
 
-// base is the common part of all optimizers.
+// base is the part that all optimizers have in common.
 type base struct {
 	name   string
 	groups []*Group
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	late   []*lateStep // steps whose decision the host does not know yet, the oldest first
-	// lock of graphs with steps of this optimizer, so that they run one at a time
+	late   []*lateStep // steps whose outcome the host does not know yet, the oldest first
+	// lock of the graphs with steps of this optimizer, so that only one graph runs at a time
 	turn  *tensor.Exclusive
 	ahead map[device.Device]*aheadOf
 	// recorded describes the capture that is being recorded.
 	recorded *recorded
-	// returns the state tensors that a parameter's loaded state must have; nil: none
+	// needs returns the indices of the state tensors that a parameter's loaded state must have. A
+	// nil needs means that none must exist.
 	needs  func(config) []int
 	splits bool   // the rule works element by element: see Sharder
 	shard  *shard // the parts to update; nil: all parameters
@@ -108,7 +111,7 @@ func (b *base) bad(format string, a ...any) {
 	panic(&Error{b.name, fmt.Sprintf(format, a...)})
 }
 
-// addGroup checks a group and adds it. The group takes over c.
+// addGroup checks a group and adds it. The group keeps c, so the caller must not use it again.
 func (b *base) addGroup(params []*tensor.Tensor, lr float64, c config) {
 	at := ""
 	if len(b.groups) > 0 {
@@ -196,17 +199,18 @@ func (b *base) ZeroGrad() {
 // state is the state of one parameter.
 type state struct {
 	step    float64          // number of steps that have changed the parameter
-	tensors []*tensor.Tensor // state tensors in the order of the schema; nil: not in use
+	tensors []*tensor.Tensor // state tensors in the order of the schema; nil if not in use
 	scalars []scalar         // state scalars in the order of the schema
-	// the tensors still have their initial values: a capture allocated them and has not run
+	// whether the tensors still have their initial values, because a capture that has not run
+	// allocated them
 	unused bool
 }
 
-// A scalar is a number that torch keeps in a tensor without dimensions, with that tensor's
-// precision.
+// A scalar is a number that torch keeps in a tensor without dimensions, with the precision of that
+// tensor.
 type scalar struct {
 	v    float64
-	wide bool // precision is that of float64; else of float32
+	wide bool // whether the precision is that of float64 instead of float32
 }
 
 // of returns v rounded to the precision of s.
@@ -225,15 +229,16 @@ func (s scalar) times(v float64) scalar {
 	return scalar{float64(float32(s.v) * float32(v)), false}
 }
 
-// A schema gives torch's names of the state of a parameter.
+// A schema has torch's names of the state of a parameter.
 type schema struct {
-	// names of tensors; they have the parameter's shape, or the shape that func shape returns
+	// names of state tensors; a tensor has the parameter's shape, or the shape that the function
+	// shape returns
 	tensors  []string
 	scalars  []string // names of numbers that torch keeps in tensors without dimensions
-	stepless bool     // there is no count of steps
-	lenient  bool     // a loaded state may lack tensors, which then start anew
-	// shape returns the shape of tensor i for a parameter of shape p, and whether it is in use;
-	// nil: all tensors have the parameter's shape.
+	stepless bool     // whether the state has no count of steps
+	lenient  bool     // a loaded state may lack tensors, which then begin with initial values
+	// shape returns the shape of state tensor i for a parameter of shape p, and whether it is in
+	// use. If shape is nil, all tensors have the parameter's shape.
 	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 

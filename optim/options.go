@@ -18,25 +18,26 @@ type config interface {
 
 // An option connects torch's name of an option with its place in a configuration. The place is a
 // *float64, *int, *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch),
-// negated or noneOr. An option of torch that has no effect here has a fixed there.
+// negated or noneOr. For an option of torch that has no effect here, it is a fixed.
 type option struct {
 	name  string
 	place any
 }
 
-// negated is a flag whose opposite torch stores.
+// negated is a flag. torch stores its opposite.
 type negated struct{ flag *bool }
 
-// noneOr is a pair of numbers whose first may be torch's None: nil.
+// noneOr is a pair of numbers. A nil first stands for torch's None.
 type noneOr struct {
 	first  **float64
 	second *float64
 }
 
-// A fixed option is saved with this value, and loading ignores it.
+// A fixed option is saved with this value. Loading ignores the option.
 type fixed struct{ value any }
 
-// how returns the options that say how torch runs a step; the result does not depend on them.
+// how returns the options that say how torch runs a step. The result does not depend on these
+// options.
 func how(names ...string) []option {
 	out := make([]option, len(names))
 	for i, n := range names {
@@ -50,7 +51,7 @@ func how(names ...string) []option {
 	return out
 }
 
-// get returns the value of an option for a tree.
+// get returns the value of an option in the form for a tree.
 func (o option) get() any {
 	switch p := o.place.(type) {
 	case *float64:
@@ -83,7 +84,7 @@ func (o option) get() any {
 	panic(fmt.Sprintf("optim: option %s is kept in a %T", o.name, o.place))
 }
 
-// set stores a value from a tree. It returns what is wrong with the value, or "".
+// set stores a value from a tree. It returns what is wrong with the value, or "" for a valid value.
 func (o option) set(v any) string {
 	switch p := o.place.(type) {
 	case *float64:
@@ -146,7 +147,8 @@ func (o option) set(v any) string {
 	return ""
 }
 
-// number converts the number v of a tree: an integer, a float, or a tensor with one element.
+// number converts a value v of a tree, which may be an integer, a float, or a tensor with one
+// element.
 func number(v any) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -170,7 +172,7 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// describe describes a value of a tree for an error.
+// describe describes a value of a tree in an error message.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -194,8 +196,8 @@ func describe(v any) string {
 }
 
 // Option returns the value of an option of the group by torch's name, and whether the optimizer has
-// such an option. The value is as in a state dict: "weight_decay" is a float64, "betas" a []any of
-// two. The learning rate is not an option.
+// such an option. The value is as in a state dict: for example, "weight_decay" is a float64, and
+// "betas" is a []any of two numbers. The learning rate is not an option.
 func (g *Group) Option(name string) (any, bool) {
 	for _, o := range g.config.options() {
 		if o.name == name {
@@ -205,8 +207,9 @@ func (g *Group) Option(name string) (any, bool) {
 	return nil, false
 }
 
-// SetOption sets an option of the group by torch's name, from the next step on. If the optimizer
-// has no such option, or the value is not allowed, it returns an *[Error] and changes nothing.
+// SetOption sets an option of the group by torch's name. The next step uses the new value. If the
+// optimizer has no such option, or the value is not allowed, SetOption returns an *[Error] and
+// changes nothing.
 func (g *Group) SetOption(name string, v any) error {
 	c := g.config.clone()
 	for _, o := range c.options() {
@@ -228,14 +231,14 @@ func (g *Group) SetOption(name string, v any) error {
 	return &Error{g.optimizer, fmt.Sprintf("there is no option %q", name)}
 }
 
-// either sets *p to v if it is zero.
+// either sets *p to v if *p is zero.
 func either(p *float64, v float64) {
 	if *p == 0 {
 		*p = v
 	}
 }
 
-// Checks for options that several optimizers have.
+// The following functions check options that several optimizers have.
 
 func checkBetas(b1, b2 float64) string {
 	if !(b1 >= 0 && b1 < 1 && b2 >= 0 && b2 < 1) {
@@ -251,7 +254,7 @@ func checkNotNegative(what string, v float64) string {
 	return ""
 }
 
-// first returns the first message that is not empty.
+// first returns the first message that is not empty, or "".
 func first(msgs ...string) string {
 	for _, m := range msgs {
 		if m != "" {

@@ -39,8 +39,8 @@ func (c *RAdamConfig) clone() config { d := *c; return &d }
 
 func (c *RAdamConfig) rate() float64 { return c.LR }
 
-// RAdam is Adam with an adaptive rate that is rectified for the first steps, as torch.optim.RAdam
-// (L. Liu et al., arXiv:1908.03265). Let ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ - 2t·β₂ᵗ/(1-β₂ᵗ). If ρₜ > 5
+// RAdam is Adam with a rectified adaptive rate, as torch.optim.RAdam (L. Liu et al.,
+// arXiv:1908.03265). m̂ is m/(1-β₁ᵗ). Let ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ - 2t·β₂ᵗ/(1-β₂ᵗ). If ρₜ > 5
 // the rule is p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε), with r = √((ρₜ-4)(ρₜ-2)ρ∞ / ((ρ∞-4)(ρ∞-2)ρₜ)).
 // Otherwise it is p ← p - lr·m̂.
 type RAdam struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A strayer counts the work that goes to a device.
+// A strayer is a tracer that counts the work of a device.
 type strayer struct {
 	dev device.Device
 	mu  sync.Mutex
@@ -72,7 +72,7 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 					opt.Step()
 					opt.ZeroGrad()
 					average.Update()
-					if step == 4 { // continue from a saved state, as a resumed training does
+					if step == 4 { // continue from a saved state, like a resumed training
 						if err := opt.LoadStateDict(opt.StateDict()); err != nil {
 							panic(err)
 						}
@@ -93,8 +93,8 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 	return v, err
 }
 
-// Two ranks of the CPU that train at the same time, with one worker and with three, compute the
-// same bits as the CPU. None of their work runs on the device cpu itself.
+// Two ranks of the CPU that train at the same time compute the same bits as the CPU, with one
+// worker and with three workers. None of their work runs on the device cpu itself.
 func TestTrainingOnRanks(t *testing.T) {
 	tensor.ManualSeed(3)
 	models := []*nn.Sequential{rankNet(), rankNet(), rankNet()}
@@ -137,8 +137,8 @@ func TestTrainingOnRanks(t *testing.T) {
 	if !traced {
 		t.Error("there is another tracer")
 	}
-	// As in PyTorch, an optimizer's state keeps the number of steps on the CPU: one tensor for each
-	// parameter.
+	// As in PyTorch, an optimizer's state keeps the number of steps on the CPU, in one tensor for
+	// each parameter.
 	c.ops["from"] -= len(got) * len(nn.Parameters(models[0]))
 	for what, n := range c.ops {
 		if n == 0 {

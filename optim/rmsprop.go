@@ -37,10 +37,10 @@ func (c *RMSpropConfig) clone() config { d := *c; return &d }
 func (c *RMSpropConfig) rate() float64 { return c.LR }
 
 // RMSprop divides the gradient by its running root mean square, as torch.optim.RMSprop (G. Hinton,
-// "Neural Networks for Machine Learning", lecture 6; centered: A. Graves, arXiv:1308.0850). The
-// mean square is v ← α·v + (1-α)·g². The divisor is d = √v + ε. With Centered it is d = √(v - ḡ²) +
-// ε, where ḡ is the running mean of the gradient. The update is p ← p - lr·g/d. With Momentum it is
-// b ← μ·b + g/d; p ← p - lr·b.
+// "Neural Networks for Machine Learning", lecture 6). The variant Centered is from A. Graves,
+// arXiv:1308.0850. The mean square is v ← α·v + (1-α)·g². The divisor is d = √v + ε. With Centered
+// it is d = √(v - ḡ²) + ε, where ḡ is the running mean of the gradient. The update is p ← p -
+// lr·g/d. With Momentum it is b ← μ·b + g/d; p ← p - lr·b.
 type RMSprop struct {
 	multi[RMSpropConfig, *RMSpropConfig]
 }

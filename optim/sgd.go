@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// SGDConfig configures stochastic gradient descent. The zero value of a field switches that part
-// off.
+// SGDConfig configures stochastic gradient descent. A field that is zero switches its part of the
+// rule off.
 type SGDConfig struct {
 	LR          float64 // required, there is no default
 	Momentum    float64
@@ -41,7 +41,8 @@ func (c *SGDConfig) clone() config { d := *c; return &d }
 func (c *SGDConfig) rate() float64 { return c.LR }
 
 // SGD is stochastic gradient descent with momentum, as torch.optim.SGD. Its rule is g ← g + λ·p; v
-// ← μ·v + (1-d)·g (in the first step v ← g); p ← p - lr·v, or with Nesterov p - lr·(g + μ·v).
+// ← μ·v + (1-d)·g (in the first step v ← g); p ← p - lr·v. With Nesterov the last part is p ← p -
+// lr·(g + μ·v).
 type SGD struct {
 	multi[SGDConfig, *SGDConfig]
 }

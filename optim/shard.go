@@ -6,25 +6,27 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Part is a range of the elements of a parameter: From to To-1, in row-major order.
+// A Part is a range of the elements of a parameter, in row-major order. It has the elements From to
+// To-1.
 type Part struct{ From, To int }
 
-// A Sharder is an optimizer that can update some of its parameters, or parts of them, and leave the
-// rest to others. So ranks can share the state (package dist, ZeRO). All optimizers of this package
-// except [LBFGS] are Sharders; LBFGS sums over all parameters several times in a step.
+// A Sharder is an optimizer that can update only some of its parameters, or parts of parameters.
+// Other ranks update the other parts. So ranks can divide the state among themselves (package dist,
+// ZeRO). All optimizers of this package except [LBFGS] are Sharders. LBFGS sums over all parameters
+// several times in a step.
 type Sharder interface {
 	Optimizer
-	StepUnless(found *tensor.Tensor) // Step that a number on the device can skip; see package amp
-	// Splits reports whether a part of a parameter can be updated without the rest, because the
-	// rule works element by element. If not, a shard consists of whole parameters.
+	StepUnless(found *tensor.Tensor) // a Step that the device can skip; see package amp
+	// Splits reports whether the optimizer can update a part of a parameter without the rest of it,
+	// because its rule works element by element. Otherwise a shard consists of whole parameters.
 	Splits() bool
 	// Shard makes the optimizer update only these parts from now on, and keep state only for them.
-	// State that exists is cut. Steps need the gradients of whole parameters, as before. Call it
-	// once. A parameter of which only a part is updated must be contiguous.
+	// It reduces existing state to these parts. Steps need the gradients of whole parameters, as
+	// before. Call Shard only once. A parameter must be contiguous if only a part of it is updated.
 	//
-	// Afterwards StateDict returns the state of the parts; for a part of a parameter each tensor of
-	// state is a vector. LoadStateDict loads the state of whole parameters, as without shards, and
-	// keeps that of the parts.
+	// Afterwards StateDict returns the state of the parts. For a part of a parameter, each state
+	// tensor is a vector. LoadStateDict accepts the state of whole parameters, as without shards,
+	// and keeps the state of the parts.
 	Shard(parts map[*tensor.Tensor]Part)
 }
 
@@ -70,8 +72,8 @@ func (b *base) Shard(parts map[*tensor.Tensor]Part) {
 	b.cut(sh)
 }
 
-// cut reduces the state to that of a shard. It allocates the new tensors before it frees the old
-// ones.
+// cut reduces the state to that of shard sh. It allocates all new tensors before it frees the old
+// tensors.
 func (b *base) cut(sh *shard) {
 	kept := map[*tensor.Tensor]*state{}
 	done := false
@@ -121,7 +123,7 @@ func (b *base) has(p *tensor.Tensor) bool {
 	return ok
 }
 
-// split returns the part of p, and whether it is less than the whole.
+// split returns the part of p, and whether this part is less than the whole of p.
 func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	if sh == nil {
 		return Part{}, false
@@ -130,8 +132,8 @@ func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	return part, ok && part != Part{0, p.Size()}
 }
 
-// of returns these elements of x as a vector, a view in x's scope. as is Reshape, or View if a copy
-// would be wrong.
+// of returns the elements of x in the part as a vector. The vector is a view in x's scope. The
+// caller passes as Reshape, or View if a copy would be wrong.
 func (part Part) of(x *tensor.Tensor, as func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
 	d := x.Detach()
 	defer d.Free()
@@ -142,8 +144,8 @@ func (part Part) of(x *tensor.Tensor, as func(x *tensor.Tensor, dims ...int) *te
 	return flat.Narrow(0, part.From, part.To-part.From)
 }
 
-// part returns what a step updates of p, and its gradient. The gradient is nil if there is none, or
-// if p belongs to another shard.
+// part returns the part of p that a step updates, and its gradient. The gradient is nil if p has
+// none, or if p belongs to another shard.
 func (b *base) part(p *tensor.Tensor) (x, grad *tensor.Tensor) {
 	if grad = p.Grad(); grad == nil || !b.has(p) {
 		return p, nil
@@ -170,8 +172,8 @@ func (sh *shard) end() {
 	sh.views = nil
 }
 
-// uncapturable raises an error if the optimizer is sharded: a capture would lack the work of the
-// other shards.
+// uncapturable raises an error if the optimizer is sharded, because a capture would lack the work
+// of the other shards.
 func (sh *shard) uncapturable(name string) {
 	if sh == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sharded returns the same two parameters in each call: a matrix, and a vector.
+// sharded returns two parameters, a matrix and a vector, which are equal in each call.
 func sharded() []*tensor.Tensor {
 	m := tensor.Root().Typed(dtype.F32)
 	return []*tensor.Tensor{m.Linspace(-1, 1, 30).Reshape(5, 6).Detach().RequiresGrad(), m.Linspace(0, 3, 7).Detach().RequiresGrad()}
@@ -64,7 +64,7 @@ func TestShards(t *testing.T) {
 				t.Errorf("%s: parameter %d is %v, want %v", name, i, got[i], want[i])
 			}
 		}
-		// A shard loads its part of the state of whole parameters.
+		// An optimizer with a shard loads its part of the state of whole parameters.
 		c := make(sharded())
 		parts := map[*tensor.Tensor]optim.Part{}
 		for i, p := range c.Params() {

@@ -37,12 +37,13 @@ func (c *SparseAdamConfig) rate() float64 { return c.LR }
 
 // SparseAdam is Adam for the elements whose gradient is not 0, by the rule of
 // torch.optim.SparseAdam: m ← m + (g-m)·(1-β₁); v ← v + (g²-v)·(1-β₂); p ← p - lr·√(1-β₂ᵗ)/(1-β₁ᵗ)
-// · m/(√v + ε). Where the gradient is 0, p, m and v do not change: a row of an embedding that no
-// index named does not drift. t counts the steps of the whole parameter.
+// · m/(√v + ε). Where the gradient is 0, p, m and v do not change. So a row of an embedding that
+// was not looked up does not change. t counts the steps of the whole parameter.
 //
-// torch's optimizer accepts only sparse gradients and updates the listed rows; here gradients are
-// dense. The two differ where a listed row contains a 0. torch lets the moments of that element
-// decay and updates it; here it does not change. Without such zeros the results are equal.
+// torch's optimizer accepts only sparse gradients, and updates the rows that they list. Here
+// gradients are dense. The optimizers differ where a listed row contains a 0. torch updates this
+// element and lets its moments decay. Here the element does not change. Without such zeros the
+// results are equal.
 type SparseAdam struct {
 	multi[SparseAdamConfig, *SparseAdamConfig]
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A StateError says which part of a tree does not fit the optimizer that loads it. Nothing was
-// changed.
+// A StateError says which part of a tree does not fit the optimizer that loads it. The optimizer
+// was not changed.
 type StateError struct {
 	Optimizer string
 	Path      string // place in the tree, such as `state[3]["exp_avg"]`
@@ -117,11 +117,11 @@ func (l *loader) bad(path, format string, a ...any) error {
 // LoadStateDict loads the state from a tree with the form that [Optimizer] StateDict returns, which
 // is also torch's form. The state consists of the groups' options and learning rates, and of the
 // state of each parameter. As in torch, tensors are copied to their parameter's device and type.
-// Parameters are matched by their order in the groups; the tree's numbers connect them with their
-// state. If a tree of an older PyTorch lacks a flag, the flag keeps its value. Any other option
-// must be present.
+// Parameters are matched by their order in the groups. The tree's numbers tell which state belongs
+// to which parameter. If a tree of an older PyTorch lacks a flag, the flag keeps its value. Any
+// other option must be present.
 //
-// An error is a *[StateError]; then nothing was changed.
+// An error is a *[StateError]. In this case nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {
 	b.settle()
 	l := &loader{b: b}
@@ -154,7 +154,7 @@ func (st *state) free() {
 	}
 }
 
-// groups reads the options of all groups, and the parameter of each number.
+// groups reads the options of all groups. It also returns the parameter of each number in the tree.
 func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor, error) {
 	list, ok := tree["param_groups"].([]any)
 	if !ok {
@@ -247,7 +247,7 @@ func (l *loader) group(path string, m map[string]any, old *Group) (*Group, error
 	return g, nil
 }
 
-// plain returns a copy of an additional value v of a tree, or says why it is not allowed.
+// plain returns a copy of a value v of a group's Extra, or says why v is not allowed.
 func plain(v any, depth int) (any, string) {
 	if depth > 16 {
 		return nil, "is nested too deep"
@@ -320,7 +320,7 @@ func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, group
 	return out, nil
 }
 
-// state reads the state of one parameter; nil: there is none.
+// state reads the state of one parameter. It returns nil if there is none.
 func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config) (*state, error) {
 	s := &l.b.schema
 	st := &state{tensors: make([]*tensor.Tensor, len(s.tensors)), scalars: make([]scalar, len(s.scalars))}
@@ -396,8 +396,8 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 	return st, nil
 }
 
-// copy copies t to p's device and type. With a shard it copies only p's part; if the shard has no
-// part of p, it returns t.
+// copy copies t to p's device and type. With a shard it copies only p's part. If the shard has no
+// part of p, it returns t itself.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
 	if !l.b.has(p) {
 		return t, nil

@@ -15,7 +15,7 @@ import (
 
 func ones(n int) *tensor.Tensor { return tensor.Ones(n).RequiresGrad() }
 
-// snapshot returns all bits of parameters and state.
+// snapshot returns all bits of the parameters and the optimizer's state.
 func snapshot(opt optim.Optimizer) []byte {
 	var b bytes.Buffer
 	for _, p := range opt.Params() {
@@ -38,7 +38,7 @@ func snapshot(opt optim.Optimizer) []byte {
 	return b.Bytes()
 }
 
-// If memory runs out anywhere in Step, parameters and state are as before. The same Step succeeds
+// If memory runs out anywhere in Step, parameters and state do not change. The same Step succeeds
 // once there is memory.
 func TestStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=2MiB")
@@ -98,7 +98,7 @@ func TestStepIsWholeOrNothing(t *testing.T) {
 	s.Close()
 }
 
-// One launch updates the parameters that share their options; another group needs another launch.
+// One launch updates the parameters that share their options. Another group needs another launch.
 func TestOneLaunchAGroup(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -119,7 +119,7 @@ func TestOneLaunchAGroup(t *testing.T) {
 				opt.Step()
 				want := groups
 				if op == "Rprop" {
-					// the rate only affects the initial state, so one launch updates both groups
+					// the rate affects only the initial state, so one launch updates both groups
 					want = 1
 				}
 				if n := gpu.Counters().Launches - before; n != want {
@@ -130,7 +130,7 @@ func TestOneLaunchAGroup(t *testing.T) {
 	}, tensor.On(gpu))
 }
 
-// State moves to another device with its parameter.
+// If a parameter moves to another device, so does its state.
 func TestStateFollows(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	for op, mk := range makers {
@@ -152,7 +152,7 @@ func TestStateFollows(t *testing.T) {
 	}
 }
 
-// State is converted with its parameter, so a model can be cast between steps.
+// If a parameter is converted, so is its state. So a model can be cast between steps.
 func TestStateIsConverted(t *testing.T) {
 	for op, mk := range makers {
 		p := ones(5)
@@ -242,7 +242,7 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// A tree may lack flags that an older PyTorch did not have, and may have additional entries. Its
+// A tree may lack flags that an older PyTorch does not have, and may have additional entries. Its
 // options may be integers or tensors instead of floats.
 func TestLenientTrees(t *testing.T) {
 	p := ones(2)
@@ -273,8 +273,8 @@ func TestLenientTrees(t *testing.T) {
 	}
 }
 
-// A group that is added later is updated with its own options. A parameter may be in one group
-// only.
+// The optimizer updates a group that is added later with the group's own options. A parameter may
+// be in one group only.
 func TestAddGroup(t *testing.T) {
 	p, q := ones(1), ones(1)
 	o := optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 1})

@@ -17,7 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// makers make an optimizer of each class in the golden file, with only the learning rate set.
+// makers has a function for each class in the golden file. It makes an optimizer with only the
+// learning rate set.
 var makers = map[string]func(lists [][]*tensor.Tensor, lr []float64) optim.Optimizer{
 	"SGD": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewSGDGroups(with(l, lr, func(v float64) optim.SGDConfig { return optim.SGDConfig{LR: v} })...)
@@ -103,8 +104,8 @@ func trajectories(t *testing.T) (out []trajectory) {
 	return out
 }
 
-// params makes the case's parameters on a device: one without dimensions, one with five elements,
-// and a transposed one.
+// params makes the case's parameters on a device: a scalar, a vector of five elements, and a
+// transposed matrix.
 func (r *trajectory) params(dev device.Device, ty dtype.Type) (out []*tensor.Tensor) {
 	for _, o := range r.In[:3] {
 		p := tensor.Root().On(dev).From(o.Base.Float32s()).Reshape(o.Base.Shape...).Cast(ty)
@@ -116,8 +117,8 @@ func (r *trajectory) params(dev device.Device, ty dtype.Type) (out []*tensor.Ten
 	return out
 }
 
-// make returns the optimizer with the options of the case; all other options must be torch's
-// defaults.
+// make returns the optimizer with the options of the case. All options that the case does not list
+// must be torch's defaults.
 func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer {
 	t.Helper()
 	lists, rates := [][]*tensor.Tensor{params}, []float64{}
@@ -146,7 +147,8 @@ func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer
 	return opt
 }
 
-// gradients sets the gradients of a step; the second parameter has none in steps 3, 10 and 17.
+// gradients sets the gradients of a step. The second parameter has no gradient in steps 3, 10 and
+// 17.
 func (r *trajectory) gradients(params []*tensor.Tensor, step int) {
 	for i, p := range params {
 		if i == 1 && step%7 == 3 {
@@ -159,7 +161,7 @@ func (r *trajectory) gradients(params []*tensor.Tensor, step int) {
 	}
 }
 
-// check compares the parameters after a step.
+// check compares the parameters after a step with PyTorch's.
 func (r *trajectory) check(t *testing.T, params []*tensor.Tensor, step int, what string) {
 	t.Helper()
 	for i, p := range params {
@@ -173,13 +175,13 @@ func (r *trajectory) check(t *testing.T, params []*tensor.Tensor, step int, what
 	}
 }
 
-// checkResumed compares the parameters with those of a torch optimizer that loaded the state too.
+// checkResumed compares the parameters with those of a torch optimizer that also loaded the state.
 func (r *trajectory) checkResumed(t *testing.T, params []*tensor.Tensor, step int) {
 	t.Helper()
 	label := map[dtype.Type]string{dtype.F32: "f32", dtype.F64: "f64"}[params[0].Type()]
 	for i, p := range params {
 		g, err := r.file.Tensor(fmt.Sprintf("%s/%s/resumed%d_%s", r.Op, r.Name, i, label))
-		if err != nil { // torch's resumed optimizer continued exactly as the first one
+		if err != nil { // torch's resumed optimizer continued exactly as the original
 			r.check(t, params, step, "resumed")
 			return
 		}
@@ -266,7 +268,8 @@ func (r *trajectory) plainTree(t *testing.T, ty dtype.Type) map[string]any {
 	return tree
 }
 
-// compareTrees reports where two trees differ in form, or by more than tol in numbers.
+// compareTrees reports where the forms of two trees differ, and where numbers differ by more than
+// tol.
 func compareTrees(t *testing.T, path string, got, want any, tol float64) {
 	t.Helper()
 	switch w := want.(type) {
@@ -390,8 +393,8 @@ func TestTrajectoriesAndStatesEqualTorch(t *testing.T) {
 	}
 }
 
-// resumed makes a new optimizer, with options far from the right ones, and loads torch's tree into
-// it.
+// resumed makes a new optimizer with options far from those of the case. Then it loads torch's tree
+// into it.
 func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tree map[string]any, step int) ([]*tensor.Tensor, optim.Optimizer) {
 	t.Helper()
 	params := r.params(dev, ty)
@@ -421,8 +424,8 @@ func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tre
 	return params, opt
 }
 
-// reloaded returns the tree with scalars of the parameter's type, since torch converts scalars too
-// when it loads them.
+// reloaded returns the tree with scalars of the parameter's type, as torch converts scalars when it
+// loads them.
 func reloaded(tree map[string]any, ty dtype.Type) map[string]any {
 	for _, v := range tree["state"].(map[int64]any) {
 		m := v.(map[string]any)

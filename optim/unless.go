@@ -10,19 +10,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Steps that the device leaves out if gradients have overflowed: see package amp.
+// This file has steps that the device leaves out if gradients have overflowed. See package amp.
 
 // A lateStep is a step for which the host does not know yet whether the device has done it.
 type lateStep struct {
 	found        *tensor.LateItem
-	replayed     bool             // a replay of a captured step
+	replayed     bool             // whether the step is a replay of a captured step
 	params       []*tensor.Tensor // parameters of a captured step
 	done, undone func()
 }
 
 // settle finds out whether late steps were done, and updates counts and states. It waits for steps
-// that are still running. At the next step that is a short wait, as a forward and a backward pass
-// lie between.
+// that are still running. If the next step calls it, the wait is short, because a forward and a
+// backward pass lie between the steps.
 func (b *base) settle() {
 	for len(b.late) > 0 {
 		b.settleOne()
@@ -40,10 +40,10 @@ func (b *base) settleOne() {
 	}
 }
 
-// StepUnless is Step, but does nothing if found, a number on the device, is not 0. Then parameters,
-// state and the count of steps stay as they are. The device decides, and StepUnless does not wait:
-// the host learns the decision at the next step, or when it asks for the state. In a capture each
-// replay is such a step, and decides by its own found.
+// StepUnless is Step, but does nothing if found, a number on the device, is not 0. In that case
+// parameters, state and the count of steps do not change. The device decides, and StepUnless does
+// not wait. The host learns the decision at the next step, or when it reads the state. In a capture
+// each replay is such a step. It reads found when it runs.
 func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
@@ -61,8 +61,9 @@ func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	m.step(found)
 }
 
-// StepUnless is [Muon.Step], but does nothing if found is not 0. A step has many kernels, which
-// would run in vain. So the host reads found, and waits for it. In a capture the device decides.
+// StepUnless is [Muon.Step], but does nothing if found is not 0. Skipping on the device would still
+// launch a step's many kernels. So the host reads found, and waits for it. In a capture the device
+// decides.
 func (o *Muon) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -76,8 +77,8 @@ func (o *Muon) StepUnless(found *tensor.Tensor) {
 	}
 }
 
-// placeFor adds a Param to the scalars if unless is not nil. The device sets it to 1 if the value
-// of unless is not 0, else to 0.
+// placeFor adds a Param to the scalars if unless is not nil. The device sets this Param to 1 if the
+// value of unless is not 0, and to 0 otherwise.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -93,7 +94,7 @@ func unlessName(unless *tensor.Tensor, name string) string {
 }
 
 // guarded returns a rule that keeps the old values if its Param with index at is not 0. If unless
-// is nil it returns the rule itself.
+// is nil, guarded returns rule itself.
 func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
@@ -112,8 +113,9 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(
 	}
 }
 
-// guard copies to the device whether unless is not 0, into the last slot of a packed launch. If an
-// operand is not dense, the launch uses scalars of the host, so the host has to read unless.
+// guard copies to the device whether unless is not 0. It writes this flag into the last slot of a
+// packed launch. If an operand is not dense, the launch uses scalars of the host, so the host has
+// to read unless.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -132,8 +134,8 @@ func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	}
 }
 
-// decideLater prepares the changes of a step in the host's memory. They are made when the device's
-// decision is known.
+// decideLater prepares the changes of a step in the host's memory. It makes them when the host
+// knows the device's decision.
 func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	late := &lateStep{found: found}
 	had := make([]bool, len(changes))
@@ -167,20 +169,20 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	m.late = append(m.late, late)
 }
 
-// Steps that were captured, and that the device may leave out in a replay.
+// The rest of this file has captured steps that the device may leave out in a replay.
 
-// mostAhead is how many replays the host queues before it knows whether their steps were done.
-// About as many are queued anyway.
+// mostAhead is the number of replays that the host queues before it knows whether their steps were
+// done. A larger number would not help, because about as many replays are in the queue anyway.
 const mostAhead = 4
 
-// An aheadOf counts on a device the captured steps that were done. The host may know of fewer of
-// them. The difference is the number of the row of scalars that a step uses.
+// An aheadOf counts, on a device, the captured steps that were done. The host may know of fewer
+// steps. The difference is the index of the row of scalars that a step uses.
 type aheadOf struct {
 	done  *tensor.Tensor // number of all steps done, an int64 in the root scope
 	known int64          // number of done steps that the host knows of
 }
 
-// aheadOn returns the counter of a device, which it allocates when first needed.
+// aheadOn returns the counter of a device. The first call allocates it.
 func (b *base) aheadOn(g *tensor.Graph, d device.Device) *aheadOf {
 	a := b.ahead[d]
 	if a == nil {
@@ -194,7 +196,7 @@ func (b *base) aheadOn(g *tensor.Graph, d device.Device) *aheadOf {
 	return a
 }
 
-// choose returns the row of table with the scalars of this step.
+// choose returns the row of table that has the scalars of this step.
 func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	rows, width := table.Dim(0), table.Dim(1)
 	known := g.FeedOn(a.done.Device(), dtype.I64, 1, func(to []byte) { binary.NativeEndian.PutUint64(to, uint64(a.known)) })
@@ -227,15 +229,15 @@ func (a *aheadOf) count(g *tensor.Graph, unless *tensor.Tensor) {
 	tensor.Update("count", p, [][]*tensor.Tensor{{a.done}}, [][]*tensor.Tensor{{a.done, one}}, g.Scope().On(one.Device()).Typed(dtype.I64).Empty(1), nil)
 }
 
-// differs is a program whose result is 1 if its operand is not 0, else 0.
+// differs returns a program whose result is 1 if its operand is not 0, and 0 otherwise.
 func differs(t dtype.Type) *expr.Program {
 	return loweredAs(programKey{rule: "differs", t: t}, []dtype.Type{dtype.I64}, []dtype.Type{t}, func(flags) []*expr.Expr {
 		return []*expr.Expr{expr.X(0).Ne(expr.C(0)).Select(expr.C(1), expr.C(0))}
 	})
 }
 
-// learn makes each replay report whether its step was left out. plan is called when a replay is
-// queued. The function that plan returns is called when the host knows that the step was done.
+// learn makes each replay report whether its step was left out. It calls plan when a replay is
+// queued. It calls the function that plan returns when the host knows that the step was done.
 func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]
@@ -250,11 +252,11 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 	})
 }
 
-// catchUp settles the replays whose decisions are known, before another one is queued. It waits for
-// all late steps in these cases:
+// catchUp settles the replays whose decisions are known, before another replay is queued. It waits
+// for all late steps in these cases:
 //
 //   - The new replay cannot be left out, or the rule's scalars depend on the previous step.
-//   - A late step is not a replay, or is one of other parameters.
+//   - A late step is not a replay, or is a step of other parameters.
 //   - A parameter has made no step yet, and the rule's state does not start from zeros.
 //
 // If more than mostAhead steps are late, it waits for the oldest ones.

@@ -24,8 +24,8 @@ func all(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case *tensor.Tensor:
 		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
-		// An unfreed handle would keep memory until it is collected. That memory could serve a
-		// request that is meant to fail.
+		// An unfreed handle would keep memory until it is collected. This memory could serve a
+		// request that is supposed to fail.
 		v.Free()
 	case []any:
 		for _, e := range v {
@@ -60,16 +60,17 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	return b.String()
 }
 
-// A subject is an operation that changes everything or nothing. It is made with its tensors on a
-// device, and does its work in turns.
+// A subject is an operation that must change either everything or nothing. It has its tensors on a
+// device. A test repeats it in turns: ready prepares a turn, work runs the operation, and bits
+// returns the state.
 type subject struct {
 	ready func(turn int)
 	work  func()
 	bits  func() string
 }
 
-// stride returns the distance from allocation n to the next one that is tested. It grows with n;
-// with FLAMBEAU_SOAK=1 it is always 1.
+// stride returns the distance from allocation n to the next allocation that is tested. It grows
+// with n. With FLAMBEAU_SOAK=1 it is always 1.
 func stride(n int) int {
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
 		return 1
@@ -77,9 +78,9 @@ func stride(n int) int {
 	return 1 + n/2
 }
 
-// atEachAllocation makes one allocation of the driver fail, for each allocation of a turn's work. A
-// failure must change no bit and leave no memory allocated. Work that succeeds afterwards must have
-// the bits of a twin that never failed.
+// atEachAllocation repeats a turn's work and lets a different allocation of the driver fail each
+// time. A failure must change no bit and leave no memory allocated. Work that succeeds afterwards
+// must have the bits of a twin that never failed.
 func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least int, mk func(gpu *cuda.Device) subject) {
 	t.Helper()
 	x, twin := mk(gpu), mk(gpu)
@@ -90,7 +91,7 @@ func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least 
 		twin.work()
 		before := x.bits()
 		for n := 1; ; n += stride(n) {
-			runtime.GC() // unreachable memory could serve a request that is meant to fail
+			runtime.GC() // unreachable memory could serve a request that is supposed to fail
 			time.Sleep(time.Millisecond)
 			ballast := fillUp(t, gpu)
 			held := gpu.Stats().Allocated
@@ -150,7 +151,7 @@ func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
 	return list
 }
 
-// matrices returns parameters of several shapes, one of them strided.
+// matrices returns parameters of several shapes. One of them is strided.
 func matrices(gpu *cuda.Device) []*tensor.Tensor {
 	on := tensor.Root().On(gpu)
 	return []*tensor.Tensor{on.Full(0.5, 20, 30).RequiresGrad(), on.Ones(7, 5).T().RequiresGrad(), on.Full(-1, 40, 30).RequiresGrad(), on.Ones(3, 3).RequiresGrad()}
@@ -163,8 +164,8 @@ func give(params []*tensor.Tensor, turn int) {
 	}
 }
 
-// Wherever memory runs out in it, every optimizer's Step changes everything or nothing, in the step
-// that allocates the state and in later steps.
+// If memory runs out anywhere in an optimizer's Step, Step changes everything or nothing. This
+// holds for every optimizer, in the step that allocates the state and in later steps.
 func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	list := maps.Clone(makers)
@@ -189,8 +190,8 @@ func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// LBFGS's Step calls its closure and moves the parameters many times, and undoes all of that if it
-// fails.
+// LBFGS's Step calls its closure and moves the parameters many times. If it fails, it undoes all of
+// this.
 func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for _, search := range []string{"", "strong_wolfe"} {
@@ -213,7 +214,7 @@ func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// Clipping changes all gradients or none.
+// Clipping changes all gradients or no gradient.
 func TestClippingIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	work := map[string]func(p []*tensor.Tensor){
@@ -233,7 +234,8 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// averaging returns a function that makes the averages of a model on a device, for the given work.
+// averaging returns a function that makes a subject on a device: the averages of a model, with the
+// given work.
 func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), work func(a *optim.Averaged)) func(gpu *cuda.Device) subject {
 	return func(gpu *cuda.Device) subject {
 		m := nn.NewSequential(nn.NewLinear(30, 40), nn.NewBatchNorm1d(40), nn.NewLinear(40, 3))
@@ -257,7 +259,7 @@ func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), wor
 	}
 }
 
-// averages makes each kind of average.
+// averages has a function that makes each kind of average.
 var averages = map[string]func(m any) *optim.Averaged{
 	"EMA": func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9, optim.AverageBuffers()) },
 	"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
@@ -271,11 +273,12 @@ func TestAveragingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// An update recovers from one failed allocation, whichever it is. The result has the bits of an
-// update without failures. If memory stays short, the update is an error and has changed nothing.
+// An update recovers from a failure of any single allocation. The result has the bits of an update
+// without failures. If allocations go on failing, the update is an error and changes nothing.
 func TestAverageUpdateGetsOverFailures(t *testing.T) {
 	for name, f := range averages {
-		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB") // memory that nobody returns to the driver
+		// The segments are so small that no memory can be returned to the driver.
+		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 		mk := averaging(f, nil, (*optim.Averaged).Update)
 		x, twin := mk(gpu), mk(gpu)
 		refused, short := 0, 0

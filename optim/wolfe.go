@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wolfe is a line search from x along d. At x the function has the value f, the gradient g and the
-// slope along d.
+// wolfe is a line search from the vector x along the direction d. At x the function has the value
+// f, the gradient g and a slope along d.
 type wolfe struct {
 	q        *search
 	s        *tensor.Scope
@@ -35,7 +35,8 @@ func (w *wolfe) at(t float64) point {
 	return point{t, f, dot(g, w.d), g}
 }
 
-// cubic returns the minimum, within bounds, of the cubic through two points with their slopes.
+// cubic returns the minimum, between low and high, of the cubic through two points with their
+// slopes.
 func cubic(a, b point, low, high float64) float64 {
 	d1 := a.slope + b.slope - 3*(a.f-b.f)/(a.t-b.t)
 	square := float64(d1*d1) - float64(a.slope*b.slope)
@@ -52,8 +53,8 @@ func cubic(a, b point, low, high float64) float64 {
 	return min(max(t, low), high)
 }
 
-// search returns value, gradient and length of a step that satisfies the strong Wolfe conditions,
-// or else of the best step that it found.
+// search returns value, gradient and length of a step that satisfies the strong Wolfe conditions.
+// If it finds no such step, it returns the best step that it found.
 func (w *wolfe) search(t float64) (float64, *tensor.Tensor, float64) {
 	const c1, c2, least = 1e-4, 0.9, 1e-9
 	w.distance = largest(w.d)

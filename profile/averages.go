@@ -9,21 +9,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An Average sums all events with one key. "Total" includes the events within them. If an op calls
-// an op of the same name, the inner one is not counted twice. "Self" excludes the events within.
-// The GPU times of a host event are those of the kernels and copies that it queued.
+// An Average sums up all events with the same key. "Total" includes the events within them. If an
+// op calls an op of the same name, "total" does not count the inner op twice. "Self" excludes the
+// events within. The GPU times of a host event are those of the kernels and copies that it queued.
 type Average struct {
 	Key string
-	// "op", "direct", "backward", "module", "scope" or "user"; "call" for a call of the driver;
-	// "kernel" or "copy" for work on a device
+	// "op", "direct", "backward", "module", "scope" or "user" for spans; "call" for a call of the
+	// driver; "kernel" or "copy" for work on a device
 	Kind  string
 	Count int
 
 	CPUTotal, CPUSelf   time.Duration
 	CUDATotal, CUDASelf time.Duration
-	// Memory is the bytes allocated minus the bytes freed.
+	// Memory is the number of bytes allocated minus the number of bytes freed.
 	CPUMemory, CPUMemorySelf, CUDAMemory, CUDAMemorySelf int
-	// FLOPs and Bytes are those of the primitives that the event ran itself; see device.Work.
+	// FLOPs and Bytes are those of the primitives that the event ran itself. See device.Work.
 	FLOPs, Bytes int
 	FLOPsTotal   int
 
@@ -32,10 +32,10 @@ type Average struct {
 	device bool
 }
 
-// CPUTime returns the mean of CPUTotal per event.
+// CPUTime returns CPUTotal divided by the number of events.
 func (a *Average) CPUTime() time.Duration { return average(a.CPUTotal, a.Count) }
 
-// CUDATime returns the mean of CUDATotal per event.
+// CUDATime returns CUDATotal divided by the number of events.
 func (a *Average) CUDATime() time.Duration { return average(a.CUDATotal, a.Count) }
 
 func average(t time.Duration, n int) time.Duration {
@@ -50,10 +50,10 @@ type Averages struct {
 	Rows  []Average
 	notes []string
 	o     Options
-	what  string // what the keys are, for the header of the table
+	what  string // what the keys mean, for the header of the table
 }
 
-// A Group chooses what besides its name an event is grouped by.
+// A Group says by what property, besides the name, events are grouped.
 type Group func(*grouping)
 
 type grouping struct {
@@ -65,13 +65,13 @@ type grouping struct {
 // Options.Shapes.
 func ByShape() Group { return func(g *grouping) { g.shapes = true } }
 
-// ByStack separates events that were called from different places. It compares the last n frames of
-// the program's own code: torch's group_by_stack_n. It needs Options.Stacks.
+// ByStack separates events that were called from different places. It compares the n innermost
+// frames of the program's own code: torch's group_by_stack_n. It needs Options.Stacks.
 func ByStack(n int) Group { return func(g *grouping) { g.stack = max(n, 0) } }
 
-// ByModule sums up everything by layer instead of by event. A row has the layer's own time. Its
-// "total" columns include the layers within it. Forward and backward are counted together. The self
-// columns of all rows add up to the whole profile.
+// ByModule sums up everything by layer instead of by event. The "self" columns of a row have the
+// layer's own time. The "total" columns include the layers within the layer. Forward and backward
+// are counted together. The self columns of all rows add up to the whole profile.
 func ByModule() Group { return func(g *grouping) { g.modules = true } }
 
 // outside is the row for work that belongs to no layer.
@@ -154,7 +154,7 @@ func (r *record) averages(g grouping) *Averages {
 	return a
 }
 
-// key returns the name under which a span is summed up. All steps share one name.
+// key returns the name under which a span is summed up. All steps have the same name.
 func (p *span) key() string {
 	if p.kind == device.SpanUser && strings.HasPrefix(p.name, "ProfilerStep#") {
 		return "ProfilerStep*"
@@ -171,7 +171,7 @@ func (a *Average) addSelf(s sums) {
 	a.Bytes += s.bytes
 }
 
-// byModule sums up by layer.
+// byModule sums up the events by layer.
 func (r *record) byModule() *Averages {
 	a := &Averages{notes: r.notes(), o: *r.o, what: "Module"}
 	at := map[string]int{}
@@ -216,7 +216,7 @@ func (r *record) byModule() *Averages {
 			inner = l.in.inner
 		}
 		switch {
-		case l.device == nil: // own time of a span excludes calls of the driver
+		case l.device == nil: // a span's own time excludes calls of the driver
 			share(inner, sums{cpu: l.end - l.start}, false)
 		case l.in == nil:
 			share(nil, sums{gpu: l.end - l.start}, false)
@@ -236,8 +236,8 @@ func (a *Average) addTotal(s sums) {
 	a.FLOPsTotal += s.flops
 }
 
-// Total sums up all rows: torch's total_average. Its CPU and GPU times are self times. Its GPU
-// times come from the rows of kernels and copies.
+// Total sums up all rows: torch's total_average. CPU and GPU times are self times. GPU times come
+// from the rows of kernels and copies.
 func (a *Averages) Total() Average {
 	t := Average{Key: "Total"}
 	for i := range a.Rows {
@@ -256,7 +256,7 @@ func (a *Averages) Total() Average {
 	return t
 }
 
-// frameLines formats the last n frames of the program's own code.
+// frameLines formats the n innermost frames of the program's own code.
 func frameLines(s *stack, n int) []string {
 	var list []string
 	for _, f := range s.frames() {

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// BenchmarkOff measures a span while no profile runs: the cost of profiling for each op.
+// BenchmarkOff measures a span while no profile runs. This is the cost of profiling for each op.
 func BenchmarkOff(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -39,7 +39,7 @@ func BenchmarkOn(b *testing.B) {
 	}
 }
 
-// everything records all that a profile can record.
+// everything has all options that add to a recording.
 var everything = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs: true}
 
 // smallCNN returns a function that runs a training step of a small convolutional network on the
@@ -58,9 +58,9 @@ func smallCNN() (step func()) {
 	}
 }
 
-// pair runs one step without and one with a profile, and returns the ratio of their times on clock.
+// pair runs one step with a profile and one without. It returns the ratio of their times on clock.
 // Their order is random. Otherwise an event that recurs every few steps could always affect the
-// same one.
+// same kind of step.
 func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
 	var off, on time.Duration
 	onFirst := rand.IntN(2) == 0
@@ -92,8 +92,8 @@ func median(list []float64) float64 {
 }
 
 // BenchmarkStep runs steps of a small convolutional network on the CPU, alternately without and
-// with a profile. The metrics are the medians of the ratios of neighbouring steps, by elapsed time
-// and by CPU time. Minus 1 they are the overhead.
+// with a profile. The metrics are medians of the ratios of neighbouring steps, by elapsed time and
+// by CPU time. A ratio minus 1 is the overhead.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -113,8 +113,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld measures how much memory a profile of everything keeps for a thousand ops, with all
-// that is recorded within them.
+// BenchmarkHeld measures how much memory a profile with all options keeps for a thousand ops,
+// including all events within the ops.
 func BenchmarkHeld(b *testing.B) {
 	step := smallCNN()
 	step()
@@ -143,7 +143,8 @@ func BenchmarkHeld(b *testing.B) {
 
 // heap returns the bytes of live objects.
 func heap() int {
-	for range 3 { // memory that cleanups release is only gone after further collections
+	// Memory that cleanups release is freed only by a later collection.
+	for range 3 {
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -151,10 +152,10 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// A profile of everything costs no more than a fraction of a step. Each pair of steps is above or
-// below the bound. A sign test counts both sides, and ends when the result is certain to three
-// standard deviations. On a busy machine, where pairs scatter by a fifth, the test takes longer but
-// gives the same result.
+// A profile with all options costs only a small fraction of a step. The ratio of each pair of steps
+// is above or below the bound. A sign test counts both cases, and ends when the result is certain
+// to three standard deviations. On a busy machine, where pairs scatter by a fifth, the test takes
+// longer but gives the same result.
 func TestOverhead(t *testing.T) {
 	most, pairs := 1.08, 2000
 	switch {
@@ -173,8 +174,8 @@ func TestOverhead(t *testing.T) {
 		if q < most {
 			below++
 		}
-		// If a pair is as likely above as below, then after n pairs the standard deviation of the
-		// difference of the two counts is √n.
+		// If a ratio is as likely above the bound as below, then after n pairs the standard
+		// deviation of the difference of the two counts is √n.
 		n := float64(len(list))
 		if d := float64(2*below) - n; len(list)%20 == 0 && math.Abs(d) > 3*math.Sqrt(n) {
 			break
@@ -187,7 +188,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// The record of an op with its primitives and its memory takes about a kilobyte.
+// The record of an op, with its primitives and its memory, takes about a kilobyte.
 func TestHeld(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -216,7 +217,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// A profile that waits for its first step costs no more than no profile.
+// A profile that waits for its first step costs nothing.
 func TestWaiting(t *testing.T) {
 	recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true, Schedule: profile.Schedule{Wait: 1 << 20, Active: 1}}, func(p *profile.Profile) {
 		if device.Tracing() != nil {

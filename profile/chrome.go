@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// micros is a time in a trace: microseconds with a resolution of a nanosecond.
+// micros is a time in a trace. It is written in microseconds with a resolution of a nanosecond.
 type micros time.Duration
 
 func (m micros) MarshalJSON() ([]byte, error) {
@@ -23,7 +23,7 @@ func (m micros) MarshalJSON() ([]byte, error) {
 }
 
 // traceEvent is an event of Google's "Trace Event Format", which chrome://tracing and
-// ui.perfetto.dev read:
+// ui.perfetto.dev read. It is described at
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 type traceEvent struct {
 	Name string         `json:"name"`
@@ -38,7 +38,8 @@ type traceEvent struct {
 	S    string         `json:"s,omitempty"`
 	Args map[string]any `json:"args,omitempty"`
 
-	order int // order among events of the same time: an enclosing event first
+	// order among events of the same time, in which an enclosing event comes first
+	order int
 }
 
 // chromeTrace builds the events of a trace.
@@ -75,7 +76,7 @@ func (t *chromeTrace) process(name, label string, pid int) {
 		traceEvent{Name: "process_sort_index", Ph: "M", PID: pid, Args: map[string]any{"sort_index": pid}})
 }
 
-// device returns the number of a device's process in the trace. The host's number is 0.
+// device returns the number of a device's process in the trace. The number of the host is 0.
 func (t *chromeTrace) device(d device.Device) int {
 	n, ok := t.devices[d]
 	if !ok {
@@ -192,11 +193,12 @@ func (r *record) trace() []traceEvent {
 	return t.events
 }
 
-// spans adds the spans. A span that nests on its goroutine becomes a slice. Other spans, such as
-// scopes that end in another place than they began, become asynchronous events.
+// spans adds the spans to the trace. A span that nests on its goroutine becomes a slice. Other
+// spans become asynchronous events. An example is a scope that ends on another goroutine.
 func (t *chromeTrace) spans() {
 	open := map[*gstate][]*span{}
-	made := map[uint64]*span{} // ops by node: arrows lead from them to their gradients
+	// ops by node, from which arrows lead to the ops' gradients
+	made := map[uint64]*span{}
 	slices := map[*span]bool{}
 	for _, p := range t.r.spans {
 		stack := open[p.g]

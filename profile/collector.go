@@ -23,20 +23,21 @@ type span struct {
 	recorded   uint64 // the node that an op added to the graph
 	owner      any
 	stack      *stack
-	// stack of the goroutine that requested the work, if it is another one and known
+	// stack of the goroutine that requested the work; nil if it is the same goroutine or not known
 	callers *stack
 	kind    device.SpanKind
 	loose   bool // the span may end on another goroutine, and in any order
 
-	*place // what is known when the recording is over
+	*place // facts that are known only when the recording is over
 }
 
-// place is what is known about a span when the recording is over.
+// place has the facts about a span that are known only when the recording is over.
 type place struct {
 	self, total sums
 	inner       *span // the call of a layer to which the span belongs
-	outer       *span // the enclosing call of a layer, for a call of a layer
-	// the span lies in a gradient, without a layer's call in between: a recomputed segment
+	outer       *span // for a call of a layer, the enclosing call of a layer
+	// whether the span lies in a gradient, without a layer's call in between; then it belongs to a
+	// recomputed segment
 	again bool
 }
 
@@ -48,8 +49,8 @@ type kernel struct {
 	primitive  string
 	work       device.Work
 	start, end time.Duration
-	gpu        *launched // what only GPUs have; nil for the CPU
-	half       bool      // the type of the kernel's result has 16 bits
+	gpu        *launched // facts that only GPUs have; nil for the CPU
+	half       bool      // whether the result's type has 16 bits
 }
 
 // launched is the part of a kernel that only GPUs have.
@@ -84,7 +85,7 @@ type wait struct {
 	stack *stack
 }
 
-// allocation is a recorded allocation or free.
+// allocation is a recorded allocation, or a recorded free.
 type allocation struct {
 	in     *span
 	g      *gstate
@@ -102,7 +103,7 @@ type list[T any] struct {
 	full [][]T
 }
 
-// parts are small, because memory that is zeroed just before use is still in the cache
+// listPart is small, because memory that is zeroed just before its use is still in the cache.
 const listPart = 32
 
 // add appends a new entry and returns it.
@@ -137,8 +138,8 @@ func (l *list[T]) from(n int) iter.Seq[*T] {
 	}
 }
 
-// gstate is the recorded work of one goroutine. Usually only that goroutine takes the lock. Others
-// take it at the end of the recording, and to close a span of this goroutine.
+// gstate is the recorded work of one goroutine. Usually only that goroutine takes the lock. Other
+// goroutines take it at the end of the recording, and to close a span of that goroutine.
 type gstate struct {
 	id     uintptr
 	mu     sync.Mutex
@@ -153,7 +154,7 @@ type gstate struct {
 	stacks  stacks
 }
 
-// collector is the tracer for one cycle.
+// collector is the tracer for one cycle of a schedule.
 type collector struct {
 	wants  device.TraceWants
 	stacks bool
@@ -170,7 +171,7 @@ type collector struct {
 }
 
 // states is a hash table of gstates by goroutine id, with linear probing. It always has a free
-// place.
+// entry.
 type states []atomic.Pointer[gstate]
 
 func (s states) find(id uintptr) (g *gstate, at int) {
@@ -217,7 +218,7 @@ func (c *collector) state() *gstate {
 	return g
 }
 
-// keep reports whether there is room for one more event.
+// keep reports whether there is room for another event.
 func (c *collector) keep() bool {
 	if c.closed.Load() {
 		return false
@@ -289,7 +290,7 @@ func (c *collector) End(id device.SpanID) {
 		}
 		return
 	}
-	// The program closes a span of its own on another goroutine.
+	// The program closes its own span on another goroutine.
 	c.mu.Lock()
 	all := c.all
 	c.mu.Unlock()
@@ -300,8 +301,7 @@ func (c *collector) End(id device.SpanID) {
 	}
 }
 
-// end closes a span that is open on g. Spans that were opened after it and never closed end with
-// it.
+// end closes a span that is open on g. Later spans within it that were never closed end too.
 func (c *collector) end(g *gstate, id device.SpanID, now time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -350,7 +350,7 @@ func (c *collector) Kernel(k device.KernelEvent) {
 	defer g.mu.Unlock()
 	e := g.kernels.add()
 	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf()
-	// keep only the stream's number: a reference would prevent the driver from reusing the stream
+	// Keep only the stream's number. A reference would prevent the driver from reusing the stream.
 	if len(k.Launches) > 0 {
 		e.gpu = &launched{stream: numberOf(k.Stream), launches: k.Launches}
 	}
@@ -394,7 +394,7 @@ func (c *collector) Memory(e device.MemoryEvent) {
 	a.in, a.g, a.device, a.addr, a.at, a.bytes, a.inUse, a.pinned = g.top(), g, e.Device, e.Addr, device.Now(), e.Bytes, e.InUse, e.Pinned
 }
 
-// enter returns the calling goroutine's state with its lock held, ready for one more event. It
+// enter returns the calling goroutine's state with its lock held, ready for another event. It
 // returns nil if there is no room for the event.
 func (c *collector) enter() *gstate {
 	g := c.state()
@@ -407,7 +407,7 @@ func (c *collector) enter() *gstate {
 }
 
 // finish stops the collector and returns the recorded work of all goroutines. It drops later events
-// of calls in progress, and ends open spans now.
+// of calls in progress. Open spans end at the time of finish.
 func (c *collector) finish() []*gstate {
 	c.closed.Store(true)
 	c.ended = device.Now()

@@ -8,5 +8,6 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// cpuTime returns the clock, because the CPU time of the process is harder to get here.
+// cpuTime returns the elapsed time, because the CPU time of the process is difficult to get on this
+// system.
 func cpuTime() time.Duration { return device.Now() }

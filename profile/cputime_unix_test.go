@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// cpuTime returns the CPU time of the process, which depends less on other load than the clock.
+// cpuTime returns the CPU time of the process. It depends less on other load than elapsed time
+// does.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -48,7 +48,8 @@ func ExampleByStack() {
 	// Output: matmul 1 3
 }
 
-// The files of torch.profiler for chrome://tracing and flame graphs, and a file for go tool pprof.
+// The example writes the files of torch.profiler for chrome://tracing and for flame graphs, and a
+// file for go tool pprof.
 func ExampleProfile_ExportChromeTrace() {
 	dir, err := os.MkdirTemp("", "profile")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// onGPU returns a profile of two products on an emulated GPU, whose times come from its cost model.
+// onGPU returns a profile of two products on an emulated GPU. The times come from the emulator's
+// cost model.
 func onGPU() *profile.Profile {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -30,8 +31,8 @@ func onGPU() *profile.Profile {
 	return prof
 }
 
-// The times of the GPU alone (CUDA is one of torch's activities), as numbers instead of a table:
-// the averages of one op, and the sum of all.
+// The profile has only the times of the GPU (CUDA is one of torch's activities). The example prints
+// them as numbers instead of a table: the averages of one op, and the sum of all rows.
 func ExampleAverage() {
 	a := onGPU().KeyAverages()
 	total := a.Total()
@@ -50,8 +51,8 @@ func ExampleAverage() {
 	// two products
 }
 
-// Fraction says how close a kernel comes to its device's peak. The peak can be given, or the device
-// reports it, or it is measured, as here for the CPU.
+// Fraction says how close a kernel comes to its device's peak. The program can give the peak, or
+// the device reports it. Otherwise it is measured, as here for the CPU.
 func ExampleRooflines() {
 	host, err := device.Open("cpu")
 	if err != nil {
@@ -93,8 +94,8 @@ func ExampleProfile_Report() {
 	// Kernels and what the device could do
 }
 
-// Only one profile can run at a time, and there is nothing to write before it has recorded
-// something. Programs can recognise both errors.
+// Only one profile can run at a time. A profile that has recorded nothing yet cannot be written.
+// Programs can recognise both errors.
 func ExampleStart() {
 	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{SkipFirst: 10, Active: 1}})
 	if err != nil {

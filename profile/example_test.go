@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The profile shows three calls of a layer and its ops. Times differ from run to run, but counts
+// The profile shows three calls of a layer, and its ops. Times differ from run to run, but counts
 // and operations do not.
 func Example() {
 	fc := nn.NewLinear(8, 4)
@@ -64,7 +64,7 @@ func ExampleSpan() {
 	// op add 1
 }
 
-// Of ten steps, the third and fourth are recorded, and the seventh and eighth.
+// Of ten steps, the schedule records the third, the fourth, the seventh and the eighth.
 func ExampleSchedule() {
 	s := profile.Schedule{Wait: 1, Warmup: 1, Active: 2, Repeat: 2}
 	var actions []profile.Action
@@ -72,7 +72,7 @@ func ExampleSchedule() {
 		actions = append(actions, s.Action(step))
 	}
 	fmt.Println(actions)
-	// the first cycle without its Wait
+	// the first cycle has no Wait
 	first := profile.Schedule{Wait: 1, Active: 1, SkipFirstWait: true}
 	fmt.Println(first.Action(0), first.Action(1), first.Action(2))
 	// Output:
@@ -147,7 +147,8 @@ func ExampleAverages_Table() {
 	// <nil>
 }
 
-// Transfers lists the copies between host and GPU (here an emulated one) and the waits of the host.
+// Transfers lists the copies between the host and a GPU, which is emulated here, and the waits of
+// the host.
 func ExampleProfile_Transfers() {
 	devs, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -174,8 +175,8 @@ func ExampleProfile_Transfers() {
 	// 2 true
 }
 
-// Roofline compares kernels with the limits of their device. It measures the device's peak if the
-// peak is not given.
+// Roofline compares kernels with the limits of their device. If the program does not give the
+// device's peak, Roofline measures it.
 func ExampleProfile_Roofline() {
 	prof, err := profile.Start(profile.Options{})
 	if err != nil {

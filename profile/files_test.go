@@ -21,8 +21,8 @@ import (
 // hostile are names that a careless writer would not escape correctly.
 var hostile = []string{"quote\" and \\ backslash", "line\nbreak\x00\x1b[31m", "not UTF-8 \xff\xfe", "</script><b>", "semi;colon", strings.Repeat("long", 500)}
 
-// traced returns a profile of a step on the emulated GPU, with hostile names, and with scopes that
-// end in unusual orders.
+// traced returns a profile of a step on the emulated GPU. It has hostile names, and scopes that end
+// in unusual orders.
 func traced(t *testing.T) *profile.Profile {
 	tr := newTrainer(emulate(t))
 	return recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true}, func(p *profile.Profile) {
@@ -52,8 +52,9 @@ type chromeEvent struct {
 	Args                     map[string]any
 }
 
-// The trace follows the rules of its viewers: required fields, order, slices that nest on their
-// track, flows that begin and end in slices, pairs of asynchronous events, and numeric counters.
+// The trace follows the rules of its viewers. It has the required fields and is in order. Slices
+// nest on their track. Flows begin and end in slices, asynchronous events are in pairs, and
+// counters are numeric.
 func TestTrace(t *testing.T) {
 	p := traced(t)
 	dir := t.TempDir()
@@ -140,7 +141,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("unknown phase %q", e.Ph)
 		}
 	}
-	const eps = 1e-3 // eps is half a unit of the last digit, for both ends
+	const eps = 1e-3 // half a unit of the last digit, for both ends
 	gpu := 0
 	for at, list := range slices {
 		if !named[at] {
@@ -173,7 +174,7 @@ func TestTrace(t *testing.T) {
 		return false
 	}
 	for _, e := range file.TraceEvents {
-		// viewers use these to find the launch, the stream and the op
+		// viewers use these arguments to find the launch, the stream and the op
 		if e.Cat == "kernel" || e.Cat == "gpu_memcpy" {
 			number, _ := e.Args["correlation"].(float64)
 			if !calls[number] || e.Args["stream"] == nil || e.Args["device"] != 0.0 || e.Cat == "kernel" && len(e.Args["grid"].([]any)) != 3 {
@@ -213,7 +214,7 @@ func TestPprof(t *testing.T) {
 	if err := p.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	// the go command builds pprof the first time; later it is in the build cache
+	// The first time, the go command builds pprof. Later it is in the build cache.
 	tool, err := exec.Command("go", "tool", "-n", "pprof").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -245,8 +246,8 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-// In lines of stacks, semicolons separate the frames and a number is at the end. The numbers add up
-// to the total.
+// In lines of stacks, semicolons separate the frames, and a number is at the end. The numbers add
+// up to the total.
 func TestStacks(t *testing.T) {
 	p := traced(t)
 	path := filepath.Join(t.TempDir(), "prof.stacks")

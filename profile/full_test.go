@@ -13,8 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/profile"
 )
 
-// A full disk: the system refuses to let files of this process grow beyond 1 KiB, in the middle of
-// a write. The old file stays, no other file remains, and a typed error gives the reason.
+// The disk is full: the system does not let files of this process grow beyond 1 KiB, so a write
+// fails in its middle. The old file stays, no other file remains, and a typed error gives the
+// reason.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -95,7 +95,8 @@ func TestActivities(t *testing.T) {
 	}
 }
 
-// where returns the line of its call plus the given number, in the form of the reports.
+// where returns a line of the test, in the form of the reports. The line is plus lines after the
+// call of where.
 func where(plus int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return fmt.Sprintf("profile/%s:%d", filepath.Base(file), line+plus)
@@ -173,8 +174,8 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// Times are resolved one step late, so that nothing waits for them. After many steps none is
-// missing.
+// The profile resolves the times of a step at the next step, so that nothing waits for them. After
+// many steps no time is missing.
 func TestStepsOnGPU(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{}, func(p *profile.Profile) {
@@ -216,7 +217,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The ops recorded in a graph have not run. Each replay counts as one piece of device work.
+// Ops that are captured in a graph have not run. Each replay counts as one piece of device work.
 func TestGraph(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(300)
@@ -245,13 +246,13 @@ func TestGraph(t *testing.T) {
 	if len(kernels) != 1 || kernels[0].Key != "graph of 2 operations" || kernels[0].Count != 3 || replay.Count != 3 || replay.CUDATotal != kernels[0].CUDATotal {
 		t.Errorf("%+v\n%+v", replay, kernels)
 	}
-	// a kernel takes 2 µs to start in the cost model
+	// in the cost model a kernel takes 2 µs to start
 	if each := kernels[0].CUDATime(); each < 4*time.Microsecond || each > 20*time.Microsecond {
 		t.Errorf("a replay takes %v", each)
 	}
 }
 
-// A profile keeps no stream alive: the driver's streams are reused while it runs.
+// A profile keeps no stream alive. The driver reuses streams while it runs.
 func TestStreamsAreNotKept(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(8)
@@ -268,10 +269,10 @@ func TestStreamsAreNotKept(t *testing.T) {
 				if err := st.Synchronize(); err != nil {
 					t.Fatal(err)
 				}
-				x.Fill(1) // the last reader of x is another stream
+				x.Fill(1) // now another stream is the last that reads x
 			}()
 			runtime.GC()
-			time.Sleep(time.Millisecond) // the sleep gives cleanups time to run
+			time.Sleep(time.Millisecond) // give cleanups time to run
 		}
 	})
 	if len(seen) > 30 {

@@ -25,7 +25,7 @@ func idle(t *testing.T) {
 }
 
 // A handler may fail, panic, stop the profile or step it. Afterwards the profile has ended or
-// continues, and the next one can start.
+// continues, and another profile can start after its end.
 func TestHandlers(t *testing.T) {
 	every := profile.Schedule{Active: 1}
 	t.Run("error", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestHandlers(t *testing.T) {
 		calls := 0
 		p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 1, Wait: 1}, OnTraceReady: func(p *profile.Profile) error {
 			calls++
-			// Stop has marked the profile as stopped already
+			// Stop has already marked the profile as stopped
 			if err := p.Step(); !errors.Is(err, profile.ErrStopped) {
 				return err
 			}
@@ -108,7 +108,8 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// Start refuses invalid schedules. Their Action is None: they neither divide by zero nor overflow.
+// Start refuses invalid schedules. The Action of an invalid schedule is always None, without a
+// division by zero or an overflow.
 func TestWrongSchedules(t *testing.T) {
 	for _, s := range []profile.Schedule{
 		{SkipFirst: 1}, {SkipFirstWait: true}, {Warmup: 1, Repeat: 1}, {Active: -1, Wait: 1}, {Active: 1, Wait: -1, Warmup: -1},

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A segment of a model recomputes a layer that is a copy, without a pointer of its own. The profile
-// counts the layer as part of the model.
+// A LeakyReLU is a value, so the profile has no pointer that identifies the layer. When Backward
+// recomputes it, the profile still counts it as part of the model.
 func TestComputedAgain(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(16, 32), nn.NewLeakyReLU(0.1), nn.NewLinear(32, 8), nn.NewLeakyReLU(0.1), nn.NewLinear(8, 8))
 	if nn.SetCheckpointing(m, true) == 0 {
@@ -42,9 +42,9 @@ func TestComputedAgain(t *testing.T) {
 	}
 }
 
-// A model that recomputes activations in Backward makes steps in float16. One step is skipped
-// because it overflows, and some are replays of a captured step. The memory of a step sums to zero,
-// self is at most total, and the layers sum to the whole.
+// A model that recomputes activations makes steps in float16. One step is skipped because it
+// overflows, and some steps are replays of a captured step. The memory of a step sums to zero, self
+// is at most total, and the layers sum to the whole.
 func TestInterplay(t *testing.T) {
 	for _, dev := range []device.Device{open(t), emulate(t)} {
 		m := nn.To(nn.NewSequential(nn.NewLinear(16, 32), nn.ReLU{}, nn.NewLinear(32, 8)), dev)
@@ -100,7 +100,8 @@ func TestInterplay(t *testing.T) {
 		if a, b := all.Total(), by.Total(); !near(a.CPUSelf, b.CPUSelf) || !near(a.CUDASelf, b.CUDASelf) || a.FLOPs != b.FLOPs || a.CUDAMemorySelf != b.CUDAMemorySelf {
 			t.Errorf("%s: layers sum to %+v, all to %+v", dev.Name(), b, a)
 		}
-		// Recomputed work belongs to the layer itself, not to the layer whose gradient caused it.
+		// Recomputed work belongs to its own layer, and not to the layer whose gradient caused the
+		// recomputing.
 		for _, key := range []string{"0", "2"} {
 			if r := rowOf(t, by, key); r.Count < 4 || r.CPUTotal != r.CPUSelf || r.CUDATotal != r.CUDASelf {
 				t.Errorf("%s: nothing lies in the layer: %+v", dev.Name(), r)

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sane checks what holds for every profile: self is at most total, layers sum to the whole, and
-// reports and files can be written.
+// sane checks conditions that hold for every profile. Self is at most total, layers sum to the
+// whole, and reports and files can be written.
 func sane(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	all, by := p.KeyAverages(), p.KeyAverages(profile.ByModule())
@@ -40,8 +40,8 @@ func sane(t *testing.T, p *profile.Profile) {
 	}
 }
 
-// Any goroutine may stop the profile while others train on several devices and step it. All get the
-// same result, and the recording is complete.
+// Any goroutine may stop the profile while other goroutines train on several devices and step the
+// profile. All get the same result, and the recording is complete.
 func TestStopElsewhere(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestStopElsewhere(t *testing.T) {
 	idle(t)
 }
 
-// After a panic within spans and ops, and a span that is never closed, later events still belong to
+// A panic occurs within spans and ops, and one span is never closed. Later events still belong to
 // the right spans.
 func TestPanicInSpan(t *testing.T) {
 	p := recorded(t, profile.Options{Stacks: true}, func(*profile.Profile) {
@@ -127,7 +127,7 @@ func TestPanicInSpan(t *testing.T) {
 }
 
 // A step runs out of memory and is repeated in halves. The memory of the failed attempt is freed
-// within the step. The profile has the copies that it waited for, and both halves.
+// within the step. The profile has both halves, and the copies for which the step waited.
 func TestOutOfMemoryStep(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=1MiB,segment=64KiB")
 	if err != nil {
@@ -162,8 +162,8 @@ func TestOutOfMemoryStep(t *testing.T) {
 	sane(t, p)
 }
 
-// If a device fails during a profile, its last times are lost. Reports say how many are missing,
-// Stop returns, and the next profile works.
+// If a device fails during a profile, the latest times are lost. Reports say how many times are
+// missing, Stop returns, and the next profile works.
 func TestDeviceFails(t *testing.T) {
 	b := ptx.New("beyond")
 	b.MaxThreads(128)
@@ -212,7 +212,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// A profile keeps at most the configured number of events, and says how many it has dropped.
+// A profile keeps at most the configured number of events. It says how many events it has dropped.
 func TestManyEvents(t *testing.T) {
 	n := 1_000_000
 	if testing.Short() {

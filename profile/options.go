@@ -6,35 +6,38 @@ import (
 	"math"
 )
 
-// Options chooses what is recorded. The zero value records times of all devices from Start to Stop.
+// Options chooses what a profile records. The zero value records the times of all devices from
+// Start to Stop.
 type Options struct {
-	// CPU and CUDA are torch's activities: the devices whose times the reports show. Neither means
-	// both.
+	// CPU and CUDA are torch's activities. They are the devices whose times the reports show. If
+	// neither is set, both are shown.
 	CPU, CUDA bool
 	Memory    bool // record allocations and frees by op: torch's profile_memory
 	Shapes    bool // record the shapes of operands: torch's record_shapes
-	// record the Go stack of each op: torch's with_stack. It takes a tenth of a microsecond per op,
-	// and some microseconds when a stack occurs for the first time.
+	// record the Go stack of each op: torch's with_stack. This takes a tenth of a microsecond for
+	// each op, and some microseconds when a stack occurs for the first time.
 	Stacks bool
-	FLOPs  bool // show a column of FLOPs: torch's with_flops. They are counted in any case.
-	// Modules gives layers their names: nn.ModuleNames of a model. Its keys are pointers to layers.
-	// A layer without an entry is named by its type and a number, such as Linear_0.
+	// show a column of FLOPs: torch's with_flops. FLOPs are counted in any case.
+	FLOPs bool
+	// Modules has the names of layers, as nn.ModuleNames of a model returns them. Its keys are
+	// pointers to layers. A layer without an entry is named by its type and a number, such as
+	// Linear_0.
 	Modules map[any]string
-	// Schedule chooses which steps are recorded; the zero value means all. Profile.Step ends a
-	// step.
+	// Schedule chooses which steps are recorded. The zero value records all steps. Profile.Step
+	// ends a step.
 	Schedule Schedule
-	// OnTraceReady is called at the end of each cycle of the schedule, by Step or Stop. The profile
-	// then holds the events of that cycle. If OnTraceReady returns an error, the profile ends, and
-	// Step or Stop returns that error.
+	// OnTraceReady is called by Step or Stop at the end of each cycle of the schedule. At that time
+	// the profile holds the events of the cycle. If OnTraceReady returns an error, the profile
+	// ends, and Step or Stop returns this error.
 	OnTraceReady func(*Profile) error
-	// MaxEvents limits the spans, kernels, copies, waits and allocations that are kept in a cycle.
-	// 0 means 1<<18, which takes about 50 MB, and twice that while reports are made.
+	// MaxEvents limits the number of spans, kernels, copies, waits and allocations that are kept in
+	// a cycle. 0 means 1<<18. They take about 50 MB, and twice as much while reports are made.
 	MaxEvents int
 }
 
 const defaultEvents = 1 << 18
 
-// Schedule is torch.profiler.schedule. It skips SkipFirst steps. Then it repeats a cycle: Wait
+// Schedule is torch.profiler.schedule. It skips SkipFirst steps. Then it repeats a cycle of Wait
 // steps without recording, Warmup steps that are recorded and discarded, and Active steps that are
 // kept. There are Repeat cycles, or infinitely many if Repeat is 0.
 type Schedule struct {
@@ -46,7 +49,7 @@ type Schedule struct {
 // Action is what the profiler does in a step: torch's ProfilerAction.
 type Action uint8
 
-// The actions.
+// the actions
 const (
 	None          Action = iota
 	Warmup               // record and discard
@@ -91,8 +94,8 @@ func (s Schedule) Action(step int) Action {
 	return RecordAndSave
 }
 
-// An Error says what is wrong with a call of this package. Err, if set, is the cause that errors.Is
-// finds.
+// An Error says what is wrong with a call of this package. Err, if set, is the cause of the error,
+// which errors.Is finds.
 type Error struct {
 	Op  string // the call: "start", "table", …
 	Msg string
@@ -104,7 +107,7 @@ func (e *Error) Error() string { return "profile: " + e.Op + ": " + e.Msg }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Causes of errors.
+// causes of errors
 var (
 	// ErrRunning means that a profile is running already, or that another tracer is set.
 	ErrRunning = errors.New("a profile is running")
@@ -114,7 +117,7 @@ var (
 	ErrKey = errors.New("unknown key")
 )
 
-// wrong reports whether the schedule is invalid. It bounds the fields so that their sums do not
+// wrong reports whether the schedule is invalid. It bounds the fields, so that their sums do not
 // overflow.
 func (s Schedule) wrong() bool {
 	for _, n := range []int{s.Wait, s.Warmup, s.Active, s.Repeat, s.SkipFirst} {

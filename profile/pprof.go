@@ -22,7 +22,7 @@ func (p *protobuf) number(field protowire.Number, v int64) {
 	}
 }
 
-// bytes appends a field of bytes: a string or a message.
+// bytes appends a field of bytes, which is a string or a message.
 func (p *protobuf) bytes(field protowire.Number, b []byte) {
 	*p = protowire.AppendTag(*p, field, protowire.BytesType)
 	*p = protowire.AppendBytes(*p, b)
@@ -37,9 +37,9 @@ func (p *protobuf) packed(field protowire.Number, list []int64) {
 	p.bytes(field, b)
 }
 
-// The values of a sample, in this order. "cpu" is time of the host, and "gpu" is time of devices.
-// "moved" is the bytes that primitives and copies read and write. "allocated" is the bytes of
-// allocations.
+// sampleTypes are the values of a sample, in this order. "cpu" is time of the host, and "gpu" is
+// time of devices. "moved" is the number of bytes that primitives and copies read and write.
+// "allocated" is the number of bytes of allocations.
 var sampleTypes = [][2]string{{"cpu", "nanoseconds"}, {"gpu", "nanoseconds"}, {"flops", "count"}, {"moved", "bytes"}, {"allocated", "bytes"}}
 
 const (
@@ -144,7 +144,7 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 		}
 	}
 	for _, k := range r.kernels {
-		if !onGPU(k.device) { // the time of the CPU belongs to the op
+		if !onGPU(k.device) { // the CPU's time belongs to the op
 			v := at(sampleKey{k.in, "", k.device.Name()})
 			v[valueFLOPs] += int64(k.work.FLOPs)
 			v[valueMoved] += int64(k.work.Bytes)
@@ -158,12 +158,12 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 	return order, sum
 }
 
-// stack returns the frames of a sample, innermost first: the kernel or call, the spans around it,
-// and the program's own frames if they were recorded.
+// stack returns the frames of a sample, innermost first. They are the kernel or call, the spans
+// around it, and the program's own frames if they were recorded.
 func (k sampleKey) stack() []frame {
 	var list []frame
 	if k.leaf != "" {
-		// the name has no parentheses, which pprof would take for arguments
+		// remove parentheses from the name, since pprof would take them for arguments
 		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)})
 	}
 	for p := k.in; p != nil; p = p.parent {

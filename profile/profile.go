@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Profile is a recording, running or finished. With a schedule, its reports are about the last
-// finished cycle. Without one they cover everything from Start to Stop.
+// A Profile is a recording, running or finished. With a schedule, its reports cover the last
+// finished cycle. Without a schedule they cover everything from Start to Stop.
 type Profile struct {
 	o Options
 
@@ -17,17 +17,17 @@ type Profile struct {
 	action  Action
 	c       *collector // the running collector; nil while nothing is recorded
 	mark    device.SpanID
-	pending []pendingRun // times of earlier steps that have not been resolved yet
+	pending []pendingRun // times of earlier steps that are not yet resolved
 	seen    map[*gstate]seen
 	stopped bool
 	err     error
 	data    *record // the finished recording
 }
 
-// seen counts the kernels and copies of a goroutine that Profile.gather has handled.
+// seen has the numbers of a goroutine's kernels and copies that Profile.gather has processed.
 type seen struct{ kernels, copies int }
 
-// pendingRun is a time on the device to resolve, and where to store it.
+// pendingRun is a time on the device that must be resolved. It also says where to store the time.
 type pendingRun struct {
 	from device.Interval
 	to   func(interval)
@@ -57,9 +57,9 @@ var running struct {
 	p *Profile
 }
 
-// enter begins a step. The caller holds p.mu, or nobody else knows p yet.
+// enter begins a step. The caller holds p.mu, unless no other goroutine knows p yet.
 func (p *Profile) enter(a Action) error {
-	if p.c != nil && p.action == Warmup && a != Warmup { // discard what the warmup recorded
+	if p.c != nil && p.action == Warmup && a != Warmup { // discard the events of the warmup
 		p.end()
 		p.resolve(true)
 		p.c = nil
@@ -85,8 +85,9 @@ func (p *Profile) end() []*gstate {
 	return p.c.finish()
 }
 
-// Step ends a step of the training loop: torch's prof.step(). If that ends a cycle of the schedule,
-// Step calls OnTraceReady. An error of OnTraceReady ends the profile, and Step returns it.
+// Step ends a step of the training loop: torch's prof.step(). If the end of the step ends a cycle
+// of the schedule, Step calls OnTraceReady. An error of OnTraceReady ends the profile, and Step
+// returns it.
 func (p *Profile) Step() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,14 +112,14 @@ func (p *Profile) Step() error {
 	return p.enter(p.o.Schedule.Action(p.step))
 }
 
-// StepNumber returns how often Step has been called.
+// StepNumber returns the number of calls of Step.
 func (p *Profile) StepNumber() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.step
 }
 
-// save ends a cycle. The caller holds p.mu. save releases it while OnTraceReady runs.
+// save ends a cycle. The caller holds p.mu, but save releases it while OnTraceReady runs.
 func (p *Profile) save() error {
 	states := p.end()
 	p.resolve(true)
@@ -140,7 +141,8 @@ func (p *Profile) Stop() error {
 	if p.stopped {
 		return p.err
 	}
-	defer p.stop() // even if the handler panics, the next profile must be able to start
+	// Even if the handler panics, another profile must be able to start.
+	defer p.stop()
 	p.stopped = true
 	switch {
 	case p.c == nil:
@@ -154,7 +156,7 @@ func (p *Profile) Stop() error {
 	return p.err
 }
 
-// stop lets another profile start.
+// stop makes it possible to start another profile.
 func (p *Profile) stop() {
 	p.stopped = true
 	running.Lock()
@@ -164,8 +166,8 @@ func (p *Profile) stop() {
 	running.Unlock()
 }
 
-// resolve resolves the times of work that was queued before the previous call, or of all work. Work
-// without a time, because it failed or was captured in a graph, is counted in the reports.
+// resolve resolves the times of work that was queued before the previous call, or of all work. Some
+// work has no time, because it failed or was captured in a graph. The reports count such work.
 func (p *Profile) resolve(all bool) {
 	if all {
 		p.gather()
@@ -213,8 +215,8 @@ func (p *Profile) gather() {
 	}
 }
 
-// Span opens a span of the program's own on this goroutine: torch's record_function, or an NVTX
-// range. The returned function closes it. Call it on the same goroutine:
+// Span opens a span of the program on this goroutine. It is torch's record_function, or an NVTX
+// range. The returned function closes the span. Call it on the same goroutine:
 //
 //	defer profile.Span("augment")()
 //
@@ -230,7 +232,7 @@ func Span(name string) func() {
 
 func nothing() {}
 
-// record returns the finished recording. It is empty if there is none.
+// record returns the finished recording. If there is none, it returns an empty record.
 func (p *Profile) record() *record {
 	p.mu.Lock()
 	defer p.mu.Unlock()

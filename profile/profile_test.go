@@ -104,11 +104,11 @@ func rowOf(t *testing.T, a *profile.Averages, key string) profile.Average {
 	return profile.Average{}
 }
 
-// near compares sums of times, each of which was truncated to a nanosecond.
+// near compares sums of times. Each time was truncated to a nanosecond.
 func near(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
 
-// A step on the CPU: ops, gradients, layers and scopes have rows, and self times add up to the
-// whole. Each layer has its own work and that of its gradients.
+// In the profile of a step on the CPU, ops, gradients, layers and scopes have rows. Self times add
+// up to the whole. Each layer has its own work and the work of its gradients.
 func TestCPU(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -130,7 +130,7 @@ func TestCPU(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	// one or two operations per element
+	// relu counts as one or two operations for each element
 	if r := rowOf(t, a, "relu"); r.FLOPs != 2*2*4*6*6 && r.FLOPs != 2*2*2*4*6*6 {
 		t.Errorf("relu: %d operations", r.FLOPs)
 	}
@@ -138,8 +138,9 @@ func TestCPU(t *testing.T) {
 	if m := by.Total(); !near(m.CPUSelf, total.CPUSelf) || m.FLOPs != total.FLOPs || m.CPUMemorySelf != total.CPUMemorySelf {
 		t.Errorf("layers sum to %+v, all to %+v", m, total)
 	}
-	// Forward, gradient of the weight, and gradient of the input: 2·(2·144·10) operations each. The
-	// bias's sums and the gradient of the previous activation are fused with the products.
+	// The forward pass, the gradient of the weight, and the gradient of the input have 2·(2·144·10)
+	// operations each. The bias's sums and the gradient of the previous activation are fused with
+	// the products.
 	if r := rowOf(t, by, "fc"); r.Count != 2 || r.FLOPs < 2*3*2*2*144*10 || r.FLOPs > 2*3*2*2*144*10+2000 {
 		t.Errorf("fc: %d operations in %d calls", r.FLOPs, r.Count)
 	}
@@ -277,7 +278,7 @@ func TestSchedule(t *testing.T) {
 	if p.StepNumber() != 12 {
 		t.Errorf("%d steps", p.StepNumber())
 	}
-	// A cycle that is unfinished at Stop is delivered too. Stop returns an error of the handler.
+	// At Stop, an unfinished cycle is delivered too. Stop returns the handler's error.
 	broken := errors.New("disk full")
 	p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 3}, OnTraceReady: func(*profile.Profile) error { return broken }})
 	if err != nil {
@@ -289,8 +290,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Several goroutines train models of their own while one profile records. One goroutine runs
-// Backward for another.
+// Several goroutines train their own models while one profile records. One goroutine runs Backward
+// for another goroutine.
 func TestConcurrent(t *testing.T) {
 	dev := open(t)
 	const n = 4
@@ -348,7 +349,7 @@ func TestBackwardElsewhere(t *testing.T) {
 	}
 }
 
-// A full profile drops events, reports that, and keeps running.
+// A profile that is full drops events, reports this, and keeps running.
 func TestDropped(t *testing.T) {
 	tr := newTrainer(open(t))
 	p := recorded(t, profile.Options{Memory: true, MaxEvents: 50}, func(*profile.Profile) { tr.step() })
@@ -366,7 +367,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// Without a profile, the library's checks for a tracer allocate nothing.
+// Without a profile, the library's check for a tracer allocates nothing.
 func TestOff(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { profile.Span("x")() }); n != 0 {
 		t.Errorf("%v allocations for a span", n)

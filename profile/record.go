@@ -30,9 +30,9 @@ func (a *sums) add(b sums) {
 type record struct {
 	o            *Options
 	began, ended time.Duration
-	wall         time.Time // time of day at began
+	wall         time.Time // time of day when the recording began
 	goroutines   int
-	// spans, sorted by number, so that a span comes after those that enclose it
+	// the spans sorted by number, so that a span comes after the spans that enclose it
 	spans   []*span
 	kernels []*kernel
 	copies  []*transfer
@@ -41,13 +41,13 @@ type record struct {
 	leaves  []leaf // work of the host within spans, and work of devices
 	layers  map[any]string
 	dropped int
-	// number of kernels and copies on a GPU without a time, although times were requested
+	// number of kernels and copies on a GPU that have no time although times were requested
 	untimed  int
-	emulated bool // some times are those of an emulated device
+	emulated bool // whether some times are those of an emulated device
 }
 
-// leaf is a piece of work that contains no other: a call of the GPU's driver, or work on the
-// device.
+// leaf is a piece of work that contains no other work. It is a call of the GPU's driver, or work on
+// the device.
 type leaf struct {
 	name       string
 	device     device.Device // the device that did the work; nil for the host
@@ -55,7 +55,7 @@ type leaf struct {
 	in         *span
 	g          *gstate
 	start, end time.Duration
-	cause      int // number of the host's call that caused device work; 0 for none
+	cause      int // number of the host's call that caused device work; 0 if there is none
 	number     int // number of the leaf, counted from 1
 	work       device.Work
 	kernel     *kernel
@@ -91,7 +91,8 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 	return r
 }
 
-// copyKey identifies one numbering of copied layers: those of one type within one span.
+// copyKey identifies a sequence of numbers for copied layers. Layers of the same type within the
+// same span share a sequence.
 type copyKey struct {
 	in   *span
 	name string
@@ -121,16 +122,17 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// the layer around the one whose gradient happened to recompute the segment
+		// inner becomes the layer that encloses the layer whose gradient caused the recomputing
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
-		if p.owner == nil { // a copied layer: it is numbered by type within the enclosing layer
+		// A layer without an owner is a copy. Number it by its type within the enclosing layer.
+		if p.owner == nil {
 			name := p.name
 			if p.outer != nil {
 				name = p.outer.name + "." + name
 			}
-			if p.again { // a recomputed copy: its number is unknown
+			if p.again { // the number of a recomputed copy is unknown
 				p.name = name + " (computed again)"
 				continue
 			}
@@ -191,7 +193,7 @@ func (r *record) findLeaves() {
 			l := &k.gpu.launches[i]
 			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
 			run(leaf{name: l.Kernel, device: k.device, stream: k.gpu.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k, launch: l}, k.gpu.runs[i], k.device)
-			work = device.Work{} // the primitive's work is counted with its first kernel
+			work = device.Work{} // only the primitive's first kernel has the primitive's work
 		}
 	}
 	for _, c := range r.copies {
@@ -229,9 +231,9 @@ func copyName(c *transfer) string {
 	return "Memcpy PtoP (Device -> Device)"
 }
 
-// place moves device work in time. On its stream it must follow the work before it, and it must not
-// begin before it was queued. This corrects the clocks of host and device, which agree only to some
-// microseconds, and the clock of an emulated device, which is independent.
+// place moves device work in time. Work must follow the previous work on its stream, and must not
+// begin before it was queued. This corrects differences of clocks. The clocks of host and device
+// agree only to some microseconds, and the clock of an emulated device is independent.
 func (r *record) place() {
 	type track struct {
 		d device.Device
@@ -259,7 +261,7 @@ func (r *record) place() {
 // addUp sums up the leaves and spans within each span.
 func (r *record) addUp() {
 	for _, p := range r.spans {
-		if !p.loose { // the time of such a span is already counted in other spans of its goroutine
+		if !p.loose { // other spans of its goroutine already count the time of such a span
 			p.self = sums{cpu: p.end - p.start}
 		}
 	}
@@ -298,7 +300,7 @@ func (r *record) addUp() {
 		p.total = p.self
 		p.total.cpu = p.end - p.start
 	}
-	// the order is descending, so that inner spans come before the spans that enclose them
+	// in descending order, inner spans come before the spans that enclose them
 	for i := len(r.spans) - 1; i >= 0; i-- {
 		if p := r.spans[i]; p.parent != nil {
 			t := p.total

@@ -3,8 +3,9 @@
 package profile
 
 // returns stores the return addresses on the stack in pc, innermost first. It follows the frame
-// pointers that Go's compiler keeps on these machines (https://go.dev/s/regabi), which takes one or
-// two loads per frame. Whatever a frame pointer contains, returns only reads the goroutine's stack.
+// pointers that Go's compiler keeps on these machines (https://go.dev/s/regabi). This takes one or
+// two loads for each frame. Even if a frame pointer is invalid, returns reads only the goroutine's
+// stack.
 //
 //go:noescape
 func returns(pc *[64]uintptr) int

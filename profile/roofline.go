@@ -15,7 +15,8 @@ import (
 )
 
 // A KernelBound compares a primitive's time with the least time that its work can take on the
-// device: max(FLOPs / peak arithmetic, bytes / peak bandwidth). [device.Work] says what is counted.
+// device. The least time is max(FLOPs / peak FLOPs per second, bytes / peak bandwidth).
+// [device.Work] says what is counted.
 type KernelBound struct {
 	Device    string
 	Primitive string // name of the primitive: "matmul"
@@ -25,14 +26,14 @@ type KernelBound struct {
 	Bound     time.Duration // the least possible time
 	Work      device.Work
 	// By is the resource that limits the primitive: "memory" or "compute". It is "overhead" if the
-	// bound is below a microsecond per call. Then the time goes into what every call costs, such as
-	// a launch or the start of workers.
+	// bound is below a microsecond for a call. In this case fixed costs of a call take most of the
+	// time, such as a launch or the start of workers.
 	By string
 
-	least float64 // Bound in nanoseconds, as a call may take a fraction of one
+	least float64 // Bound in nanoseconds, with fractions
 }
 
-// Fraction returns Bound / Time. 1 means as fast as the device can be.
+// Fraction returns Bound / Time. It is 1 if the primitive is as fast as the device can be.
 func (k *KernelBound) Fraction() float64 {
 	if k.Time == 0 {
 		return 0
@@ -40,18 +41,18 @@ func (k *KernelBound) Fraction() float64 {
 	return k.least / float64(k.Time)
 }
 
-// Rooflines compare the primitives with their devices' limits. Those that lose the most time come
-// first.
+// Rooflines compare the primitives with their devices' limits. The primitives that lose the most
+// time come first.
 type Rooflines struct {
 	Rows  []KernelBound
 	Peaks map[string]device.Peak // the devices' peaks, by name
 	notes []string
 }
 
-// Roofline compares each primitive's time with the least time that its work can take. The parameter
-// given holds peaks by device name. For other devices the peak is what the device reports, or it is
-// measured now, which takes some ten milliseconds. Kernels of the program's own are left out,
-// because their work is unknown.
+// Roofline compares each primitive's time with the least time that its work can take. given has
+// peaks by device name. For other devices the device reports the peak, or Roofline measures it,
+// which takes some ten milliseconds. Roofline leaves out the program's own kernels, because their
+// work is unknown.
 func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}
@@ -155,7 +156,7 @@ func (f *Rooflines) Table() string {
 	return b.String()
 }
 
-// rate returns n per nanosecond, which is 1e9 per second.
+// rate formats n/t in units of 1e9 per second.
 func rate(n int, t time.Duration) string {
 	if t == 0 {
 		return "--"
@@ -172,7 +173,8 @@ func peakOf(d device.Device) (device.Peak, error) {
 
 // MeasurePeak measures the peak performance of a device. It times a product of float32 matrices
 // with 512 rows and columns, and a copy of 32 MiB by the device's own kernels. Each result is the
-// best of five by the host's clock. They are lower than the manufacturer's numbers.
+// best of five measurements with the host's clock. The results are lower than the manufacturer's
+// numbers.
 func MeasurePeak(d device.Device) (device.Peak, error) {
 	const n, size = 512, 8 << 20
 	s := d.DefaultStream()

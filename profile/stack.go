@@ -11,18 +11,20 @@ import (
 
 // stack is a call stack. All events with the same stack share it.
 type stack struct {
-	pcs   []uintptr
-	once  sync.Once
-	frame []frame // the program's own functions, innermost first; set when a recording is over
-	asked string  // the library's function that the program called, such as "optim.ClipGradNorm"
+	pcs  []uintptr
+	once sync.Once
+	// the program's own functions, innermost first; set when a recording is over
+	frame []frame
+	asked string // the library's function that the program called, such as "optim.ClipGradNorm"
 }
 
-// stackKey is a 128-bit hash of the result of [returns]. Two stacks with one key are not expected.
+// stackKey is a 128-bit hash of the result of [returns]. It is assumed that no two stacks have the
+// same key.
 type stackKey [2]uint64
 
 // stacks caches the stacks of a goroutine. The runtime needs microseconds to unwind a stack, and a
-// training loop has the same stacks in each step. Return addresses take some nanoseconds to read,
-// and they tell whether a stack is known.
+// training loop has the same stacks in each step. The return addresses can be read in some
+// nanoseconds, and show whether the cache has the stack.
 type stacks struct {
 	known map[stackKey]*stack
 	buf   [64]uintptr
@@ -34,10 +36,11 @@ var seenStacks struct {
 	known map[stackKey]*stack
 }
 
-const mostStacks = 1 << 15 // number of stacks after which seenStacks starts anew
+const mostStacks = 1 << 15 // number of stacks after which seenStacks is emptied
 
-// mostFrames is the number of frames that are kept. A list of return addresses is longer, and its
-// first entries belong to the tracer. So two stacks with different kept frames have different keys.
+// mostFrames is the number of frames that are kept of a stack. A list of return addresses has more
+// entries, and the first ones belong to the tracer. So two stacks with different kept frames have
+// different keys.
 const mostFrames = 60
 
 // here returns the stack of the caller of the calling function.
@@ -52,8 +55,7 @@ func (s *stacks) here() *stack {
 // of returns the stack for a result of runtime.Callers.
 func (s *stacks) of(pcs []uintptr) *stack {
 	k := hash(pcs)
-	// the increment makes the key differ, because the return addresses of another stack may be the
-	// same list
+	// Change the key, because the return addresses of another stack may be the same list.
 	k[0]++
 	if v := s.known[k]; v != nil {
 		return v
@@ -71,7 +73,7 @@ func hash(list []uintptr) (k stackKey) {
 	return k
 }
 
-// keep returns the stack for a key that is new to this goroutine. If pcs is nil, keep unwinds the
+// keep returns the stack for a key that is new to this goroutine. If pcs is nil, it unwinds the
 // stack of the caller of stacks.here.
 func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
 	if s.known == nil {
@@ -134,7 +136,7 @@ func (s *stack) entry() string {
 	return strings.NewReplacer("(*", "", ")", "").Replace(name)
 }
 
-// site returns the line of the program that called the library, or "".
+// site returns the line of the program that called the library. It returns "" if there is none.
 func (s *stack) site() string {
 	if f := s.frames(); len(f) > 0 {
 		return callsite.String(f[0].file, f[0].line)

@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// asks calls stacks.here as the tracer's methods do.
+// asks calls stacks.here in the same way as the tracer's methods.
 //
 //go:noinline
 func asks(s *stacks) *stack { return s.here() }
 
-// A walker calls itself on growing stacks: inlined, through an interface, deferred, as a method
-// value, and during a panic. It compares the recorded stack of each call with the runtime's.
+// A walker calls itself on growing stacks. The calls are inlined, through an interface, deferred,
+// through a method value, and during a panic. It compares the recorded stack of each call with the
+// runtime's stack.
 type walker struct {
 	s     stacks
 	rng   *rand.Rand
@@ -41,7 +42,7 @@ func (w *walker) walk(depth int) {
 		f(depth - 1)
 	case 4:
 		w.large(depth - 1)
-	default: // the walker runs in a deferred function during a panic
+	default: // here the walker runs in a deferred function during a panic
 		defer func() {
 			if recover() != nil {
 				w.walk(depth - 1)
@@ -83,8 +84,8 @@ func names(pcs []uintptr) (list []string) {
 	}
 }
 
-// The stack that is found by return addresses equals the runtime's stack. Meanwhile goroutines grow
-// their stacks and the garbage collector shrinks them.
+// The stack that is found from return addresses equals the runtime's stack. Meanwhile goroutines
+// grow their stacks, and the garbage collector shrinks them.
 func TestStacksOfWalks(t *testing.T) {
 	rounds := 1500
 	if testing.Short() {
@@ -127,7 +128,7 @@ func TestStacksOfWalks(t *testing.T) {
 	}
 }
 
-// Stacks that differ only a given number of calls away are distinguished.
+// Two stacks are distinguished even if they differ only a given number of calls away.
 func TestStacksOfRecursions(t *testing.T) {
 	w := &walker{}
 	for depth := range 80 {

@@ -19,15 +19,15 @@ type tableOptions struct {
 	unit   string
 }
 
-// SortBy sorts the rows in descending order by one of torch's keys: "cpu_time", "cuda_time"
+// SortBy sorts the rows in descending order by a key. torch's keys are "cpu_time" and "cuda_time"
 // (averages), "cpu_time_total", "cuda_time_total", "self_cpu_time_total", "self_cuda_time_total",
 // "cpu_memory_usage", "cuda_memory_usage", "self_cpu_memory_usage", "self_cuda_memory_usage",
-// "count", "flops". "device" may replace "cuda". There are also "bytes", and "key", which sorts by
-// name.
+// "count", "flops". "device" may replace "cuda". There are also the keys "bytes", and "key", which
+// sorts by name.
 func SortBy(key string) TableOption { return func(o *tableOptions) { o.sortBy = key } }
 
-// Rows limits the number of rows: torch's row_limit. The default is 100. A number below 1 means
-// all.
+// Rows limits the number of rows: torch's row_limit. The default is 100. A number below 1 means all
+// rows.
 func Rows(n int) TableOption { return func(o *tableOptions) { o.rows = n } }
 
 // Header prints a line above the table.
@@ -37,11 +37,11 @@ func Header(line string) TableOption { return func(o *tableOptions) { o.header =
 // of shapes has at least 80 columns, and more if n is larger.
 func NameWidth(n int) TableOption { return func(o *tableOptions) { o.width = n } }
 
-// TimeUnit prints all times in "s", "ms" or "us": torch's time_unit. By default each time has a
-// unit that suits it.
+// TimeUnit prints all times in the unit "s", "ms" or "us": torch's time_unit. By default each time
+// has a suitable unit.
 func TimeUnit(unit string) TableOption { return func(o *tableOptions) { o.unit = unit } }
 
-// sortKeys returns the value of each sort key.
+// sortKeys maps each sort key to a function that returns its value.
 var sortKeys = map[string]func(a *Average) int64{
 	"cpu_time":                 func(a *Average) int64 { return int64(a.CPUTime()) },
 	"device_time":              func(a *Average) int64 { return int64(a.CUDATime()) },
@@ -84,7 +84,7 @@ type columnOf[T any] struct {
 	title string
 	left  bool
 	cell  func(v *T) string
-	lines func(v *T) []string // function that replaces cell and returns several lines for a row
+	lines func(v *T) []string // replaces cell, and returns several lines for a row
 	width int                 // maximum width; 0: as wide as necessary, at least 12
 }
 
@@ -133,7 +133,7 @@ func (a *Averages) Table(opts ...TableOption) (string, error) {
 
 var timeUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond}
 
-// columns returns the columns of a table with these rows.
+// columns returns the columns of the table.
 func (a *Averages) columns(total *Average, width int, timeString func(time.Duration) string) []column {
 	what := a.what
 	if what == "" {
@@ -183,8 +183,8 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 		for i := range a.Rows {
 			most = max(most, a.Rows[i].FLOPs)
 		}
-		// The FLOPs have a unit that suits the largest value. torch uses the smallest value, but
-		// here all operations are counted, so that the smallest is too small.
+		// The FLOPs have a unit that suits the largest value. torch uses the smallest value. Here
+		// all operations are counted, so the smallest value is too small for a good unit.
 		if most > 0 {
 			scale, unit := 1.0, 0
 			for float64(most) >= 1e6*scale && unit < 5 {
@@ -204,7 +204,7 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 
 // layOut writes a table. Columns are two spaces apart, with lines above and below.
 func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
-	// text of the cells, indexed by row, line within the row, and column
+	// texts of the cells, indexed by row, line within the row, and column
 	cells := make([][][]string, len(rows))
 	for k := range columns {
 		c := &columns[k]
@@ -255,8 +255,8 @@ func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
 	rule()
 }
 
-// cut shortens s to n characters, or not at all if n is 0. It replaces characters that would break
-// the line.
+// cut shortens s to n characters. If n is 0 it does not shorten s. It replaces characters that
+// would break the line.
 func cut(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

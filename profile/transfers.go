@@ -9,41 +9,44 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Transfer sums up the copies between host and GPU or between GPUs, or the waits, that one line
-// of a program caused.
+// A Transfer sums up events that one line of a program caused. These are copies between the host
+// and a GPU, copies between GPUs, or waits.
 type Transfer struct {
 	// line of the program, such as "train/main.go:31"; "" if no frame of the program is known
 	Site string
-	// the library's op: "item", "to"; outside of ops, the function that the program called, such as
-	// "optim.ClipGradNorm"
+	// the library's op, such as "item" or "to"; outside of ops, the function that the program
+	// called, such as "optim.ClipGradNorm"
 	Op string
-	// "HtoD", "DtoH", "PtoP", or "PtoP staged" for a copy by way of the host. For a wait it is
-	// "stream synchronize", "device synchronize", "event wait" or "wait for memory".
+	// "HtoD", "DtoH", "PtoP", or "PtoP staged" for a copy through the host's memory. For a wait it
+	// is "stream synchronize", "device synchronize", "event wait" or "wait for memory".
 	What    string
 	Device  string
 	Count   int
 	Bytes   int
-	Pinned  bool          // the host's memory was page-locked
-	Blocked bool          // the host waited for the copy to finish
-	Own     bool          // a driver's own copy, such as of a table that a primitive needs
-	Host    time.Duration // time in the calls; for blocking calls this includes the wait
-	// time on the device; for a blocking copy it includes the return to the host
+	Pinned  bool // the host's memory was page-locked
+	Blocked bool // the host waited for the copy to finish
+	// whether it is the driver's own copy, for example of a table that a primitive needs
+	Own bool
+	// time in the calls, which includes the wait if the calls block
+	Host time.Duration
+	// time on the device, which for a blocking copy includes the return to the host
 	GPU time.Duration
 }
 
-// Transfers are the copies between host and GPU and between GPUs, and the waits of the host. Those
-// for which the host waited come first. In each of the two groups the most expensive come first.
+// Transfers has the copies between the host and GPUs, the copies between GPUs, and the waits of the
+// host. Transfers for which the host waited come first, and then the others. In each of the two
+// groups, the most expensive transfers come first.
 type Transfers struct {
 	Rows  []Transfer
 	notes []string
 }
 
-// staged marks copies between GPUs by way of the host.
+// staged marks copies between GPUs that go through the host's memory.
 const staged = " staged"
 
-// Transfers lists the copies between host and GPU and between GPUs, and the waits of the host, by
-// the line of the program that caused them. Copies within a device are kernels, and not in the
-// list. Waits for the profile's own times are not in it either.
+// Transfers lists the copies between the host and GPUs, the copies between GPUs, and the waits of
+// the host. It lists them by the line of the program that caused them. Copies within a device are
+// kernels, so they are not in the list. Waits for the profile's own times are not in it either.
 func (p *Profile) Transfers() *Transfers {
 	r := p.record()
 	t := &Transfers{notes: r.notes()}
@@ -96,8 +99,9 @@ func (p *Profile) Transfers() *Transfers {
 	return t
 }
 
-// asked returns the line of the program and the op that caused an event in span p with stack s. If
-// a goroutine of the library worked for another goroutine, the span's callers give the line.
+// asked returns the line of the program, and the op, that caused an event in span p with stack s.
+// If a goroutine of the library worked for another goroutine, the line comes from the span's
+// callers.
 func asked(p *span, s *stack) (site, op string) {
 	site, op = s.site(), s.entry()
 	if p != nil && p.kind != device.SpanScope && p.kind != device.SpanUser {

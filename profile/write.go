@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// ErrEmpty means that nothing has been recorded yet: no cycle has ended, and the profile has not
-// been stopped.
+// ErrEmpty means that nothing has been recorded yet, because no cycle has ended and the profile has
+// not been stopped.
 var ErrEmpty = errors.New("nothing has been recorded")
 
 // WriteFile writes the recording in the format that the ending of path chooses:
@@ -43,8 +43,9 @@ func (p *Profile) WriteFile(path string) error {
 }
 
 // ExportChromeTrace writes a trace for chrome://tracing and ui.perfetto.dev: torch's
-// export_chrome_trace. If path ends in .gz the trace is gzipped. It has a track for each goroutine
-// and each stream of a device, arrows from launches to kernels, and a graph of the memory in use.
+// export_chrome_trace. If path ends in .gz, the trace is gzipped. The trace has a track for each
+// goroutine and each stream of a device, arrows from launches to kernels, and a graph of the memory
+// in use.
 func (p *Profile) ExportChromeTrace(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error {
 		if !strings.HasSuffix(path, ".gz") {
@@ -69,9 +70,10 @@ func (p *Profile) ExportPprof(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error { return r.writePprof(w) })
 }
 
-// ExportStacks writes stacks for flame graph tools: torch's export_stacks. Each line is a stack,
+// ExportStacks writes stacks for flame graph tools: torch's export_stacks. Each line has a stack,
 // outermost frame first, and its self time in microseconds. metric is "self_cpu_time_total" or
-// "self_cuda_time_total". "" means the second if there are GPU times, else the first.
+// "self_cuda_time_total". An empty metric means self_cuda_time_total if there are GPU times, and
+// self_cpu_time_total otherwise.
 func (p *Profile) ExportStacks(path, metric string) error {
 	at := valueCPU
 	switch metric {
@@ -133,8 +135,8 @@ func (p *Profile) write(path string, to func(r *record, w io.Writer) error) erro
 	return nil
 }
 
-// Report returns all tables in one text: the averages that took the most time, layers, transfers
-// and the roofline.
+// Report returns all tables in one text: the averages with the most time, layers, transfers and the
+// roofline.
 func (p *Profile) Report() string {
 	r := p.record()
 	key := "self_cpu_time_total"

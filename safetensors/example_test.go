@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Saves a model's parameters by name, and loads them into another model.
+// The example saves a model's parameters by name, and loads them into another model.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -40,8 +40,8 @@ func Example() {
 	// Output: tensor([[True, True]]) 7
 }
 
-// A damaged file, or one in another format, is an error. Nothing is allocated for sizes that only
-// the header claims.
+// For a damaged file, or a file in another format, Load returns an error. It allocates nothing for
+// sizes that only the header claims.
 func ExampleLoad() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -61,7 +61,7 @@ func ExampleLoad() {
 	// the header claims 4294967295 bytes, the file has 10
 }
 
-// Open maps a file: tensors that are not accessed are not read.
+// Open maps a file. Tensors that are not accessed are not read.
 func ExampleOpen() {
 	f, err := safetensors.Open("testdata/python.safetensors")
 	if err != nil {
@@ -83,8 +83,8 @@ func ExampleOpen() {
 	// 6
 }
 
-// A large model is saved in several files, at half precision, for Hugging Face's libraries. Here a
-// file has 300 bytes; in practice it has gigabytes.
+// For Hugging Face's libraries, a large model is saved in several files at half precision. Here a
+// file has 300 bytes, and in practice it has gigabytes.
 func ExampleMaxShard() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// typeBits are the format's types, with the bits of an element. A type without a dtype.Type can be
-// listed but not read.
+// typeBits maps the format's types to the number of bits of an element. A type without a dtype.Type
+// can be listed but not read.
 var typeBits = map[string]uint64{
 	"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 	"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
@@ -42,10 +42,10 @@ var types = func() map[string]dtype.Type {
 type Info struct {
 	Name  string
 	DType string     // the format's name of the type: "F32", "F8_E4M3"
-	Type  dtype.Type // type of the elements; dtype.Invalid if tensors cannot have it
+	Type  dtype.Type // type of the elements; dtype.Invalid if no tensor can have it
 	Shape []int
 	Bytes int64
-	Path  string // the file that holds the tensor; for a sharded model, the shard
+	Path  string // the tensor's file, which is a shard in a sharded model
 
 	part   *part
 	offset int64 // position in the file
@@ -54,7 +54,7 @@ type Info struct {
 }
 
 // header reads and checks the header of a file of the given size. It returns the tensors in file
-// order. The reference implementation demands that there are no holes or overlaps.
+// order. Like the reference implementation, it allows no holes and no overlaps.
 func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata map[string]string, err error) {
 	bad := func(at int64, format string, a ...any) ([]*Info, map[string]string, error) {
 		return nil, nil, &Error{Path: path, Offset: at, Msg: fmt.Sprintf(format, a...)}
@@ -128,9 +128,9 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	return infos, metadata, nil
 }
 
-// loneSurrogate returns the position of half a surrogate pair in JSON, such as \ud800 without
-// \udc00 to \udfff after it, or -1. No text can contain it (RFC 8259, 8.2). encoding/json would
-// replace it by U+FFFD, which would change a name.
+// loneSurrogate returns the position of half a surrogate pair in JSON, such as \ud800 that is not
+// followed by \udc00 to \udfff. It returns -1 if there is none. No text can contain it (RFC 8259,
+// 8.2). encoding/json would replace it by U+FFFD, which would change a name.
 func loneSurrogate(text []byte) int {
 	escape := func(at int) (rune, bool) { // escape reads \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
@@ -145,7 +145,7 @@ func loneSurrogate(text []byte) int {
 		}
 		r, ok := escape(at)
 		if !ok || !utf16.IsSurrogate(r) {
-			at++ // skip the escaped character, such as a backslash
+			at++ // skip the escaped character, for example a backslash
 			continue
 		}
 		low, ok := escape(at + 6)
@@ -161,7 +161,7 @@ func aboutSurrogate(text []byte) string {
 	return fmt.Sprintf("a name or text holds %s, half of a character (a lone surrogate), which cannot be read as it is; write the file again without it", text[:6])
 }
 
-// A parser reads the JSON of a header. It refuses repeated keys.
+// A parser reads the JSON of a header. Repeated keys are errors.
 type parser struct {
 	path string
 	d    *json.Decoder
@@ -229,7 +229,7 @@ func (p *parser) text(what string) (string, error) {
 	return s, nil
 }
 
-// numbers reads a list of at most the given number of whole numbers. A longer list is an error.
+// numbers reads a list of whole numbers. A list of more than most numbers is an error.
 func (p *parser) numbers(what string, most int) ([]int64, error) {
 	if err := p.delim('[', what); err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (p *parser) header() (infos []*Info, metadata map[string]string, err error)
 	return infos, metadata, err
 }
 
-// info reads the description of one tensor.
+// info reads the description of a tensor.
 func (p *parser) info(name string) (*Info, error) {
 	i := &Info{Name: name}
 	var dims, offsets []int64
@@ -300,8 +300,8 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// whole bounds the bytes that the tensor would have if sizes of 0 were 1. Without it, a size of
-	// 0 would hide the overflow of the other sizes.
+	// whole is the number of bits that the tensor would have if each size of 0 were 1. It shows an
+	// overflow of the other sizes, which a size of 0 would hide.
 	elements, whole := uint64(1), uint64(8)
 	for _, d := range dims {
 		if over, least := bits.Mul64(whole, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {
@@ -341,7 +341,7 @@ func needs(hi, need uint64) string {
 	return strconv.FormatUint(need/8, 10)
 }
 
-// readable returns the reason why a tensor cannot be read, or nil.
+// readable returns the reason why a tensor cannot be read, or nil if it can be read.
 func (i *Info) readable() error {
 	fail := func(format string, a ...any) error {
 		return &Error{Path: i.Path, Tensor: i.Name, Offset: i.offset, Msg: fmt.Sprintf(format, a...)}

@@ -37,8 +37,8 @@ func resident(t *testing.T) int64 {
 }
 
 // Opening a file takes little time and memory. Tensors use memory when they are accessed, and
-// release it when they are freed. With FLAMBEAU_SOAK the file has 2 GiB, and the time to read it is
-// compared with cat.
+// release it when they are freed. With FLAMBEAU_SOAK the file has 2 GiB, and the test compares the
+// time to read it with that of cat.
 func TestOpenIsLazy(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
 	const tensors = 16
@@ -70,7 +70,7 @@ func TestOpenIsLazy(t *testing.T) {
 	before := resident(t)
 	var f *File
 	best := time.Hour
-	for range 5 { // several tries, because other load may disturb the measurement
+	for range 5 { // several tries, since other load may disturb the measurement
 		if f != nil {
 			f.Close()
 		}
@@ -123,8 +123,8 @@ func TestOpenIsLazy(t *testing.T) {
 	if !soak {
 		return
 	}
-	// Compares the first access to a new mapping with cat. Both read from the page cache,
-	// alternately, and the best of five counts.
+	// The loop compares the first access to a new mapping with cat. Both read from the page cache,
+	// alternately. The best of five measurements counts.
 	fastest, cat := time.Hour, time.Hour
 	for range 5 {
 		start := time.Now()

@@ -20,14 +20,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A File is an open file, or all files of a sharded model. Several goroutines may call its methods.
+// A File is an open file, or all files of an open sharded model. Several goroutines may call its
+// methods.
 type File struct {
 	path     string
 	infos    []*Info
 	index    map[string]*Info
 	metadata map[string]string
 	parts    []*part
-	mu       sync.Mutex // lock of closed and of the counts of the parts
+	mu       sync.Mutex // protects closed and the counts of the parts
 	closed   bool
 }
 
@@ -36,18 +37,18 @@ type part struct {
 	path string
 	f    *os.File     // the open file; nil after it was mapped
 	mem  *filemap.Map // the mapped file; nil if it is not mapped
-	lent bool         // whether tensors have used the map
+	lent bool         // whether tensors have used the mapped file
 	live map[string]int
 }
 
 // Open opens a safetensors file, or all files of a sharded model. For a sharded model, path is the
-// index: it ends in .json, as in model.safetensors.index.json. Open reads and checks the headers.
+// index. It ends in .json, as in model.safetensors.index.json. Open reads and checks the headers.
 // Tensors are read when they are accessed.
 //
-// Files are mapped into memory, copy on write. A CPU tensor uses the bytes of the file directly,
-// and writes to it change memory only. The file must not be truncated while its tensors are in use;
-// on Unix that ends the process. Replacing the file, as [Save] does, is safe. If a file cannot be
-// mapped, or a tensor is not aligned in it, the tensor is read when it is asked for.
+// Files are mapped into memory, copy on write. A CPU tensor uses the bytes of the file directly.
+// Writes to the tensor change only memory. The file must not be truncated while its tensors are in
+// use. On Unix, a truncation would end the process. Replacing the file, as [Save] does, is safe. If
+// a file cannot be mapped, or a tensor is not aligned in it, [File.Tensor] reads the tensor.
 func Open(path string) (*File, error) { return open(path, true) }
 
 func open(path string, mapped bool) (_ *File, err error) {
@@ -100,7 +101,7 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 		case err == nil && int64(len(p.mem.Bytes())) != info.Size():
 			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
 		case err == nil && !slices.ContainsFunc(infos, func(i *Info) bool { return i.summed }):
-			// keep the file: Verify reads it
+			// keep the file open, since Verify reads it
 			p.f = nil
 			file.Close()
 		case err == nil:
@@ -157,7 +158,7 @@ func (f *File) openIndex(mapped bool) error {
 	return nil
 }
 
-// readIndex returns the file name for each tensor.
+// readIndex returns the file name of each tensor.
 func readIndex(path string) (map[string]string, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
@@ -222,8 +223,8 @@ func (f *File) Infos() []Info {
 	return infos
 }
 
-// Metadata returns the file's metadata. For a sharded model it is that of the first file. It may be
-// nil.
+// Metadata returns the file's metadata, which may be nil. For a sharded model it is the metadata of
+// the first file.
 func (f *File) Metadata() map[string]string { return f.metadata }
 
 // Mapped reports whether the file is mapped into memory.
@@ -231,9 +232,9 @@ func (f *File) Mapped() bool {
 	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.mem == nil })
 }
 
-// Tensor returns the tensor of the given name, on the CPU, in the root scope. In a mapped file it
-// is not read before it is accessed. All tensors of one name share memory as long as one of them is
-// in use. When the last of them is freed, its pages are released, and writes to them are lost.
+// Tensor returns the tensor of the given name, on the CPU, in the root scope. In a mapped file, the
+// tensor is not read before it is accessed. All tensors of the same name share memory while any of
+// them is in use. When the last one is freed, its pages are released, and writes to them are lost.
 func (f *File) Tensor(name string) (*tensor.Tensor, error) {
 	i := f.index[name]
 	if i == nil {
@@ -273,8 +274,8 @@ func (f *File) closedError(name string) error {
 	return &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
 }
 
-// giveBack releases the pages of a tensor when it is no longer in use. It refers to m, because the
-// file must stay mapped as long as a tensor uses it.
+// giveBack releases the pages of a tensor when the tensor is no longer in use. It refers to m so
+// that the file stays mapped while a tensor uses it.
 func (f *File) giveBack(p *part, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -317,7 +318,7 @@ func (i *Info) read(file io.ReaderAt) (*tensor.Tensor, error) {
 	return x, nil
 }
 
-// Tensors returns all tensors by name. If one cannot be read, it returns an error.
+// Tensors returns all tensors by name. If any tensor cannot be read, it returns an error.
 func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 	all := make(map[string]*tensor.Tensor, len(f.infos))
 	for _, i := range f.infos {
@@ -333,8 +334,8 @@ func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 	return all, nil
 }
 
-// Close closes the file. Its tensors stay valid. The map is released when the garbage collector
-// finds that no tensor uses it, or at once if there never was one.
+// Close closes the file. Its tensors stay valid. The garbage collector releases the map when no
+// tensor uses it any more. If no tensor ever used it, Close releases it immediately.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -355,9 +356,9 @@ func (f *File) Close() error {
 }
 
 // Load reads all tensors of a file into memory, and the file's metadata. path may be the index of a
-// sharded model. The tensors are in the root scope on the CPU. Sizes in the header are checked
-// against the file's size before memory is allocated. If the file has checksums ([Checksums]), they
-// are verified. [Open], in contrast, reads only tensors that are used.
+// sharded model. The tensors are in the root scope on the CPU. Load checks the sizes in the header
+// against the file's size before it allocates memory. If the file has checksums ([Checksums]), Load
+// verifies them. To read only tensors that are used, call [Open] instead.
 func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]string, err error) {
 	f, err := open(path, false)
 	if err != nil {

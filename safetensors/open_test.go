@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// everyType returns a tensor of each type, and odd shapes.
+// everyType returns tensors of each type and of unusual shapes.
 func everyType() map[string]*tensor.Tensor {
 	in := map[string]*tensor.Tensor{}
 	for _, t := range dtype.Types() {
@@ -51,7 +51,8 @@ func same(t *testing.T, f *File, want map[string]*tensor.Tensor) {
 	}
 }
 
-// If FLAMBEAU_EXCHANGE names a folder, the files are written there for the Python library to read.
+// If FLAMBEAU_EXCHANGE names a folder, the test writes the files there, for the Python library to
+// read.
 func TestSaveAndOpen(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -88,7 +89,8 @@ func TestSaveAndOpen(t *testing.T) {
 	}
 }
 
-// Writing to a mapped tensor changes the memory of all tensors of that name, and not the file.
+// Writing to a mapped tensor changes the memory of all tensors of the same name. It does not change
+// the file.
 func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	if err := Save(path, everyType(), nil); err != nil {
@@ -121,7 +123,7 @@ func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 		t.Error("the file was written to")
 	}
-	// The file is replaced while it is mapped: the tensors keep their values.
+	// The file is replaced while it is mapped. The tensors keep their values.
 	if err := Save(path, map[string]*tensor.Tensor{"large": tensor.Zeros(1)}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,8 @@ func TestSaveOptions(t *testing.T) {
 	}
 }
 
-// If FLAMBEAU_EXCHANGE names a folder, the files are written there for the Python library to read.
+// If FLAMBEAU_EXCHANGE names a folder, the test writes the files there, for the Python library to
+// read.
 func TestSaveShards(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -332,7 +335,8 @@ func TestWideNumbersAreKept(t *testing.T) {
 	}
 }
 
-// The test reads files that the Python library wrote. Their metadata describe the values.
+// The test reads files that the Python library wrote. The metadata of the files describe the
+// values.
 func TestOpenWhatPythonWrote(t *testing.T) {
 	f, err := Open("testdata/python.safetensors")
 	if err != nil {
@@ -362,7 +366,7 @@ func TestOpenWhatPythonWrote(t *testing.T) {
 }
 
 // A model in several files is replaced as a whole. An error before all files are written leaves the
-// old model.
+// old model unchanged.
 func TestShardsAreReplacedTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	model := func(v float64) map[string]*tensor.Tensor {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A pipe is refused at once: opening it would block.
+// Load and Open refuse a pipe immediately, because opening a pipe would block.
 func TestPipes(t *testing.T) {
 	for _, name := range []string{"x.safetensors", "x.safetensors.index.json"} {
 		path := filepath.Join(t.TempDir(), name)

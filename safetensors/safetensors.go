@@ -1,13 +1,15 @@
-// Package safetensors writes and reads tensors in the safetensors format, Hugging Face's
+// Package safetensors writes and reads tensors in Hugging Face's safetensors format
 // (https://github.com/huggingface/safetensors#format).
 //
-// [Save] writes a map of tensors. [Load] reads all of a file. [Open] maps it into memory: opening
-// takes no time, and tensors that are not touched take no memory. A model in several files with an
-// index, as Hugging Face's libraries write large ones, is one model here.
+// [Save] writes a map of tensors. [Load] reads all of a file. [Open] maps a file into memory:
+// opening takes hardly any time, and tensors that are not accessed take no memory. All three
+// support sharded models. Such a model has several files and an index, as Hugging Face's libraries
+// write for large models.
 //
 // A file is eight bytes of header length, a JSON header, and the bytes of the tensors. The header
-// says the name, type, shape and place of each tensor. It is held to what the reference demands: no
-// key twice, no hole, no overlap, nothing behind the end, at most 100 MiB.
+// has the name, type, shape and place of each tensor. Its rules are those of the reference
+// implementation: no repeated key, no hole, no overlap, nothing behind the last tensor, and at most
+// 100 MB.
 package safetensors
 
 import (
@@ -42,7 +44,7 @@ const metadataKey = "__metadata__"
 type Error struct {
 	Path   string
 	Tensor string // the tensor, or ""
-	Offset int64  // offset of the byte in the file; -1 if the error has no position
+	Offset int64  // offset of the byte in the file; -1 if not known
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }
@@ -68,17 +70,16 @@ type SaveOption func(*saver)
 // halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor as soon as it is written. Then tensors that [Open] has mapped are never
-// all in memory while they are saved again.
+// Consume frees each tensor as soon as it is written. So if tensors that [Open] has mapped are
+// saved again, they are never all in memory.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
-// MaxShard splits the tensors into files of at most the given number of bytes. A single tensor that
-// is larger gets a file of its own. If path m.safetensors needs several files, they are named
-// m-00001-of-00003.safetensors and so on, and the index is m.safetensors.index.json. The index is
-// written last, when all files are on the disk. So an earlier error leaves an older model
-// unchanged. If the process is killed while the files are renamed, there is no index, instead of
-// one for a mixture of files. Finally, m.safetensors and files that only the old index names are
-// removed.
+// MaxShard divides the tensors among files of at most the given number of bytes. A larger tensor
+// gets its own file. If m.safetensors needs three files, they are m-00001-of-00003.safetensors to
+// m-00003-of-00003.safetensors. The index is m.safetensors.index.json. The index is written last,
+// when all files are on the disk. So an earlier error leaves an older model unchanged. If the
+// process is killed while it renames the files, there is no index, so no index can name a mixture
+// of files. Finally, Save removes m.safetensors and files that only the old index names.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
 type saver struct {
@@ -89,7 +90,7 @@ type saver struct {
 	sums     bool
 	tensors  map[string]*tensor.Tensor
 	metadata map[string]string
-	uses     map[*tensor.Tensor]int // how many more names each tensor is written under
+	uses     map[*tensor.Tensor]int // number of names under which the tensor must still be written
 }
 
 // Save writes tensors of any device to path. It writes a temporary file in the same directory,
@@ -130,7 +131,7 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	var size map[string]int64
 	if err := tensor.Try(func() {
 		size = s.sizes()
-		// With wider types first, every tensor is aligned to its element.
+		// Wider types come first, so that every tensor is aligned to its element.
 		slices.SortFunc(keys, func(a, b string) int {
 			x, y := tensorbytes.Type(tensors[a], s.cast), tensorbytes.Type(tensors[b], s.cast)
 			return cmp.Or(cmp.Compare(y.Size(), x.Size()), cmp.Compare(a, b))
@@ -199,7 +200,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	var files []*atomicfile.File
 	defer func() {
 		for _, f := range files {
-			f.Abort() // Abort does nothing after the file was renamed
+			f.Abort() // after the file was renamed, Abort does nothing
 		}
 	}()
 	for i, keys := range shards {
@@ -221,8 +222,8 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 		return err
 	}
 	// The new files are on the disk, but not yet under their names. If they replace files that an
-	// older index lists, remove that index first. It would otherwise list old and new files while
-	// they are renamed.
+	// older index lists, remove that index first. Otherwise it would list a mixture of old and new
+	// files during the renaming.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
 		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {
@@ -251,11 +252,11 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	return s.remove(old, written)
 }
 
-// listed returns the shards of this model that an index names.
+// listed returns the shards of this model that an index lists.
 func (s *saver) listed(index string) []string {
 	weights, err := readIndex(index)
 	if err != nil {
-		return nil // there is no index, or it is not readable as one of ours
+		return nil // no index, or none that this package wrote
 	}
 	ext := filepath.Ext(s.path)
 	ours := regexp.MustCompile("^" + regexp.QuoteMeta(strings.TrimSuffix(filepath.Base(s.path), ext)) + `-\d{5,}-of-\d{5,}` + regexp.QuoteMeta(ext) + "$")
@@ -282,8 +283,7 @@ func (s *saver) remove(list []string, but map[string]bool) error {
 	return nil
 }
 
-// forget removes an index and the files that the index names. It keeps files whose names are in the
-// map but.
+// forget removes an index and the files that the index names, except files whose names are in but.
 func (s *saver) forget(index string, but map[string]bool) error {
 	old := s.listed(index)
 	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {
@@ -359,7 +359,8 @@ func (s *saver) begin(path string, keys []string, size map[string]int64) (_ *ato
 	return f, nil
 }
 
-// header returns the JSON text, padded so that the tensors begin at a multiple of eight bytes.
+// header returns the JSON text of the header. It is padded so that the tensors begin at a multiple
+// of eight bytes.
 func (s *saver) header(path string, keys []string, size map[string]int64) ([]byte, error) {
 	type entry struct {
 		DType   string   `json:"dtype"`
@@ -376,7 +377,7 @@ func (s *saver) header(path string, keys []string, size map[string]int64) ([]byt
 		text = append(append(append(text, k...), ':'), e...)
 	}
 	metadata := s.metadata
-	if s.sums { // the text begins with zeros, which the checksums replace at the end
+	if s.sums { // the text begins with zeros, which are later replaced by checksums
 		metadata = maps.Clone(metadata)
 		if metadata == nil {
 			metadata = map[string]string{}

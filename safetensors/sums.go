@@ -12,18 +12,18 @@ import (
 )
 
 // sumsKey is the metadata key of a file's checksums: CRC-32C, each in eight hexadecimal digits. The
-// first is that of the header, computed with zeros in place of these digits. The others are those
-// of the tensors' bytes, in file order.
+// first checksum is that of the header, computed with zeros in place of these digits. The following
+// checksums are those of the tensors' bytes, in file order.
 const sumsKey = "flambeau.crc32c.file"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrChecksum is wrapped by the error for contents that were damaged after they were written.
+// ErrChecksum is wrapped by the error for contents that have changed since they were written.
 var ErrChecksum = errors.New("the check sum is wrong")
 
 // Checksums writes checksums of the header and of each tensor into the metadata, where other
 // programs ignore them. [Open] verifies the header's checksum, and [Load] also verifies the
-// tensors'. Only [File.Verify] verifies mapped tensors.
+// checksums of the tensors. For mapped tensors, only [File.Verify] does so.
 func Checksums() SaveOption { return func(s *saver) { s.sums = true } }
 
 // sumsText returns the metadata value for these checksums.
@@ -38,7 +38,7 @@ func sumsText(sums []uint32) string {
 	return b.String()
 }
 
-// sumsAt returns the position of the value in a header's text, or -1.
+// sumsAt returns the position of value in the header's text, or -1.
 func sumsAt(text []byte, value string) int {
 	at := bytes.Index(text, []byte(`"`+sumsKey+`":"`+value+`"`))
 	if at < 0 {
@@ -47,8 +47,8 @@ func sumsAt(text []byte, value string) int {
 	return at + len(`"`+sumsKey+`":"`)
 }
 
-// checkHeader verifies the checksum of a header, and stores the tensors' checksums in infos, which
-// are in file order.
+// checkHeader verifies the checksum of a header. It also stores the tensors' checksums in infos,
+// which are in file order.
 func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	damaged := func() error {
 		return &Error{path, "", 8, "the header does not have the check sum that it was written with: the file is damaged, " +
@@ -79,7 +79,7 @@ func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	return nil
 }
 
-// agrees compares the checksum of a tensor's bytes with sum.
+// agrees returns an error if sum is not the checksum of the tensor.
 func (i *Info) agrees(sum uint32) error {
 	if !i.summed || sum == i.sum {
 		return nil

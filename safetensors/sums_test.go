@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Readers that do not know checksums accept a file with them. A flipped bit in any byte is an
-// error, except in the key of the checksums.
+// Readers that do not know checksums accept a file with checksums. A flipped bit in any byte is an
+// error, except in the metadata key of the checksums.
 func TestChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	in := map[string]*tensor.Tensor{
@@ -55,7 +55,7 @@ func TestChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(t.TempDir(), "bad.safetensors")
-	// a file with another key has no checksums, and is otherwise valid
+	// with another metadata key, the file is valid and has no checksums
 	const key = "flambeau.crc32c.file"
 	at := strings.Index(string(whole), key)
 	sums, named := 0, map[string]bool{}
@@ -93,8 +93,8 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// Each shard has checksums, of its bytes as written and not of the original tensors. Files without
-// checksums are read as before.
+// Each shard has checksums of its bytes as they are written, and not of the original tensors. Files
+// without checksums can still be read.
 func TestChecksumsOfShards(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.safetensors")

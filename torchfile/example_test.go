@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// Loading a checkpoint that PyTorch wrote: the weights of the model, and what lies beside them.
+// The example loads a checkpoint that PyTorch wrote. It reads the weights of the model, and other
+// values of the checkpoint.
 func Example() {
 	tree, err := torchfile.Load("testdata/training.pt", torchfile.Mapped())
 	if err != nil {
@@ -53,7 +54,7 @@ func ExampleSave() {
 	// Output: 4 [2] <nil>
 }
 
-// A file that would run code is refused. The error says what it wanted to run.
+// A file that would run code is an error. The error says what the file wanted to run.
 func ExampleError() {
 	_, err := torchfile.Load("testdata/refused/module.pt")
 	var e *torchfile.Error

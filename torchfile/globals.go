@@ -11,10 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A storageRef is memory in the file that tensors share.
+// A storageRef is a storage in the file. Several tensors may share it.
 type storageRef struct {
-	key   string
-	t     dtype.Type // Invalid if the storage is untyped and the tensors have the type
+	key string
+	// t is Invalid if the storage is untyped. Then each tensor has its own type.
+	t     dtype.Type
 	bytes int64
 	place int64 // offset in the pickle, for messages
 }
@@ -42,15 +43,15 @@ var storageNames = func() map[dtype.Type]string {
 	return m
 }()
 
-// noType has the storage classes of tensors that this package cannot read, with the kind of such a
-// tensor.
+// noType has the storage classes of tensors that this package cannot read. The value is the kind of
+// such a tensor.
 var noType = map[string]string{
 	"ComplexFloatStorage": "complex", "ComplexDoubleStorage": "complex", "QUInt8Storage": "quantized", "QInt8Storage": "quantized", "QInt32Storage": "quantized",
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
 }
 
-// The functions that a file may call. They check their arguments, and allocate no more memory than
-// they charge.
+// calls has the functions that a file may call. They check their arguments. They allocate no more
+// memory than they charge.
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}
@@ -107,7 +108,7 @@ var calls = map[string]func(u *unpickler, args []any) any{
 		}
 		return latin1(u, args)
 	},
-	// protocol 2 stores bytes by a call of this function
+	// with protocol 2, bytes are stored as a call of this function
 	"_codecs.encode":                             latin1,
 	"torch._utils._rebuild_tensor":               rebuildTensor(4),
 	"torch._utils._rebuild_tensor_v2":            rebuildTensor(6),
@@ -117,10 +118,10 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	"torch._tensor._rebuild_from_type_v2": func(u *unpickler, args []any) any {
 		if len(args) == 4 {
 			if g, ok := args[0].(*global); ok && g.module == "torch._tensor" {
-				// a call within a call could recurse for ever
+				// a call within a call could recurse endlessly
 				u.fail("torch._tensor._rebuild_from_type_v2 of itself")
 			}
-			// arguments: the function, the class, the function's arguments, attributes
+			// the arguments are the function, the class, the function's arguments and attributes
 			return u.reduce(args[0], args[2])
 		}
 		u.fail("torch._tensor._rebuild_from_type_v2 with %d arguments", len(args))
@@ -128,18 +129,18 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	},
 }
 
-// named are names that a file may mention but not call.
+// named has names that a file may mention but not call.
 var named = map[string]bool{
 	"torch.Tensor": true, "torch.nn.parameter.Parameter": true, "torch.nn.parameter.Buffer": true, "torch.storage.UntypedStorage": true,
 	"builtins.dict": true, "builtins.list": true, "builtins.int": true, "builtins.float": true,
 }
 
-// runners are modules of Python whose functions a malicious file calls to run commands.
+// runners has the Python modules whose functions a malicious file calls to run commands.
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// instead has advice about objects that people often save with weights: what to save in their
-// place.
+// instead has advice about objects that people often save with weights. It says what to save in
+// place of them.
 var instead = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
 	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",
@@ -148,7 +149,7 @@ var instead = map[string]string{
 	"uuid.UUID": "str(x) instead of x", "omegaconf.dictconfig.DictConfig": "OmegaConf.to_container(cfg) instead of cfg",
 }
 
-// again is the advice about a file that exists already.
+// again is the advice about a file that already exists.
 const again = "; a file that you trust can be loaded in Python by torch.load(path, weights_only=False) and saved again without it"
 
 // global returns the meaning of a name in the file.
@@ -300,10 +301,10 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 			u.fail("a tensor with %d dimensions, at most %d are supported", len(sizes), shape.MaxRank)
 		}
 		l := shape.Layout{}
-		last, empty := uint64(offset), false // offset of the last element
+		last, empty := uint64(offset), false // offset of the view's last element
 		view := int64(t.Size())              // size of a copy of the view in bytes
-		// bytes of that copy if sizes of 0 were 1; a size of 0 would hide the overflow of the
-		// others
+		// bytes of that copy if each size of 0 were 1, because a size of 0 would hide an overflow
+		// of the other sizes
 		whole := view
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)
@@ -340,7 +341,7 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	}
 }
 
-// metadata refuses marks for views whose elements must be read in another way.
+// metadata refuses views with marks that mean that their elements must be read in another way.
 func (u *unpickler) metadata(v any) {
 	d, ok := v.(*Dict)
 	if !ok {
@@ -360,12 +361,12 @@ func (u *unpickler) metadata(v any) {
 	}
 }
 
-// maxView limits the bytes of a copy of a view. Strides of 0 repeat elements, so that even a small
-// file could describe a huge view.
+// maxView limits the number of bytes of a copy of a view. A limit is needed because strides of 0
+// repeat elements, so that even a small file could describe a huge view.
 func maxView(file int64) int64 { return max(256<<20, 16*min(file, 1<<58)) }
 
-// storages returns the function for persistent ids: ("storage", class, key, location, elements). In
-// the older format there is a sixth entry for a view of another storage.
+// storages returns the function for persistent ids. An id is ("storage", class, key, location,
+// elements). In the older format it has a sixth element, for a view of another storage.
 func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id []any) any {
 	return func(u *unpickler, id []any) any {
 		kind := ""

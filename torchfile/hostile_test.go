@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// archive packs files into a zip archive. files has names and contents in turn; method is Store or
-// Deflate.
+// archive packs files into a zip archive. files has names and contents alternately. method is Store
+// or Deflate.
 func archive(t testing.TB, method uint16, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -38,7 +38,7 @@ func pt(t testing.TB, pickle string) []byte {
 	return archive(t, zip.Store, "m/data.pkl", "\x80\x02"+pickle, "m/byteorder", "little", "m/data/0", "01234567")
 }
 
-// str, num and storage return pieces of pickles.
+// str, num and storage return parts of pickles.
 func str(s string) string {
 	return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(s)))) + s
 }
@@ -60,16 +60,16 @@ func marked(items string) string {
 	return strings.Replace(view(storage("FloatStorage", "0", 2), 0, num(2), num(1)), "\x89}tR", "\x89}}("+items+"utR.", 1)
 }
 
-// hostile returns files that need too much memory or use unsupported features. The keys are parts
-// of the expected errors.
+// hostile returns files that need too much memory or use unsupported features. The key of a file is
+// a part of the expected error.
 func hostile(t testing.TB) map[string][]byte {
-	// Each memo entry holds the previous one ten times.
+	// Each memo entry contains the previous entry ten times.
 	bomb := "]q\x000"
 	for i := range 60 {
 		bomb += "](" + strings.Repeat("h"+string(byte(i)), 10) + "eq" + string(byte(i+1)) + "0"
 	}
 	dicts := strings.Repeat("}0", 3<<20)
-	wide := "(" // a tuple as a key, whose text is near the limit
+	wide := "(" // a tuple used as a key, whose text is near the limit
 	for i := range 40 {
 		wide += str(fmt.Sprintf("%02d", i) + strings.Repeat("a", 80))
 	}
@@ -180,8 +180,8 @@ func hostile(t testing.TB) map[string][]byte {
 	}
 }
 
-// A malicious file is an error that says what it wanted. Nothing is run, and less than 64 MiB of
-// memory is used.
+// A malicious file causes an error that says what the file wanted to do. Load runs nothing, and
+// uses less than 64 MiB of memory.
 func TestHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -212,7 +212,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// The largest allowed tree of a file of less than 1 MiB takes less than 64 MiB.
+// The largest allowed tree of a file below 1 MiB takes less than 64 MiB.
 func TestLargestTrees(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pt")
 	for _, one := range []string{"]", "}", "\x8f", "N\x85", "K\x01\x85", "](K\x01e", "}(K\x01Nu", "\x8c\x01a\x85"} {
@@ -297,7 +297,7 @@ func FuzzTorchfile(f *testing.F) {
 		if _, err := read(data, options{}); err != nil {
 			t.Fatalf("without Exact: %v", err)
 		}
-		// Every tree that can be read can be written and read again.
+		// Every tree that can be read can be written, and read again.
 		s, err := newSaver("y.pt", v, nil)
 		if err != nil {
 			t.Fatalf("saving %v: %v", v, err)

@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// loadLegacy reads the format of PyTorch before 1.6, which later versions write with
-// _use_new_zipfile_serialization=False. It has five pickles: a magic number, the protocol version,
-// a dict about the system, the contents, and a list of keys. After them, each key has its number of
-// elements in eight bytes, and the elements.
+// loadLegacy reads the format of PyTorch before 1.6. Later versions write it with
+// _use_new_zipfile_serialization=False. A file has five pickles: a magic number, the protocol
+// version, a dict about the system, the contents, and a list of keys. Then, for each key, the
+// number of elements in eight bytes and the elements follow.
 func (f *file) loadLegacy(head []byte) *loaded {
 	if head[0] != 0x80 {
 		f.notLegacy(head)
@@ -72,7 +72,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 	return &loaded{root: root, bytes: length, place: func(key string) (storageAt, bool) { s, ok := spans[key]; return s, ok }}
 }
 
-// notLegacy reports what the file may be instead.
+// notLegacy stops with an error that says what the file may be instead.
 func (f *file) notLegacy(head []byte) {
 	var tar [5]byte
 	if f.size > 262 {

@@ -22,7 +22,7 @@ func isScalar(v any) bool {
 	return false
 }
 
-// dictItems returns the keys of a dict in the order in which they are written, and the values.
+// dictItems returns the keys of a dict, in the order in which they are written, and their values.
 func dictItems(v any) (keys, values []any, ok bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -165,7 +165,7 @@ func (s *saver) value(v any) {
 	default:
 		if _, _, ok := dictItems(v); ok {
 			s.dict(v)
-		} else if p, ok := plain(v); ok { // ok is always true: find has checked the type
+		} else if p, ok := plain(v); ok { // find has checked the type, so ok is true
 			s.value(p)
 		}
 	}

@@ -23,16 +23,17 @@ type SaveOption func(*saver)
 // halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor of the tree as soon as it is written. Then the tensors of a [Mapped]
-// file are never all in memory while they are saved again.
+// Consume frees each tensor of the tree as soon as it is written. So if the tensors of a [Mapped]
+// file are saved again, they are never all in memory.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // Save writes a tree to path in the format of torch.save, so that torch.load(path,
 // weights_only=True) can read it. The file is a zip archive whose tensors begin at multiples of 64
-// bytes. The tree may hold everything that [Load] returns, also with [Exact], and plain Go types.
-// These are integers of any width, float32, slices and arrays, maps, and types defined by them.
-// Slices and arrays become lists, []byte becomes bytes, and maps become dicts with sorted keys.
-// Structs and pointers are refused. A dict whose values are all tensors becomes an OrderedDict.
+// bytes. The tree may hold everything that [Load] returns, with and without [Exact]. It may also
+// hold plain Go types: integers of any width, float32, slices, arrays, maps, and types defined by
+// them. Slices and arrays become lists, []byte becomes bytes, and maps become dicts with sorted
+// keys. Structs and pointers are errors. A dict whose values are all tensors becomes an
+// OrderedDict.
 //
 // Tensors that share memory also share it in the file. Save writes only the part of the memory that
 // the tensors reach. Tensors of a GPU are written as CPU tensors. Save writes a temporary file and
@@ -56,7 +57,7 @@ func Save(path string, tree any, opts ...SaveOption) error {
 	return nil
 }
 
-// newSaver checks the tree and writes its pickle.
+// newSaver checks the tree and makes its pickle.
 func newSaver(path string, tree any, opts []SaveOption) (*saver, error) {
 	s := &saver{path: path, index: map[tensor.Storage]*saved{}}
 	for _, o := range opts {
@@ -84,7 +85,7 @@ func (s *saver) fault(err error) error {
 	return &Error{Path: s.path, Offset: -1, Msg: plainCause(err), Err: err}
 }
 
-// saved is a storage. Its elements from lo to hi (inclusive) are written.
+// saved is a storage. Save writes its elements from lo to hi (inclusive).
 type saved struct {
 	key    int
 	lo, hi int
@@ -98,7 +99,7 @@ type saver struct {
 	consume bool
 	index   map[tensor.Storage]*saved
 	list    []*saved
-	out     []byte // the pickle that was written so far
+	out     []byte // the pickle as written so far
 }
 
 func (s *saver) bad(where, format string, a ...any) error {
@@ -222,7 +223,7 @@ func (s *saver) storage(z *zipfile.Writer, root string, e *saved) error {
 		var all *tensor.Tensor
 		if err := tensor.Try(func() {
 			d := x.Detach()
-			defer d.Free() // without this, the tensor would keep its memory
+			defer d.Free() // a tensor that is not freed would keep its memory
 			all = d.AsStrided([]int{n}, []int{1}, e.lo)
 		}); err != nil {
 			return err

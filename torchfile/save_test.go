@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// outlineTo formats a tree with its kinds. It shows which tensors share memory.
+// outlineTo formats a tree and the kinds of its values. It shows which tensors share memory.
 func outlineTo(v any, depth int) string {
 	var b strings.Builder
 	list := func(kind string, items []any) {
@@ -55,8 +55,8 @@ func outlineTo(v any, depth int) string {
 	return b.String()
 }
 
-// exchanged returns a tree with every kind of value that can be saved, and descriptions of them. A
-// program in _golden reads the file with PyTorch.
+// exchanged returns a tree with every kind of value that can be saved, and with descriptions of the
+// values. A program in _golden reads the file with PyTorch.
 func exchanged() *Dict {
 	told := &Dict{}
 	tell := func(name string, x *tensor.Tensor) {
@@ -108,8 +108,8 @@ func exchanged() *Dict {
 	return d
 }
 
-// A tree that is saved and loaded stays the same. If FLAMBEAU_EXCHANGE names a folder, the file is
-// written there for PyTorch to read.
+// A tree does not change when it is saved and loaded. If FLAMBEAU_EXCHANGE names a folder, the test
+// writes the file there, for PyTorch to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -126,7 +126,7 @@ func TestSave(t *testing.T) {
 	}
 	for _, opts := range [][]Option{{Exact()}, {Exact(), Mapped()}} {
 		out := load(t, path, opts...).(*Dict)
-		// all values stay the same, except Go's maps, which the file cannot distinguish from a Dict
+		// Values do not change, except that the file cannot distinguish Go's maps from a Dict.
 		for _, k := range []string{"tensors", "numbers", "text", "bytes", "set", "dtype", "device"} {
 			v, _ := in.Get(k)
 			w, _ := out.Get(k)
@@ -305,7 +305,7 @@ func TestWhatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// A key that is not even equal to itself, NaN, keeps its value. A key of type int is found as
+// NaN as a key, which does not even equal itself, keeps its value. A key of type int is found as
 // int64.
 func TestKeysOfDicts(t *testing.T) {
 	var d Dict

@@ -8,15 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wrappers are keys under which people save a model's weights together with other values, in the
-// order of the search. They come from PyTorch's examples and Lightning, timm, DETR, fairseq and
-// others.
+// wrappers are keys under which programs save a model's weights together with other values.
+// StateDict tries them in this order. They come from PyTorch's examples, Lightning, timm, DETR,
+// fairseq and other libraries.
 var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "network"}
 
 // StateDict returns the tensors by name from the tree that [Load] returned for a saved state dict.
 // If the state dict is an entry of a dict, under a key such as "state_dict" or "model", StateDict
-// uses that entry, at up to two levels. It leaves out values that are not tensors (counters, None
-// for an absent parameter), if there are tensors too. Names in nested dicts are joined with dots.
+// uses that entry, up to two levels deep. If there are tensors, it leaves out all other values
+// (counters, None for an absent parameter). Names in nested dicts are joined with dots.
 //
 // The names are those in the file. A model under DataParallel has names that begin with "module.".
 // Errors are *[Error].
@@ -39,7 +39,8 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		if name == "" {
 			break
 		}
-		// A model may itself have a part with such a name. Then the dict holds tensors beside it.
+		// A model may itself have a part with such a name. In that case the dict also holds tensors
+		// beside this entry.
 		beside := false
 		for k, v := range items {
 			if _, isTensor := v.(*tensor.Tensor); isTensor && k != name {

@@ -36,8 +36,9 @@ func flipped(t *testing.T, path, entry string, at int) string {
 	return bad
 }
 
-// A flipped bit in bytes that are read is an error that names the entry: the pickle, a short entry,
-// or the values. The values of a mapped file are read with Checked only.
+// If a bit is flipped in bytes that Load reads, the error names the entry. The bit is in the
+// pickle, in a short entry, or in the values. For a mapped file, Load reads the values only with
+// Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
 	if err := Save(path, map[string]any{"a": tensor.From([]float32{1, 2, 3}), "b": tensor.From([]int64{4}), "bool": tensor.From([]bool{true, false}), "text": "word"}); err != nil {
@@ -53,7 +54,8 @@ func TestFlippedBits(t *testing.T) {
 		}{{"m/data.pkl", 20}, {"m/byteorder", 0}, {"m/data/0", 5}, {"m/data/1", 7}, {"m/data/2", 1}} {
 			_, err := Load(flipped(t, path, r.entry, r.at), opts...)
 			var e *Error
-			// a bool that is neither 0 nor 1 is copied as 1
+			// a bool other than 0 and 1 is copied as 1, so this storage is read even if the file is
+			// mapped
 			if lazy := len(opts) == 1 && filepath.Dir(r.entry) == "m/data" && r.entry != "m/data/2"; lazy {
 				if err != nil {
 					t.Errorf("%s, mapped: it was read: %v", r.entry, err)

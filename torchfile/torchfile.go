@@ -13,23 +13,25 @@
 //	str, bytes, None     string, []byte, nil
 //	torch.dtype, device  string: "torch.float32", "cuda:0"
 //
-// With [Exact] containers keep their kinds and dicts their order. Tensors that share memory in the
-// file share it in the tree.
+// With [Exact], containers keep their kinds, and dicts keep their order. Tensors that share memory
+// in the file also share it in the tree.
 //
-// A .pt file is a pickle: a program for a stack machine that can call any function of Python. The
-// machine here knows the instructions. Of all functions it knows only those that make tensors and
-// containers. If a file asks for another one, the error is an *[Error] that names the function, and
-// nothing is run. Lengths, sizes and places are checked against the file before memory is taken.
+// A .pt file is a pickle: a program for a stack machine that can call any function of Python. This
+// package has such a machine. It knows the instructions, but only the functions that make tensors
+// and containers. If a file asks for another function, the error is an *[Error] that names the
+// function, and nothing is run. Load checks lengths, sizes and positions against the file before it
+// allocates memory.
 //
-// The zip format (PyTorch 1.6 and later) and the older one are read, and the zip format is written.
-// The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
-// caffe2/serialize/inline_container.h, pickle's instructions in CPython's Lib/pickletools.py.
+// Load reads the zip format (PyTorch 1.6 and later) and the older format. Save writes the zip
+// format. The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
+// caffe2/serialize/inline_container.h. Pickle's instructions are described in CPython's
+// Lib/pickletools.py.
 //
-// Some files are not read: the tar format of PyTorch before 0.2, TorchScript archives, whole
-// modules, big-endian files and compressed zip entries. Nor are complex, quantized, sparse and
-// 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte. The
-// error says which of them was met. For what people save beside weights (argparse.Namespace,
-// pathlib.Path, …) it says what to save instead.
+// Load does not read some files: the tar format of PyTorch before 0.2, TorchScript archives, whole
+// modules, big-endian files and compressed zip entries. Nor does it read complex, quantized, sparse
+// and 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte.
+// The error says which of these the file contains. If a file contains other objects beside weights
+// (argparse.Namespace, pathlib.Path, …), the error says what to save instead.
 package torchfile
 
 import (
@@ -50,7 +52,7 @@ import (
 type Error struct {
 	Path   string // path of the file; "" for a tree that is not a state dict
 	Entry  string // the entry of the zip archive; "" if the file is not an archive
-	Offset int64  // offset of the byte in the entry or the file; -1 if the error has no position
+	Offset int64  // offset of the byte in the entry or the file; -1 if not known
 	Msg    string
 	Err    error // the cause; nil if the file's contents are wrong
 }
@@ -79,17 +81,17 @@ type Option func(*options)
 
 type options struct{ exact, mapped, checked bool }
 
-// Exact makes Load keep kinds: every dict becomes a *[Dict] in its order, a tuple a [Tuple], a set
-// a [Set], a type a dtype.Type and a device a [Device].
+// Exact makes Load keep the kinds of values. Every dict becomes a *[Dict] in its order, a tuple a
+// [Tuple], a set a [Set], a type a dtype.Type and a device a [Device].
 func Exact() Option { return func(o *options) { o.exact = true } }
 
 // Mapped makes Load map the file into memory instead of reading it. The bytes of a tensor are read
-// when they are accessed. Writes to a tensor change memory only. The file must not be truncated
+// when they are accessed. Writes to a tensor change only memory. The file must not be truncated
 // while its tensors are in use, but replacing it is safe. If a file cannot be mapped, or a tensor
 // is not aligned in it, the tensors are read.
 //
-// Load verifies the archive's checksums for everything that it reads. It does not verify mapped
-// tensors, which are not read yet: see [Checked].
+// Load verifies the archive's checksums for everything that it reads. It does not read mapped
+// tensors, so it does not verify them. See [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
 // Checked makes Load verify the checksums of a [Mapped] file's tensors too. This reads all of them,
@@ -135,7 +137,7 @@ func Load(path string, opts ...Option) (any, error) {
 // tree reads the file and returns its tree.
 func (f *file) tree(o options) (tree any, err error) {
 	var found *Error
-	// Wrong contents cause a panic with an *Error. When memory is exhausted, tensors panic with a
+	// Invalid contents cause a panic with an *Error. If memory runs out, tensors panic with a
 	// *tensor.Error.
 	terr := tensor.Try(func() {
 		defer func() {
@@ -158,7 +160,7 @@ func (f *file) tree(o options) (tree any, err error) {
 	return tree, nil
 }
 
-// plainCause returns the text of an error without the path, which the caller prints.
+// plainCause returns the text of an error without the path, because the caller prints the path.
 func plainCause(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -167,7 +169,7 @@ func plainCause(err error) string {
 	return err.Error()
 }
 
-// A file is a file that is being read.
+// A file is a file that Load reads.
 type file struct {
 	path string
 	r    io.ReaderAt
@@ -180,7 +182,7 @@ func (f *file) fail(entry string, offset int64, format string, a ...any) {
 	panic(&Error{Path: f.path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)})
 }
 
-// read fills b from the file.
+// read fills b with the bytes of the file from position at.
 func (f *file) read(entry string, b []byte, at int64) {
 	if _, err := f.r.ReadAt(b, at); err != nil {
 		if err == io.EOF {

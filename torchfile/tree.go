@@ -12,10 +12,10 @@ import (
 )
 
 // A Dict is a dict that keeps the order of its keys. A key is a string, int64, float64, bool, nil
-// or a [Tuple] of these. The zero value is empty and ready to use.
+// or a [Tuple] of such keys. The zero value is empty and ready to use.
 type Dict struct {
 	keys, values []any
-	index        map[any]int // index of the keys, from 16 keys on
+	index        map[any]int // indexes of the keys, if there are at least 16 keys
 	ordered      bool        // whether the dict was a collections.OrderedDict
 }
 
@@ -26,7 +26,7 @@ type (
 	Device string
 )
 
-// tupleKey represents a tuple as a key of an index.
+// tupleKey is the text that represents a tuple as a key in an index.
 type tupleKey string
 
 const maxTupleKey = 4096 // limit of a tupleKey in bytes
@@ -57,7 +57,7 @@ func comparableKey(k any) (any, error) {
 	return nil, fmt.Errorf("a key of a dict is %s", describe(k))
 }
 
-// Len returns the number of keys; a nil Dict has none.
+// Len returns the number of keys. A nil Dict has no keys.
 func (d *Dict) Len() int {
 	if d == nil {
 		return 0
@@ -86,7 +86,7 @@ func (d *Dict) find(c any) int {
 		}
 		return -1
 	}
-	for i, k := range d.keys { // no key is a tuple here: dicts with tuples have an index
+	for i, k := range d.keys { // no key is a tuple, because dicts with tuples have an index
 		if k == c {
 			return i
 		}
@@ -112,7 +112,7 @@ func (d *Dict) Get(key any) (value any, ok bool) {
 	return d.values[i], true
 }
 
-// Set sets the value of a key. A new key is appended, an existing one keeps its place. If the type
+// Set sets the value of a key. A new key is appended. An existing key keeps its place. If the type
 // of key is not allowed, it returns an error.
 func (d *Dict) Set(key, value any) error {
 	if n, ok := key.(int); ok {
@@ -145,11 +145,11 @@ func (d *Dict) set(key, value any) error {
 }
 
 const (
-	maxDepth = 1000 // nesting depth of containers, equal to Python's limit
-	// nodes of the tree, where shared nodes count once per use and a string counts as one node per
-	// 64 bytes
+	maxDepth = 1000 // nesting depth of containers, as in Python
+	// limit of the nodes in the tree; a shared node counts once for each use, and a string counts
+	// as one node for each 64 bytes
 	maxNodes = 1 << 20
-	perNode  = 4 // number of additional nodes per byte of the pickle
+	perNode  = 4 // additional nodes for each byte of the pickle
 )
 
 // A converter makes the tree from the unpickler's values. Values that are shared in the file are
@@ -158,7 +158,7 @@ type converter struct {
 	*loaded
 	file    *file
 	options options
-	made    map[any]any // converted values that may be shared, by the unpickler's pointer
+	made    map[any]any // converted values that may be shared, by their pointer in the unpickler
 	shared  map[any]bool
 	nodes   map[any]int64 // number of nodes of each value that may be shared
 	tensors map[*tensorRef]*tensor.Tensor
@@ -182,9 +182,9 @@ func (c *converter) tree(root any) any {
 	return v
 }
 
-// count returns the number of nodes of v. It fails for trees that are too deep, too large or
-// contain themselves. Shared nodes count once per use, because code that walks the tree, such as
-// Save, visits them each time.
+// count returns the number of nodes of v. It fails for a tree that is too deep or too large, or
+// that contains itself. A shared node counts once for each use, because code that walks the tree,
+// such as Save, visits it each time.
 func (c *converter) count(v any, depth int) int64 {
 	var items, keys []any
 	switch v := v.(type) {

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// The objects that the unpickler makes. Strings, bytes, numbers, bools and nil are Go values.
+// These are the objects that the unpickler makes. Strings, bytes, numbers, bools and nil are Go
+// values.
 type (
 	list  struct{ items []any }
 	tuple struct{ items []any }
@@ -15,20 +16,20 @@ type (
 	// global is a name in the file that this package knows.
 	global struct {
 		module, name string
-		// function behind the name; nil if it cannot be called
+		// the function that the name means; nil if it cannot be called
 		call func(u *unpickler, args []any) any
 	}
 )
 
 const (
-	freeBudget = 16 << 20 // number of bytes of memory that any file may use
-	perByte    = 32       // number of additional bytes per byte of the pickle
+	freeBudget = 16 << 20 // bytes of memory that every file may use
+	perByte    = 32       // additional bytes for each byte of the pickle
 	maxString  = 1 << 30  // limit of one string in bytes
 	maxInteger = 128      // limit of one integer in bytes
-	// bytes of a container in the unpickler, in the converter's maps and in the tree
+	// bytes that a container takes in the unpickler, in the converter's maps and in the tree
 	perContainer = 96
 	perDict      = 160
-	maxStack     = 1 << 18 // number of values; Python's pickler writes batches of 1000
+	maxStack     = 1 << 18 // values on the stack; Python's pickler writes batches of 1000
 	maxMarks     = 1 << 12
 )
 
@@ -36,8 +37,8 @@ const (
 type unpickler struct {
 	file  *file
 	entry string
-	// The pickle is the bytes of file from start to end, read through buf. The field at is the
-	// position of the next byte.
+	// The pickle consists of the bytes of file from start to end, and is read through buf. at is
+	// the position of the next byte.
 	start, at, end int64
 	buf            []byte
 	bufAt          int64
@@ -60,8 +61,8 @@ func (u *unpickler) fail(format string, a ...any) {
 	u.file.fail(u.entry, u.op-u.base(), format, a...)
 }
 
-// base returns the offset from which errors count: the beginning of the archive's entry or of the
-// file.
+// base returns the offset from which errors count offsets. It is the beginning of the archive's
+// entry or of the file.
 func (u *unpickler) base() int64 {
 	if u.entry == "" {
 		return 0
@@ -69,7 +70,8 @@ func (u *unpickler) base() int64 {
 	return u.start
 }
 
-// charge counts n bytes of memory. It fails if the total is out of proportion to the bytes read.
+// charge adds n bytes to the memory in use. It fails if the total is out of proportion to the
+// number of bytes read.
 func (u *unpickler) charge(n int) {
 	u.used += int64(n)
 	if u.used > freeBudget+perByte*(u.at-u.start) {
@@ -77,7 +79,7 @@ func (u *unpickler) charge(n int) {
 	}
 }
 
-// need fails unless n more bytes are there.
+// need fails if the pickle has fewer than n more bytes.
 func (u *unpickler) need(n uint64) {
 	if n > uint64(u.end-u.at) {
 		u.fail("%d bytes are announced, %d are left", n, u.end-u.at)
@@ -148,8 +150,8 @@ func (u *unpickler) push(v any) {
 	u.stack = append(u.stack, v)
 }
 
-// bottom returns the lowest index of the stack that an instruction may pop: the one above the last
-// mark.
+// bottom returns the lowest index of the stack that an instruction may pop. This is the index above
+// the last mark.
 func (u *unpickler) bottom() int {
 	if len(u.marks) > 0 {
 		return u.marks[len(u.marks)-1]
@@ -252,7 +254,7 @@ func (u *unpickler) setItems(to any, items []any) {
 		if t, ok := k.(*tuple); ok {
 			k = Tuple(t.items)
 			if c, err := comparableKey(k); err == nil {
-				// the text is computed again when the key is looked up
+				// a lookup of the key computes this text again
 				u.charge(8 * len(c.(tupleKey)))
 			}
 		}
@@ -262,7 +264,7 @@ func (u *unpickler) setItems(to any, items []any) {
 	}
 }
 
-// integer reads a two's complement number of n bytes.
+// integer reads a number of n bytes in two's complement.
 func (u *unpickler) integer(n uint64) any {
 	u.need(n)
 	if n > maxInteger {
@@ -311,7 +313,8 @@ func (u *unpickler) reduce(f any, args any) any {
 	return g.call(u, a.items)
 }
 
-// run runs the pickle to its end and returns its value. The field at is then the offset after it.
+// run runs the pickle to its end and returns its value. Afterwards at is the offset after the
+// pickle.
 func (u *unpickler) run() any {
 	for {
 		u.op = u.at
@@ -330,7 +333,7 @@ func (u *unpickler) run() any {
 	}
 }
 
-// step runs one instruction. The comments are the names in pickletools.
+// step runs one instruction. The comments are the names of instructions in pickletools.
 func (u *unpickler) step(c byte) {
 	switch c {
 	case 0x80: // opcode PROTO

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// loadZip reads the format of PyTorch 1.6 and later. It is a zip archive without compression with
-// the entries NAME/data.pkl, NAME/byteorder, NAME/version, and the storages NAME/data/KEY.
+// loadZip reads the format of PyTorch 1.6 and later. A file is a zip archive without compression.
+// Its entries are NAME/data.pkl, NAME/byteorder, NAME/version, and the storages NAME/data/KEY.
 func (f *file) loadZip() *loaded {
 	list, err := zipfile.Entries(f.r, f.size)
 	if err != nil {

@@ -17,44 +17,45 @@ type AdaptConfig struct {
 	// the model whose parameters get gradients; its buffers are restored after a failure
 	Model  any
 	Params []*tensor.Tensor // further leaves that get gradients
-	// where batches are copied; nil: the device of the model's first parameter
+	// the device to which batches are copied; nil means the device of the model's first parameter
 	Device device.Device
-	// draws random numbers for dropout and other ops; nil: the root scope's
+	// the generator for dropout and other random ops; nil means the root scope's generator
 	Generator *tensor.Generator
-	Options   []tensor.Option // options of the scope in which a part is computed
+	Options   []tensor.Option // options of the scope in which Adapt computes a part
 
 	// Reduction says how the loss combines the losses of its samples. With [ReductionUnknown] Adapt
-	// finds out when it first splits a batch, by a few evaluations of the loss in evaluation mode
-	// and without gradients.
+	// finds the reduction when it first splits a batch. For this it evaluates the loss a few times,
+	// in evaluation mode and without gradients.
 	Reduction Reduction
 	// Scale maps a loss to the value whose gradients are computed, as the Scale method of a
-	// gradient scaler does; nil: the loss itself.
+	// gradient scaler does. A nil Scale means the loss itself.
 	Scale func(loss *tensor.Tensor) *tensor.Tensor
 
 	// Keep forbids [nn.SetCheckpointing]. Without Keep, Adapt switches it on as a last resort, when
-	// not even one sample fits; activations are then recomputed in Backward, from then on.
+	// not even one sample fits. From then on Backward recomputes activations.
 	Keep bool
 
-	// upper bound of the samples in a part, from the start, even if more would fit; 0: batches are
-	// whole until one does not fit
-	Most  int
-	Probe int // number of good steps before a larger part is tried again; 0: 16
-	// receives warnings, and a line when a split begins or changes; nil: nothing is logged
+	// largest number of samples in a part, even if more would fit; 0 means that a batch is split
+	// only after it did not fit
+	Most int
+	// number of steps without a failure before a larger part is tried again; 0: 16
+	Probe int
+	// receives warnings, and a line when a split begins or changes; nil means no log
 	Log func(string)
 }
 
 // A Reduction says how a loss combines the losses of its samples.
 type Reduction uint8
 
-// The reductions.
+// These are the reductions.
 const (
 	ReductionUnknown Reduction = iota
-	ReductionMean              // the default of all losses of package nn
+	ReductionMean              // the default reduction of package nn
 	ReductionSum
 )
 
 // An Adapt computes gradients of batches that do not fit into the device's memory, and recovers
-// from running out of memory. [Fit] uses one; use it directly in your own loop:
+// from running out of memory. [Fit] uses an Adapt. In your own loop, use it directly:
 //
 //	a, err := train.NewAdapt(train.AdaptConfig{Model: model})
 //	for batch, err := range loader.Batches() {
@@ -63,25 +64,25 @@ const (
 //		})
 //	}
 //
-// A batch whose computation runs out of memory is computed again. It is computed whole if there was
-// enough memory after all, for example because another program or a fragmented pool was the cause.
-// Otherwise it is computed in parts, which are halved until they fit. The gradients of the parts
-// are added up, weighted by their numbers of samples, so the update is that of the whole batch
-// except for rounding.
+// If the computation of a batch runs out of memory, Adapt repeats it. It first repeats the whole
+// batch if there may be enough memory after all, because another program or a fragmented pool was
+// the cause. Otherwise it computes the batch in parts, which it halves until they fit. It adds up
+// the gradients of the parts, weighted by their numbers of samples. So the update equals that of
+// the whole batch except for rounding.
 //
-// Later batches start with the part size that fits. After Probe good steps a larger size is tried,
-// between the size that fits and the size that did not. When no size lies between, the size that
-// did not fit is tried again, less and less often.
+// Later batches start with the part size that fits. After Probe steps without a failure, Adapt
+// tries a larger size, between the size that fits and the size that did not fit. If there is no
+// size between, it tries the size that did not fit again. It does so less and less often.
 //
-// A failed attempt leaves no trace. Its scope is closed, and gradients are as they were, also those
-// of earlier batches of the same step. The generator and the model's buffers (running statistics)
-// are restored; for that the buffers are copied when a batch begins. The function that computes the
-// loss is called again, so any other side effect of it happens again.
+// A failed attempt changes nothing. Adapt closes its scope, and restores all gradients, including
+// those of earlier batches of the same step. It restores the generator and the model's buffers
+// (running statistics). For this purpose it copies the buffers when a batch begins. It calls the
+// function that computes the loss again, so any other side effect of that function happens again.
 //
-// Splitting does change these results. Batch normalisation in training normalises over each part,
-// of at least two samples, and updates its running statistics once for each part. Dropout may draw
-// other numbers. A loss that is neither mean nor sum over samples is weighted by samples anyway.
-// The first split logs which of these apply.
+// Splitting changes some results. Batch normalisation in training normalises over each part, and
+// updates its running statistics once for each part. Such a part has at least two samples. Dropout
+// may draw other numbers. A loss that is neither a mean nor a sum over samples is weighted by
+// samples nevertheless. The first split logs which of these cases apply.
 //
 // Use an Adapt from one goroutine only.
 type Adapt struct {
@@ -90,30 +91,32 @@ type Adapt struct {
 	keep   keeper
 	loss   *tensor.Tensor
 	plan   plan
-	told   bool // the log says already how splitting changes results
-	whole  bool // the log says already that a batch cannot be split
-	pairs  bool // a part needs at least two samples, because of batch normalisation
-	anew   bool // checkpointing is on: activations are recomputed
+	told   bool // the log already says how splitting changes results
+	whole  bool // the log already says that a batch cannot be split
+	pairs  bool // whether a part needs two samples, because of batch normalisation
+	anew   bool // whether checkpointing is on, so that Backward recomputes activations
 	stats  AdaptStats
 
 	changes []string // sentences that say how the first split changes results
-	telling bool     // whether the changes are still to be logged
+	telling bool     // whether the changes must still be logged
 
-	short func() // function that is called after a failure, before caches are emptied; may be nil
+	// short is called after a failure, before caches are emptied. It may be nil.
+	short func()
 
-	team *team // computes batches on several devices; nil: one device does
-	// runs the Backward of each part except the last, without averaging over ranks; nil: not needed
+	team *team // computes batches on several devices; nil for one device
+	// quiet runs the Backward of each part except the last, without averaging over ranks. It may be
+	// nil.
 	quiet func(f func())
 }
 
 // AdaptStats counts the failures from which an [Adapt] recovered.
 type AdaptStats struct {
-	Failures int // attempts, and changes by Do, that ran out of memory
-	Redone   int // how many of the failed attempts and changes were repeated unchanged
+	Failures int // attempts and changes by Do that ran out of memory
+	Redone   int // number of failures after which the same work was repeated
 	Probes   int // number of larger parts that were tried
-	Most     int // number of samples in a part at present; 0: batches are whole
+	Most     int // samples in a part at present; 0: batches are whole
 
-	Checkpointing bool // activations are recomputed
+	Checkpointing bool // whether Backward recomputes activations
 }
 
 // NewAdapt returns an Adapt. An error is an *[Error].
@@ -159,15 +162,15 @@ func (a *Adapt) Close() {
 	}
 }
 
-// Stats returns the counts so far.
+// Stats returns the present counts.
 func (a *Adapt) Stats() AdaptStats {
 	s := a.stats
 	s.Most, s.Checkpointing = a.plan.now(), a.anew
 	return s
 }
 
-// Step is a whole step of an optimizer: [Adapt.Backward], opt.Step and opt.ZeroGrad. If opt.Step
-// runs out of memory it is repeated. Step takes ownership of the batch.
+// Step makes a whole step of an optimizer: [Adapt.Backward], opt.Step and opt.ZeroGrad. If opt.Step
+// runs out of memory, Step repeats it. Step takes ownership of the batch.
 func (a *Adapt) Step(opt interface {
 	Step()
 	ZeroGrad()
@@ -182,11 +185,11 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs a change that changes nothing if memory runs out. Examples are the Step of every
-// optimizer of package optim, clipping, averages, and your own code with this property. If memory
-// runs out, Do empties the caches. If enough memory may be free then, it runs the change once more.
-// If that does not help, Do returns a *[MemoryError] whose field What is the argument what. Other
-// panics pass through.
+// Do runs a change. If memory runs out, the change must leave everything as it was. Examples are
+// the Step of every optimizer of package optim, clipping, averages, and your own code with this
+// property. If memory runs out, Do empties the caches. If enough memory may then be free, it runs
+// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is the
+// argument what. Other panics pass through.
 func (a *Adapt) Do(what string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -202,21 +205,22 @@ func (a *Adapt) Do(what string, change func()) error {
 	}
 }
 
-// Backward adds the gradients of a batch's loss to those of the parameters. It returns the loss as
-// a tensor of one number on the device, which belongs to a and is overwritten by the next call. f
-// computes the loss of the batch, or of a part of it; the part's tensors belong to s, a scope on
-// the device.
+// Backward adds the gradients of a batch's loss to the gradients of the parameters. It returns the
+// loss as a tensor of one number on the device. This tensor belongs to a, and the next call
+// overwrites it. f computes the loss of the batch, or of a part of it. The part's tensors belong to
+// s, a scope on the device.
 //
 // Backward takes ownership of the batch and frees its tensors. To keep tensors, pass handles:
 // data.Batch{X: x.Detach(), Y: y.Detach()}.
 //
-// The error is a *[MemoryError] if not even a single sample fits, or if the batch has no dimension
-// of samples along which it can be split. Then gradients, buffers and generator are as before.
+// The error is a *[MemoryError] if not even a single sample fits. It is also a *[MemoryError] if
+// the batch has no dimension of samples along which it can be split. In this case gradients,
+// buffers and generator do not change.
 func (a *Adapt) Backward(b *data.Batch, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	return a.backward(b, 1, f)
 }
 
-// backward is Backward for weight times the loss.
+// backward is Backward for the loss multiplied by weight.
 func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (*tensor.Tensor, error) {
 	if b == nil || f == nil {
 		panic(tensor.NewError("train", tensor.ErrValue, "there is no batch, or no function that computes its loss"))
@@ -230,7 +234,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	held, done := a.takeGradients(), false
 	defer func() {
-		// restore the gradients also if a panic passes through that Adapt does not handle
+		// restore the gradients also after a panic that Adapt passes on
 		if !done {
 			a.putBack(held)
 		}
@@ -238,7 +242,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	a.keep.taken = false
 	seed, offset := a.c.Generator.State()
 	ranks := a.ranks(b, n)
-	per := ceil(n, ranks) // number of samples of the device with the most
+	per := ceil(n, ranks) // largest number of samples that a device gets
 	k, probe := a.plan.parts(per)
 	if k > 1 || ranks > 1 {
 		if why := indivisible(b, n); why != "" {
@@ -319,7 +323,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	return a.loss, nil
 }
 
-// failed counts a failure.
+// failed counts a failure of memory.
 func (a *Adapt) failed() {
 	a.stats.Failures++
 	if a.short != nil {
@@ -335,8 +339,8 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes the samples lo … hi-1 of a batch of n in k parts. It returns lone if a part has
-// one sample and batch normalisation needs more.
+// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. lone is true if a
+// part has one sample and batch normalisation needs more.
 func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
 	m := hi - lo
 	if n > 1 && m/k == 1 {
@@ -385,7 +389,7 @@ func (a *Adapt) options() []tensor.Option {
 	return append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 }
 
-// note adds the loss of a part to the loss of the batch.
+// note adds the loss of a part, weighted by share, to the loss of the batch.
 func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first bool) {
 	if a.loss == nil {
 		ty := dtype.F32
@@ -407,8 +411,8 @@ func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first 
 	}, tensor.NoGrad())
 }
 
-// takeGradients removes and returns the gradients of earlier batches, so that a failed attempt can
-// drop its own.
+// takeGradients removes and returns the gradients of earlier batches. So a failed attempt can drop
+// its own gradients.
 func (a *Adapt) takeGradients() []*tensor.Tensor {
 	var held []*tensor.Tensor
 	for i, p := range a.params {
@@ -433,8 +437,8 @@ func (a *Adapt) putBack(held []*tensor.Tensor) {
 	}
 }
 
-// merge adds the gradients of a batch to those that takeGradients returned. It works in place and
-// allocates nothing.
+// merge adds the gradients of a batch to the gradients that takeGradients returned. It works in
+// place and allocates nothing.
 func (a *Adapt) merge(held []*tensor.Tensor) {
 	if held == nil {
 		return
@@ -451,9 +455,9 @@ func (a *Adapt) merge(held []*tensor.Tensor) {
 	}
 }
 
-// checkpoint switches checkpointing on, as the last resort. It reports whether that may help: it
-// was not on yet, and a part of the model can recompute. Afterwards batches are whole again until
-// one does not fit.
+// checkpoint switches checkpointing on, as the last resort. It reports whether this may help,
+// because checkpointing was off and a part of the model can recompute. Afterwards batches are whole
+// again until a batch does not fit.
 func (a *Adapt) checkpoint() bool {
 	if a.anew || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false
@@ -501,8 +505,8 @@ func (a *Adapt) say(line string) {
 	}
 }
 
-// outOfMemory runs f and returns its panic if that is an out-of-memory error. Other panics pass
-// through.
+// outOfMemory runs f and returns its panic if the panic is an out-of-memory error. Other panics
+// pass through.
 func outOfMemory(f func()) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -520,9 +524,9 @@ func outOfMemory(f func()) (err error) {
 	return nil
 }
 
-// roomy reports whether the device had as much memory as the failed allocation needed, but in
-// pieces or held by others for a moment. Then the same attempt may succeed. For an error without
-// numbers it returns true.
+// roomy reports whether the failed allocation may succeed at a second attempt. This is so if the
+// device had enough memory, but fragmented or held by other programs for a short time. For an error
+// without numbers it returns true.
 func roomy(err error) bool {
 	var e device.ShortageError
 	if !errors.As(err, &e) {

@@ -29,8 +29,8 @@ func emulate(t testing.TB, spec string) *cuda.Device {
 
 const side = 4
 
-// convNet computes little, but keeps much for the gradients: 16 KiB for each sample in each of its
-// layers.
+// convNet computes little, but keeps much memory for the gradients: 16 KiB for each sample in each
+// of its layers.
 func convNet(dev device.Device) *nn.Sequential {
 	m := nn.NewSequential(
 		nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{8}}),
@@ -88,9 +88,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network trains even if a batch needs three times the memory of the device, in the user's own
-// loop and in Fit. It ends with the same parameters as if the batch fitted. The device has 512 KiB.
-// FLAMBEAU_SOAK=1 uses a device with 6 MiB, and a batch that needs 18 MiB.
+// A network trains even if a batch needs three times the memory of the device. This holds in the
+// user's own loop and in Fit. The parameters at the end are the same as on a large device. The
+// device has 512 KiB. FLAMBEAU_SOAK=1 uses a device with 6 MiB, and a batch that needs 18 MiB.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -186,8 +186,8 @@ func (s *short) check(n int) {
 	}
 }
 
-// The size that fits is found by halving, and kept. It grows towards the size that did not fit and,
-// when memory comes back, to whole batches.
+// Adapt finds the size that fits by halving, and keeps it. It grows towards the size that did not
+// fit and, when memory comes back, to whole batches.
 func TestSplitGrowsAgain(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	var lines []string
@@ -208,7 +208,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 		}
 		return limit.calls
 	}
-	// An error without numbers is first assumed to be temporary: the same attempt is repeated once.
+	// An error without numbers may be temporary, so the same attempt is first repeated once.
 	if got := fmt.Sprint(step(100)); got != "[100 100 50 50 25 25 25 25]" {
 		t.Errorf("the first batch: %s", got)
 	}
@@ -262,14 +262,15 @@ func TestProbesBackOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// After 64, 128, 256 and 512 good steps; this test is too short for the last.
+	// Probes come after 64, 128, 256 and 512 good steps. The test makes too few steps for the
+	// fourth probe.
 	if s := a.Stats(); s.Probes != 3 || s.Failures != 2+3 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// Gradients of a step's earlier batches and of parts add up to those of one large batch. A loss
-// that is a sum is recognised as one.
+// The gradients of several batches of a step, and of parts, add up to the gradients of one large
+// batch. Adapt recognises a loss that is a sum.
 func TestPartsAddUp(t *testing.T) {
 	reductions := map[string]func(x, y *tensor.Tensor) *tensor.Tensor{
 		"mean": func(x, y *tensor.Tensor) *tensor.Tensor { return x.Sub(y).Square().Mean() },
@@ -309,7 +310,8 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// The log says once, by layer, what splitting changes, and if a loss is neither mean nor sum.
+// The log says once, for each layer concerned, what splitting changes. It also says if a loss is
+// neither a mean nor a sum.
 func TestSplitTellsWhatItChanges(t *testing.T) {
 	for want, c := range map[string]train.AdaptConfig{
 		"BatchNorm1d normalises over each part; BatchNorm1d updates its running statistics once for each part; Dropout may draw other numbers": {
@@ -326,8 +328,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 		}
 		limit := &short{at: 5}
 		for range 3 {
-			// The first two samples differ so much that the root of their mean is not, by chance,
-			// the mean of their roots.
+			// The first two samples differ much. Otherwise the root of their mean might by chance
+			// equal the mean of their roots.
 			b := &data.Batch{X: tensor.Root().Arange(9).Float().MulScalar(100).Unsqueeze(1).Expand(9, 3).Contiguous()}
 			if _, err := a.Backward(b, func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 				limit.check(part.X.Dim(0))
@@ -356,8 +358,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 	}
 }
 
-// deepNet needs more for one sample than a device of 1120 KiB has, unless activations are
-// recomputed.
+// deepNet needs more memory for one sample than the 1120 KiB of a device, unless it recomputes
+// activations.
 func deepNet(dev device.Device) *nn.Sequential {
 	layers := []nn.Module{nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{16}})}
 	for range 20 {
@@ -366,8 +368,8 @@ func deepNet(dev device.Device) *nn.Sequential {
 	return nn.To(seeded(nn.NewSequential(append(layers, nn.NewBatchNorm2d(4))...)), dev)
 }
 
-// If a single sample does not fit, checkpointing is switched on. If that is forbidden, the result
-// is a typed error with the numbers and advice, and nothing has changed.
+// If a single sample does not fit, checkpointing is switched on. If checkpointing is forbidden, the
+// result is a typed error with the numbers and advice. It changes nothing.
 func TestLastResorts(t *testing.T) {
 	large := emulate(t, "mem=4MiB,segment=16KiB")
 	run := func(dev *cuda.Device, keep bool) (*nn.Sequential, *train.Adapt, string, error) {
@@ -433,8 +435,8 @@ func TestLastResorts(t *testing.T) {
 	a.Close()
 }
 
-// The error says that a batch without a dimension of samples cannot be split. Of other batches each
-// part gets the data of its samples.
+// For a batch without a dimension of samples, the error says that it cannot be split. If a batch
+// can be split, each part has the data of its samples.
 func TestPartsOfABatch(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 2, Reduction: train.ReductionMean})

@@ -30,9 +30,9 @@ func (f fragile) Get(i int) (data.Sample, error) {
 	return f.Dataset.Get(i)
 }
 
-// A training may be broken off anywhere: in a sample, a loss, an evaluation or a callback, by an
-// interruption, an error or any panic. It reports the cause, releases its directory, and after a
-// resume ends with the same bits.
+// A failure may end a training at any place: in a sample, a loss, an evaluation or a callback. It
+// may be an interruption, an error or any panic. The training reports the cause and releases its
+// directory. After a resume it ends with the same bits.
 func TestBrokenOffAnywhere(t *testing.T) {
 	cpu := devices(t)[0]
 	seeds := 2
@@ -42,7 +42,7 @@ func TestBrokenOffAnywhere(t *testing.T) {
 	mine := errors.New("mine")
 	for seed := range uint64(seeds) {
 		accumulate, evaluations := int(seed%3+1), int(seed%4)
-		// The training calls point for each sample, loss, step, evaluation and epoch.
+		// The training calls point at each sample, loss, step, evaluation and epoch.
 		begin := func(point func() error) train.Config {
 			c := setup(t, cpu)
 			training, held := problem(t)
@@ -126,7 +126,7 @@ func TestBrokenOffAnywhere(t *testing.T) {
 	}
 }
 
-// The losses do not depend on how often they are read, or on the batches of a step.
+// The losses do not depend on how often the host reads them, or on the number of batches in a step.
 func TestLossesHoweverRead(t *testing.T) {
 	losses := func(every, accumulate int) (out []float64) {
 		c := setup(t, devices(t)[0])
@@ -152,8 +152,8 @@ func TestLossesHoweverRead(t *testing.T) {
 	}
 }
 
-// If the evaluation after the last step is interrupted, the training is interrupted, and a resume
-// repeats the evaluation.
+// An interruption in the evaluation after the last step interrupts the training. A resume repeats
+// the evaluation.
 func TestInterruptedAtTheEnd(t *testing.T) {
 	cpu := devices(t)[0]
 	whole := setup(t, cpu)

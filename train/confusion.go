@@ -8,13 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Average says how the scores of single classes are combined: scikit-learn's average argument.
+// An Average says how to combine the scores of single classes. It is scikit-learn's argument
+// average.
 type Average uint8
 
-// The averages. Macro and Weighted leave out classes that are neither a target nor a guess.
+// These are the averages. Macro and Weighted leave out classes that are neither a target nor a
+// guess.
 const (
 	Macro Average = iota // the plain mean over classes
-	// over all samples together; with one label for each sample this is the accuracy
+	// the score of all samples together; with one label for each sample this is the accuracy
 	Micro
 	Weighted // the mean weighted by the number of targets of each class
 )
@@ -31,8 +33,8 @@ func (a Average) String() string {
 	return fmt.Sprintf("Average(%d)", uint8(a))
 }
 
-// A Confusion counts, for each pair of classes, how many samples of the first were taken for the
-// second. Precision, recall and F1 follow from these counts.
+// A Confusion counts, for each pair of classes, how many samples of the first class the model took
+// for the second class. Precision, recall and F1 follow from these counts.
 type Confusion struct {
 	classes int
 	cells   counter
@@ -46,8 +48,9 @@ func NewConfusion(classes int) *Confusion {
 	return &Confusion{classes: classes, cells: counter{t: dtype.I64, n: classes * classes}}
 }
 
-// Update adds a batch. output are scores [..., classes], whose maximum is the guess; target are
-// classes [...]. A target that is not a class is an index error; a GPU reports it at the next wait.
+// Update adds a batch. output are scores [..., classes], whose maximum is the guess. target are
+// classes [...]. A target that is not a class is an index error. A GPU reports the error at the
+// next wait.
 func (c *Confusion) Update(output, target *tensor.Tensor) {
 	update(output, func(s *tensor.Scope) {
 		scores, classes := rows("confusion", s, output, target)
@@ -55,7 +58,8 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 			panic(tensor.NewError("confusion", tensor.ErrShape, fmt.Sprintf("scores of %d classes for a matrix of %d", scores.Dim(1), c.classes), output))
 		}
 		cells := c.cells.on(s, output)
-		// Row by row, so that a target that is not a class cannot count in another cell.
+		// Each sample has its own row, so that a target that is not a class cannot count in another
+		// cell.
 		hits := s.On(output.Device()).Typed(dtype.I64).Zeros(scores.Dim(0), c.classes).
 			ScatterScalar(1, scores.Argmax(-1).Unsqueeze(1), 1)
 		cells.View(c.classes, c.classes).IndexAddInPlace(0, classes.Long(), hits, 1)
@@ -65,7 +69,8 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 // Reset discards the counts.
 func (c *Confusion) Reset() { c.cells.reset() }
 
-// Matrix returns the counts: Matrix()[i][j] samples of class i were taken for class j.
+// Matrix returns the counts. Matrix()[i][j] is the number of samples of class i that were taken for
+// class j.
 func (c *Confusion) Matrix() [][]int64 {
 	flat := c.cells.read()
 	m := make([][]int64, c.classes)
@@ -80,9 +85,9 @@ func (c *Confusion) Matrix() [][]int64 {
 
 // Scores are the scores of one class, or averages over classes.
 type Scores struct {
-	Precision float64 // fraction of the guesses of this class that are right; 0 without guesses
-	Recall    float64 // fraction of the samples of this class that were guessed; 0 without samples
-	F1        float64 // 2·tp / (2·tp + fp + fn)
+	Precision float64 // right guesses of the class / guesses; 0 without guesses
+	Recall    float64 // right guesses of the class / samples; 0 without samples
+	F1        float64 // 2·right / (guesses + samples)
 	Support   int64   // number of samples of the class
 }
 
@@ -113,8 +118,8 @@ func perClass(m [][]int64) []Scores {
 	return out
 }
 
-// Average returns the scores averaged over the classes. Its Support is the number of samples;
-// without samples the scores are NaN.
+// Average returns the scores averaged over the classes. Its Support is the number of samples.
+// Without samples the scores are NaN.
 func (c *Confusion) Average(a Average) Scores {
 	m := c.Matrix()
 	var total, right int64
@@ -153,8 +158,8 @@ func (c *Confusion) Average(a Average) Scores {
 // Name returns "confusion".
 func (c *Confusion) Name() string { return "confusion" }
 
-// Value returns the fraction of samples on the diagonal: the accuracy. It makes a Confusion a
-// [Metric].
+// Value returns the fraction of samples on the diagonal, which is the accuracy. With this method a
+// Confusion is a [Metric].
 func (c *Confusion) Value() float64 { return c.Average(Micro).Recall }
 
 // A ClassMetric is an averaged precision, recall or F1 score.

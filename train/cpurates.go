@@ -15,14 +15,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cpuRates are measured times of primitives. A primitive has a rate for each byte; a matrix product
-// has a rate for each operation instead; a map also has a rate for each operation. Rates depend on
-// the size: what fits into the caches is faster, and large work is shared by the cores.
+// cpuRates are measured times of primitives. A matrix product has a rate for each operation. Any
+// other primitive has a rate for each byte. A map has a rate for each operation in addition. Rates
+// depend on the size, because small operands fit into the caches, and several cores share large
+// work.
 type cpuRates struct {
-	// seconds that a step takes outside of primitives, for each of its primitives
+	// seconds outside of primitives in a step, divided by the number of its primitives
 	start float64
 	least float64          // minimum seconds of a primitive
-	flop  float64          // seconds for each operation of a map
+	flop  float64          // additional seconds for each operation of a map
 	rates map[string]curve // curves by primitive
 }
 
@@ -54,8 +55,8 @@ func sizeOf(k *device.KernelEvent) float64 {
 	return float64(k.Work.Bytes)
 }
 
-// kindOf returns the name of the primitive; for maps it includes the number of dimensions. Windows
-// and transpositions have more dimensions, and are slower.
+// kindOf returns the name of the primitive. For a map the name includes the number of dimensions,
+// because windows and transpositions have more dimensions and are slower.
 func kindOf(k *device.KernelEvent) string {
 	if k.Primitive != "map" || len(k.Shapes) == 0 {
 		return k.Primitive
@@ -146,8 +147,8 @@ type timer struct {
 	now  []timing // timings of the run that is being measured
 	list []timing
 
-	beside float64 // seconds of steps outside of primitives
-	of     int     // number of primitives in the steps that the field beside counts
+	beside float64 // seconds of the steps outside of primitives
+	of     int     // number of primitives in these steps
 }
 
 // Wants asks for the shapes of kernels.
@@ -173,8 +174,8 @@ func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor
 	}, true)
 }
 
-// repeat runs f several times and records the median time of each primitive. With step it also
-// records f's time outside of primitives.
+// repeat runs f several times and records the median time of each primitive. If step is set, it
+// also records the time of f outside of primitives.
 func (t *timer) repeat(f func(), step bool) {
 	const warm, runs = 2, 5
 	var all [][]timing
@@ -217,10 +218,10 @@ func median(x []float64) float64 {
 // tiny is the size below which the time of a primitive does not depend on the size.
 const tiny = 4 << 10
 
-// fit computes the rates from the recorded times. Sizes are grouped by powers of four; a rate is
-// the total time of a primitive in a group divided by its total size. For maps it computes the
-// rates for bytes and the rate for operations in turn, eight times, each from the latest value of
-// the other.
+// fit computes the rates from the recorded times. It groups sizes by powers of four. A rate is the
+// total time of a primitive in a group, divided by its total size. For maps it computes the rates
+// for bytes and the rate for operations in turn, eight times. Each computation uses the latest
+// value of the other rate.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.of, 1))
 	var small []float64
@@ -245,7 +246,8 @@ func (t *timer) fit(r *cpuRates) {
 			}
 			r.rates[name] = curveOf(list, f)
 		}
-		// The f that minimises Σ (t - a·bytes - f·flops)²/t.
+		// The rate f minimises Σ (t - a·bytes - f·flops)²/t, where t is a measured time and a is
+		// the rate for bytes.
 		up, down := 0.0, 0.0
 		for name, list := range kinds {
 			for _, k := range list {
@@ -261,8 +263,8 @@ func (t *timer) fit(r *cpuRates) {
 	}
 }
 
-// curveOf returns the seconds for each unit of size. It first subtracts flop seconds for each
-// arithmetic operation.
+// curveOf returns the seconds for each unit of size. Before the division it subtracts flop seconds
+// for each arithmetic operation.
 func curveOf(list []timing, flop float64) curve {
 	var size, spent, count [32]float64
 	for _, k := range list {

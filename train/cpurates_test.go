@@ -29,10 +29,10 @@ func stepTime(build builder, batch, steps int) float64 {
 	return times[len(times)/2]
 }
 
-// The estimate of a step's time on the CPU, from rates measured now, is right within a factor of
-// 1.5. Rates and steps are measured in turns, so that other load on the machine affects both. On a
-// busy machine one measurement proves nothing. Without FLAMBEAU_SOAK the test checks only that more
-// samples take longer.
+// The test estimates a step's time on the CPU from rates that it measures. The estimate is right
+// within a factor of 1.5. It measures rates and steps in turns, so that other load on the machine
+// affects both. On a busy machine a single measurement proves nothing. Without FLAMBEAU_SOAK the
+// test checks only that more samples take longer.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
 	const rounds, steps, factor = 15, 9, 1.5
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
@@ -81,10 +81,10 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 	}
 }
 
-// The operations of a convolution and of attention count as products even if a special kernel
-// replaces the matrix products. They determine the estimated time.
+// The operations of a convolution and of attention count as products, even if a special kernel
+// replaces the matrix products. The estimated time depends on them.
 func TestPlanProductsOnTheCPU(t *testing.T) {
-	// the work is large enough that the overhead of a call is small even on a slow machine
+	// the work is large, so that the overhead of a call does not matter even on a slow machine
 	const channels, size = 128, 48
 	cpu, err := train.MeasureCPU()
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// try computes a batch of n samples, distributed over this number of ranks, each in k parts. err is
-// an out-of-memory error; lone is as in attempt; fatal ends the training.
+// try computes a batch of n samples, distributed over several ranks. Each rank divides its samples
+// into k parts. The result lone means the same as in attempt. err is an out-of-memory error, and
+// fatal is an error that ends the training.
 func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool, err, fatal error) {
 	if a.team != nil {
 		return a.team.try(b, n, ranks, k, weight)
@@ -18,9 +19,9 @@ func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *te
 	return lone, err, nil
 }
 
-// ranks returns the number of devices over which a batch of n samples is distributed. Each of them
-// gets at least one sample, or two if batch normalisation needs them. A batch that cannot be
-// divided stays on one device.
+// ranks returns the number of devices over which a batch of n samples is distributed. Each of these
+// devices gets at least one sample, or two if batch normalisation needs them. A batch that cannot
+// be divided stays on one device.
 func (a *Adapt) ranks(b *data.Batch, n int) int {
 	if a.team == nil {
 		return 1
@@ -33,8 +34,8 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 }
 
 // dealt returns the range lo … hi-1 of the samples of a rank. It deals the n samples of a batch to
-// the ranks 0 … ranks-1; other ranks get none. The samples keep their order, and the numbers of
-// samples on these ranks differ by at most one.
+// the ranks 0 … ranks-1. Other ranks get no samples. The samples keep their order, and the numbers
+// of samples on these ranks differ by at most one.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n

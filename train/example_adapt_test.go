@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A loop of your own handles a batch that is too large for the device: the emulated GPU has 1 MiB.
+// A loop of your own handles a batch that is too large for the device. The emulated GPU has 1 MiB.
 func ExampleAdapt() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {
@@ -70,8 +70,9 @@ func ExampleMemoryError() {
 	// the gradients of a single sample 4194304 bytes of 1048576
 }
 
-// Less memory from the start: parts of 8 samples whose gradients add up to those of the batch,
-// products in bfloat16, and activations that are recomputed instead of kept.
+// The example needs little memory from the start. It computes parts of 8 samples, whose gradients
+// add up to those of the batch. Its matrix products are in bfloat16, and it recomputes activations
+// instead of keeping them.
 func ExampleConfig_memory() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -106,9 +107,9 @@ func ExampleConfig_memory() {
 	// Output: 6 steps, the loss fell: true
 }
 
-// A step can be done in its parts, with other work between them. Backward splits the batch if
-// necessary. Do runs a change that changes everything or nothing, and repeats it once after out of
-// memory. Here the GPU refuses memory for the first attempt.
+// A program can make the parts of a step separately, with other work between them. Backward splits
+// the batch if necessary. Do runs a change that changes everything or nothing, and repeats it once
+// after running out of memory. Here the GPU refuses memory for the first attempt.
 func ExampleAdapt_Do() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {

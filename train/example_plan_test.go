@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Plan reports the resources for a step of your own model on an L4, and the largest batch. The
-// machine needs no GPU for that.
+// Plan reports the resources that a step of your own model needs on an L4, and the largest batch.
+// The machine itself needs no GPU.
 func ExamplePlan() {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := nn.NewSequential(nn.NewLinear(4096, 16384, nn.In(s)), nn.GELU{}, nn.NewLinear(16384, 4096, nn.In(s)))
@@ -60,8 +60,8 @@ func ExampleGPUs() {
 	// l40s  L40S               44 GiB   362 TFLOP/s in bfloat16
 }
 
-// The time of a step on this machine's CPU is estimated from rates of the library's kernels, which
-// are measured now.
+// The time of a step on this machine's CPU is estimated from the rates of the library's kernels.
+// MeasureCPU measures these rates.
 func ExampleMeasureCPU() {
 	cpu, err := train.MeasureCPU()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The kernels of a step are loaded before the first step. A GPU's driver compiles several of them
-// at once.
+// Rehearse loads the kernels of a step before the first step. A GPU's driver compiles several
+// kernels at the same time.
 func ExampleRehearse() {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {

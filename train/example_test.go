@@ -40,7 +40,8 @@ func ExampleNewConfusion() {
 	// macro F1 0.733
 }
 
-// The metric is the overall mean of losses that are means over batches of different sizes.
+// The metric is the overall mean of several losses. Each loss is a mean over a batch, and the
+// batches have different sizes.
 func ExampleMeanMetric() {
 	loss := train.NewMean("loss")
 	loss.Add(tensor.From(float32(1)), 32)
@@ -72,12 +73,12 @@ func ExampleEarlyStopping() {
 	// best: 0.5
 }
 
-// The example is a whole training: six epochs over a table, evaluated after each, with checkpoints
-// to go on from.
+// The example is a whole training: six epochs over a table. It evaluates after each epoch, and
+// saves checkpoints from which it can continue.
 func Example() {
 	tensor.ManualSeed(1)
 	x := tensor.Root().Randn(200, 2)
-	y := x.Select(1, 0).Gt(x.Select(1, 1)).Long() // whether the first number is the greater one
+	y := x.Select(1, 0).Gt(x.Select(1, 1)).Long() // 1 if the first number is greater
 	set, err := data.NewTensorDataset(x, y)
 	if err != nil {
 		log.Fatal(err)
@@ -95,14 +96,14 @@ func Example() {
 	result, err := train.Fit(context.Background(), train.Config{
 		Model: model, Optimizer: optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1}), Train: loader, Epochs: 6,
 		Valid: loader, Metrics: []train.Metric{train.NewAccuracy()}, Watch: "accuracy", Maximize: true,
-		// Resume starts anew if there is no checkpoint
+		// Resume starts a new training if there is no checkpoint
 		Checkpoints: dir, KeepBest: true, Resume: true,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(result.Step, "steps,", result.Epoch, "epochs, accuracy over 0.95:", result.Metrics["accuracy"] > 0.95)
-	fmt.Println(result.LoadBest(model)) // the model had the last weights, and now has the best ones
+	fmt.Println(result.LoadBest(model)) // replaces the last weights by the best
 	// Output:
 	// 60 steps, 6 epochs, accuracy over 0.95: true
 	// <nil>

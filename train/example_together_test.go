@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// points returns pairs of numbers, with the class 1 if the first is the greater one.
+// points returns pairs of numbers. The class of a pair is 1 if its first number is the greater one.
 func points() *data.Loader {
 	x := tensor.Root().Randn(200, 2)
 	set, err := data.NewTensorDataset(x, x.Select(1, 0).Gt(x.Select(1, 1)).Long())
@@ -29,8 +29,8 @@ func points() *data.Loader {
 	return loader
 }
 
-// To train on several devices, set a list of devices: here two parts of the CPU, on a machine with
-// GPUs dist.Devices("cuda:0", "cuda:1").
+// To train on several devices, set a list of devices. Here the devices are two parts of the CPU. On
+// a machine with GPUs, use dist.Devices("cuda:0", "cuda:1").
 func ExampleFit_devices() {
 	tensor.ManualSeed(1)
 	loader, devices := points(), dist.Devices("cpu", "cpu")
@@ -50,7 +50,7 @@ func ExampleFit_devices() {
 	// Output: 60 steps, accuracy over 0.95: true
 }
 
-// A Forward or Loss that refers to the model needs a Replica, which returns one for each copy of
+// If Forward or Loss refers to the model, set Replica. It returns these functions for each copy of
 // the model.
 func ExampleComputation() {
 	tensor.ManualSeed(1)

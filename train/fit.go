@@ -20,88 +20,90 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Loader yields the batches of one epoch at each call of Batches, as a *[data.Loader] does. For
-// checkpoints it must also be a [checkpoint.Stateful] whose StateDict may be called inside the
-// loop.
+// A Loader yields the batches of an epoch at each call of Batches. A *[data.Loader] is a Loader.
+// For checkpoints, a Loader must also be a [checkpoint.Stateful], and its StateDict must work while
+// the loop over the batches runs.
 type Loader interface {
-	Len() int // number of batches in an epoch; -1: not known
+	Len() int // number of batches in an epoch; -1 if not known
 	Batches() iter.Seq2[*data.Batch, error]
 }
 
 // A When says how often a schedule is stepped.
 type When uint8
 
-// The kinds of When.
+// These are the times at which a schedule can be stepped.
 const (
 	EachStep       When = iota // step the schedule after every step of the optimizer
 	EachEpoch                  // step the schedule at the end of every epoch
 	EachEvaluation             // step the schedule after every evaluation
 )
 
-// Config configures [Fit]: what it trains, and how. Model, Optimizer and Train are required, and
-// Steps or Epochs.
+// Config configures [Fit]. Model, Optimizer and Train are required, and either Steps or Epochs.
 type Config struct {
-	// A model of package nn. Checkpoints contain its parameters and buffers. It is in training mode
-	// between evaluations.
+	// Model is a model of package nn. Checkpoints contain its parameters and buffers. It is in
+	// training mode between evaluations.
 	Model     any
 	Optimizer optim.Optimizer
 	Train     Loader
-	// the device of the model, to which batches are copied; nil: that of the first parameter
+	// the device of the model, to which batches are copied; nil means the device of the first
+	// parameter
 	Device device.Device
-	// Devices trains on several devices; none: only on Device. Model is on the first of them, where
-	// it is stepped, evaluated and saved; see [Fit].
+	// Devices are the devices of a training on several devices. An empty list means only Device.
+	// Model is on the first device of the list, where it is stepped, evaluated and saved. See
+	// [Fit].
 	Devices dist.DeviceList
-	// Replica returns Forward and Loss, or Compute, for a copy of Model. The copy is on another one
-	// of Devices, or on the memoryless device of a rehearsal (see Rehearse). It is needed because
-	// functions that refer to Model itself cannot work there. nil: the copy's own Forward, and
-	// Loss.
+	// Replica returns Forward and Loss, or Compute, for a copy of Model. It is needed if these
+	// functions refer to Model itself, because such functions do not work on the copy's device. The
+	// copy is on another device of Devices, or on the memoryless device of a rehearsal (see
+	// Rehearse). Without Replica, Fit uses the copy's own Forward, and Loss.
 	Replica func(model any, dev device.Device) Computation
-	// draws random numbers for dropout and other ops; nil: the root scope's
+	// the generator for dropout and other random ops; nil means the root scope's generator
 	Generator *tensor.Generator
 
-	// Forward maps a batch's X to the output; nil: Model's own Forward.
+	// Forward maps a batch's X to the output. A nil Forward means Model's own Forward.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
-	// Loss maps the output and Y to a mean over the samples: nn.MSELoss{}.Forward, or Forward of
-	// another loss of package nn. The function nn.MSE does not fit, since it has a further
-	// parameter. nil: [nn.CrossEntropy].
+	// Loss maps the output and Y to a mean over the samples. It may be the method Forward of a loss
+	// of package nn, such as nn.MSELoss{}.Forward. The function nn.MSE does not fit, since it has a
+	// further parameter. A nil Loss means [nn.CrossEntropy].
 	Loss func(output, target *tensor.Tensor) *tensor.Tensor
-	// Compute replaces Forward and Loss, for models with several inputs. Its target is passed to
-	// the metrics, and may be nil.
+	// Compute replaces Forward and Loss, for models with several inputs. Its result target is
+	// passed to the metrics, and may be nil.
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
-	Epochs int // total number of epochs, including those before a resume; 0: no limit
+	Epochs int // total number of epochs, with those before a resume; 0: no limit
 	Steps  int // total number of steps of the optimizer; 0: no limit
 
-	// Accumulate is the number of batches in one step; 0: 1. Their gradients are weighted by their
-	// numbers of samples. So, for a loss that is a mean over samples, the step equals that of one
-	// large batch. The batches left over at the end of an epoch make a smaller step.
+	// Accumulate is the number of batches in one step; 0 means 1. Their gradients are weighted by
+	// their numbers of samples. So, for a loss that is a mean over samples, the step equals that of
+	// one large batch. The batches left over at the end of an epoch make a smaller step.
 	Accumulate int
-	// upper bound of the samples computed at once; a larger batch is computed in parts. 0: whole
-	// batches, until one does not fit
+	// largest number of samples computed together; a larger batch is computed in parts. 0 means
+	// that a batch is split only after it did not fit
 	MicroBatch int
-	// upper bound of the norm of all gradients together (optim.ClipGradNorm); 0: none
+	// upper bound of the norm of all gradients together (optim.ClipGradNorm); 0 means no bound
 	ClipNorm float64
-	// upper bound of the absolute value of a gradient's elements (optim.ClipGradValue); 0: none
+	// upper bound of the absolute value of a gradient's elements (optim.ClipGradValue); 0 means no
+	// bound
 	ClipValue float64
 
-	// Autocast is the type of mixed precision, dtype.BF16 or dtype.F16 ([tensor.Autocast]), in
-	// training and evaluation; 0: none. Parameters keep their own type.
+	// Autocast is the type of mixed precision in training and evaluation, dtype.BF16 or dtype.F16
+	// ([tensor.Autocast]). 0 means no mixed precision. Parameters keep their own type.
 	Autocast dtype.Type
 	// TF32 permits a GPU to round the factors of float32 products ([tensor.AllowTF32]).
 	TF32 bool
-	// Scaler scales the loss, which float16 needs. Gradients are unscaled before they are clipped.
-	// A step whose gradients have overflowed is left out. Checkpoints contain the scaler. nil:
-	// none.
+	// Scaler scales the loss, which float16 needs. Fit unscales gradients before it clips them. It
+	// leaves out a step whose gradients have overflowed. Checkpoints contain the scaler. A nil
+	// Scaler means no scaling.
 	Scaler *amp.GradScaler
 
-	// Rehearse says whether the kernels of a step are loaded before the first step. For that the
-	// step is run on a copy of the model without memory ([Rehearse]), with the first batch's
-	// shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random numbers
-	// and the order of the data do not change.
+	// Rehearse says whether the kernels of a step are loaded before the first step. For this
+	// purpose Fit runs the step on a copy of the model without memory ([Rehearse]), with the first
+	// batch's shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random
+	// numbers and the order of the data do not change.
 	//
-	// The rehearsal is skipped, and Log says so, if it would have side effects. That is so if the
-	// model has hooks; if Forward, Loss or Compute is given without a Replica; or if a copy of the
-	// model would share something that Forward may change ([nn.Shares]). If the rehearsal fails,
+	// Fit skips the rehearsal, and Log says so, if it would have side effects. There are three such
+	// cases. The model has hooks. Forward, Loss or Compute is given without a Replica. Or a copy of
+	// the model would share state that Forward may change ([nn.Shares]). If the rehearsal fails,
 	// Log says so and the training goes on.
 	Rehearse Rehearsing
 
@@ -113,67 +115,70 @@ type Config struct {
 	// parameter's RequiresGrad. While a profiler traces, steps run eagerly.
 	Capture Capturing
 
-	// Checkpointing recomputes activations instead of keeping them, in the parts of the model that
-	// can ([nn.SetCheckpointing]). It saves memory at the cost of time.
+	// Checkpointing makes Backward recompute activations instead of keeping them, in the parts of
+	// the model that can recompute ([nn.SetCheckpointing]). It saves memory at the cost of time.
 	Checkpointing bool
 
 	// Schedule is a schedule of package optim/sched, or another value with a method Step() or
-	// StepMetric(v float64); nil: the learning rate does not change. A schedule with StepMetric is
-	// stepped after every evaluation, with the watched metric. Others are stepped as ScheduleOn
-	// says.
+	// StepMetric(v float64). A nil Schedule leaves the learning rate constant. A schedule with
+	// StepMetric is stepped after every evaluation, with the watched metric. Other schedules are
+	// stepped as ScheduleOn says.
 	Schedule   checkpoint.Stateful
 	ScheduleOn When
 
-	Valid     Loader   // data for evaluations; nil: there are none
+	Valid     Loader   // data for evaluations; nil: no evaluations
 	Metrics   []Metric // metrics that each evaluation computes, in addition to the loss
 	EvalEvery int      // number of steps between evaluations; 0: at the end of every epoch
 	Watch     string   // name of the metric that decides which state is the best; "": the loss
-	Maximize  bool     // a greater value of Watch is better
-	// stop after this number of evaluations in a row that were not better by MinDelta; 0: never
+	Maximize  bool     // whether a greater value of Watch is better
+	// number of evaluations in a row, not better by MinDelta, after which training stops; 0: no
+	// limit
 	Patience int
 	MinDelta float64
 
 	Checkpoints string // directory for the checkpoints of one training; "": there are none
 	Every       int    // number of steps between checkpoints; 0: at the end of every epoch
 	Keep        int    // number of checkpoints kept, the newest ones; 0: 3
-	KeepBest    bool   // keep the best checkpoint too, and save whenever there is a new best
-	// continue from the newest intact checkpoint of the directory; if there is none, start anew
+	KeepBest    bool   // keep the best checkpoint too; save after each improvement
+	// continue from the newest intact checkpoint of the directory; without a checkpoint, begin a
+	// new training
 	Resume bool
 	Parts  checkpoint.Parts // further parts of the state
 
-	// Profile is a *profile.Profile or similar, which is stepped after every step. Whoever started
-	// it must stop it. nil: none.
+	// Profile is a *profile.Profile or similar, and may be nil. Fit calls its Step after every
+	// step. The program that started it must stop it.
 	Profile interface{ Step() error }
 
-	// MemorySnapshot is the name of a file for the history of the device's memory: .html for a
-	// browser, or .pickle for PyTorch's viewer. The history ends at the first out of memory, or
-	// with the training. Parameters are marked in it. See package profile/memsnap. "": no history
-	// is kept.
+	// MemorySnapshot is the name of a file for the history of the device's memory. It ends in .html
+	// for a browser, or in .pickle for PyTorch's viewer. The history ends when memory first runs
+	// out, or with the training. It marks parameters. See package profile/memsnap. Without a name,
+	// no history is kept.
 	MemorySnapshot string
 
 	TensorBoard string // directory for event files; "": none
 	// receives progress and messages, such as which parameters are not trained; may be nil
 	Log       io.Writer
-	ReadEvery int // number of losses collected on the device before they are read; 0: 32
+	ReadEvery int // losses collected on the device before they are read; 0: 32
 
 	// called for every step in order, once its loss has been read
 	OnLoss func(step int, loss float64)
-	// Called after every step, for example with optim.Averaged's Update. [ErrStop] ends the
-	// training normally; any other error makes it fail. After an error it is not called again.
+	// OnStep is called after every step, for example with optim.Averaged's Update. The error
+	// [ErrStop] ends the training normally. Any other error makes the training fail. After an error
+	// OnStep is not called again.
 	OnStep func(*State) error
-	// function that is called after every evaluation; errors as for OnStep
+	// called after every evaluation, with errors as for OnStep
 	OnEvaluation func(*State) error
-	// function that is called at the end of every epoch; errors as for OnStep
+	// called at the end of every epoch, with errors as for OnStep
 	OnEpoch func(*State) error
 
 	plain   bool            // Loss was not given in the settings
 	given   bool            // Forward, Loss or Compute was given
 	foreign string          // name of the setting whose function is the program's own code
 	devices []device.Device // at least two devices, or none
-	team    *team           // evaluates on several devices; nil: only Device does
+	team    *team           // evaluates on several devices; nil for one device
 }
 
-// ErrStop is the error with which a callback ends a training as if it were finished.
+// ErrStop is the error with which a callback ends a training normally.
 var ErrStop = errors.New("train: stop")
 
 // A State describes the progress of a training.
@@ -189,7 +194,7 @@ type State struct {
 // A Reason says why a training ended.
 type Reason uint8
 
-// The reasons.
+// These are the reasons.
 const (
 	Finished     Reason = iota // Epochs or Steps were reached
 	StoppedEarly               // Patience ran out
@@ -213,21 +218,23 @@ type Result struct {
 	Reason   Reason
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
-	// the best checkpoint, with KeepBest; "" if there is none. See LoadBest. With MinDelta it may
-	// be of another step than BestStep, with a value that is better by less than MinDelta.
+	// the path of the best checkpoint, with KeepBest; "" if there is none. See LoadBest. With
+	// MinDelta it may come from another step than BestStep, whose value is better by less than
+	// MinDelta.
 	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration of the training in this process, without evaluations
 	Fresh    int     // number of samples seen in this process
 
-	// Changed lists settings that differ from those before the resume, so that the numbers may
-	// differ from those of an uninterrupted training. Log has the list too.
+	// Changed lists settings that differ from those before the resume. Because of them, the numbers
+	// may differ from those of an uninterrupted training. Log has the list too.
 	Changed []string
 }
 
 // LoadBest loads the weights and buffers of the best checkpoint, [Result].BestPath, into model.
-// That is the trained model, which has the last weights, or another one of the same structure. It
-// returns an *[Error] if there is no best checkpoint, and a *[checkpoint.Error] if it does not fit.
+// model is the trained model, which has the last weights, or another model of the same structure.
+// LoadBest returns an *[Error] if there is no best checkpoint, and a *[checkpoint.Error] if the
+// checkpoint does not fit.
 func (r *Result) LoadBest(model any) error {
 	if r.BestPath == "" {
 		return &Error{"KeepBest", "there is no best checkpoint to load; it is kept with KeepBest and Checkpoints, once there was an evaluation"}
@@ -240,10 +247,10 @@ func (r *Result) LoadBest(model any) error {
 	return checkpoint.Restore(checkpoint.Parts{"model": model}, tree)
 }
 
-// A DivergedError reports a loss or a parameter that is NaN or infinite. Such a state is not saved
-// in a checkpoint.
+// A DivergedError reports a loss or a parameter that is NaN or infinite. Such a state is never
+// saved in a checkpoint.
 type DivergedError struct {
-	Step  int     // the step that has this loss, or has produced this parameter
+	Step  int     // the step with this loss, or that computed this parameter
 	Loss  float64 // loss of the step, if it was read
 	Param string  // name of the parameter; "" if it is the loss
 }
@@ -261,35 +268,36 @@ func (e *DivergedError) Error() string {
 
 // Fit runs a training. A batch that does not fit into the device's memory is computed in parts, as
 // [Adapt] describes, and Log says so. If nothing helps, the error is a *[MemoryError]. If ctx is
-// cancelled, the training ends after the current step with a last checkpoint. Then the error wraps
-// the context's cause, and there is a result too. Failures to write checkpoints or events do not
-// end the training. Log reports them, and Fit returns them at the end together with the result.
-// Errors in the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
+// cancelled, the training ends after the current step with a last checkpoint. In this case Fit
+// returns a result too, and the error wraps the context's cause. Failures to write checkpoints or
+// events do not end the training. Log reports them, and Fit returns them at the end together with
+// the result. An error in the settings is an *[Error], and an error of a checkpoint is a
+// *[checkpoint.Error].
 //
-// A training that was interrupted, killed or ended by an error can be continued with Resume. It
-// then ends with the same bits as an uninterrupted training, on the same kind of device with the
-// same amount of memory. If memory runs out at another step, batches are split differently from
-// there on, and rounding differs. These settings do not affect the bits: profiling, snapshots,
-// events, evaluations, the loader's workers, Every, Keep and Checkpointing. If a setting that does
-// affect them has changed, such as Accumulate or Autocast, Log and [Result].Changed say so. The
+// With Resume, a training continues that was interrupted, killed or ended by an error. It ends with
+// the same bits as an uninterrupted training, if the kind of device and its amount of memory are
+// the same. If memory runs out at another step, batches are split differently after this step, and
+// rounding differs. These settings do not affect the bits: profiling, snapshots, events,
+// evaluations, the loader's workers, Every, Keep and Checkpointing. If a setting that affects the
+// bits has changed, such as Accumulate or Autocast, Log and [Result].Changed say so. The
 // optimizer's settings come from the checkpoint. A checkpoint contains model, optimizer, schedule,
 // generator, the loader's position and the number of bad evaluations. Checkpoints are made between
-// steps, also within an epoch.
+// steps, and may be made within an epoch.
 //
-// With several Devices each has a copy of the model and computes a part of every batch. Of n
-// samples, each of w devices gets n/w or one more, in order. Gradients are averaged over all
-// samples while Backward runs, so a step equals that of one device with the whole batch. Only the
-// first device makes the step, and the others receive the parameters. So the number of devices may
-// change at a resume. Batches of an evaluation are distributed in the same way, and the metrics get
-// the parts in order. If one device runs out of memory, all devices compute the batch again, in
-// parts of equal size.
+// With several Devices, each device has a copy of the model and computes a part of every batch.
+// Each of w devices gets n/w of the n samples, rounded down or up, in order. Gradients are averaged
+// over all samples while Backward runs, so a step equals that of one device with the whole batch.
+// Only the first device makes the step, and the other devices receive the parameters. So the number
+// of devices may change at a resume. Batches of an evaluation are distributed in the same way, and
+// the metrics get the parts in order. If one device runs out of memory, all devices compute the
+// batch again, in parts of equal size.
 //
-// The results differ from those of one device in these ways. Batch normalisation normalises over
+// The results differ from those of a single device in two ways. Batch normalisation normalises over
 // each device's part, and its running statistics are those of the first device. Each device has its
-// own random numbers, derived from Generator; a repeated training on the same number of devices has
-// the same bits. Forward, Loss and Compute are called on one goroutine for each device, callbacks
-// on the first device's goroutine. Another failure of a device ends the training with a
-// *[dist.RankError]. So does a panic of the program on one device.
+// own random numbers, derived from Generator. A repeated training on the same number of devices has
+// the same bits. Each device has a goroutine, which calls Forward, Loss and Compute. The goroutine
+// of the first device calls the callbacks. A failure of a device other than lack of memory ends the
+// training with a *[dist.RankError]. So does a panic of the program on one device.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
 	if err != nil {
@@ -469,11 +477,12 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 	return output, b.Y, c.Loss(output, b.Y)
 }
 
-// Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and the values of
-// c's metrics, which it resets first. It uses only these fields of c: Model, Forward, Loss,
-// Compute, Metrics, Device, Generator, Autocast, TF32 and Log. Log shows the progress: a bar on a
-// terminal, otherwise a line every ten seconds. A batch that does not fit into memory is evaluated
-// in parts. During the call the model is in evaluation mode, and afterwards in training mode.
+// Evaluate returns the mean loss of c's model over a loader's batches, as "loss". It also returns
+// the values of c's metrics, which it resets before. It uses only these fields of c: Model,
+// Forward, Loss, Compute, Metrics, Device, Generator, Autocast, TF32 and Log. Log shows the
+// progress. On a terminal it is a bar, and elsewhere a line every ten seconds. A batch that does
+// not fit into memory is evaluated in parts. During the call the model is in evaluation mode, and
+// afterwards in training mode.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
 	if err := checkModel(c.Model); err != nil {
 		return nil, err

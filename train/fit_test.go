@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// halving is a schedule that halves the learning rate every few steps. measured does so every few
-// evaluations, and records their values.
+// halving is a schedule that halves the learning rate every few steps. measured halves it every few
+// evaluations, and records the values of the evaluations.
 type halving struct {
 	opt   optim.Optimizer
 	every int
@@ -61,7 +61,7 @@ func (m *measured) LoadStateDict(sd map[string]any) error {
 
 const samples, features, classes = 90, 6, 3
 
-// problem returns points around three corners; some of them are held out.
+// problem returns points around three corners. Some of the points are held out.
 func problem(t testing.TB) (training, held *data.TensorDataset) {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -81,9 +81,9 @@ func problem(t testing.TB) (training, held *data.TensorDataset) {
 	return cut(0, 70), cut(70, 20)
 }
 
-// setup returns the configuration of the same new training in each call, with its own random
-// numbers. It has dropout, batch norm, AdamW, a schedule, and a shuffled loader whose last batch is
-// smaller.
+// setup returns the same configuration of a new training in each call, with its own random numbers.
+// The training has dropout, batch norm, AdamW, a schedule, and a shuffled loader whose last batch
+// is smaller.
 func setup(t testing.TB, dev device.Device) train.Config {
 	t.Helper()
 	training, held := problem(t)
@@ -170,7 +170,7 @@ func TestFitIsThePlainLoop(t *testing.T) {
 	}
 }
 
-// Several batches make the same step as one large batch, whatever their sizes.
+// Several batches together make the same step as one large batch, whatever their sizes.
 func TestAccumulation(t *testing.T) {
 	run := func(batch, accumulate int) ([]float32, *train.Result) {
 		training, _ := problem(t)
@@ -184,8 +184,8 @@ func TestAccumulation(t *testing.T) {
 		r := fit(t, train.Config{Model: m, Optimizer: opt, Train: loader, Epochs: 3, Accumulate: accumulate, ReadEvery: 2})
 		return tensor.Data[float32](nn.Parameters(m)[0].Detach()), r
 	}
-	// 70 samples make steps of 24 samples and a last one of 22, that is 8+8+6; or steps of 32 and a
-	// last one of 6.
+	// The 70 samples make steps of 24 samples and a last step of 22 = 8+8+6. Or they make steps of
+	// 32 samples and a last step of 6.
 	for _, c := range [][2]int{{8, 3}, {16, 2}, {35, 2}} {
 		large, a := run(c[0]*c[1], 1)
 		small, b := run(c[0], c[1])
@@ -200,7 +200,7 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// A training that is interrupted repeatedly, also within epochs and within accumulation, ends with
+// A training is interrupted repeatedly, even within epochs and within accumulation. It ends with
 // the same bits.
 func TestResumeGivesTheSameBits(t *testing.T) {
 	for _, dev := range devices(t) {
@@ -255,7 +255,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			if r.BestPath != checkpoint.PathOf(dir, r.BestStep) {
 				t.Errorf("%s, %s: the best checkpoint is %q, and the best step %d", dev.Name(), name, r.BestPath, r.BestStep)
 			}
-			// After another resume there is nothing left to do.
+			// Another resume has nothing left to do.
 			c = setup(t, dev)
 			change(&c)
 			c.Checkpoints, c.Resume, c.KeepBest = dir, true, true
@@ -266,10 +266,11 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 	}
 }
 
-// LoadBest loads the best checkpoint into the trained model, and into another of its structure.
+// LoadBest loads the best checkpoint into the trained model, and into another model of the same
+// structure.
 func TestLoadBest(t *testing.T) {
 	c := setup(t, devices(t)[0])
-	// with Maximize, the best checkpoint has the worst loss: that of an early step
+	// with Maximize, the best checkpoint is from an early step, which has the greatest loss
 	c.Checkpoints, c.KeepBest, c.Maximize, c.Keep = t.TempDir(), true, true, 1
 	values := func(m any) (text string) {
 		for _, p := range nn.Parameters(m) {
@@ -301,7 +302,8 @@ func TestLoadBest(t *testing.T) {
 	}
 }
 
-// Gradients are limited as set, also the sum over all batches of a step.
+// Gradients are limited to the configured bounds. This also holds for the sum of the gradients over
+// all batches of a step.
 func TestClipping(t *testing.T) {
 	for _, dev := range devices(t) {
 		for _, accumulate := range []int{1, 3} {
@@ -388,7 +390,8 @@ func TestDivergence(t *testing.T) {
 	if l, err := checkpoint.Load(c.Checkpoints); err != nil || l.Info.Step != 18 {
 		t.Fatalf("the last good one is that of the second epoch: %v, %v", l, err)
 	}
-	// The first step's loss precedes any update, so the error does not blame the learning rate.
+	// The loss of the first step precedes any update, so the error does not blame the learning
+	// rate.
 	c = setup(t, devices(t)[0])
 	c.Loss = func(y, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(y, target).DivScalar(0) }
 	r, err := train.Fit(context.Background(), c)
@@ -400,7 +403,8 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// If no checkpoint can be written the training goes on. It says so at once, and again at the end.
+// If no checkpoint can be written, the training goes on. It says so immediately, and again at the
+// end.
 func TestCheckpointsThatCannotBeWritten(t *testing.T) {
 	c := setup(t, devices(t)[0])
 	dir := filepath.Join(t.TempDir(), "gone")

@@ -31,7 +31,7 @@ type loaderFunc func(yield func(*data.Batch, error) bool)
 func (f loaderFunc) Len() int                               { return -1 }
 func (f loaderFunc) Batches() iter.Seq2[*data.Batch, error] { return iter.Seq2[*data.Batch, error](f) }
 
-// If nothing can be learned or measured, the error names the setting.
+// If a training can learn nothing or measure nothing, the error names the setting that causes this.
 func TestNothingToLearnFrom(t *testing.T) {
 	none := loaderFunc(func(func(*data.Batch, error) bool) {})
 	training, _ := problem(t)
@@ -76,8 +76,8 @@ func (g *growing) Step() {
 func (g *growing) StateDict() map[string]any          { return map[string]any{} }
 func (g *growing) LoadStateDict(map[string]any) error { return nil }
 
-// A step may ruin the parameters although its loss is finite. That is found before a checkpoint is
-// saved, so every checkpoint is good.
+// A step may ruin the parameters although its loss is finite. Fit detects this before it saves a
+// checkpoint, so every checkpoint is good.
 func TestRuinedParametersAreNotKept(t *testing.T) {
 	for _, dev := range devices(t) {
 		c := setup(t, dev)
@@ -147,8 +147,9 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	}
 }
 
-// Allocations fail at random anywhere, also in evaluations, metrics, averages and checkpoints, with
-// all settings on at once. No bit changes, and a resume of such a training continues unchanged.
+// Allocations fail at random anywhere, even in evaluations, metrics, averages and checkpoints. All
+// settings are on at the same time. No bit changes, and a resume of such a training continues with
+// the same bits.
 func TestFailuresEverywhere(t *testing.T) {
 	steps, rounds := 16, 1
 	switch {
@@ -221,8 +222,8 @@ func TestFailuresEverywhere(t *testing.T) {
 	}
 }
 
-// A checkpoint that does not fit into the device's memory is an error that names its part, not a
-// panic.
+// If a checkpoint does not fit into the device's memory, resuming returns an error that names the
+// part of the checkpoint. It does not panic.
 func TestResumeThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	begin := func(mem string) train.Config {
@@ -241,7 +242,7 @@ func TestResumeThatDoesNotFit(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	gpu.SetMemoryLimit(0)
-	// the directory is not locked any more
+	// the failed resume has released the lock of the directory
 	if r, err := train.Fit(t.Context(), c); err != nil || r.Fresh != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}

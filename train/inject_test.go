@@ -48,8 +48,8 @@ func TestFailuresLoseNothing(t *testing.T) {
 		failures = 20
 	}
 	set := pictures(t, 40)
-	// fit trains until this number of allocations have failed, each at a random point of a step;
-	// with 0 failures it trains for the given number of steps.
+	// fit trains until the given number of allocations have failed, each at a random point of a
+	// step. With 0 failures it trains for the given number of steps.
 	fit := func(dev *cuda.Device, half bool, failures, steps int) (string, int, string) {
 		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 24), nn.NewBatchNorm1d(24), nn.ReLU{}, nn.NewDropout(0.3),
 			nn.NewLinear(24, 4))), device.Device(dev))
@@ -62,8 +62,8 @@ func TestFailuresLoseNothing(t *testing.T) {
 		if half {
 			warm = 10
 		}
-		// A step makes about as many requests to the driver as the limit of the random number. If
-		// it makes fewer, a request of the next step fails.
+		// A step makes about 24 requests to the driver. If it makes fewer than the random number, a
+		// request of the next step fails.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {
@@ -113,7 +113,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 	}
 }
 
-// failLoses compares a training with failures to one without.
+// failLoses compares a training with failures to a training without failures.
 func failLoses(t *testing.T, half bool, failures int, fit func(dev *cuda.Device, half bool, failures, steps int) (string, int, string)) {
 	t.Helper()
 	const spec = "mem=8MiB,segment=1KiB"

@@ -23,17 +23,18 @@ type trainer struct {
 	st       State
 	stop     EarlyStopping
 	bestStep int
-	bestPath string // path of the best checkpoint, once the store is closed
-	ended    Reason // StoppedEarly or StoppedByUs if that ends the training, else Finished
+	bestPath string // path of the best checkpoint, set when the store is closed
+	ended    Reason // StoppedEarly or StoppedByUs if it ends the training, else Finished
 
-	evaluated  int    // step of the latest evaluation; -1: none
-	unmeasured bool   // an evaluation was interrupted, and comes first after a resume
-	saved      [2]int // step and epoch of the latest checkpoint; -1: none
+	evaluated  int    // step of the latest evaluation; -1 before the first
+	unmeasured bool   // an evaluation was interrupted, so a resume begins with it
+	saved      [2]int // step and epoch of the latest checkpoint; -1 before the first
 	due        bool   // a checkpoint is due
 
-	// The batches and samples so far of the next step, and the samples of its first batch.
+	// numbers of batches and samples that the next step has so far, and the number of samples in
+	// its first batch
 	batches, samples, first int
-	// Losses on the device that were not read yet.
+	// losses on the device that were not read yet
 	log     *tensor.Tensor
 	pending []reading
 	sum     float64 // sum of the weighted losses of the step that is being read
@@ -45,13 +46,13 @@ type trainer struct {
 	tb     *tensorboard.Writer
 	bar    *Progress
 	adapt  *Adapt
-	broken error // error of the profile or of the snapshot of memory
-	// records the history of memory; nil: there is none, or it was written
+	broken error // error of the profile or of the memory snapshot
+	// records the history of memory; nil if none is recorded, or after it was written
 	history device.MemoryHistorian
 	resumed string
 	was     map[string]any // settings of the resumed checkpoint
-	changed []string       // settings that differ from the resumed checkpoint's
-	mute    bool           // the log says already that events cannot be written
+	changed []string       // settings that differ from those of the checkpoint
+	mute    bool           // the log already says that events cannot be written
 	start   time.Time
 	paused  time.Duration
 	fresh   int
@@ -68,7 +69,7 @@ type trainer struct {
 // A reading describes a loss that is on the device.
 type reading struct {
 	samples int
-	last    bool // whether the batch is the last one of its step
+	last    bool // whether the batch is the last batch of its step
 }
 
 func newTrainer(c Config) (*trainer, error) {
@@ -147,7 +148,7 @@ func (t *trainer) close() error {
 	return err
 }
 
-// say prints waiting lines, then these lines.
+// say prints the waiting lines, and then the given lines.
 func (t *trainer) say(lines ...string) {
 	t.mu.Lock()
 	lines, t.lines = append(t.lines, lines...), nil
@@ -160,7 +161,7 @@ func (t *trainer) say(lines ...string) {
 	}
 }
 
-// total returns the total number of steps; 0: not known.
+// total returns the total number of steps, or 0 if it is not known.
 func (t *trainer) total() int {
 	n := t.c.Steps
 	if t.c.Epochs > 0 && t.c.Train.Len() > 0 {
@@ -191,7 +192,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 			return t.newResult(Failed), err
 		}
 	}
-	// After a resume, the first loop runs the rest of an epoch, which may have no batch.
+	// After a resume, the first iteration runs the rest of an epoch. This rest may have no batch.
 	rest := t.resumed != ""
 	for !t.finished() {
 		if ctx.Err() != nil {
@@ -268,7 +269,8 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	if done, err := t.replay(b, n); done || err != nil {
 		return err
 	}
-	// Weights are relative to the step's first batch, so that they are nearly always 1.
+	// Weights are relative to the number of samples in the step's first batch, so they are nearly
+	// always 1.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 		_, _, loss := t.c.computePart(s, part, b, n)
 		return loss
@@ -281,7 +283,8 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 
 // noted records the loss of a batch of n samples.
 func (t *trainer) noted(loss *tensor.Tensor, n int) error {
-	// Read now and not after collect, since this batch may be the last of its step.
+	// Read the losses here and not after collect, since this batch may be the last batch of its
+	// step.
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err
@@ -300,7 +303,7 @@ func (t *trainer) collect(loss *tensor.Tensor, n int) {
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
 	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
-	// last, so that collect can be repeated after a failure
+	// appending comes last, so that collect can be repeated after a failure
 	t.pending = append(t.pending, reading{n, false})
 }
 
@@ -318,7 +321,7 @@ func (t *trainer) read() error {
 			steps++
 		}
 	}
-	step := t.st.Step - steps // the step before the one whose loss is read next
+	step := t.st.Step - steps // the step before the step whose loss is read next
 	for i, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return &DivergedError{Step: step + 1, Loss: v}
@@ -349,9 +352,9 @@ func (t *trainer) read() error {
 	return nil
 }
 
-// step updates the parameters with the accumulated gradients, and does what is due after a step.
-// The parameter within says that the epoch goes on. Then a checkpoint can be made at once. After
-// the last batches of an epoch, endEpoch makes it.
+// step updates the parameters with the accumulated gradients, and does the other work that is due
+// after a step. within says that the epoch goes on. In this case step also makes a due checkpoint.
+// After the last batches of an epoch, endEpoch makes the checkpoint.
 func (t *trainer) step(ctx context.Context, within bool) error {
 	t.pending[len(t.pending)-1].last = true
 	if err := t.update(); err != nil {
@@ -388,7 +391,7 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 	return nil
 }
 
-// call calls a callback.
+// call calls a callback, if it is set.
 func (t *trainer) call(f func(*State) error) error {
 	if f == nil {
 		return nil
@@ -403,8 +406,8 @@ func (t *trainer) call(f func(*State) error) error {
 	return err
 }
 
-// show redraws the bar with the loss of the latest step. To have it, it reads the losses, at most a
-// few times a second.
+// show redraws the bar with the loss of the latest step. To know this loss it reads the losses, at
+// most a few times a second.
 func (t *trainer) show() error {
 	if t.bar == nil {
 		return nil
@@ -424,8 +427,8 @@ func (t *trainer) show() error {
 	return nil
 }
 
-// evaluate evaluates the model, unless that was done since the last step, and decides whether to go
-// on. If it is interrupted there is no result.
+// evaluate evaluates the model, unless it has done so since the last step. Then it decides whether
+// the training goes on. An interrupted evaluation has no result.
 func (t *trainer) evaluate(ctx context.Context) error {
 	if t.c.Valid == nil || t.evaluated == t.st.Step {
 		return nil
@@ -458,7 +461,8 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		return err
 	}
 	loss := t.st.Loss
-	if t.epoch.count > 0 { // mean of the epoch so far, since the loss of a single step says little
+	// Show the mean of the epoch so far, since the loss of a single step says little.
+	if t.epoch.count > 0 {
 		loss = t.epoch.sum / t.epoch.count
 	}
 	text := fmt.Sprintf("step %d: loss %.4f, validation loss %.4f", t.st.Step, loss, m["loss"])
@@ -475,7 +479,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	return t.call(t.c.OnEvaluation)
 }
 
-// endEpoch does what is due at the end of an epoch.
+// endEpoch does the work that is due at the end of an epoch.
 func (t *trainer) endEpoch(ctx context.Context) error {
 	if err := t.read(); err != nil {
 		return err

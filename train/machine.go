@@ -16,22 +16,23 @@ import (
 // it takes the longest of three times: arithmetic at the peak rate, memory traffic at the full
 // bandwidth, and a launch. The estimate is the sum over the kernels.
 //
-// On a GPU the estimate is a lower bound: no kernel exceeds the published peak rates, and real
-// kernels do not reach them. Only launches may be shorter than estimated, as their time was
-// measured on another GPU. They are shorter when a graph is replayed (tensor.Capture), which
-// matters for steps with many tiny kernels. A machine from [MeasureCPU] has measured rates, and its
-// estimate is the time itself.
+// On a GPU the estimate is a lower bound, because real kernels do not reach the published peak
+// rates. Only launches may take less time than estimated, because their time was measured on
+// another GPU. They take less time when a graph is replayed (tensor.Capture), which matters for
+// steps with many tiny kernels. A machine from [MeasureCPU] has measured rates, so its estimate is
+// no lower bound but an expected time.
 type Machine struct {
 	Name, Kind string // short name such as "h100", and kind such as "cuda"
 	Product    string // the name under which the machine is sold
 	Capability [2]int
-	// bytes that programs can use; for a CPU, nine tenths of its memory: the library uses no more
+	// bytes that programs can use; for a CPU nine tenths of its memory, the limit of the library's
+	// pool
 	Memory  int
-	Float32 float64 // operations a second in float32, including IEEE matrix products
+	Float32 float64 // operations a second in float32, with IEEE matrix products
 	Float64 float64 // operations a second in float64
-	// operations a second of dense matrix products of bfloat16 or float16 that add in float32
+	// operations a second of dense matrix products in bfloat16 or float16 with sums in float32
 	Half      float64
-	Bandwidth float64 // of the memory, in bytes a second
+	Bandwidth float64 // bandwidth of the memory, in bytes a second
 	Link      float64 // bandwidth to the host, in bytes a second
 	Source    string  // where the numbers come from
 
@@ -40,28 +41,28 @@ type Machine struct {
 
 const tera, giga = 1e12, 1e9
 
-// mib returns n MiB in bytes, limited to the largest int: an int of 32 bits cannot hold a GPU's
-// memory.
+// mib returns n MiB in bytes. It limits the result to the largest int, because a 32-bit int cannot
+// hold the size of a GPU's memory.
 func mib(n int64) int { return int(min(n<<20, math.MaxInt)) }
 
-// launchSeconds is the minimum time of a kernel when launches follow each other: 3.8 µs, which
-// NVIDIA measured on a V100, "Getting Started with CUDA Graphs" (A. Gray,
+// launchSeconds is the minimum time of a kernel when launches follow each other. NVIDIA measured
+// these 3.8 µs on a V100: "Getting Started with CUDA Graphs" (A. Gray,
 // developer.nvidia.com/blog/cuda-graphs, 2019).
 const launchSeconds = 3.8e-6
 
-// Bandwidths of PCI Express with 16 lanes, one direction: 4.0 and 5.0 (PCI-SIG).
+// bandwidths of PCI Express 4.0 and 5.0 with 16 lanes, in one direction (PCI-SIG)
 const pcie4, pcie5 = 31.5 * giga, 63 * giga
 
-// gpus is sorted by name. Rates are those of dense matrices. NVIDIA's datasheets of H100, H200, L4
-// and L40S print rates with sparsity, which are halved here. Half is the rate of products that add
-// in float32, as the library's do; on GeForce this is half of the rate with sums in float16. If a
-// document lacks Float64, it is a 64th of Float32, as the whitepapers on GA102 and Ada say for all
-// their GPUs.
+// gpus has the GPUs with known rates, sorted by name. Rates are those of dense matrices. NVIDIA's
+// datasheets of H100, H200, L4 and L40S print rates with sparsity, which are halved here. Half is
+// the rate of products with sums in float32, as in the library's kernels. On GeForce this is half
+// of the rate with sums in float16. If a document does not state the rate in float64, Float64 is a
+// 64th of Float32. The whitepapers on GA102 and Ada state this ratio for all their GPUs.
 //
 // Memory is cuDeviceTotalMem on Linux, as users of PyTorch have published it
-// (get_device_properties(0).total_memory, and out-of-memory messages). It is the smallest value
-// found: the value varies with the driver by 0.2 %, and is 0.4 to 2 % below the one that nvidia-smi
-// shows.
+// (get_device_properties(0).total_memory, and out-of-memory messages). The table has the smallest
+// published value. The values vary with the driver by 0.2 %, and are 0.4 to 2 % below those that
+// nvidia-smi shows.
 var gpus = []Machine{
 	// Whitepaper, appendix A, table "GeForce RTX 3090": peak FP32 35.6, peak FP16 and BF16 tensor
 	// with FP32 accumulate 71, 936 GB/s.
@@ -100,16 +101,16 @@ func GPUs() []Machine {
 	return list
 }
 
-// spellings are words that shops, clouds and nvidia-smi append to a GPU's name and that mean
-// exactly the GPU of the table. Other variants, such as an A100 with 40 GB or on PCI Express, have
-// other rates.
+// spellings are words that shops, clouds and nvidia-smi append to the name of a GPU of the table.
+// With these words the name still means exactly this GPU. Other variants, such as an A100 with 40
+// GB or on PCI Express, have other rates.
 var spellings = map[string][]string{
 	"3090": {"24gb"}, "4090": {"24gb"}, "a100": {"sxm4", "sxm", "80gb", "80g"}, "h100": {"sxm5", "sxm", "80gb", "80g", "hbm3"},
 	"h200": {"sxm5", "sxm", "141gb", "141g", "hbm3e"}, "l4": {"24gb", "24g"}, "l40s": {"48gb", "48g"},
 }
 
-// plainName strips vendor and brand words, and punctuation, from a name: "NVIDIA GeForce RTX 4090"
-// becomes "4090", "A100-SXM4-80GB" becomes "a100sxm480gb".
+// plainName removes vendor words, brand words and punctuation from a name. For example, "NVIDIA
+// GeForce RTX 4090" becomes "4090", and "A100-SXM4-80GB" becomes "a100sxm480gb".
 func plainName(name string) string {
 	s := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -125,13 +126,13 @@ func plainName(name string) string {
 }
 
 // FindGPU returns the GPU with that name, in any common spelling: "4090", "rtx4090", "GeForce RTX
-// 4090", or "A100-SXM4-80GB" as nvidia-smi prints it. An unknown name is an *[Error] that lists the
-// names and suggests the closest one.
+// 4090", or "A100-SXM4-80GB" as nvidia-smi prints it. For an unknown name it returns an *[Error]
+// that lists all names and suggests the closest name.
 func FindGPU(name string) (Machine, error) {
 	plain := plainName(name)
 	var names []string
 	var meant *Machine
-	least := min(3, (len(plain)+1)/2) // typing errors make fewer edits than this
+	least := min(3, (len(plain)+1)/2) // a larger distance is no typing error
 	for _, m := range GPUs() {
 		rest, begins := strings.CutPrefix(plain, m.Name)
 		for again := begins; again; {
@@ -146,7 +147,7 @@ func FindGPU(name string) (Machine, error) {
 			return m, nil
 		}
 		names = append(names, m.Name)
-		// A variant of a known GPU is closer than any other name.
+		// If the name begins with a known GPU's name, it means a variant of this GPU.
 		if n := didyoumean.Distance(plain, m.Name); n < least {
 			meant, least = &m, n
 		} else if begins && least > 0 && (meant == nil || len(m.Name) > len(meant.Name)) {
@@ -190,8 +191,8 @@ func (m *Machine) roofline(k *device.KernelEvent) float64 {
 // isDouble reports whether a primitive computes in float64.
 func isDouble(k *device.KernelEvent) bool { return k.Type == dtype.F64 }
 
-// LaunchSeconds returns the minimum time of this number of launches, one after another and not in a
-// graph. A published measurement gives 3.8 µs for each.
+// LaunchSeconds returns the minimum time of this number of launches. The launches run one after
+// another, outside of a graph. A published measurement gives 3.8 µs for each launch.
 func LaunchSeconds(launches int) float64 { return float64(launches) * launchSeconds }
 
 // copySeconds estimates the time of a copy.
@@ -213,5 +214,5 @@ func (m *Machine) withinSeconds(c *device.CopyEvent) float64 {
 	return 2 * float64(c.Bytes) / m.Bandwidth
 }
 
-// Duration returns the estimate of a step's time, Seconds, as a duration.
+// Duration returns Seconds, the estimate of a step's time, as a duration.
 func (r *Report) Duration() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// modes returns the options of the scopes in which the model runs.
+// modes returns the options of the scopes in which Fit runs the model.
 func (c *Config) modes() []tensor.Option {
 	var list []tensor.Option
 	if c.Autocast != dtype.Invalid {
@@ -18,7 +18,7 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch in parts of at most the given number of samples; 0 means the whole
+// measure evaluates a batch in parts of no more than most samples. A most of 0 means the whole
 // batch. It returns the number of samples that fit, as the limit for the next batch.
 func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
 	defer b.Free()
@@ -49,7 +49,7 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 			continue
 		}
 		c.Device.Empty()
-		// repeat it whole, since the sum over parts is rounded differently
+		// First repeat the whole part, since the sum over smaller parts is rounded differently.
 		if !again && roomy(failed) {
 			again = true
 			continue
@@ -83,7 +83,7 @@ func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryE
 		var none Adapt
 		none.c.Model, none.c.Device, none.c.Keep = c.Model, c.Device, true
 		e := none.memoryError("the metric "+name, n, err)
-		e.Advice = e.Advice[1:] // the first advice is about optimizers
+		e.Advice = e.Advice[1:] // remove the first advice, which is about optimizers
 		return e
 	}
 	if err := one("loss", loss); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A batch that does not fit is evaluated in parts, with the same loss and metrics.
+// If a batch does not fit, it is evaluated in parts. The loss and the metrics are the same.
 func TestEvaluationInParts(t *testing.T) {
 	set := pictures(t, 60)
 	var got [2]map[string]float64

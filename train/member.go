@@ -11,28 +11,28 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A job is a batch whose gradients, or outputs and losses, rank 0 requests from all ranks, itself
-// included.
+// A job is a batch that rank 0 sends to all ranks, including itself. Rank 0 requests its gradients,
+// or the outputs and losses of an evaluation.
 type job struct {
 	b        *data.Batch
-	n, ranks int // number of samples of the batch, and of ranks that get some
+	n, ranks int // numbers of samples in the batch, and of ranks with samples
 	k        int // number of parts on the rank with the most samples
 	pairs    bool
 	weight   float64 // factor of the batch's loss
-	measured bool    // an evaluation: outputs and losses are requested, no gradients
+	measured bool    // an evaluation, which requests outputs and losses but no gradients
 	readers  *sync.WaitGroup
 
 	seed, offset  uint64 // state of the training's generator
 	reduction     Reduction
-	checkpointing bool // activations are recomputed
+	checkpointing bool // Backward recomputes activations
 	again         bool // the last job failed
 
-	// what has changed in rank 0's model
+	// whether the parameters or the buffers of rank 0's model have changed
 	params, buffers bool
-	// changed parameters that require no gradient, as indices into the members' state
+	// changed parameters that require no gradient, as indices into a member's state
 	frozen  []int
-	trained []bool // the tensors of the state that require a gradient; nil: unchanged
-	flags   []bool // the layers' training flags; nil: unchanged
+	trained []bool // which tensors of the state require a gradient; nil if unchanged
+	flags   []bool // the training flags of the layers; nil if unchanged
 }
 
 // An outcome is the result of a job on one rank. If a job fails on one rank, it fails on all.
@@ -42,16 +42,16 @@ type outcome struct {
 	lone bool  // a part has one sample, and batch normalisation needs more
 	void bool  // another rank has failed
 
-	// results of an evaluation, on rank 0's device. nil if the rank has no samples, or the model
+	// results of an evaluation, on rank 0's device; nil if the rank has no samples or the model
 	// returns none
 	output, target, loss *tensor.Tensor
 }
 
-// A member is one rank's side of a training on several devices. Even if its own work fails, it
-// takes part in every collective that the other ranks wait for.
+// A member is one rank's part of a training on several devices. Even if its own work fails, it
+// takes part in every collective for which other ranks wait.
 type member struct {
 	g       *dist.Group
-	c       *Config // refers to the rank's own copy of the model
+	c       *Config // refers to this rank's copy of the model
 	a       *Adapt
 	state   []nn.Param
 	layers  []trained
@@ -74,12 +74,13 @@ func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 		}
 	}
 	m.reduce()
-	g.AllReduce(m.loss, dist.Sum) // so that the collective's memory is allocated now
+	g.AllReduce(m.loss, dist.Sum) // this allocates the collective's memory now
 	g.Barrier()
 	return m
 }
 
-// reduce makes the reducer that averages the gradients of the parameters that require one.
+// reduce makes the reducer, which averages the gradients of those parameters that require
+// gradients.
 func (m *member) reduce() {
 	m.reducer = m.g.NewReducer(m.c.Model, dist.FixedBuckets(), dist.KeepBuffers())
 	m.reducer.Reserve()
@@ -97,7 +98,7 @@ func (m *member) close() {
 	m.a.loss, m.a.quiet = nil, nil
 }
 
-// work does a job. It returns out-of-memory errors, its own and those of other ranks; any other
+// work does a job. It returns out-of-memory errors, its own and those of other ranks. Any other
 // failure is a panic.
 func (m *member) work(j *job) (out outcome) {
 	out.rank = m.g.Rank()
@@ -159,7 +160,7 @@ func (m *member) prepare(j *job) {
 	}
 }
 
-// retrain makes a new reducer after other parameters require gradients.
+// retrain makes a new reducer after a change of the parameters that require gradients.
 func (m *member) retrain(trained []bool) {
 	m.reducer.Close()
 	for i, p := range m.state {
@@ -170,8 +171,8 @@ func (m *member) retrain(trained []bool) {
 	m.reduce()
 }
 
-// receive copies from rank 0 to the others what has changed. It takes part in all collectives even
-// if it returns an out-of-memory error.
+// receive copies the changed tensors of rank 0 to the other ranks. It takes part in all collectives
+// even if it returns an out-of-memory error.
 func (m *member) receive(j *job) (failed error) {
 	note := func(f func()) {
 		if err := outOfMemory(f); failed == nil {
@@ -207,7 +208,8 @@ func (m *member) broadcast(x *tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// attempted is outOfMemory, but also returns the failure of another rank, which makes a step void.
+// attempted does what outOfMemory does. It also returns the failure of another rank, which makes a
+// step void.
 func attempted(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

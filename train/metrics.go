@@ -8,20 +8,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Metric is a number computed from a model's outputs and accumulated batch by batch. Update
-// queues its work on the output's device and reads nothing back; Value reads once. Use a metric
-// from one goroutine only.
+// A Metric is a number that is computed from a model's outputs and accumulated batch by batch.
+// Update queues its work on the output's device and reads nothing back. Value reads the device
+// once. Use a metric from one goroutine only.
 type Metric interface {
 	Name() string
-	// Update adds a batch: the model's output, and the target. If it runs out of memory it is
-	// called again with the same batch, so it must not have changed anything.
+	// Update adds a batch: the model's output, and the target. If it runs out of memory, Fit calls
+	// it again with the same batch. So a failed call must not change the metric.
 	Update(output, target *tensor.Tensor)
-	// Value returns the metric over all batches since Reset; NaN without batches.
+	// Value returns the metric over all batches since Reset. Without batches it returns NaN.
 	Value() float64
 	Reset()
 }
 
-// A counter holds a few numbers on a device, allocated there at the first batch.
+// A counter holds a few numbers on a device. The first batch allocates them there.
 type counter struct {
 	t   dtype.Type
 	n   int
@@ -38,7 +38,7 @@ func (c *counter) on(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
 	return c.sum.In(s)
 }
 
-// read returns the numbers; they are zeros before the first batch.
+// read returns the numbers. Before the first batch they are zeros.
 func (c *counter) read() []float64 {
 	if c.sum == nil {
 		return make([]float64, c.n)
@@ -56,7 +56,7 @@ func (c *counter) reset() {
 // update runs f without a graph, in a child of x's scope.
 func update(x *tensor.Tensor, f func(s *tensor.Scope)) { x.Scope().Do(f, tensor.NoGrad()) }
 
-// rows returns class scores [..., C] as [N, C] and classes [...] as [N], both in s.
+// rows reshapes class scores [..., C] to [N, C] and classes [...] to [N]. Both results are in s.
 func rows(op string, s *tensor.Scope, output, target *tensor.Tensor) (scores, classes *tensor.Tensor) {
 	r := output.Rank()
 	ok := r >= 1 && target.Rank() == r-1 && !target.Type().IsFloat()
@@ -84,7 +84,7 @@ func NewMean(name string) *MeanMetric {
 // Name returns the name given to NewMean.
 func (m *MeanMetric) Name() string { return m.name }
 
-// Add adds v, a tensor with one element. weight is the number of samples of which v is the mean.
+// Add adds v, a tensor with one element. weight is the number of samples over which v is the mean.
 func (m *MeanMetric) Add(v *tensor.Tensor, weight float64) {
 	update(v, func(s *tensor.Scope) {
 		m.sum.on(s, v).AddInPlace(v.In(s).Detach().Reshape(1).Double().MulScalar(weight))
@@ -92,7 +92,7 @@ func (m *MeanMetric) Add(v *tensor.Tensor, weight float64) {
 	m.weight += weight
 }
 
-// Value returns the mean; NaN before the first Add.
+// Value returns the mean, or NaN before the first Add.
 func (m *MeanMetric) Value() float64 { return m.sum.read()[0] / m.weight }
 
 // Reset discards the values.
@@ -107,14 +107,15 @@ type AccuracyMetric struct {
 	seen  int
 }
 
-// NewAccuracy returns the fraction of samples whose class has the greatest score; among equal
-// scores the first counts. Scores are [..., classes], targets [...] of an integer type.
+// NewAccuracy returns a metric: the fraction of samples whose class has the greatest score. Among
+// equal scores the first score counts. Scores are [..., classes], and targets are [...] of an
+// integer type.
 func NewAccuracy() *AccuracyMetric {
 	return &AccuracyMetric{name: "accuracy", k: 1, right: counter{t: dtype.I64, n: 1}}
 }
 
-// NewTopK is [NewAccuracy] for the k greatest scores. k must be at least 1. With fewer than k
-// classes, every class counts.
+// NewTopK returns a metric: the fraction of samples whose class has one of the k greatest scores. k
+// must be at least 1. With fewer than k classes, every class counts.
 func NewTopK(k int) *AccuracyMetric {
 	if k < 1 {
 		panic(&Error{"TopK", fmt.Sprintf("the %d greatest scores are asked for; at least 1 is needed", k)})
@@ -141,7 +142,7 @@ func (m *AccuracyMetric) Update(output, target *tensor.Tensor) {
 	m.seen += target.Size()
 }
 
-// Value returns the fraction of right samples.
+// Value returns the fraction of samples that were classified correctly.
 func (m *AccuracyMetric) Value() float64 { return m.right.read()[0] / float64(m.seen) }
 
 // Reset discards the counts.
@@ -154,7 +155,7 @@ type PerplexityMetric struct {
 }
 
 // NewPerplexity returns the perplexity of scores [..., classes] for target classes [...]. Targets
-// equal to ignore do not count; PyTorch's losses ignore -100.
+// equal to ignore do not count. PyTorch's losses ignore -100 by default.
 func NewPerplexity(ignore int64) *PerplexityMetric {
 	return &PerplexityMetric{sum: counter{t: dtype.F64, n: 2}, skip: ignore}
 }

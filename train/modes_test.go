@@ -29,8 +29,8 @@ func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// Mixed precision computes in 16 bits in training and evaluation, keeps parameters in 32 bits, and
-// learns about as well. Recomputing activations changes no bit.
+// Mixed precision computes in 16 bits in training and evaluation, and keeps parameters in 32 bits.
+// It learns about as well as float32. Recomputing activations changes no bit.
 func TestFitAutocastAndCheckpointing(t *testing.T) {
 	training, held := problem(t)
 	run := func(c train.Config) (numbers []float64, seen map[dtype.Type]bool) {
@@ -91,8 +91,8 @@ func TestFitAutocastAndCheckpointing(t *testing.T) {
 	}
 }
 
-// A training that splits its batches, is interrupted and resumes ends with the bits of an
-// uninterrupted one, because the checkpoint contains the split.
+// A training splits its batches, is interrupted and resumes. It ends with the bits of an
+// uninterrupted training, because the checkpoint contains the size of the parts.
 func TestResumeKeepsTheSplit(t *testing.T) {
 	set := pictures(t, 22)
 	run := func(dev *cuda.Device, dir string, resume bool, steps int) (string, string) {

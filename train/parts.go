@@ -7,19 +7,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Numbers of steps for a plan.
+// These are numbers of good steps for a plan. A good step does not run out of memory.
 const (
 	probeAfter = 16 // good steps before a larger part is tried
 	probeRetry = 64 // good steps before a size that has failed is tried again
-	// largest number of good steps before such a retry; each failure doubles the number
+	// largest number of steps before a failed size is tried again; each failure doubles the number
 	probeMost = 8192
 )
 
-// A plan keeps track of which part sizes fit into memory.
+// A plan records which part sizes fit into memory.
 type plan struct {
-	limit int // upper bound of samples at once, even if more would fit; 0: none
-	most  int // number of samples that fit; 0: no batch has failed
-	bad   int // the smallest number of samples known not to fit; 0: not known
+	limit int // largest part size, even if more would fit; 0: no limit
+	most  int // number of samples that fit; 0 if no batch has failed
+	bad   int // smallest number of samples that does not fit; 0 if not known
 	steps int // good steps since the last probe
 	after int // good steps before a probe
 	retry int // good steps before a failed size is tried again
@@ -32,7 +32,8 @@ func newPlan(limit, after int) plan {
 	return plan{limit: limit, after: after, retry: max(probeRetry, 4*after)}
 }
 
-// now returns the largest number of samples computed at once; 0: batches are whole.
+// now returns the largest number of samples that are computed together. 0 means that batches are
+// whole.
 func (p *plan) now() int {
 	if p.limit > 0 && (p.most == 0 || p.most > p.limit) {
 		return p.limit
@@ -42,15 +43,15 @@ func (p *plan) now() int {
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
-// parts returns into how many parts to divide a batch of n samples. probe says that the parts are
-// larger than those known to fit.
+// parts returns the number of parts into which a batch of n samples should be divided. probe says
+// that such parts are larger than the parts known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
 	most := p.now()
 	if most == 0 || n <= most {
 		return 1, false
 	}
 	k = ceil(n, most)
-	least := 1 // the smallest number of parts with which nothing has failed
+	least := 1 // smallest number of parts with which no attempt has failed
 	if p.limit > 0 {
 		least = ceil(n, p.limit)
 	}
@@ -69,10 +70,10 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed records that parts of size samples did not fit in a probe. It returns the number of parts
-// for n samples that fits.
+// failed records that a part of size samples did not fit in a probe. It returns the number of parts
+// for n samples that is known to fit.
 func (p *plan) failed(n, size int) (k int) {
-	if p.bad > 0 && size >= p.bad { // the size had failed before
+	if p.bad > 0 && size >= p.bad { // this size has failed before
 		p.retry = min(2*p.retry, probeMost)
 	} else {
 		p.bad = size
@@ -82,15 +83,15 @@ func (p *plan) failed(n, size int) (k int) {
 	return k
 }
 
-// halve records that size samples did not fit, although that size had fitted before. It returns the
-// number of parts of n samples when a part has at most half of size.
+// halve records that size samples did not fit, although that size has fitted before. From now on, a
+// part has at most half of size. halve returns the number of such parts for n samples.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
 	return ceil(n, p.most)
 }
 
-// good records that a batch of n samples was computed in k parts, and returns the largest number of
-// samples at once, before and now.
+// good records that a batch of n samples was computed in k parts. It returns the largest number of
+// samples computed together, before and after this call.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
 	before = p.now()
 	p.steps++
@@ -207,8 +208,8 @@ func indivisible(b *data.Batch, n int) (why string) {
 	return why
 }
 
-// perSample reports whether a list has one element for each of n samples, rather than n tensors
-// that each have all samples.
+// perSample reports whether a list has one element for each of n samples. Otherwise it has tensors
+// that each hold all samples.
 func perSample(list []any, n int) bool {
 	if len(list) != n {
 		return false
@@ -221,8 +222,8 @@ func perSample(list []any, n int) bool {
 	return false
 }
 
-// part returns the samples i of a batch of n with from ≤ i < to, as a batch in the scope s and on
-// its device. b does not change.
+// part returns the samples i with from ≤ i < to of a batch of n samples. The result is a batch in
+// scope s and on the device of s. b does not change.
 func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 	whole := to-from == n
 	seen := map[*tensor.Tensor]*tensor.Tensor{}
@@ -275,7 +276,7 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 		out.Index = b.Index[from:to:to]
 	}
 	out.X, out.Nested.X = walk(b.X).(*tensor.Tensor), walk(b.Nested.X)
-	clear(seen) // a target that is also an input gets a handle of its own
+	clear(seen) // a target that is also an input gets its own handle
 	out.Y, out.Nested.Y = walk(b.Y).(*tensor.Tensor), walk(b.Nested.Y)
 	return out
 }

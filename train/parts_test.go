@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Most is a limit: no larger part is tried, even after many good steps, or when batches are smaller
-// than Most.
+// Most is a limit. Adapt tries no larger part, even after many good steps, or when batches are
+// smaller than Most.
 func TestMostIsALimit(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	var log []string
@@ -44,7 +44,7 @@ func TestMostIsALimit(t *testing.T) {
 	}
 }
 
-// A loss that is a sum is also recognised if parts are requested from the start. If a batch cannot
+// Adapt also recognises a loss that is a sum if it computes parts from the start. If a batch cannot
 // be divided, the log says so.
 func TestMostFindsTheReductionOut(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewDropout(0.5))
@@ -84,8 +84,8 @@ func TestMostFindsTheReductionOut(t *testing.T) {
 	}
 }
 
-// A panic of the function that is not a lack of memory passes through, whatever its value. The
-// gradients of earlier batches are restored.
+// If the loss function panics for another reason than lack of memory, the panic passes through,
+// whatever its value. The gradients of earlier batches are restored.
 func TestOtherFailuresGoOn(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 1, Reduction: train.ReductionMean})
@@ -136,9 +136,9 @@ func TestOtherFailuresGoOn(t *testing.T) {
 	}
 }
 
-// Everything at once on a device that is too small: batches that a loader copies there ahead,
-// float16 with a scaler whose first steps overflow, parts, clipping, accumulation, and an
-// interruption. The training ends with the bits of an uninterrupted one.
+// The training combines everything on a device that is too small: batches that a loader copies
+// there ahead, float16 with a scaler whose first steps overflow, parts, clipping, accumulation, and
+// an interruption. It ends with the bits of an uninterrupted training.
 func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 	set := pictures(t, 40)
 	run := func(dir string, resume bool, steps int) (string, string) {
@@ -157,7 +157,7 @@ func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 		}
 		return everything(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker()), log.String()
 	}
-	if testing.Short() { // under the race detector, without the interruption
+	if testing.Short() { // the race detector omits the interruption
 		run(t.TempDir(), false, 4)
 		return
 	}

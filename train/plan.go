@@ -14,12 +14,12 @@ import (
 // A PlannedStep is the training step that [Plan] runs.
 type PlannedStep struct {
 	Model     any             // the model, whose parameters and buffers count as weights
-	Optimizer optim.Optimizer // the optimizer; nil: no training, Loss runs without a graph
-	// Loss makes a batch and computes its loss, in scope s, which is closed after the step. The
-	// values of the batch do not matter.
+	Optimizer optim.Optimizer // if nil, Loss runs without a graph and there is no training
+	// Loss makes a batch and computes its loss. It works in scope s, which is closed after the
+	// step. The values of the batch do not matter.
 	Loss func(s *tensor.Scope) *tensor.Tensor
-	// Accumulate is the number of losses, each with a backward pass, in one step of the optimizer;
-	// 0 means 1.
+	// Accumulate is the number of losses in one step of the optimizer. Each loss has its own
+	// backward pass. 0 means 1.
 	Accumulate int
 }
 
@@ -28,12 +28,12 @@ type PlanConfig struct {
 	// Machine has the rates for the estimate of time, and the memory if Memory is 0. Use one of
 	// [GPUs], or [MeasureCPU]. The zero value plans for a GPU with unknown rates.
 	Machine Machine
-	// Memory is the number of bytes that the program can use on the device; 0: as Machine says. If
-	// Machine does not say either, memory is unlimited.
+	// Memory is the number of bytes that the program can use on the device. 0 means Machine's
+	// memory. If that is 0 too, memory is unlimited.
 	Memory int
 	Batch  int // the size of the batch, at least 1
-	// MaxBatch is the largest batch size to try when looking for the largest that fits; 0: do not
-	// look for it.
+	// MaxBatch is the largest batch size to try in the search for the largest batch that fits. 0
+	// means no search.
 	MaxBatch int
 }
 
@@ -43,12 +43,12 @@ type Breakdown struct {
 	Weights   int // parameters and buffers of the model
 	Gradients int // gradients of the parameters
 	Optimizer int // state of the optimizer
-	// left by the forward pass: tensors saved for the gradients, the batch, and results
+	// memory left by the forward pass: tensors saved for the gradients, the batch, and results
 	Activations int
-	// freed within a pass: intermediate results, gradients in transit, scratch memory of kernels
+	// memory freed within a pass: intermediate results, gradients in transit, scratch of kernels
 	Workspace int
-	Other     int // bytes allocated before the step, and none of the above
-	Rounding  int // bytes added by the allocator, whose blocks are larger than requested
+	Other     int // bytes allocated before the step for anything else
+	Rounding  int // bytes by which blocks exceed the requested sizes
 }
 
 // total returns the sum of the fields.
@@ -56,12 +56,12 @@ func (b Breakdown) total() int {
 	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Workspace + b.Other + b.Rounding
 }
 
-// FLOPs counts arithmetic operations as [device.Work] does. A multiplication and an addition are
-// two operations; an exponential is the roughly twenty of which it consists.
+// FLOPs counts arithmetic operations as [device.Work] does. A multiplication and an addition count
+// as two operations. An exponential counts as about twenty, since it is computed with so many.
 type FLOPs struct {
 	Forward, Backward, Optimizer int
-	// the operations of Forward and Backward in matrix products, convolutions and attention, which
-	// are those that PyTorch's counters count
+	// the operations in matrix products, convolutions and attention, in Forward and Backward.
+	// PyTorch's counters count only these
 	MatMul int
 }
 
@@ -76,53 +76,56 @@ type Report struct {
 	Parameters int // number of elements of all parameters
 
 	// Peak is the most memory in use during a step, once the optimizer's state exists:
-	// torch.cuda.max_memory_allocated. Reserved is the memory that the allocator then holds from
-	// the driver, including its cache.
+	// torch.cuda.max_memory_allocated. Reserved is the memory that the allocator has then taken
+	// from the driver. It includes the allocator's cache.
 	Peak, Reserved int
 	Breakdown      Breakdown
-	// At is the operation and the pass at the peak: "matmul, backward".
+	// At names the operation and the pass at the peak, such as "matmul, backward".
 	At string
 
 	FLOPs   FLOPs
-	Bytes   int // number of bytes that the kernels must at least read and write
-	Kernels int // number of kernel launches on a GPU, of primitives on a CPU
+	Bytes   int // bytes that the kernels must at least read and write
+	Kernels int // kernel launches on a GPU, primitives on a CPU
 
-	// Launches is the number of kernel launches on a GPU, 0 on a CPU. Modules is the number of
-	// different kernels among them. The driver loads each, and compiles it the first time.
+	// Launches is the number of kernel launches on a GPU, and 0 on a CPU. Modules is the number of
+	// different kernels among them. The driver loads each of these kernels, and compiles it the
+	// first time.
 	Launches, Modules int
 	Units             Units
-	// Least is the minimum time of the step in seconds on each of [GPUs], by name; nil on a CPU.
-	// For each primitive it is the longer of two times: its operations at the peak rate of their
-	// units, and its bytes at the full bandwidth. Copies within the device count their bytes.
-	// Launches are not included: see [LaunchSeconds]. The kernels are those for the planned
-	// Machine.
+	// Least maps the name of each of [GPUs] to the minimum time of the step on it, in seconds. It
+	// is nil for a CPU. The time of a primitive is the longer of two times: its operations at the
+	// peak rate of their units, and its bytes at the full bandwidth. Copies within the device count
+	// their bytes. Launches are not included: see [LaunchSeconds]. The kernels are those for the
+	// planned Machine.
 	Least map[string]float64
-	// Seconds is the estimate of a step's time, see [Machine]; 0 if the machine has no rates.
+	// Seconds is the estimate of a step's time, see [Machine]. It is 0 if the machine has no rates.
 	Seconds float64
 
 	// Fits says whether the step runs within Memory.
 	Fits bool
 	// MaxBatch is the largest batch size, up to the configuration's MaxBatch, whose step runs
-	// within Memory. It is 0 if none does, or if the configuration's MaxBatch is 0.
+	// within Memory. It is 0 if no step fits, or if the configuration's MaxBatch is 0.
 	MaxBatch int
 }
 
-var planning sync.Mutex // a process has one tracer
+var planning sync.Mutex // held while planning, because a process has only one tracer
 
 // Plan runs a training step on a device without memory ([device.OpenMeta]) and reports what the
-// step needs: memory, operations and, for a machine with known rates, time. It computes no values,
-// so it is quick for models of any size and needs no GPU.
+// step needs. It reports memory, operations and, for a machine with known rates, time. It computes
+// no values, so it is quick for models of any size and needs no GPU.
 //
 // build makes model and optimizer for the given batch size, in scope s (nn.In(s)). Everything must
 // be on the device of s. The step runs twice: in the first run the optimizer allocates its state,
-// and the second run is reported. Kernels and allocator are those of a real run, so the peak is the
-// real one. Not counted is the memory that NVIDIA's driver uses on the GPU (context and code). On a
-// CPU the pool's memory is counted, but not buffers below 8 KiB, the data set, and Go's own heap.
+// and the second run is reported. Kernels and allocator are those of a real run, so the peak is
+// that of a real run. On a GPU the report does not include the memory that NVIDIA's driver uses
+// (context and code). On a CPU it includes the pool's memory, but not buffers below 8 KiB, the
+// data set, and Go's own heap.
 //
-// A step that does not fit is no error: Fits is false, and Peak is what the step would need. A step
-// that reads a value (Item, a shape that depends on data) fails with a *[tensor.Error] that wraps
-// [device.ErrNoValues]. The program must import the driver (cuda, for GPUs). Wrong settings are an
-// *[Error]. Plan needs the process's tracer, so it fails while a profiler runs.
+// A step that does not fit is no error. Fits is then false, and Peak is the memory that the step
+// would need. A step that reads a value (Item, a shape that depends on data) fails with a
+// *[tensor.Error] that wraps [device.ErrNoValues]. The program must import the driver of the device
+// (package cuda for GPUs). Wrong settings are an *[Error]. Plan needs the process's tracer, so it
+// fails while a profiler runs.
 func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*Report, error) {
 	if c.Machine.Kind == "" {
 		c.Machine.Kind = "cuda"
@@ -161,19 +164,20 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 	return r, nil
 }
 
-// bounds of the memory of a device without memory
+// lower and upper bound of the memory of a device without memory
 const (
 	minPlanned = 1 << 20
 	maxPlanned = 1 << 42
 )
 
 // largest finds the largest batch that fits. The allocator's memory grows nearly in proportion to
-// the batch, so two runs give an estimate. Further runs then find the exact size: the largest that
-// fits, while one sample more does not.
+// the batch, so two runs give an estimate. Further runs then find the exact size. The step fits
+// with this size, and does not fit with one more sample.
 func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
-	// the largest batch known to fit, and the smallest that is known or assumed not to fit
+	// good is the largest batch known to fit. bad is the smallest batch that is known or assumed
+	// not to fit.
 	good, bad := 0, c.MaxBatch+1
-	// two runs, the smaller batch first
+	// the two latest runs, the smaller batch first
 	known := [2]struct{ batch, held int }{1: {c.Batch, held}}
 	try := func(n int) (bool, error) {
 		t, err := c.run(build, n, c.Memory, false)
@@ -200,7 +204,7 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	} else {
 		bad = min(bad, c.Batch)
 	}
-	// how far below bad the next size is tried, as a fraction; 0: no size has failed yet
+	// The next size is below bad by this fraction of bad. 0 means that no size has failed yet.
 	back := 0.0
 	for bad-good > 1 {
 		n := good + (bad-good)/2
@@ -232,7 +236,7 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	return good, nil
 }
 
-// run makes the training step twice on a device without memory, and traces the second.
+// run makes the training step twice on a device without memory, and traces the second step.
 func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, memory int, traced bool) (t *planTrace, err error) {
 	dev, err := device.OpenMeta(c.Machine.Kind, device.MetaConfig{Memory: memory, Capability: c.Machine.Capability})
 	if err != nil {

@@ -48,7 +48,7 @@ func gptStep(c models.GPTConfig, length int) builder {
 	}
 }
 
-// small are models that the emulated GPU can run.
+// small has models that the emulated GPU can run.
 var small = []struct {
 	name    string
 	build   builder
@@ -77,7 +77,8 @@ var small = []struct {
 	}, [3]int{1, 4, 9}},
 }
 
-// A plan also supports offloading saved tensors to the host, whose memory then has no contents.
+// A plan also works if saved tensors are offloaded to the host. Then the host's memory has no
+// contents.
 func TestPlanOffloads(t *testing.T) {
 	gpt := models.GPTConfig{Vocab: 1000, Context: 512, Layers: 8, Heads: 8, Width: 512}
 	saved := func(modes ...tensor.Option) builder {
@@ -105,8 +106,8 @@ func TestPlanOffloads(t *testing.T) {
 	if there.Breakdown.Activations > here.Breakdown.Activations/4 || there.Peak > here.Peak/2 {
 		t.Errorf("%d bytes with what is saved on the host, %+v; %d without, %+v", there.Peak, there.Breakdown, here.Peak, here.Breakdown)
 	}
-	// Memory that is not page-locked is ordinary memory of the program, and the plan has no values
-	// to copy there.
+	// Memory that is not page-locked is ordinary memory of the program. A plan has no values to
+	// copy there.
 	if _, err := train.Plan(saved(autograd.SaveOnCPU(false)), c); !errors.Is(err, device.ErrNoValues) {
 		t.Errorf("saved in memory that is not pinned: %v", err)
 	}
@@ -130,7 +131,7 @@ func peakOf(t *testing.T, dev device.Device, build builder, batch int) int {
 	return dev.Stats().AllocatedPeak
 }
 
-// The planned peak equals that of a GPU, to the block.
+// The planned peak is exactly that of a GPU, in whole blocks.
 func TestPlanPredictsThePeak(t *testing.T) {
 	const memory = 64 << 20
 	for i, m := range small {
@@ -166,8 +167,8 @@ func TestPlanPredictsThePeak(t *testing.T) {
 	}
 }
 
-// The units' operations add up to those of the step. If a step has a single primitive, the minimum
-// times are those of that primitive, for each unit.
+// The operations of all units add up to those of the step. If a step has a single primitive, the
+// minimum times are those of that primitive, for each unit.
 func TestPlanUnits(t *testing.T) {
 	const n = 4096
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
@@ -251,9 +252,9 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Rounding < 0 || b.Rounding > r.Peak/50 || r.Reserved < r.Peak || !r.Fits || r.At == "" {
 		t.Errorf("%+v", r)
 	}
-	// 2·batch·in·out operations for each of two layers. Backward needs the same for the weights of
-	// both layers, and for the input of the second layer. The hyperbolic tangent counts with its
-	// product.
+	// There are 2·batch·in·out operations for each of two layers. Backward needs as many for the
+	// weights of both layers, and for the input of the second layer. The operations of the
+	// hyperbolic tangent count with the product before it.
 	const product, slack = 2 * batch * width * hidden, 100 * batch * hidden
 	if f := r.FLOPs; f.MatMul < 5*product || f.MatMul > 5*product+slack || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
 		t.Errorf("%+v, a product is %d", f, product)
@@ -263,8 +264,8 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Gradients != weights {
 		t.Errorf("gradients %d of %d, at %s", b.Gradients, weights, r.At)
 	}
-	// Two losses in a step need no more memory than one, except for the gradients in between, and
-	// twice the operations.
+	// Two losses in a step need twice the operations of one. They need no more memory, except for
+	// the gradients between the two.
 	twice := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Accumulate = 2; return p }
 	r2, err := train.Plan(twice, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r2.FLOPs.MatMul != 2*r.FLOPs.MatMul || r2.Peak < r.Peak || r2.Peak > r.Peak+2*weights {
@@ -278,7 +279,7 @@ func TestPlanBreakdown(t *testing.T) {
 	}
 }
 
-// The largest batch fits, and one more sample does not.
+// The largest batch fits. A batch with one more sample does not fit.
 func TestPlanLargestBatch(t *testing.T) {
 	build := images(func(o nn.Option) nn.Module { return models.NewMLP([]int{512, 512, 10}, 0, o) }, 512)
 	fits := func(n int) bool {
@@ -288,7 +289,7 @@ func TestPlanLargestBatch(t *testing.T) {
 		}
 		return r.Fits
 	}
-	// the first batch is far below, near, or above the largest batch
+	// the first batch is far below, near, or far above the largest batch
 	for _, first := range []int{1, 700, 1 << 20} {
 		r, err := train.Plan(build, train.PlanConfig{Batch: first, Memory: 32 << 20, MaxBatch: 1 << 24})
 		if err != nil {
@@ -396,7 +397,7 @@ func TestPlanSeconds(t *testing.T) {
 	}
 }
 
-// FindGPU accepts a GPU's name as people, shops and nvidia-smi write it, and rejects names of other
+// FindGPU accepts a GPU's name as people, shops and nvidia-smi write it. It rejects names of other
 // variants.
 func TestFindGPUSpellings(t *testing.T) {
 	for name, list := range map[string][]string{

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// phase is a part of a step.
+// phase is a part of a training step.
 type phase uint8
 
 const (
@@ -46,13 +46,13 @@ type block struct {
 	kind  kind
 }
 
-// change is the allocation of a block or, with freed, its release.
+// change is the allocation of a block. If freed is set, it is the release of a block.
 type change struct {
 	b     *block
 	freed bool
 }
 
-// deaf is a tracer that ignores all events, to be embedded in tracers that handle some.
+// deaf is a tracer that ignores all events. Tracers that handle only some events embed it.
 type deaf struct{}
 
 func (deaf) Wants() device.TraceWants        { return device.TraceWants{} }
@@ -172,7 +172,7 @@ func (t *planTrace) enter(p phase) {
 	t.mu.Unlock()
 }
 
-// begin starts the report, once the model is built.
+// begin starts the report when the model has been built.
 func (t *planTrace) begin(p *PlannedStep) {
 	t.report = &Report{Parameters: nn.Count(p.Model)}
 	if !strings.HasPrefix(t.machine.Kind, "cpu") {
@@ -195,7 +195,7 @@ func (t *planTrace) mark(x *tensor.Tensor, k kind) {
 	}
 }
 
-// measure begins the step that is reported.
+// measure begins the step that Plan reports.
 func (t *planTrace) measure() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A Progress shows the progress of a training: on a terminal a bar that is redrawn, elsewhere a
+// A Progress shows the progress of a training. On a terminal it draws a bar. Elsewhere it prints a
 // line from time to time. Use it from one goroutine only.
 type Progress struct {
 	w        io.Writer
@@ -27,11 +27,12 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
-// Begin starts the clock for the estimate of the time left, after step steps.
+// Begin starts the clock for the estimate of the remaining time. step is the number of steps done
+// before.
 func (p *Progress) Begin(step int) { p.start, p.from = time.Now(), step }
 
-// Step reports that n of total steps are done; a total of 0 means that it is not known. On a
-// terminal it redraws the bar at most ten times a second; elsewhere it does nothing.
+// Step reports that n of total steps are done. A total of 0 means that it is not known. On a
+// terminal Step redraws the bar at most ten times a second. Elsewhere it does nothing.
 func (p *Progress) Step(n, total int, text string) {
 	if !p.due(n, total) {
 		return
@@ -51,7 +52,7 @@ func (p *Progress) Step(n, total int, text string) {
 		line = fmt.Sprintf("[%s%s] %d/%d  %s%v left", strings.Repeat("█", full), strings.Repeat("·", cells-full), n, total, text, left)
 	}
 	if f, ok := p.w.(*os.File); ok {
-		// a line that wraps could not be overwritten
+		// cut the line, because a bar that wraps could not be overwritten
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 {
 			r := []rune(line)
 			line = string(r[:min(len(r), width-1)])
@@ -67,16 +68,17 @@ func (p *Progress) due(n, total int) bool {
 	return p.terminal && (n == total || time.Since(p.drawn) >= 100*time.Millisecond)
 }
 
-// part returns the progress of an inner task. It is drawn in place of p until p is drawn again.
+// part returns the progress of an inner task. The inner task's bar replaces the bar of p until p is
+// drawn again.
 func (p *Progress) part() *Progress {
 	now := time.Now()
 	return &Progress{w: p.w, terminal: p.terminal, width: p.width, start: now, drawn: now}
 }
 
-// lineEvery is how often tell prints a line without a terminal.
+// lineEvery is the time between two lines that tell prints if there is no terminal.
 var lineEvery = 10 * time.Second
 
-// tell is Step on a terminal; elsewhere it prints a line from time to time.
+// tell is Step on a terminal. Elsewhere it prints a line from time to time.
 func (p *Progress) tell(n, total int, what string) {
 	if p.terminal {
 		p.Step(n, total, what)

@@ -28,8 +28,8 @@ func fewSteps(t *testing.T, steps int) Config {
 	return Config{Model: m, Optimizer: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1}), Train: loader, Epochs: 1}
 }
 
-// The progress line shows the loss even if the training is shorter than the number of losses
-// collected on the device.
+// The progress line shows the loss even if the training has fewer steps than losses are collected
+// on the device.
 func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	tr, err := newTrainer(fewSteps(t, 3))
 	if err != nil {
@@ -47,7 +47,8 @@ func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	}
 }
 
-// An evaluation shows its progress: a line from time to time, or a bar on a terminal.
+// An evaluation shows its progress. It prints a line from time to time, or draws a bar on a
+// terminal.
 func TestEvaluationShowsProgress(t *testing.T) {
 	was := lineEvery
 	defer func() { lineEvery = was }()

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RegressionMetric measures the distance between a model's outputs and the targets, in their unit.
-// Its Value is the RMSE.
+// RegressionMetric measures how far a model's outputs are from the targets, in the unit of the
+// targets. Its Value is the RMSE.
 type RegressionMetric struct {
 	sums counter // sums of targets, squared targets, absolute errors and squared errors
 	seen int
@@ -41,15 +41,15 @@ func (m *RegressionMetric) Update(output, target *tensor.Tensor) {
 	m.seen += target.Size()
 }
 
-// Value returns the root of the mean squared error; NaN before the first batch.
+// Value returns the root of the mean squared error, or NaN before the first batch.
 func (m *RegressionMetric) Value() float64 { return math.Sqrt(m.sums.read()[3] / float64(m.seen)) }
 
-// MAE returns the mean absolute error; NaN before the first batch.
+// MAE returns the mean absolute error, or NaN before the first batch.
 func (m *RegressionMetric) MAE() float64 { return m.sums.read()[2] / float64(m.seen) }
 
-// R2 returns the coefficient of determination, 1 − Σ(ŷ−y)² / Σ(y−ȳ)². It is 1 if every output is
-// right, and 0 for a model that always returns the mean of the targets. It is NaN if all targets
-// are equal.
+// R2 returns the coefficient of determination, 1 − Σ(ŷ−y)² / Σ(y−ȳ)². Here ŷ is an output, y its
+// target and ȳ the mean of the targets. R2 is 1 if every output is right, and 0 for a model that
+// always returns the mean of the targets. It is NaN if all targets are equal.
 func (m *RegressionMetric) R2() float64 {
 	v, n := m.sums.read(), float64(m.seen)
 	spread := v[1] - float64(v[0]*v[0])/n

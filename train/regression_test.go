@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// RMSE, MAE and R² over two batches equal scikit-learn's over all samples: y = 3, -0.5, 2, 7 and
-// 2.5, 0, 2, 8 have R² 0.948608…, the example in r2_score's documentation.
+// RMSE, MAE and R² over two batches equal scikit-learn's over all samples. The samples are the
+// example in r2_score's documentation. Targets 3, -0.5, 2, 7 and outputs 2.5, 0, 2, 8 have R²
+// 0.948608….
 func TestRegressionMetric(t *testing.T) {
 	m := train.NewRegression()
 	if !math.IsNaN(m.Value()) || !math.IsNaN(m.R2()) {

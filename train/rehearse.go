@@ -13,21 +13,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Rehearsing says on which devices [Fit] loads the kernels of a step before the first step: see
+// Rehearsing says on which devices [Fit] loads the kernels of a step before the first step. See
 // [Config].Rehearse.
 type Rehearsing uint8
 
-// The kinds of Rehearsing.
+// These are the values of Rehearsing.
 const (
-	RehearseOnGPU  Rehearsing = iota // kernels are loaded on a GPU that is not emulated
-	RehearseNever                    // kernels are loaded when they are first launched
-	RehearseAlways                   // kernels are loaded on emulated GPUs too
+	// kernels are loaded before the first step, on GPUs that are not emulated
+	RehearseOnGPU  Rehearsing = iota
+	RehearseNever             // kernels are loaded when they are first launched
+	RehearseAlways            // kernels are loaded before the first step, on every GPU
 )
 
-// Rehearse loads the kernels of a step before the step is made, several at once. So the first step
-// does not wait for the driver to compile one kernel after another. Rehearse runs step once on a
-// device without memory that plans as dev does ([device.Rehearser]), in a scope with its own
-// generator. step must make everything that it uses in this scope, including the model:
+// Rehearse loads the kernels of a step before the step is made, several kernels at the same time.
+// So the first step does not wait for the driver to compile one kernel after another. Rehearse runs
+// step once on a device without memory that uses the same kernels as dev ([device.Rehearser]), in a
+// scope with its own generator. In this scope, step must make all tensors that it uses, including
+// those of the model:
 //
 //	err := train.Rehearse(ctx, dev, func(s *tensor.Scope) {
 //		m := models.NewGPT(config, nn.In(s))
@@ -37,16 +39,16 @@ const (
 //		opt.Step()
 //	}, nil)
 //
-// progress, which may be nil, is called with the number of kernels loaded so far and the total. For
-// a device that compiles nothing, such as the CPU, Rehearse succeeds at once. A failure does not
-// prevent the step itself, which then loads its kernels when it launches them. The error is that of
-// step or of loading. A step that reads a value fails with a *[tensor.Error] that wraps
+// Rehearse calls progress, unless it is nil, with the number of kernels loaded so far and the
+// total. For a device that compiles nothing, such as the CPU, Rehearse returns immediately. After a
+// failure the step itself still works, and loads its kernels when it launches them. The error comes
+// from step or from loading. A step that reads a value fails with a *[tensor.Error] that wraps
 // [device.ErrNoValues]. [Fit] rehearses by itself.
 func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	return rehearseIn(ctx, tensor.Root(), dev, step, progress)
 }
 
-// rehearseIn is Rehearse, but runs step inside the scope in.
+// rehearseIn is Rehearse, but step runs inside scope in.
 func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	r, ok := dev.(device.Rehearser)
 	if !ok {
@@ -62,7 +64,8 @@ func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step f
 	return r.Load(ctx, stage, progress)
 }
 
-// unrehearsed returns why a step on a copy of the model would have side effects; "": it would not.
+// unrehearsed returns why a step on a copy of the model would have side effects. It returns "" if
+// it would have none.
 func (t *trainer) unrehearsed() string {
 	switch {
 	case t.c.given && t.c.Replica == nil:
@@ -113,7 +116,7 @@ func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 // rehearseOn rehearses on one of the training's devices.
 func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Batch, n, devices int) (err error) {
 	defer func() {
-		// The program panicked. It will do so again in the real step, which reports it.
+		// The program has panicked. It will panic again in the real step, which reports the panic.
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the rehearsal has failed: %v", r)
 		}
@@ -145,7 +148,7 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 }
 
 // act makes a step of a copy of the model in scope s, which is on a device without memory. The step
-// computes a part of batch b: per of its n samples.
+// computes a part of batch b: per of the batch's n samples.
 func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {
@@ -158,9 +161,9 @@ func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	c.Generator = s.Generator()
 	passes := 1
 	if per < n || c.Accumulate > 1 {
-		passes = 2 // the second pass adds to the gradients of the first
+		passes = 2 // the second pass adds to the gradients of the first pass
 	}
-	// autocast casts all parameters at once from the second step on
+	// from the second step on, autocast casts all parameters together
 	if c.Autocast != dtype.Invalid && passes == 1 {
 		passes = 2
 	}

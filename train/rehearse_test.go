@@ -27,15 +27,15 @@ func emulatedGPU(t *testing.T) *cuda.Device {
 	return gpus[0]
 }
 
-// A step that was rehearsed loads no kernels.
+// A step loads no kernels if it was rehearsed.
 func TestRehearse(t *testing.T) {
 	for name, low := range map[string]dtype.Type{"float32": dtype.Invalid, "bfloat16": dtype.BF16} {
 		gpu := emulatedGPU(t)
 		var losses []float64
-		var made uint64 // number of kernels loaded when the model has been made
+		var made uint64 // kernels loaded when the model has been made
 		step := func(s *tensor.Scope) {
 			m := models.NewGPT(models.GPTConfig{Vocab: 64, Context: 16, Layers: 2, Heads: 2, Width: 32, Dropout: 0.1}, nn.In(s))
-			made = gpu.Counters().Kernels // without memory no weights are drawn
+			made = gpu.Counters().Kernels // SkipInit draws no weights, so this is still small
 			opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
 			s.Do(func(s *tensor.Scope) {
 				x := s.Typed(dtype.I64).Zeros(2, 16)
@@ -104,7 +104,7 @@ func TestRehearseErrors(t *testing.T) {
 	}
 }
 
-// watched records how many kernels a GPU has loaded when the training's first batch reaches it.
+// watched is a model that records how many kernels a GPU has loaded when the first batch arrives.
 type watched struct {
 	nn.Base
 	Inner nn.Module
@@ -214,7 +214,7 @@ func TestFitGoesOnUnrehearsed(t *testing.T) {
 	}
 }
 
-// keeps has its own random numbers, and caches a constant for each width.
+// keeps is a layer with its own random numbers. It caches a constant for each width.
 type keeps struct {
 	nn.Base
 	Inner nn.Module
@@ -233,7 +233,7 @@ func (k *keeps) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return k.Inner.Forward(x.Mul(k.kept[n]))
 }
 
-// The module reads returns its input, after it has read values of it.
+// reads is a layer that returns its input after it has read values of the input.
 type reads struct{ nn.Base }
 
 func (reads) Forward(x *tensor.Tensor) *tensor.Tensor { x.Detach().Sum().Item(); return x }

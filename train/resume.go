@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// openStore opens the directory of checkpoints and resumes from the newest if c.Resume is set.
+// openStore opens the directory of checkpoints. If c.Resume is set, it resumes from the newest
+// checkpoint.
 func (t *trainer) openStore() error {
 	best := checkpoint.NoBest
 	if t.c.KeepBest {
@@ -62,12 +63,12 @@ func (t *trainer) openStore() error {
 	}
 	parts := t.parts()
 	if _, ok := l.Tree["scaler"]; !ok {
-		delete(parts, "scaler") // the scaler and its scale start anew
+		delete(parts, "scaler") // the scaler begins with its initial scale
 	}
 	set := t.options()
 	schedule, _ := library(t.c.Schedule)
 	err = checkpoint.Restore(parts, l.Tree)
-	// A half-restored state is useless, but restoring can be repeated.
+	// A half-restored state is useless, but restoring can be repeated after out of memory.
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		err = checkpoint.Restore(parts, l.Tree)
@@ -123,14 +124,14 @@ func (t *trainer) parts() checkpoint.Parts {
 	return p
 }
 
-// keep saves a checkpoint, unless this state has been saved.
+// keep saves a checkpoint, unless it has already saved this state.
 func (t *trainer) keep() error {
 	t.due = false
 	now := [2]int{t.st.Step, t.st.Epoch}
 	if t.store == nil || t.saved == now {
 		return nil
 	}
-	if err := t.read(); err != nil { // a diverged state is not saved
+	if err := t.read(); err != nil { // a diverged state must not be saved
 		return err
 	}
 	if err := t.finite(); err != nil {
@@ -141,7 +142,7 @@ func (t *trainer) keep() error {
 		info.Metric = t.st.Metrics[t.c.Watch]
 	}
 	err := t.save(info)
-	// a device's memory may only be fragmented; emptying the caches helps
+	// the device's memory may only be fragmented, and then emptying the caches helps
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		if err = t.save(info); errors.Is(err, device.ErrOutOfMemory) {
@@ -156,7 +157,7 @@ func (t *trainer) keep() error {
 	return err
 }
 
-// save starts writing the state.
+// save starts to write the state.
 func (t *trainer) save(info checkpoint.Info) error {
 	tree, err := checkpoint.Capture(t.parts())
 	if err != nil {
@@ -166,8 +167,8 @@ func (t *trainer) save(info checkpoint.Info) error {
 	return t.store.Save(tree, info)
 }
 
-// finite returns an error for parameters that are NaN or infinite although the loss was still
-// finite. The next loss would not be, and a checkpoint with such parameters would be useless.
+// finite returns an error if parameters are NaN or infinite although the loss was still finite. The
+// next loss would not be finite, and a checkpoint with such parameters would be useless.
 func (t *trainer) finite() error {
 	var names []string
 	var list []*tensor.Tensor
@@ -205,7 +206,7 @@ func (t *trainer) finite() error {
 	return nil
 }
 
-// flush writes events. If they cannot be written, it logs that once.
+// flush writes the events to the file. If this fails, it logs the failure once.
 func (t *trainer) flush() {
 	if t.tb == nil || t.mute {
 		return
@@ -281,7 +282,8 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 		}
 		t.st.Metrics[k] = f
 	}
-	// A training that Patience has ended stays ended; one that a callback has ended goes on.
+	// A training that Patience has ended stays ended. A training that a callback has ended
+	// continues.
 	if t.unmeasured = unmeasured; Reason(ended) == StoppedEarly && t.c.Patience > 0 {
 		t.ended = StoppedEarly
 	}

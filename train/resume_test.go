@@ -18,7 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The mean loss logged for an epoch covers only that epoch, also after a resume.
+// The mean loss logged for an epoch covers the whole epoch and nothing before it, even after a
+// resume.
 func TestEpochLossAfterResume(t *testing.T) {
 	cpu := devices(t)[0]
 	last := func(dir string, epochs int) string {
@@ -35,8 +36,8 @@ func TestEpochLossAfterResume(t *testing.T) {
 	}
 }
 
-// To resume without a schedule is an error if the training had one. A finished training that is
-// resumed says that it is finished.
+// If a training had a schedule, it is an error to resume without one. If a finished training is
+// resumed, the log says that it is finished.
 func TestResumeWithoutTheSchedule(t *testing.T) {
 	cpu, dir := devices(t)[0], t.TempDir()
 	begin := func() (train.Config, *strings.Builder) {
@@ -58,8 +59,9 @@ func TestResumeWithoutTheSchedule(t *testing.T) {
 	}
 }
 
-// Settings that may differ after a resume are not logged, and the bits stay the same. Settings that
-// change the numbers are logged in one line, and so are those that the checkpoint replaces.
+// Some settings may differ after a resume without an effect on the bits. They are not logged.
+// Settings that change the numbers are logged in one line, and so are settings that the checkpoint
+// replaces.
 func TestResumeWithOtherSettings(t *testing.T) {
 	cpu := devices(t)[0]
 	whole := setup(t, cpu)
@@ -125,7 +127,7 @@ func TestResumeWithOtherSettings(t *testing.T) {
 }
 
 // If the schedule is of another kind than the checkpoint's, or has other settings, the log says so.
-// The checkpoint's settings are used.
+// The training uses the checkpoint's settings.
 func TestResumeWithAnotherSchedule(t *testing.T) {
 	cpu := devices(t)[0]
 	step := func(n int) func(sched.Optimizer) *sched.LR {
@@ -168,7 +170,8 @@ func TestResumeWithAnotherSchedule(t *testing.T) {
 
 var errBreak = errors.New("broken off")
 
-// Another batch size or dataset is detected even if an epoch has the same number of batches.
+// Another batch size or another dataset is detected even if an epoch has the same number of
+// batches.
 func TestResumeWithAnotherLoader(t *testing.T) {
 	cpu := devices(t)[0]
 	for part, batch := range map[string]int{"batch": 7, "samples": 8} {

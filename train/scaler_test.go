@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A float16 training that was interrupted resumes with its scale, and ends with the bits of an
-// uninterrupted one. Clipping sees unscaled gradients: a limit that no gradient reaches changes
+// A float16 training is interrupted and resumes with its scale. It ends with the bits of an
+// uninterrupted training. Clipping uses unscaled gradients, so a limit above all gradients changes
 // nothing.
 func TestScalerInCheckpoints(t *testing.T) {
 	training, _ := problem(t)

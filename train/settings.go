@@ -10,8 +10,8 @@ import (
 )
 
 // settings returns the settings that affect the bits of a training and are in no other part of a
-// checkpoint. It leaves out those that do not affect them: how many goroutines load and compute,
-// what is measured, written or profiled, and Checkpointing.
+// checkpoint. It leaves out settings that do not affect the bits. These are the numbers of
+// goroutines, the settings of measuring, writing and profiling, and Checkpointing.
 func (t *trainer) settings() map[string]any {
 	c := &t.c
 	precision := "full"
@@ -20,24 +20,24 @@ func (t *trainer) settings() map[string]any {
 	}
 	info := c.Device.Info()
 	dev := info.Kind
-	if dev != "cpu" { // all CPUs have the same results
+	if dev != "cpu" { // all CPUs compute the same results
 		dev += " (" + info.Name + ")"
 	}
 	all := map[string]any{
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
-	if c.TF32 { // the setting is omitted if off, as in checkpoints from before it existed
+	if c.TF32 { // absent if off, since older checkpoints lack it
 		all["TF32"] = true
 	}
-	// omitted for one device, as in checkpoints from before this setting existed
+	// the setting is absent for one device, since older checkpoints lack it
 	if n := len(c.devices); n > 0 {
 		all["Devices"] = int64(n)
 	}
 	return all
 }
 
-// scheduleKind names a schedule without its settings.
+// scheduleKind names a schedule, without its settings.
 func scheduleKind(schedule any) string {
 	if schedule == nil {
 		return "none"
@@ -49,8 +49,8 @@ func scheduleKind(schedule any) string {
 	return fmt.Sprintf("%T", schedule)
 }
 
-// library returns the description of a schedule of package sched, and true. The description is
-// constant unless somebody changes the schedule's settings. For any other schedule it returns
+// library returns the description of a schedule of package sched, and true. The description changes
+// only if the program changes the schedule's settings. For any other schedule library returns
 // false.
 func library(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
@@ -60,8 +60,8 @@ func library(schedule any) (string, bool) {
 	return s.String(), true
 }
 
-// changes lists the settings that differ from was, those of the checkpoint. Settings that are not
-// in was are skipped: an earlier version did not save them.
+// changes lists the settings that differ from was, the settings of the checkpoint. It skips
+// settings that are not in was, because an earlier version did not save them.
 func (t *trainer) changes(was map[string]any) (list []string) {
 	now := t.settings()
 	if was != nil {
@@ -91,8 +91,8 @@ func (t *trainer) changes(was map[string]any) (list []string) {
 }
 
 // options returns the settings of the optimizer that are part of its state, such as learning rates,
-// by group. It leaves out what a schedule changes; of the learning rate only the initial one
-// remains.
+// by group. It leaves out the options that a schedule changes. With a schedule it returns only the
+// initial learning rates.
 func (t *trainer) options() (groups []map[string]any) {
 	list, _ := t.c.Optimizer.StateDict()["param_groups"].([]any)
 	for _, g := range list {
@@ -111,8 +111,8 @@ func (t *trainer) options() (groups []map[string]any) {
 	return groups
 }
 
-// overruled lists the settings of the optimizer that the checkpoint has replaced: as in PyTorch
-// they are part of its state.
+// overruled lists the settings of the optimizer that the checkpoint has replaced. As in PyTorch,
+// these settings are part of the optimizer's state.
 func overruled(set, loaded []map[string]any) string {
 	var list []string
 	for i, g := range loaded {

@@ -13,11 +13,11 @@ import (
 // changed nothing. It wraps [device.ErrOutOfMemory].
 type MemoryError struct {
 	What         string // what ran out of memory, such as "the gradients of a single sample"
-	Samples      int    // number of samples in the batch; 0: it does not matter
-	Checkpointed bool   // activations were already being recomputed instead of kept
-	// Shortage has the numbers of the last failure. Needed is the memory then in use plus the
-	// memory requested: the minimum that the device would need. Both are 0 if the device does not
-	// report numbers.
+	Samples      int    // samples in the batch; 0 if the number does not matter
+	Checkpointed bool   // Backward was already recomputing activations
+	// Shortage has the numbers of the last failure. Needed is the memory in use at that time plus
+	// the memory requested. It is the minimum that the device would need. Both numbers are 0 if the
+	// device does not report them.
 	Shortage device.Shortage
 	Needed   int
 	Advice   []string
@@ -67,8 +67,8 @@ func size(n int) string {
 	return fmt.Sprintf("%.2f %ciB", v, " KMGT"[unit])
 }
 
-// memoryError returns the error for an unresolved failure. what names the operation; "" means the
-// gradients of a single sample of a batch of n.
+// memoryError returns the error for a failure that could not be resolved. what names the operation.
+// An empty what means the gradients of a single sample of a batch of n samples.
 func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
 	e := &MemoryError{What: what, Samples: n, Checkpointed: a.anew, Err: err}
 	if what == "" {

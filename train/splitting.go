@@ -13,7 +13,8 @@ import (
 )
 
 // firstSplit runs when a batch of n samples is split for the first time. It determines how
-// splitting changes the results, and the reduction if it is unknown; tellSplit logs the changes.
+// splitting changes the results. If the reduction is unknown, it determines the reduction too.
+// tellSplit logs the changes.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.told {
 		return
@@ -45,9 +46,9 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 	a.changes = changes
 }
 
-// tellSplit logs how the first split has changed the results. It is called when the split has
-// succeeded: then the generator's state shows whether random numbers were drawn since seed and
-// offset.
+// tellSplit logs how the first split has changed the results. It is called after the split has
+// succeeded. By then the generator's state shows whether random numbers were drawn since it had
+// seed and offset.
 func (a *Adapt) tellSplit(seed, offset uint64) {
 	if !a.telling {
 		return
@@ -70,8 +71,8 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 }
 
 // computePart is compute for a part of a batch of n samples. The default loss is a mean over the
-// targets that are not ignored. So the loss of a part is scaled such that the parts, weighted by
-// their samples, add up to the loss of the batch.
+// targets that are not ignored. So computePart scales the loss of a part. The losses of the parts,
+// weighted by their samples, then add up to the loss of the batch.
 func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
 	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
 		return c.compute(s, part)
@@ -84,8 +85,9 @@ func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (o
 	return output, part.Y, loss
 }
 
-// compare determines the reduction of the loss, from the loss of some samples and the losses of
-// their halves. It runs in evaluation mode and without gradients. known is false if it could not.
+// compare determines the reduction of the loss. It compares the loss of some samples with the
+// losses of their halves, in evaluation mode and without gradients. known is false if the reduction
+// cannot be determined.
 func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, known bool) {
 	defer evaluating(a.c.Model)()
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
@@ -132,7 +134,7 @@ func evaluating(model any) (back func()) {
 	})
 	nn.Eval(model)
 	return func() {
-		// outer layers come first, inner layers after them
+		// modes has outer layers first, so restore the inner layers first
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)
@@ -143,8 +145,8 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf names the types of layers for which is returns true, or "" if there are none. training
-// says whether a layer is in training mode.
+// layersOf names the types of the layers for which is returns true. It returns "" if there are no
+// such layers. The argument training of is says whether the layer is in training mode.
 func layersOf(model any, is func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {
@@ -176,7 +178,7 @@ func keepsStatistics(l any, training bool) bool {
 	return n != nil && training && n.RunningMean != nil
 }
 
-// batchNorm returns the ChannelNorm of a batch normalisation, nil for another layer.
+// batchNorm returns the ChannelNorm of a batch normalisation, and nil for another layer.
 func batchNorm(l any) *nn.ChannelNorm {
 	switch l := l.(type) {
 	case *nn.BatchNorm1d:
@@ -189,7 +191,8 @@ func batchNorm(l any) *nn.ChannelNorm {
 	return nil
 }
 
-// drops reports whether a layer uses random numbers: dropout, inside other layers too, or RReLU.
+// drops reports whether a layer uses random numbers. Such layers are dropout layers, layers with
+// dropout inside, and RReLU.
 func drops(l any, training bool) bool {
 	if !training {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// split computes a batch in parts of at most the given number of samples; 0 means the whole batch.
+// split computes a batch in parts of no more than most samples. A most of 0 means the whole batch.
 // It returns the gradients and the log.
 func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
@@ -40,8 +40,8 @@ func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generat
 	return grads, strings.Join(log, "\n")
 }
 
-// Layers that treat samples separately get the same update from parts, and Adapt logs nothing. What
-// it logs about other layers, and about random numbers, is true.
+// Layers that treat samples separately get the same update from parts, and Adapt logs nothing about
+// them. Its statements about other layers, and about random numbers, are true.
 func TestWhatASplitChanges(t *testing.T) {
 	type layers = []nn.Module
 	frozen := nn.NewBatchNorm2d(2)
@@ -66,7 +66,7 @@ func TestWhatASplitChanges(t *testing.T) {
 		if text := strings.TrimPrefix(said, "the split changes what is computed: "); text != want {
 			t.Errorf("it says %q, not %q", text, want)
 		}
-		// the update of such layers is the same too
+		// these layers get the same update from parts too
 		same := want == "" || strings.HasPrefix(want, "InstanceNorm")
 		if d := farthest(whole, parts); (d < 1e-6) != same {
 			t.Errorf("%q: gradients differ by %g", want, d)
@@ -85,7 +85,7 @@ type noise struct{ nn.Base }
 
 func (noise) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Add(x.RandnLike()) }
 
-// After a split, running statistics are those of its parts, one after another.
+// After a split, the running statistics have been updated for each part, one part after another.
 func TestRunningStatisticsOfParts(t *testing.T) {
 	x := tensor.Root().Arange(21).Float().Reshape(7, 3).Sin()
 	state := func(m any) string {
@@ -106,8 +106,8 @@ func TestRunningStatisticsOfParts(t *testing.T) {
 	}
 }
 
-// The default loss is the mean over targets that are not ignored, also when computed in parts, and
-// even if all targets of a part are ignored.
+// The default loss is the mean over targets that are not ignored. This also holds if the batch is
+// computed in parts, and even if all targets of a part are ignored.
 func TestSplitWithIgnoredTargets(t *testing.T) {
 	for _, dev := range devices(t) {
 		training, held := problem(t)

@@ -7,10 +7,9 @@ import (
 
 // EarlyStopping ends a training when a watched value has not improved for a while.
 type EarlyStopping struct {
-	Patience int     // stop after this number of values in a row that are not better; 0 means 1
-	MinDelta float64 // the least improvement that counts as one
-	// whether greater values are better, as for an accuracy; otherwise less is better, as for a
-	// loss
+	Patience int     // stop after this many values in a row that are not better; 0: 1
+	MinDelta float64 // the smallest difference that counts as an improvement
+	// whether greater values are better, as for an accuracy; without it smaller values are better
 	Maximize bool
 
 	best float64
@@ -40,7 +39,7 @@ func (e *EarlyStopping) better(v float64) bool {
 	return v < e.best-e.MinDelta
 }
 
-// Best returns the best value so far; NaN before the first.
+// Best returns the best value so far, or NaN before the first.
 func (e *EarlyStopping) Best() float64 {
 	if !e.seen {
 		return math.NaN()

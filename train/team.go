@@ -12,27 +12,26 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A team computes the gradients of a batch on several devices, from the point of view of rank 0.
-// Only rank 0 decides: it hands a job to every rank, collects the outcomes, and hands out the next
-// job.
+// A team computes the gradients of a batch on several devices. Rank 0 owns the team and makes all
+// decisions. It sends a job to every rank, collects the outcomes, and sends the next job.
 type team struct {
 	t     *trainer
 	me    *member
 	ctx   context.Context // context that ends when a rank fails
-	jobs  []chan *job     // channels of jobs, by rank
+	jobs  []chan *job     // channels of jobs, one for each rank
 	done  chan outcome
 	again bool // the last job failed
 
-	readers sync.WaitGroup // ranks that work on a job, and may read its batch
+	readers sync.WaitGroup // counts ranks that work on a job and may read its batch
 	broken  bool           // the last job has not ended on all ranks
 
-	versions []uint32 // versions of the model's tensors when the others last got them
-	trained  []bool   // which tensors require a gradient in the others' models
-	flags    []bool   // the layers' training flags in the others' models
+	versions []uint32 // versions of rank 0's tensors when the other ranks last got them
+	trained  []bool   // which tensors require a gradient in the other ranks' models
+	flags    []bool   // training flags of the layers in the other ranks' models
 
 	// gradients of a step's earlier batches, in memory that no collective overwrites
 	owned []*tensor.Tensor
-	alone bool // the log says already that batches cannot be distributed
+	alone bool // the log already says that batches cannot be distributed
 }
 
 func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done chan outcome) *team {
@@ -109,7 +108,7 @@ func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 	return j
 }
 
-// try computes a batch on all ranks: see Adapt.try.
+// try computes a batch on all ranks. See Adapt.try.
 func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, err, fatal error) {
 	outcomes, fatal := t.ask(t.plan(b, n, ranks, k, weight))
 	if fatal != nil {
@@ -119,7 +118,7 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	for _, o := range outcomes {
 		lone = lone || o.lone
 		void = void || o.void
-		// Prefer an error that will not go away by itself.
+		// Prefer an error that repeating the attempt will not resolve.
 		if o.err != nil && (err == nil || roomy(err) && !roomy(o.err)) {
 			err = o.err
 		}
@@ -127,15 +126,15 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	if err != nil {
 		return false, err, nil
 	}
-	if void && !lone { // a rank reports the failure of another, but no rank reports its own
+	if void && !lone { // a rank reports a failure elsewhere, but no rank has failed
 		return false, nil, &Error{"Devices", "a step was void on one device, and failed on none"}
 	}
 	t.again = lone
 	return lone, nil, nil
 }
 
-// free frees a batch. If the training ends while other ranks still read the batch, it is freed when
-// they are done.
+// free frees a batch. If the training ends while other ranks still read the batch, free waits in
+// the background until these ranks are done.
 func (t *team) free(b *data.Batch) {
 	if t == nil || !t.broken {
 		b.Free()
@@ -147,7 +146,7 @@ func (t *team) free(b *data.Batch) {
 	}()
 }
 
-// ask hands a job to all ranks and returns their outcomes. fatal ends the training.
+// ask sends a job to all ranks and returns their outcomes. An error in fatal ends the training.
 func (t *team) ask(j *job) (outcomes []outcome, fatal error) {
 	t.again, t.broken, j.readers = true, true, &t.readers
 	for _, c := range t.jobs[1:] {

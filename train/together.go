@@ -14,17 +14,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Computation says how a model is run on a batch: by Forward and Loss, or by Compute, as in
+// A Computation has the functions that run a model on a batch: Forward and Loss, or Compute. See
 // [Config].
 type Computation struct {
-	// maps the inputs to the output; nil: the model's own Forward
+	// maps the inputs to the output; nil means the model's own Forward
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 }
 
-// checkDevices opens Devices, and returns an error for settings that do not work with several.
-// closures says that Forward or Compute was given.
+// checkDevices opens Devices, and returns an error for settings that do not work with several
+// devices. closures says that the configuration has Forward or Compute.
 func (c *Config) checkDevices(closures bool) error {
 	list, err := c.Devices.List()
 	if err != nil {
@@ -106,8 +106,8 @@ func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Te
 	return c, nil
 }
 
-// copyTo returns a copy of a model with copied parameters and buffers. They are leaves, and require
-// a gradient where the originals do.
+// copyTo returns a copy of a model with copied parameters and buffers. The copied tensors are
+// leaves, and require a gradient where the originals do.
 func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {
@@ -120,7 +120,7 @@ func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	return nn.Replace(model, with)
 }
 
-// runTogether is run on several devices: rank 0 runs the loop, and the other ranks serve it.
+// runTogether is run on several devices. Rank 0 runs the loop, and the other ranks do its jobs.
 func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 	copies, err := t.replicas()
 	defer func() {
@@ -138,7 +138,8 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 		jobs[i] = make(chan *job)
 	}
 	done := make(chan outcome, len(jobs))
-	// The trainer checks ctx itself, between steps.
+	// The trainer checks ctx itself, between steps, so dist.Run gets a context without
+	// cancellation.
 	err = dist.Run(context.WithoutCancel(ctx), dist.On(t.c.devices...), func(of context.Context, g *dist.Group) error {
 		if g.Rank() > 0 {
 			return serve(of, g, copies[g.Rank()-1], jobs[g.Rank()], done)
@@ -227,7 +228,7 @@ func layersWithFlags(model any) (list []trained) {
 
 // setFlags sets the training flags of layers.
 func setFlags(layers []trained, flags []bool) {
-	for i, l := range slices.Backward(layers) { // outer layers come first, inner layers after them
+	for i, l := range slices.Backward(layers) { // restore the inner layers first
 		if flags[i] {
 			nn.Train(l)
 		} else {

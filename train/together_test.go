@@ -20,7 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// several returns n devices to train on together: ranks of the CPU, or emulated GPUs.
+// several returns n devices for a training on several devices. They are ranks of the CPU, or
+// emulated GPUs.
 func several(t testing.TB, kind string, n int) []device.Device {
 	t.Helper()
 	if kind == "cuda" {
@@ -41,7 +42,7 @@ func several(t testing.TB, kind string, n int) []device.Device {
 	return list
 }
 
-// wide returns a set of n images of 6×6 of an element type, with labels.
+// wide returns a set of n images of 6×6 pixels, with labels. The pixels have the element type typ.
 func wide(t testing.TB, n int, typ dtype.Type) *data.TensorDataset {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -66,7 +67,8 @@ func normalised(typ dtype.Type) *nn.Sequential {
 		nn.NewLinear(12, 4, nn.Typed(typ)))
 }
 
-// together returns the configuration of a training of a model on devices, with steps of 8 samples.
+// together returns the configuration of a training of model m on the devices in list, with steps of
+// 8 samples.
 func together(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dataset, batch int) train.Config {
 	t.Helper()
 	nn.To(seeded(m), list[0])
@@ -78,7 +80,7 @@ func together(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dat
 	return c
 }
 
-// fitted trains, and returns the parameters, the buffers and the losses.
+// fitted runs a training. It returns the parameters and buffers, and the losses.
 func fitted(t testing.TB, c train.Config) (weights, losses []float64) {
 	t.Helper()
 	c.OnLoss = func(_ int, loss float64) { losses = append(losses, loss) }
@@ -88,7 +90,7 @@ func fitted(t testing.TB, c train.Config) (weights, losses []float64) {
 	return numbers(c.Model), losses
 }
 
-// closeTo returns the tolerance of numbers compared with those of one device.
+// closeTo returns the tolerance for a comparison of several devices with one device.
 func closeTo(typ dtype.Type) float64 {
 	if typ == dtype.F64 {
 		return 1e-9
@@ -96,8 +98,8 @@ func closeTo(typ dtype.Type) float64 {
 	return 1e-4
 }
 
-// Several devices end with the weights and the losses of one device. That holds too if batches are
-// uneven or too small for all devices, or if several batches make a step.
+// A training on several devices ends with the weights and the losses of one device. This also holds
+// if batches are uneven or too small for all devices, or if several batches make a step.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, typ := range []dtype.Type{dtype.F64, dtype.F32} {
@@ -118,7 +120,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 				if name != "plain" && (typ == dtype.F32) != (kind == "cuda") || kind == "cuda" && name == "own loss" {
 					continue
 				}
-				// Batches of 10, and a last one of 3.
+				// The batches have 10 samples, and the last batch has 3.
 				want, lost := fitted(t, func() train.Config {
 					c := together(t, several(t, kind, 1), perceptron(typ), wide(t, 33, typ), 10)
 					change(&c)
@@ -140,8 +142,8 @@ func TestTogetherIsAsAlone(t *testing.T) {
 	}
 }
 
-// Batch normalisation normalises over a device's part, as one device does over a part of a batch.
-// The running statistics are those of the first device.
+// Batch normalisation normalises over a device's part of a batch, like a single device that
+// computes the batch in parts. The running statistics are those of the first device.
 func TestTogetherNormalises(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, n := range []int{2, 4} {
@@ -169,8 +171,8 @@ func TestTogetherNormalises(t *testing.T) {
 	}
 }
 
-// With mixed precision, scaled or not, several devices compute the same as one device. A repeated
-// run has the same bits, also with dropout.
+// With mixed precision, with or without a scaler, several devices compute the same as one device. A
+// repeated run has the same bits, even with dropout.
 func TestTogetherTwice(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, half := range []dtype.Type{dtype.BF16, dtype.F16} {

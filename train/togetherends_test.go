@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A failure on one rank other than a lack of memory ends the training at once. The error names the
-// rank and its device.
+// A failure on one rank, other than lack of memory, ends the training immediately. The error names
+// the rank and its device.
 func TestTogetherFails(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestTogetherFails(t *testing.T) {
 	}
 }
 
-// A failure on the first rank is the same error as on a single device.
+// A failure on the first rank has the same error as a failure on a single device.
 func TestTogetherFailsFirst(t *testing.T) {
 	cfg := together(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	cfg.OnStep = func(s *train.State) error {
@@ -88,8 +88,8 @@ func TestTogetherFailsFirst(t *testing.T) {
 }
 
 // If memory is short on one device, all devices compute in parts of equal size. The bits are those
-// of a training that did so from the start. If not even one sample fits, the error names the
-// device.
+// of a training that computes in such parts from the start. If not even one sample fits, the error
+// names the device.
 func TestTogetherSplitsAlike(t *testing.T) {
 	run := func(limit, micro int) (string, string, error) {
 		gpus, err := cuda.Emulate("emulate:2,mem=8MiB,segment=16KiB")
@@ -123,7 +123,7 @@ func TestTogetherSplitsAlike(t *testing.T) {
 	}
 }
 
-// Evaluations are distributed too. Their values, the best value and the patience are those of one
+// Evaluations are distributed too. Their values, the best value and the patience equal those of one
 // device. If a device's part of a batch does not fit, the first device evaluates the batch, with
 // the same result.
 func TestTogetherStopsEarly(t *testing.T) {
@@ -174,8 +174,8 @@ func TestTogetherStopsEarly(t *testing.T) {
 	}
 }
 
-// Changes that callbacks make to the model between steps reach all devices: weights, the layers'
-// modes, and which parameters require gradients.
+// Callbacks may change the model between steps: weights, the layers' modes, and which parameters
+// require gradients. These changes reach all devices.
 func TestTogetherFollowsCallbacks(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		run := func(n int) []float64 {
@@ -206,7 +206,7 @@ func TestTogetherFollowsCallbacks(t *testing.T) {
 	}
 }
 
-// dropless puts a layer into evaluation mode before the first batch.
+// dropless is a data source that puts a layer into evaluation mode before the first batch.
 type dropless struct {
 	train.Loader
 	m *nn.Sequential
@@ -218,7 +218,7 @@ func (d dropless) Batches() iter.Seq2[*data.Batch, error] {
 }
 
 // If the model has batch normalisation and the last batch has few samples, a device gets at least
-// two of them or none.
+// two samples or none.
 func TestTogetherLeavesPairs(t *testing.T) {
 	for _, left := range []int{2, 3, 5} {
 		run := func(n int) *train.Result {
@@ -259,7 +259,7 @@ func TestTogetherDealsWhatItCan(t *testing.T) {
 	}
 }
 
-// Settings that do not work with several devices are errors that name them.
+// Settings that do not work with several devices cause errors that name the settings.
 func TestTogetherRefuses(t *testing.T) {
 	list := several(t, "cpu", 2)
 	elsewhere := nn.NewLinear(2, 2)
@@ -282,7 +282,7 @@ func TestTogetherRefuses(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
-	// A list with one device is the same as that device.
+	// A list with one device has the same effect as the setting Device.
 	c := together(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	want, _ := fitted(t, c)
 	c = together(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)

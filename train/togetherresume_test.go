@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A training on four devices resumes within an epoch on two, then on one. Every sample is seen once
-// in each epoch, and the weights always equal those of one device.
+// A training on four devices resumes within an epoch on two devices, and then on one. Every sample
+// is seen once in each epoch, and the weights always equal those of one device.
 func TestTogetherResumesWithOthers(t *testing.T) {
 	want, _ := fitted(t, together(t, several(t, "cpu", 1), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()
@@ -63,8 +63,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 		t.Errorf("weights are %g from those of one device", d)
 	}
 	// 20 steps are 5 epochs of 33 samples. Adapt also evaluates the first samples once, to find out
-	// whether the loss is a mean. That happens in evaluation mode, so seen does not have them
-	// twice.
+	// whether the loss is a mean. It does so in evaluation mode, in which seen does not record
+	// samples.
 	if len(seen) != 5*33 {
 		t.Fatalf("%d samples were seen", len(seen))
 	}
@@ -79,8 +79,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	}
 }
 
-// On the same number of devices, a training that was broken off and resumed ends with the bits of
-// an uninterrupted one.
+// A training was broken off and resumed on the same number of devices. It ends with the bits of an
+// uninterrupted training.
 func TestTogetherResumesWithItsBits(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		begin := func(dir string, resume bool, until int) (train.Config, *train.Result, error) {
@@ -125,8 +125,8 @@ func stateOf(c train.Config) string {
 	return b.String()
 }
 
-// A cancelled context ends the training after a step with a last checkpoint, whichever rank is
-// busy. A resume from the checkpoint ends with the weights of an uninterrupted training.
+// A cancelled context ends the training after a step with a last checkpoint, no matter which rank
+// is busy. A resume from the checkpoint ends with the weights of an uninterrupted training.
 func TestTogetherIsCancelled(t *testing.T) {
 	want, _ := fitted(t, together(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()

@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Allocations that fail on any device at any point of a step lose nothing: the training has the
-// bits of one without failures.
+// Allocations may fail on any device at any point of a step. The training has the bits of a
+// training without failures.
 func TestTogetherFailuresLoseNothing(t *testing.T) {
 	failures := 20
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -44,15 +44,15 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 			}
 			return n
 		}
-		next := func() { // one failure at a time: two in a batch would split the batch
+		next := func() { // one failure at a time, since two failures would split the batch
 			for _, d := range gpus {
 				d.Empty()
 				if err := d.FailAlloc(0); err != nil {
 					t.Error(err)
 				}
 			}
-			// The number of requests that a step makes to a driver. The first device, which makes
-			// the step, has more.
+			// A step makes at most this many requests to a driver. The first device makes more,
+			// because it also makes the optimizer's step.
 			i, of := rng.IntN(n), 14
 			if i == 0 {
 				of = 40
@@ -65,7 +65,7 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 			OnStep: func(s *train.State) error {
 				for i, d := range gpus {
 					switch now := d.Stats().Allocated; {
-					case s.Step <= 10: // state is allocated in the first step that is not skipped
+					case s.Step <= 10: // the first step that is not skipped allocates state
 						held[i] = max(held[i], now)
 					case now > held[i]:
 						t.Errorf("step %d: %d bytes are in use on %s, at the beginning it were %d", s.Step, now, d.Name(), held[i])

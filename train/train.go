@@ -1,11 +1,11 @@
 // Package train has the loop around a training step, with metrics, early stopping and progress.
 //
-// One does three things with it:
+// A program uses it in three ways:
 //
 //   - [Fit] runs a training: epochs, accumulation, clipping, schedules, evaluation, checkpoints. It
-//     trains on one device, or on several at once. After an interruption it goes on with the same
-//     bits as if there had been none.
-//   - [Adapt], which Fit uses, is for loops of one's own. If a batch does not fit into a device's
+//     trains on one device, or on several devices together. After an interruption it continues, and
+//     ends with the same bits as without the interruption.
+//   - [Adapt], which Fit uses, is for your own loops. If a batch does not fit into a device's
 //     memory, it computes the gradients in parts. When the device runs out of memory, no step is
 //     lost.
 //   - [Plan] says before a training what a step takes: memory, operations, time.
@@ -19,5 +19,6 @@ type Error struct{ Field, Msg string }
 
 func (e *Error) Error() string { return "train: " + e.Field + ": " + e.Msg }
 
-// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
+// Raised marks the error as one that is raised by a panic and returned by tensor.Try. See
+// device.Raised.
 func (e *Error) Raised() {}

@@ -6,22 +6,23 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Units divides the operations of a step among the units of a GPU, counted as in [FLOPs]. Tensor,
-// Float64 and Other add up to all operations. On a CPU all fields are zero.
+// Units has the number of operations of a step for each kind of unit of a GPU, counted as in
+// [FLOPs]. Tensor, Float64 and Other add up to all operations. On a CPU all fields are zero.
 type Units struct {
 	Tensor  int // operations on the tensor cores
 	Float64 int // operations in float64
-	Other   int // the rest: float32, narrower types, and integers
-	// Products is the part of Float64 and Other that matrix products need without tensor cores. In
-	// float32 without TF32 these are all products; in mixed precision, those that do not use the
-	// tensor cores.
+	Other   int // all other operations: float32, narrower types, and integers
+	// Products is the part of Float64 and Other that belongs to matrix products without tensor
+	// cores. In float32 without TF32 these are all matrix products. In mixed precision they are the
+	// products that do not use the tensor cores.
 	Products int
-	// Issued is the number of operations of the tensor cores' instructions, including the padding
-	// of tiles.
+	// Issued is the number of operations that the tensor cores' instructions make, including those
+	// on the padding of tiles.
 	Issued int
 }
 
-// issued returns the operations of a primitive's tensor-core instructions, 0 if it has none.
+// issued returns the operations of a primitive's tensor-core instructions. It returns 0 if there
+// are no such instructions.
 func issued(k *device.KernelEvent) (flops int) {
 	for i := range k.Launches {
 		flops += k.Launches[i].Tensor
@@ -29,7 +30,7 @@ func issued(k *device.KernelEvent) (flops int) {
 	return flops
 }
 
-// takesTF32 reports whether the factors of a primitive's products are TF32.
+// takesTF32 reports whether the factors of a primitive's products are rounded to TF32.
 func takesTF32(k *device.KernelEvent) bool {
 	return slices.ContainsFunc(k.Launches, func(l device.LaunchEvent) bool { return l.TF32 })
 }
@@ -38,7 +39,8 @@ func takesTF32(k *device.KernelEvent) bool {
 func (u *Units) count(k *device.KernelEvent) {
 	f := k.Work.FLOPs
 	switch n := issued(k); {
-	case n > 0: // operations beyond n are not the product's, but of a bias or an activation
+	// Operations beyond n, the work of the tensor cores, belong to a bias or an activation.
+	case n > 0:
 		u.Tensor += min(f, n)
 		u.Other += max(0, f-n)
 		u.Issued += n

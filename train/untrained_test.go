@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// scaledNet has a parameter for which RequiresGrad was forgotten.
+// scaledNet has a parameter without a call of RequiresGrad, as if it were forgotten.
 type scaledNet struct {
 	In, Out *nn.Linear
 	Gain    *tensor.Tensor `nn:"gain"`
@@ -20,7 +20,7 @@ func (m *scaledNet) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return m.Out.Forward(m.In.Forward(x.Flatten(1, -1)).Relu().Mul(m.Gain))
 }
 
-// The log lists parameters that are not trained, as they may have been forgotten.
+// The log lists parameters that are not trained, because the program may have forgotten them.
 func TestUntrainedIsTold(t *testing.T) {
 	cpu := devices(t)[0]
 	run := func(give func(m *scaledNet) []*tensor.Tensor) string {

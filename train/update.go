@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// newAdapt makes the Adapt of the training. ours says that the loss is the default one.
+// newAdapt makes the Adapt of the training. ours says that the loss is the default loss.
 func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
 		Log: func(line string) { t.say(line) }}
@@ -77,7 +77,8 @@ func (t *trainer) change() error {
 			return err
 		}
 	} else {
-		// Gradients were unscaled before, so a repeated Step does not unscale them again.
+		// Step knows that the gradients are unscaled, so a repeated Step does not unscale them
+		// again.
 		if err := t.adapt.Do("the optimizer's step", func() { t.c.Scaler.Step(opt) }); err != nil {
 			return err
 		}
@@ -89,8 +90,8 @@ func (t *trainer) change() error {
 	return nil
 }
 
-// profiled steps the profile. If the profile fails it is dropped, and its error is returned at the
-// end.
+// profiled steps the profile. If this fails, it drops the profile, and the training returns the
+// error at the end.
 func (t *trainer) profiled() {
 	if t.c.Profile == nil {
 		return
@@ -123,8 +124,8 @@ func (t *trainer) limits() (list []func()) {
 	return list
 }
 
-// schedule steps the schedule if it is due. A schedule that cannot go on, such as a finished cycle,
-// is an error.
+// schedule steps the schedule if it is due. If the schedule cannot continue, for example because
+// its cycle is finished, it returns an error.
 func (t *trainer) schedule(now When, v float64) (err error) {
 	defer func() {
 		switch r := recover().(type) {

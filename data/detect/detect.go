@@ -1,8 +1,8 @@
-// Package detect tells what data a path holds, for programs that get a path and nothing else.
+// Package detect tells what kind of data a path holds, for programs that get only a path.
 //
-// [Path] knows the sets of images that package vision reads, tables, and text. It looks at names
-// and at the beginnings of files, and reads no data. The [Found] that it returns opens the data:
-// [Found.Images], [Found.Table].
+// [Path] recognises the sets of images that package vision reads, tables, and text. It looks at
+// names and at the beginnings of files, and reads no further data. The [Found] that it returns
+// opens the data with [Found.Images] or [Found.Table].
 package detect
 
 import (
@@ -24,12 +24,12 @@ import (
 // A Kind is a format of data.
 type Kind string
 
-// The kinds. [Found.Images] makes a dataset of the first four.
+// These are the kinds. [Found.Images] makes a dataset of the first four.
 const (
 	IDX      Kind = "idx"      // a directory with IDX files, as MNIST is published
 	CIFAR10  Kind = "cifar10"  // CIFAR-10's binary files, in a directory or an archive
 	CIFAR100 Kind = "cifar100" // CIFAR-100's binary files, in a directory or an archive
-	Pictures Kind = "pictures" // a directory with one subdirectory of pictures per class
+	Pictures Kind = "pictures" // a directory with a subdirectory of pictures for each class
 	CSV      Kind = "csv"      // a table whose fields are separated by commas, semicolons or tabs
 	Text     Kind = "text"     // a file of UTF-8 text
 )
@@ -37,7 +37,7 @@ const (
 // Found describes what was found at a path.
 type Found struct {
 	Kind Kind
-	// Train and Test are the paths of the two parts. Test is "" if the data has one part only. It
+	// Train and Test are the paths of the two parts. Test is "" if the data has only one part. Test
 	// equals Train if one path holds both parts (IDX, CIFAR).
 	Train, Test string
 	// Name is the name of the set within a directory of IDX files: the text before "-train-images",
@@ -56,7 +56,8 @@ type Error struct {
 func (e *Error) Error() string {
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		err = p.Err // the message names the path already, and an *fs.PathError would repeat it
+		// The message already names the path, and an *fs.PathError would name it again.
+		err = p.Err
 	}
 	return "detect: " + e.Path + ": " + err.Error()
 }
@@ -67,8 +68,8 @@ func (e *Error) Unwrap() error { return e.Err }
 const kinds = "known are directories of IDX files (train-images-idx3-ubyte.gz), CIFAR's binary files, directories of pictures with a directory " +
 	"for each class (also below train and val or test), tables (.csv, .tsv; also train.csv and test.csv in a directory) and text files"
 
-// Path returns what the path holds. If the path holds none of the known kinds, the error is an
-// *[Error] that says what was found instead.
+// Path returns a description of the data that the path holds. If the path holds none of the known
+// kinds, the error is an *[Error] that says what was found instead.
 func Path(path string) (*Found, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -89,9 +90,9 @@ func Path(path string) (*Found, error) {
 	return f, nil
 }
 
-// Images returns the dataset of a part, for the kinds that are images. decode says how pictures are
-// decoded. Pictures without parts all belong to the training part. To ask for their test part is an
-// error.
+// Images returns the dataset of the training or test part, for kinds of images. decode says how to
+// decode pictures. If the pictures are not divided into parts, all belong to the training part.
+// Then a request for the test part is an error.
 func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, error) {
 	path := f.Train
 	if !train {
@@ -121,7 +122,7 @@ func asImages[T vision.Images](s T, err error) (vision.Images, error) {
 	return s, nil
 }
 
-// Table reads a part of a table. If c.Comma is 0, the separator that was found is used.
+// Table reads a part of a table. If c.Comma is 0, it uses the separator that was found.
 func (f *Found) Table(train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -143,7 +144,8 @@ func exists(elem ...string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// testNames are the usual directory and file names of the second part, the preferred one first.
+// testNames are the usual directory and file names of the test part. The preferred name comes
+// first.
 var testNames = []string{"val", "valid", "validation", "test", "testing"}
 
 func directory(path string) (*Found, error) {
@@ -298,8 +300,8 @@ func archive(name string) bool {
 	return strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
 }
 
-// comma returns the separator of a table's fields: of comma, semicolon and tab, the one that occurs
-// most often in the first line outside of quotes.
+// comma returns the separator of a table's fields: comma, semicolon or tab. It chooses the one that
+// occurs most often in the first line outside of quotes.
 func comma(head []byte) rune {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	count := map[byte]int{}
@@ -320,8 +322,8 @@ func comma(head []byte) rune {
 	return rune(best)
 }
 
-// isText reports whether head is UTF-8 without control characters that do not occur in text. cut
-// says that head may end in the middle of a character.
+// isText reports whether head is UTF-8 text. Control characters are allowed only if they occur in
+// ordinary text. cut says that head may end in the middle of a character.
 func isText(head []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {

@@ -33,7 +33,7 @@ func try(t *testing.T, err error) {
 	}
 }
 
-// Path finds each set that was written, and the dataset that it opens has the right contents.
+// Path finds each set that the test has written. The dataset that it opens has the right contents.
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -130,8 +130,8 @@ func TestTables(t *testing.T) {
 
 func TestText(t *testing.T) {
 	dir := t.TempDir()
-	// Each character has three bytes. The text is shifted by 0, 1 and 2 bytes, so that the examined
-	// part of the file ends at each byte of a character once.
+	// Each character has three bytes. The text is shifted by 0, 1 and 2 bytes. So the examined part
+	// of the file ends once at each byte of a character.
 	for shift := range 3 {
 		f, err := detect.Path(put(t, strings.Repeat("x", shift)+strings.Repeat("火", 30000), dir, "novel"))
 		if err != nil || f.Kind != detect.Text {

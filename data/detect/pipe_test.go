@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/detect"
 )
 
-// A pipe is refused at once: opening it would block.
+// Path refuses a pipe immediately, because opening a pipe would block.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data.csv")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

@@ -1,5 +1,5 @@
-// Package digits is a data set to try things on: 1,797 handwritten digits of 8×8 pixels, embedded
-// in the program.
+// Package digits is a small data set for experiments: 1,797 handwritten digits of 8×8 pixels,
+// embedded in the program.
 //
 // [Load] returns the [Set], a data.Dataset. [Set.Split] divides it into digits to train on and
 // digits to test with.
@@ -25,15 +25,15 @@ import (
 //go:embed digits.csv.gz
 var packed []byte
 
-// Sizes of the set.
+// sizes of the set
 const (
 	Pixels  = 64 // 8 rows of 8 pixels
 	Classes = 10
 	Len     = 1797
 )
 
-// A Set is a set of digits. The pixels are scaled to 0 … 1 and stored row after row. The classes
-// are 0 … 9.
+// A Set is a set of digits. Their pixels are scaled to 0 … 1 and stored row after row. Their
+// classes are 0 … 9.
 type Set struct {
 	pixels []float32
 	labels []int64
@@ -96,16 +96,16 @@ func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// Split returns a training set and a test set. The test set has a fifth of each class, drawn by a
-// permutation that is always the same.
+// Split returns a training set and a test set. The test set has a fifth of each class. It is drawn
+// by a fixed permutation.
 func (s *Set) Split() (train, test *Set) {
 	train, test = &Set{}, &Set{}
 	var count, seen [Classes]int
 	for _, l := range s.labels {
 		count[l]++
 	}
-	// The seed could be any number, but it must never change, because results would no longer be
-	// comparable.
+	// The seed may be any number, but it must never change. Otherwise results of different versions
+	// could not be compared.
 	const seed = 20240229
 	for _, i := range rand.New(rand.NewPCG(seed, 0)).Perm(s.Len()) {
 		l := s.labels[i]

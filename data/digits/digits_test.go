@@ -29,7 +29,8 @@ func TestSplitIsStratifiedAndFixed(t *testing.T) {
 			t.Errorf("class %d: %d of %d held out", c, held[c], all[c])
 		}
 	}
-	// The first test labels must never change, because results would no longer be comparable.
+	// The first test labels must never change. Otherwise results of different versions could not be
+	// compared.
 	_, again := s.Split()
 	sum := 0
 	for i, l := range test.labels {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/digits"
 )
 
-// The digits are embedded: nothing is downloaded.
+// The digits are embedded in the program, so nothing is downloaded.
 func Example() {
 	set, err := digits.Load()
 	if err != nil {

@@ -1,19 +1,18 @@
 // Package table reads comma-separated tables (CSV) into tensors, to train on their columns.
 //
 // [Load] and [Read] return a [Table]: X with the inputs and Y with the target, which is a class or
-// a number. [Table.Dataset] gives it to a loader. [Describe] finds the columns of words and the
-// words in them.
+// a number. [Table.Dataset] makes a dataset of it for a loader. [Describe] finds the columns of
+// words and the words in them.
 //
-// A column of numbers becomes one column of X. A column of words becomes a column for each word: 1
-// where the row has the word, else 0 (one-hot). To use a trained model on another table, give that
-// table the same Config.Categories.
+// A column of numbers becomes one column of X. A column of words becomes a column of X for each
+// word, which is 1 if the row has the word and 0 otherwise (one-hot). To use a trained model on
+// another table, read that table with the same Config.Categories.
 //
 // Quoting is that of RFC 4180: a field in quotes may hold commas, doubled quotes and line ends. The
-// first line has the names of the columns, unless Config.NoHeader says otherwise. Empty lines are
-// left out.
+// first line has the names of the columns, unless Config.NoHeader is set. Empty lines are ignored.
 //
-// A field that cannot be read is an *[Error] with the file, the line and the column. So is a
-// missing value, unless Config.Missing says what to do with it.
+// If a field cannot be read, the error is an *[Error] with the file, the line and the column. A
+// missing value is such an error too, unless Config.Missing says how to replace it.
 package table
 
 import (
@@ -34,12 +33,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Missing says how to treat a missing value. A field is missing if it is empty, or one of NA, N/A,
-// NaN, null, None and ? in any case.
+// Missing says how to treat a missing value. A value is missing if its field is empty, or is NA,
+// N/A, NaN, null, None or ? in upper or lower case.
 type Missing int
 
-// The ways to treat a missing value. A row without its target is useless, so a missing target is an
-// error in all modes but Drop.
+// These are the ways to treat a missing value. A row without its target is useless, so a missing
+// target is an error in all modes except Drop.
 const (
 	Refuse Missing = iota // report an error
 	Drop                  // leave out the row
@@ -51,23 +50,24 @@ const (
 // A Config says how to read a table. The zero value reads a table with a header, and all columns
 // are inputs.
 //
-// Columns are chosen by their name in the header. If the header has no such name (or is absent), a
-// number is an index counted from 0. A negative number counts from the end: "-1" is the last
-// column.
+// Columns are chosen by their name in the header. If there is no header, or the header lacks the
+// name, a name that is a number is an index, counted from 0. A negative number counts from the end,
+// so "-1" is the last column.
 type Config struct {
 	Comma    rune     // separator of fields; 0 means ','
 	NoHeader bool     // the first line holds values; columns are named "0", "1", …
-	Columns  []string // names of the inputs, in their order; nil means all columns but the target
+	Columns  []string // names of the inputs, in order; nil: all columns but the target
 	Target   string   // name of the target's column; "" means no target
-	Number   bool     // the target is a number; otherwise its values are class names
-	// all classes, in order; nil: those in the file, sorted (as numbers if all are whole numbers)
+	Number   bool     // the target is a number; otherwise it is a class name
+	// all classes, in order; nil means the classes in the file, sorted (as numbers if all are whole
+	// numbers)
 	Classes []string
 	Missing Missing
 
 	// Categories lists, by column name, the words of the columns that hold words. All other inputs
 	// are numbers. If a row has a word that is not listed, all features of the column are 0 and
-	// [Table].Unknown reports the word. All are 0, too, for a missing word if Missing is Mean, Zero
-	// or NaN.
+	// [Table].Unknown reports the word. They are also 0 for a missing word, if Missing is Mean,
+	// Zero or NaN.
 	Categories map[string][]string
 	// Fill gives, by column name, the number that Mean uses instead of the mean of the column's
 	// values.
@@ -79,17 +79,17 @@ type Config struct {
 // A Table is the contents of a file as tensors.
 type Table struct {
 	X *tensor.Tensor // inputs, [rows, features] float32
-	// targets [rows]: int64 classes or float32 numbers; nil without a target
+	// targets [rows], which are int64 classes or float32 numbers; nil if there is no target
 	Y        *tensor.Tensor
 	Columns  []string // names of the inputs
 	Features []string // names of X's features: a column of numbers, or column=word
 	Target   string   // name of the target's column
 	Classes  []string // names of the classes in Y; nil if the target is a number
 	Dropped  int      // number of rows that [Drop] left out
-	// index in the file, from 0, of each row of X; nil if X has all rows
+	// for each row of X, its index in the file, from 0; nil if X has all rows
 	Rows    []int
 	Means   map[string]float64 // means of the columns of numbers
-	Unknown []Unknown          // words that are not in Categories, each listed once per column
+	Unknown []Unknown          // words not in Categories, each listed once for each column
 }
 
 // Unknown is a word that is not in the categories of its column.
@@ -134,8 +134,8 @@ func Load(path string, c Config) (*Table, error) {
 	return t, err
 }
 
-// Dataset returns the rows as samples. X is float32 [columns] and Y the target. Without a target, Y
-// is the number of the row.
+// Dataset returns the rows as samples. X is float32 [columns], and Y is the target. Without a
+// target, Y is the number of the row.
 func (t *Table) Dataset() (*data.TensorDataset, error) {
 	y := t.Y
 	if y == nil {
@@ -154,7 +154,7 @@ type reader struct {
 	csv    *csv.Reader
 	header []string
 	inputs []int            // column of each input
-	words  []map[string]int // index of each word, by input; nil for a column of numbers
+	words  []map[string]int // index of each word, by input; nil for numbers
 	at     []int            // first feature of each input
 	width  int              // number of features
 	target int              // column of the target; -1 for none
@@ -166,22 +166,23 @@ type reader struct {
 	count   []int
 	holes   []hole
 	dropped int
-	kept    []int // indexes of the rows that are kept; used only after a row was dropped
+	kept    []int // indexes of the kept rows; used only after a row was dropped
 	unknown []Unknown
-	// the keys lack the line of a word, so that each word counts once per column
+	// words reported so far; the keys lack the line, so each word counts once in a column
 	seen map[Unknown]bool
 }
 
-// A hole is a missing value: its index in x and its input.
+// A hole is a missing value. at is its index in x, and input the number of its input.
 type hole struct{ at, input int }
 
-// classes numbers the class names in the order in which they appear.
+// classes numbers the class names in the order in which they occur.
 type classes struct {
 	names []string
 	id    map[string]int64
 }
 
-// Read reads a table from r until its end. It allocates a few times as much memory as r has bytes.
+// Read reads a table from r until the end of r. It allocates a few times as much memory as r has
+// bytes.
 func Read(r io.Reader, c Config) (*Table, error) {
 	if err := c.check(); err != nil {
 		return nil, &Error{Err: err}
@@ -272,7 +273,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// wrap turns an error of encoding/csv into an *Error.
+// wrap converts an error of encoding/csv to an *Error.
 func (r *reader) wrap(err error, row []string) error {
 	var p *csv.ParseError
 	if !errors.As(err, &p) {
@@ -284,7 +285,7 @@ func (r *reader) wrap(err error, row []string) error {
 	return &Error{Line: p.Line, Column: p.Column, Err: p.Err}
 }
 
-// begin reads the first line, which sets the columns.
+// begin reads the first line and determines the columns.
 func (r *reader) begin(row []string) error {
 	for i, name := range row {
 		if strings.Contains(name, "\r") {
@@ -359,7 +360,7 @@ func (r *reader) fail(column int, format string, args ...any) error {
 // parse parses a number.
 func parse(field string) (float64, error) {
 	v, err := strconv.ParseFloat(field, 32)
-	// Go also accepts 1_000 and 0x1p-2, which a table has as words
+	// Go also accepts 1_000 and 0x1p-2, which count as words in a table
 	if err == nil && strings.ContainsAny(field, "_xX") {
 		err = strconv.ErrSyntax
 	}
@@ -422,7 +423,7 @@ func (r *reader) row(row []string) error {
 	}
 	switch {
 	case r.target < 0:
-		r.ids = append(r.ids, 0) // the length of ids counts the rows if there is no target
+		r.ids = append(r.ids, 0) // without a target, the length of ids counts the rows
 	case r.Number:
 		v, err := r.number(row, r.target)
 		if err != nil {
@@ -447,7 +448,7 @@ func (r *reader) row(row []string) error {
 	return nil
 }
 
-// table makes tensors of the values that were read.
+// table makes tensors from the values that were read.
 func (r *reader) table() (*Table, error) {
 	rows := len(r.x) / r.width
 	t := &Table{Dropped: r.dropped, Rows: r.kept, Unknown: r.unknown, Means: map[string]float64{}}

@@ -42,7 +42,8 @@ func TestColumns(t *testing.T) {
 	if err != nil || d.Len() != 3 {
 		t.Fatal(err)
 	}
-	// A number as target, no header, another separator, and columns counted from the end.
+	// The table has a number as target, no header and another separator. Its columns are counted
+	// from the end.
 	x = read(t, "1;2;3.5\n4;5;6.5\n", table.Config{Comma: ';', NoHeader: true, Target: "-1", Number: true})
 	if !slices.Equal(x.X.Floats(), []float64{1, 2, 4, 5}) || !slices.Equal(x.Y.Floats(), []float64{3.5, 6.5}) || x.Classes != nil {
 		t.Fatal(x)
@@ -56,12 +57,12 @@ func TestColumns(t *testing.T) {
 	if d, err = x.Dataset(); err != nil || x.Y != nil || tensor.Data[int64](d.Y)[1] != 1 || x.X.Dim(1) != 2 {
 		t.Fatal(x, err)
 	}
-	// Classes that are given keep their numbers.
+	// Given classes keep their numbers.
 	x = read(t, "a,c\n1,no\n", table.Config{Target: "c", Classes: []string{"yes", "maybe", "no"}})
 	if tensor.Data[int64](x.Y)[0] != 2 || len(x.Classes) != 3 {
 		t.Fatal(x)
 	}
-	// A table without rows is empty, not an error.
+	// A table without rows is no error.
 	if x = read(t, "a,c\n", table.Config{Target: "c"}); x.X.Dim(0) != 0 || x.X.Dim(1) != 1 || x.Y.Dim(0) != 0 {
 		t.Fatal(x)
 	}

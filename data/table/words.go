@@ -15,7 +15,7 @@ import (
 // into features.
 const MaxWords = 1000
 
-// layOut assigns to each input its features in X.
+// layOut determines which features of X belong to each input.
 func (r *reader) layOut() error {
 	for _, c := range r.inputs {
 		r.at = append(r.at, r.width)

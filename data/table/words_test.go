@@ -14,8 +14,8 @@ import (
 
 const cars = "color,weight,seats,price\nred,1.5,4,10\nblue,,2,20.5\n?,2,5,30\n\"dark, blue\",1,4,40\n"
 
-// A column of words becomes one feature per word, in the order of the list. A word that is not in
-// the list is reported.
+// A column of words becomes a feature for each word, in the order of the list. Words that are not
+// in the list are reported.
 func TestWords(t *testing.T) {
 	c := table.Config{Target: "price", Number: true, Missing: table.Mean, Categories: map[string][]string{"color": {"red", "blue", "green"}}}
 	got, err := table.Read(strings.NewReader(cars), c)
@@ -63,7 +63,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// Describe reports the contents of columns without making tensors.
+// Describe reports the contents of columns and makes no tensors.
 func TestDescribe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cars.csv")
 	if err := os.WriteFile(path, []byte(cars), 0o600); err != nil {

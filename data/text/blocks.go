@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Blocks is a dataset of pieces of a stream of tokens. X is a block of tokens. Y holds, for each of
-// them, the token that follows it. Both are int64 [length].
+// Blocks is a dataset of pieces of a sequence of tokens. X is a block of tokens. Y has, for each
+// token of X, the token that follows it. Both are int64 [length].
 type Blocks struct {
 	tokens         []int32
 	length, stride int
@@ -17,10 +17,10 @@ type Blocks struct {
 
 var _ data.Batcher = (*Blocks)(nil)
 
-// NewBlocks cuts tokens into blocks of length+1 tokens. X is the first length tokens of a block,
+// NewBlocks divides tokens into blocks of length+1 tokens. X is the first length tokens of a block,
 // and Y is the last length tokens. Successive blocks begin stride tokens apart. Stride 0 means
 // length, so that every token is predicted once. With stride 1 a block begins at every token.
-// Tokens left over at the end are in no block. If there are fewer than length+1 tokens, the error
+// Remaining tokens at the end are in no block. If there are fewer than length+1 tokens, the error
 // is an *[Error]. NewBlocks copies the tokens.
 func NewBlocks(tokens []int, length, stride int) (*Blocks, error) {
 	switch {
@@ -80,8 +80,8 @@ func (b *Blocks) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 }
 
 // Pad returns sequences of tokens as one int64 tensor [sequences, longest] in scope s. Shorter
-// sequences are filled up at their end with the token pad. mask has the same type and shape: 1 for
-// tokens of a sequence, 0 for padding. If there are no sequences, the error is an *[Error].
+// sequences are padded at their end with the token pad. mask has the same type and shape. It is 1
+// for tokens of a sequence and 0 for padding. If there are no sequences, the error is an *[Error].
 func Pad(s *tensor.Scope, seqs [][]int, pad int) (ids, mask *tensor.Tensor, err error) {
 	longest := 0
 	for _, q := range seqs {

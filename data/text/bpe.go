@@ -10,8 +10,8 @@ import (
 
 // BPE is byte-pair encoding over bytes, as in GPT-2 (R. Sennrich et al., arXiv:1508.07909; A.
 // Radford et al., 2019). Text is split into words, each with the space before it. In each word, the
-// pair of neighbouring symbols that training merged first is joined, again and again. Every string
-// of bytes can be encoded, and Decode returns the same bytes.
+// tokenizer repeatedly joins a pair of neighbouring symbols. It chooses the pair that training
+// merged first. Every string of bytes can be encoded, and Decode returns the same bytes.
 type BPE struct {
 	tokens  []string // spelling by token number; "" if no token has that number
 	id      map[string]int32
@@ -19,7 +19,7 @@ type BPE struct {
 	merges  map[pair]merge
 	pairs   []pair // the merges in the order of their ranks
 	special specials
-	prefix  bool // put a space before text that does not begin with one
+	prefix  bool // put a space before text that begins without one
 
 	mu    sync.RWMutex
 	cache map[string][]int32
@@ -35,12 +35,12 @@ type merge struct{ rank, id int32 }
 const (
 	cacheWords = 1 << 16 // largest number of words in the cache
 	cacheBytes = 48      // length of the longest word in the cache, in bytes
-	// symbols of the longest word in which join searches linearly for the best pair
+	// length of the longest word, in symbols, in which join searches linearly for the best pair
 	scanLimit = 24
 )
 
-// newBPE checks a vocabulary of byte strings and its merges, and makes a tokenizer. Its errors name
-// the files path and mergesPath.
+// newBPE checks a vocabulary of byte strings and its merges, and makes a tokenizer from them. Its
+// errors name the files path and mergesPath.
 func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (*BPE, error) {
 	b := &BPE{id: make(map[string]int32, len(vocab)), merges: make(map[pair]merge, len(merges)), cache: map[string][]int32{}}
 	most := -1
@@ -91,8 +91,8 @@ func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (
 // Vocab returns the greatest token number, special tokens included, plus one.
 func (b *BPE) Vocab() int { return len(b.tokens) }
 
-// Token returns the number of the token that is spelled s, special or ordinary, and whether there
-// is one.
+// Token returns the number of the token that is spelled s, special or ordinary. ok is false if
+// there is no such token.
 func (b *BPE) Token(s string) (id int, ok bool) {
 	if id, ok := b.special.id[s]; ok {
 		return id, true
@@ -116,7 +116,7 @@ func (b *BPE) Encode(s string) ([]int, error) {
 	return ids, nil
 }
 
-// EncodeOrdinary is Encode without special tokens: their spellings are encoded as ordinary text.
+// EncodeOrdinary is Encode without special tokens. It encodes their spellings as ordinary text.
 func (b *BPE) EncodeOrdinary(s string) []int {
 	if s == "" {
 		return nil
@@ -160,8 +160,8 @@ func (b *BPE) word(w string) []int32 {
 	return ids
 }
 
-// join merges the bytes of w. Each time it joins the pair of the lowest rank, and among equal ranks
-// the leftmost.
+// join merges the bytes of w. It repeatedly joins the pair of the lowest rank. Among equal pairs it
+// joins the leftmost.
 func (b *BPE) join(w string) []int32 {
 	ids := make([]int32, len(w))
 	for i := range len(w) {
@@ -203,7 +203,7 @@ func (b *BPE) join(w string) []int32 {
 	}
 }
 
-// joinLong is join in O(n·log n): pairs wait in a heap, and the symbols form a doubly linked list.
+// joinLong is join in O(n·log n). Pairs wait in a heap, and the symbols form a doubly linked list.
 func (b *BPE) joinLong(ids []int32) []int32 {
 	n := int32(len(ids))
 	prev, next := make([]int32, n), make([]int32, n)
@@ -225,7 +225,7 @@ func (b *BPE) joinLong(ids []int32) []int32 {
 	for len(h) > 0 {
 		w := heap.Pop(&h).(waitingPair)
 		i := w.at
-		// The pair may be gone, because one of its symbols was joined with another neighbour.
+		// The pair no longer exists if one of its symbols was joined with another neighbour.
 		if ids[i] != w.p.a || next[i] >= n || ids[next[i]] != w.p.b {
 			continue
 		}
@@ -251,8 +251,8 @@ type waitingPair struct {
 	p  pair
 }
 
-// waiting is a heap of pairs: the lowest rank first, and among equal ranks the leftmost in the
-// word.
+// waiting is a heap of pairs. The pair of the lowest rank comes first. Among equal ranks, the
+// leftmost pair in the word comes first.
 type waiting []waitingPair
 
 func (h waiting) Len() int { return len(h) }

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// maxFile is the largest size of a tokenizer's file. GPT-2's files have about a megabyte, the
-// largest known vocabularies about thirty.
+// maxFile is the largest size of a tokenizer's file. GPT-2's files have about a megabyte. The
+// largest known vocabularies have about thirty.
 const maxFile = 256 << 20
 
 // byteRunes maps bytes to visible characters, as GPT-2 writes them. Printable Latin-1 characters
@@ -39,7 +39,7 @@ var runeBytes = func() map[rune]byte {
 	return m
 }()
 
-// visible writes bytes as GPT-2's characters.
+// visible writes bytes as the characters that GPT-2 uses for them.
 func visible(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -114,7 +114,8 @@ func LoadBPE(vocabPath, mergesPath string) (*BPE, error) {
 // endOfText is the only special token of GPT-2.
 const endOfText = "<|endoftext|>"
 
-// bpeOfVisible makes a tokenizer of a vocabulary and merges written in GPT-2's visible characters.
+// bpeOfVisible makes a tokenizer from a vocabulary and merges, both written in GPT-2's visible
+// characters.
 func bpeOfVisible(vocabPath, mergesPath string, vocab map[string]int, merges [][2]string, added map[string]int) (*BPE, error) {
 	plain := make(map[string]int, len(vocab))
 	if id, ok := vocab[endOfText]; ok {
@@ -173,10 +174,10 @@ func (b *BPE) addSpecial(path string, added map[string]int) error {
 	return nil
 }
 
-// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read. Each is written
-// to a temporary file that is then renamed. Those files cannot mark special tokens other than
-// "<|endoftext|>" as special. A tokenizer with such tokens is an *[Error], and so is one that puts
-// a space before text.
+// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read. It writes each to
+// a temporary file, which it then renames. These files cannot mark special tokens other than
+// "<|endoftext|>" as special. If the tokenizer has such tokens, or puts a space before text, Save
+// returns an *[Error].
 func (b *BPE) Save(vocabPath, mergesPath string) error {
 	if b.prefix {
 		return wrong(vocabPath, "that a space is put before text cannot be written in this form")
@@ -209,7 +210,7 @@ func (b *BPE) Save(vocabPath, mergesPath string) error {
 	})
 }
 
-// writeFile writes a file completely or leaves the old one unchanged.
+// writeFile writes a file completely, or leaves the old file unchanged.
 func writeFile(path string, fill func(w *bufio.Writer)) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -258,9 +259,9 @@ type byteLevel struct {
 }
 
 // LoadTokenizerJSON reads a tokenizer.json of Hugging Face's tokenizers library. It must hold a
-// byte-level BPE whose text is split as in GPT-2. Settings that this package does not support
-// (another model, normalizer or splitter, tokens added around text) are an *[Error]; none is
-// ignored.
+// byte-level BPE whose text is split as in GPT-2. If the file has settings that this package does
+// not support, the error is an *[Error]. Such settings are another model, normalizer or splitter,
+// and tokens added around text. None is silently ignored.
 func LoadTokenizerJSON(path string) (*BPE, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -290,7 +291,7 @@ func LoadTokenizerJSON(path string) (*BPE, error) {
 	var merges [][2]string
 	var pairs [][]string
 	var lines []string
-	// the older form of merges: one string "a b" per pair
+	// older files have merges in another form: a string "a b" for each pair
 	if json.Unmarshal(f.Model.Merges, &pairs) != nil {
 		pairs = nil
 		if err := json.Unmarshal(f.Model.Merges, &lines); err != nil {

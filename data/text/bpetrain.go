@@ -13,9 +13,9 @@ type TrainOptions struct {
 	Special      []string // special tokens, such as "<|endoftext|>"; they get the first numbers
 }
 
-// TrainBPE learns a byte-level BPE from texts. It joins the pair of neighbouring tokens that occurs
-// most often within words, again and again. It stops when there are Vocab tokens, or when no pair
-// is frequent enough. Among equally frequent pairs it takes the one with the lower token numbers.
+// TrainBPE learns a byte-level BPE from texts. It repeatedly joins the pair of neighbouring tokens
+// that occurs most often within words. It stops when there are Vocab tokens, or when no pair is
+// frequent enough. Among equally frequent pairs it joins the pair with the lowest token numbers.
 // Tokens are numbered as Hugging Face's trainer numbers them: special tokens, then bytes in the
 // order of GPT-2's characters for them, then merges.
 func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
@@ -90,7 +90,8 @@ type trainer struct {
 	id     map[string]int32
 	words  []trainWord
 	count  map[pair]int
-	// the words that contain a pair or did earlier; a word may be listed several times
+	// where lists the words that contain a pair or have contained it. A word may be listed several
+	// times.
 	where map[pair][]int32
 	heap  candidates
 }
@@ -125,7 +126,7 @@ func (t *trainer) word(w string, n int) {
 	}
 }
 
-// best returns the most frequent pair, and whether its number of occurrences is at least least.
+// best returns the most frequent pair. ok is false if the pair has fewer than least occurrences.
 func (t *trainer) best(least int) (pair, bool) {
 	if t.heap == nil {
 		t.heap = make(candidates, 0, len(t.count))
@@ -137,7 +138,7 @@ func (t *trainer) best(least int) (pair, bool) {
 	for len(t.heap) > 0 {
 		c := heap.Pop(&t.heap).(candidate)
 		n := t.count[c.p]
-		if n != c.n { // the count in the heap is out of date: the pair has become rarer
+		if n != c.n { // the count in the heap is stale: the pair has become rarer
 			if n > 0 {
 				heap.Push(&t.heap, candidate{c.p, n})
 			}
@@ -148,7 +149,7 @@ func (t *trainer) best(least int) (pair, bool) {
 	return pair{}, false
 }
 
-// join replaces a pair by one token in all words.
+// join replaces a pair by its new token in all words.
 func (t *trainer) join(p pair) {
 	id := t.add(t.tokens[p.a] + t.tokens[p.b])
 	list := t.where[p]
@@ -193,7 +194,8 @@ type candidate struct {
 	n int
 }
 
-// candidates is a heap of pairs: the most frequent first, and among equals the lower token numbers.
+// candidates is a heap of pairs. The most frequent pair comes first. Among equally frequent pairs,
+// the pair with the lower token numbers comes first.
 type candidates []candidate
 
 func (h candidates) Len() int { return len(h) }

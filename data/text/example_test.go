@@ -16,8 +16,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// A text becomes tokens, and the tokens become batches in which each token has the next one as its
-// target.
+// A text becomes tokens, and the tokens become batches. In a batch, the target of each token is the
+// next token.
 func Example() {
 	chars := must(text.NewChars("to be or not to be"))
 	blocks := must(text.NewBlocks(must(chars.Encode("to be or not")), 5, 0))
@@ -38,8 +38,8 @@ func Example() {
 	// " or n" "or no"
 }
 
-// A vocabulary is learned from texts; one that was published is loaded with LoadBPE or
-// LoadTokenizerJSON.
+// TrainBPE learns a vocabulary from texts. LoadBPE and LoadTokenizerJSON load a published
+// vocabulary.
 func ExampleTrainBPE() {
 	b := must(text.TrainBPE([]string{"low lower lowest, slow slower slowest"}, text.TrainOptions{Vocab: 264}))
 	ids := must(b.Encode("slowest 💡"))
@@ -50,7 +50,8 @@ func ExampleTrainBPE() {
 	// Output: "s" "lowe" "st" " " "\xf0" "\x9f" "\x92" "\xa1" slowest 💡
 }
 
-// Encode recognises special tokens in a text. EncodeOrdinary, for untrusted text, does not.
+// Encode recognises special tokens in a text. EncodeOrdinary does not, so it is safe for untrusted
+// text.
 func ExampleBPE() {
 	b := must(text.TrainBPE([]string{"a text"}, text.TrainOptions{Vocab: 257, Special: []string{"<|endoftext|>"}}))
 	fmt.Println(len(must(b.Encode("a<|endoftext|>"))), len(b.EncodeOrdinary("a<|endoftext|>")))
@@ -61,7 +62,7 @@ func ExampleBPE() {
 	// 0 true 257
 }
 
-// LoadWordPiece reads BERT's vocabulary, vocab.txt. This example uses a small one.
+// LoadWordPiece reads BERT's vocabulary, vocab.txt. This example uses a small vocabulary.
 func ExampleWordPiece() {
 	w := must(text.NewWordPiece([]string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "lamp", "##light", "cafe", "!"}, text.WordPieceOptions{}))
 	fmt.Println(must(w.Encode("The LAMPLIGHT café!")))

@@ -107,8 +107,8 @@ func TestWordPieceEqualsTokenizers(t *testing.T) {
 	}
 }
 
-// TrainBPE learns the same vocabulary and merges from the same texts: the whole model of
-// tokenizer.json.
+// TrainBPE learns the same vocabulary and merges as the tokenizers library from the same texts. The
+// test compares the whole model of tokenizer.json.
 func TestTrainBPEEqualsTokenizers(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 560, Special: []string{"<|endoftext|>", "<|pad|>", "<|pad|>>"}})

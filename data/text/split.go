@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A class of characters that GPT-2's splitter distinguishes. Bytes that are not UTF-8 are in the
-// class other.
+// A class is a kind of characters that GPT-2's splitter distinguishes. Bytes that are not UTF-8
+// belong to the class other.
 type class uint8
 
 const (
@@ -62,8 +62,8 @@ func contraction(s string) int {
 	return 0
 }
 
-// piece returns the length of the first match in s, which is not empty, of GPT-2's pattern for
-// splitting text before merges:
+// piece returns the length of the first match of GPT-2's pattern in s. s is not empty. The pattern
+// splits text before merges:
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
@@ -89,7 +89,7 @@ func piece(s string) int {
 		last = n
 		n += size
 	}
-	// White space of several characters before a word leaves its last character to the word.
+	// If several white space characters precede a word, the last of them belongs to the word.
 	if c == space && n < len(s) && last > 0 {
 		return last
 	}

@@ -1,6 +1,6 @@
-// Package text turns text into tokens and back, and tokens into samples to train on.
+// Package text converts text to tokens and back, and makes training samples from tokens.
 //
-// One does three things with it:
+// The package has three parts:
 //
 //   - A [Tokenizer] maps strings to numbers: [Bytes], [Chars], [BPE] (GPT-2's byte-level byte-pair
 //     encoding) and [WordPiece] (BERT's). [LoadBPE], [LoadTokenizerJSON] and [LoadWordPiece] read
@@ -9,9 +9,9 @@
 //   - [Pad] makes a batch of sequences of different lengths, with its mask.
 //
 // Tokenizers give the same numbers as Hugging Face's tokenizers library. Several goroutines may use
-// one at once. A Go string holds any bytes: [Bytes] and [BPE] tokenize bytes that are not UTF-8 one
-// by one. Decoding gives back exactly those bytes, where Python's decoders put replacement
-// characters.
+// a tokenizer at the same time. A Go string holds any bytes. [Bytes] and [BPE] also tokenize bytes
+// that are not UTF-8, one by one. Decoding returns exactly these bytes. (Python's decoders return
+// replacement characters instead.)
 package text
 
 import (
@@ -21,7 +21,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Tokenizer turns text into tokens, numbers from 0 on, and back.
+// A Tokenizer converts text to tokens and back. A token is a number, 0 or greater.
 type Tokenizer interface {
 	Encode(s string) ([]int, error)
 	Decode(ids []int) (string, error)
@@ -58,7 +58,7 @@ func noToken(at, id, vocab int) error {
 // Bytes has a token for each of the 256 bytes.
 type Bytes struct{}
 
-// Vocab is 256.
+// Vocab returns 256.
 func (Bytes) Vocab() int { return 256 }
 
 // Encode returns the bytes of s. It never fails.
@@ -82,7 +82,8 @@ func (Bytes) Decode(ids []int) (string, error) {
 	return string(out), nil
 }
 
-// Chars has one token per character of a text, in the order of their code points.
+// Chars has a token for each character of a text. Tokens are in the order of the characters' code
+// points.
 type Chars struct {
 	runes []rune
 	id    map[rune]int

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Decode returns the encoded bytes, whatever they are.
+// For any bytes, Decode returns the bytes that were encoded.
 func TestRoundTrip(t *testing.T) {
 	b := bpe(t, load(t))
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -44,8 +44,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// join follows the definition of byte-pair encoding: join the pair of the lowest rank, among equals
-// the first, until no pair is left.
+// join follows the definition of byte-pair encoding. It repeatedly joins the pair of the lowest
+// rank, until no pair with a rank remains. Among equal pairs it joins the first.
 func join(rank map[[2]string]int, w string) (parts []string) {
 	for i := range len(w) {
 		parts = append(parts, w[i:i+1])
@@ -66,7 +66,7 @@ func join(rank map[[2]string]int, w string) (parts []string) {
 	}
 }
 
-// Short and long words are joined as the definition says, even with merges in an order that
+// Short and long words are joined according to the definition, even with merges in an order that
 // training would not produce.
 func TestJoinIsTheDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -131,9 +131,9 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The files that Save writes load as an equal tokenizer. If FLAMBEAU_EXCHANGE names a folder, Save
-// writes there, with the tokens of the texts. _golden/exchange_language.py reads them with
-// tokenizers.
+// The files that Save writes load as an equal tokenizer. If FLAMBEAU_EXCHANGE names a folder, the
+// test writes the files and the tokens of the texts there. _golden/exchange_language.py then reads
+// the folder with the tokenizers library.
 func TestSave(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 400, Special: []string{"<|endoftext|>"}})
@@ -282,7 +282,7 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	old := changed(func(c map[string]any) { // the form of merges in older files
+	old := changed(func(c map[string]any) { // merges have another form in older files
 		var lines []string
 		for _, p := range model(c)["merges"].([]any) {
 			lines = append(lines, fmt.Sprint(p.([]any)[0], " ", p.([]any)[1]))

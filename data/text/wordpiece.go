@@ -13,22 +13,23 @@ import (
 // WordPieceOptions configure a [WordPiece] tokenizer. The zero value suits bert-base-uncased.
 type WordPieceOptions struct {
 	Cased       bool // keep the case of the text
-	KeepAccents bool // keep accents when text is made lower case
+	KeepAccents bool // keep accents when text is converted to lower case
 	StripCased  bool // strip accents even if Cased is set
-	NoChinese   bool // do not treat each Chinese character as a word of its own
-	// number of characters of the longest word that is cut into pieces; 0 means 100
+	NoChinese   bool // do not treat each Chinese character as a word
+	// number of characters of the longest word that is divided into pieces; 0 means 100
 	MaxChars int
-	// tokens that are recognised in text without splitting; nil: those of [PAD], [UNK], [CLS],
-	// [SEP] and [MASK] that are in the vocabulary
+	// tokens that are recognised in text without splitting it; nil means those of [PAD], [UNK],
+	// [CLS], [SEP] and [MASK] that are in the vocabulary
 	Special []string
 }
 
 // WordPiece is BERT's tokenizer (J. Devlin et al., arXiv:1810.04805;
 // https://github.com/google-research/bert/blob/master/tokenization.py). It removes control
-// characters from the text, makes it lower case and strips accents. It splits the text at white
-// space and around punctuation and Chinese characters. It cuts each word from the left into the
-// longest pieces that are in the vocabulary. Pieces that do not begin a word are marked with ##. A
-// word that cannot be cut this way, or that is longer than MaxChars, becomes the token [UNK].
+// characters from the text, converts it to lower case and strips accents. It splits the text at
+// white space and around punctuation and Chinese characters. It divides each word, from the left,
+// into the longest pieces that are in the vocabulary. Pieces that do not begin a word are marked
+// with ##. A word that cannot be divided in this way, or that is longer than MaxChars, becomes the
+// token [UNK].
 type WordPiece struct {
 	o       WordPieceOptions
 	tokens  []string
@@ -38,13 +39,13 @@ type WordPiece struct {
 	longest int // length of the longest token in bytes
 }
 
-// NewWordPiece returns the tokenizer of a vocabulary, whose tokens are numbered in order. The
-// vocabulary must contain [UNK].
+// NewWordPiece returns the tokenizer of a vocabulary. The number of a token is its index in vocab.
+// The vocabulary must contain [UNK].
 func NewWordPiece(vocab []string, o WordPieceOptions) (*WordPiece, error) {
 	return newWordPiece("", vocab, o)
 }
 
-// LoadWordPiece reads a vocab.txt, which has one token per line. The error is an *[Error] or an
+// LoadWordPiece reads a vocab.txt, which has one token on each line. The error is an *[Error] or an
 // error of the file system.
 func LoadWordPiece(path string, o WordPieceOptions) (*WordPiece, error) {
 	data, err := readFile(path)
@@ -96,7 +97,8 @@ func newWordPiece(path string, vocab []string, o WordPieceOptions) (*WordPiece, 
 	return w, nil
 }
 
-// Save writes the vocabulary as a vocab.txt, by way of a temporary file that is renamed.
+// Save writes the vocabulary as a vocab.txt. It first writes a temporary file, which it then
+// renames.
 func (w *WordPiece) Save(path string) error {
 	return writeFile(path, func(f *bufio.Writer) {
 		for _, t := range w.tokens {
@@ -108,7 +110,7 @@ func (w *WordPiece) Save(path string) error {
 // Vocab returns the number of tokens.
 func (w *WordPiece) Vocab() int { return len(w.tokens) }
 
-// Token returns the number of the token that is spelled s, and whether there is one.
+// Token returns the number of the token that is spelled s. ok is false if there is no such token.
 func (w *WordPiece) Token(s string) (id int, ok bool) {
 	id, ok = w.id[s]
 	return id, ok
@@ -129,11 +131,11 @@ func (w *WordPiece) Encode(s string) ([]int, error) {
 }
 
 // Pair returns the tokens of one text, or of two if b is not empty, in the form that BERT expects:
-// [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. types holds 0 for each token of the first part and 1 for
-// each of the second. If there are more than limit tokens, the longer text loses its last token
-// until the rest fits; of equally long texts the second does. A limit of 0 means no limit. The
-// error is an *[Error] if the vocabulary has no [CLS] or [SEP], or if the limit leaves no room for
-// them.
+// [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. types has a 0 for each token of the first part and a 1
+// for each token of the second part. If there are more than limit tokens, the longer text
+// repeatedly loses its last token. If both texts are equally long, the second text loses it. A
+// limit of 0 means no limit. The error is an *[Error] if the vocabulary has no [CLS] or [SEP], or
+// if the limit leaves no room for these tokens.
 func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	cls, ok := w.id["[CLS]"]
 	sep, ok2 := w.id["[SEP]"]
@@ -169,7 +171,7 @@ func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	return ids, types, nil
 }
 
-// Decode joins tokens with spaces. Before a token marked with ## it puts no space. It cannot
+// Decode joins tokens with spaces, but puts no space before a token marked with ##. It cannot
 // restore characters that normalisation and splitting removed from the text. A number that is not a
 // token is an *[Error].
 func (w *WordPiece) Decode(ids []int) (string, error) {
@@ -197,7 +199,7 @@ func (w *WordPiece) pieces(ids []int, word string) []int {
 	begin, buf := len(ids), make([]byte, 0, 64)
 	for at := 0; at < len(word); {
 		end := len(word)
-		if room := w.longest; end-at > room { // no token is longer
+		if room := w.longest; end-at > room { // no token is longer than room
 			for end = at + room; end > at && !utf8.RuneStart(word[end]); end-- {
 			}
 		}
@@ -223,8 +225,9 @@ func (w *WordPiece) pieces(ids []int, word string) []int {
 	return ids
 }
 
-// normal cleans a text, puts spaces around Chinese characters, strips accents and makes lower case,
-// in this order. It drops bytes that are not UTF-8, and the replacement character.
+// normal removes control characters, puts spaces around Chinese characters, strips accents and
+// converts to lower case, in this order. It drops bytes that are not UTF-8, and the replacement
+// character.
 func (o WordPieceOptions) normal(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -263,7 +266,8 @@ func (o WordPieceOptions) normal(s string) string {
 	b.Reset()
 	for _, r := range s {
 		b.WriteRune(unicode.ToLower(r))
-		if r == 'İ' { // the only character whose lower case has two characters
+		// This is the only character whose lower case has two characters.
+		if r == 'İ' {
 			b.WriteRune('\u0307')
 		}
 	}
@@ -271,15 +275,15 @@ func (o WordPieceOptions) normal(s string) string {
 }
 
 // chinese reports whether r is in one of the blocks of CJK ideographs that BERT separates. Hangul
-// and Kana are not among them. The bounds are those of Hugging Face's tokenizers, where extension E
-// begins at U+2B920 instead of U+2B820.
+// and Kana are in other blocks. The bounds are those of Hugging Face's tokenizers. There, extension
+// E begins at U+2B920 instead of U+2B820.
 func chinese(r rune) bool {
 	return r >= 0x3400 && (r <= 0x4DBF || r >= 0x4E00 && r <= 0x9FFF || r >= 0xF900 && r <= 0xFAFF || r >= 0x20000 && r <= 0x2A6DF ||
 		r >= 0x2A700 && r <= 0x2B81F || r >= 0x2B920 && r <= 0x2CEAF || r >= 0x2F800 && r <= 0x2FA1F)
 }
 
-// words calls f with the words of a text. They are separated by white space. Each punctuation
-// character is a word of its own.
+// words calls f with the words of a text. White space separates words. Each punctuation character
+// is a word.
 func words(s string, f func(string)) {
 	from := 0
 	for at, r := range s {
@@ -300,7 +304,8 @@ func words(s string, f func(string)) {
 	}
 }
 
-// punctuation reports whether BERT splits around r: Unicode's punctuation and ASCII's symbols.
+// punctuation reports whether BERT splits text around r. It does so for Unicode's punctuation and
+// for ASCII's symbols.
 func punctuation(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= '!' && r <= '/' || r >= ':' && r <= '@' || r >= '[' && r <= '`' || r >= '{' && r <= '~'

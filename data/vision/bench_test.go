@@ -39,8 +39,8 @@ func (m *Image) clone() *Image {
 	return &Image{C: m.C, H: m.H, W: m.W, U8: append([]uint8(nil), m.U8...), F32: append([]float32(nil), m.F32...)}
 }
 
-// Decodes and transforms one image on one goroutine. torch_images.py measures the same in
-// torchvision.
+// The benchmark decodes and transforms one image on one goroutine. torch_images.py measures the
+// same work in torchvision.
 func BenchmarkImages(b *testing.B) {
 	m, file := photo(), photoJPEG(b)
 	train := Compose(RandomResizedCrop(224), RandomHorizontalFlip(0.5), ToTensor(), Normalize(ImageNetMean, ImageNetStd))

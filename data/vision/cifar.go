@@ -12,12 +12,12 @@ import (
 )
 
 // A CIFAR file is a sequence of records. Each has one or two bytes of labels, and 3·32·32 bytes of
-// pixels, plane after plane: https://www.cs.toronto.edu/~kriz/cifar.html.
+// pixels, plane after plane. See https://www.cs.toronto.edu/~kriz/cifar.html.
 const cifarPixels = 3 * 32 * 32
 
 // cifarForm describes how one of the two sets is stored.
 type cifarForm struct {
-	labels      int // label bytes per record; the last is the class
+	labels      int // label bytes in a record; the last one is the class
 	train, test []string
 	names       string
 	classes     int
@@ -29,19 +29,19 @@ var (
 	cifar100 = cifarForm{2, []string{"train.bin"}, []string{"test.bin"}, "fine_label_names.txt", 100}
 )
 
-// CIFAR10 reads the binary version of CIFAR-10. path is the directory of data_batch_1.bin …
-// data_batch_5.bin and test_batch.bin, or a directory that contains cifar-10-batches-bin, or the
-// file cifar-10-binary.tar.gz. Images are [3,32,32].
+// CIFAR10 reads the binary version of CIFAR-10. path is one of three: the directory of
+// data_batch_1.bin … data_batch_5.bin and test_batch.bin, a directory that contains
+// cifar-10-batches-bin, or the file cifar-10-binary.tar.gz. Images are [3,32,32].
 func CIFAR10(path string, train bool) (*Set, error) { return cifar10.load(path, train) }
 
-// CIFAR100 reads the binary version of CIFAR-100. path is the directory of train.bin and test.bin,
-// or a directory that contains cifar-100-binary, or the file cifar-100-binary.tar.gz. Images are
-// [3,32,32]. The classes are the hundred fine ones.
+// CIFAR100 reads the binary version of CIFAR-100. path is one of three: the directory of train.bin
+// and test.bin, a directory that contains cifar-100-binary, or the file cifar-100-binary.tar.gz.
+// Images are [3,32,32]. The classes are the hundred fine labels.
 func CIFAR100(path string, train bool) (*Set, error) { return cifar100.load(path, train) }
 
 const binaryWanted = "the set is read in its binary version (cifar-10-binary.tar.gz, cifar-100-binary.tar.gz), not in Python's"
 
-// maxCIFAR is the largest accepted size of a CIFAR file in bytes. The published ones are below 154
+// maxCIFAR is the largest accepted size of a CIFAR file in bytes. The published files are below 154
 // MB.
 const maxCIFAR = 1 << 30
 
@@ -89,7 +89,7 @@ func (f *cifarForm) load(path string, train bool) (*Set, error) {
 		}
 	}
 	classes := strings.Fields(string(files[f.names]))
-	if len(classes) != f.classes { // the file of class names is missing
+	if len(classes) != f.classes { // true if the file of class names is missing
 		classes = make([]string, f.classes)
 		for i := range classes {
 			classes[i] = fmt.Sprint(i)
@@ -98,7 +98,8 @@ func (f *cifarForm) load(path string, train bool) (*Set, error) {
 	return NewSet(3, 32, 32, pixels, labels, classes)
 }
 
-// dir returns the directory that holds the file name: path itself or its subdirectory for the set.
+// dir returns the directory that contains the file name. It is path itself, or the set's
+// subdirectory of path.
 func (f *cifarForm) dir(path, name string) string {
 	for _, sub := range []string{"", "cifar-10-batches-bin", "cifar-100-binary"} {
 		dir := filepath.Join(path, sub)
@@ -126,7 +127,8 @@ func limited(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// untar returns the files with the given names from a tar file, gzipped or not, in any directory.
+// untar returns the files with the given names, in any directory of a tar file. The tar file may be
+// gzipped.
 func untar(path string, names []string) (map[string][]byte, error) {
 	in, err := os.Open(path)
 	if err != nil {

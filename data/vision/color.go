@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// ToTensor converts bytes 0 … 255 to numbers 0 … 1. An image of numbers stays unchanged.
+// ToTensor converts bytes 0 … 255 to numbers 0 … 1. It does not change an image of numbers.
 func ToTensor() Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if m.F32 != nil {
@@ -17,7 +17,7 @@ func ToTensor() Transform {
 	}
 }
 
-// Means and standard deviations of the channels with which networks for ImageNet are trained.
+// means and standard deviations of the channels with which networks for ImageNet are trained
 var (
 	ImageNetMean = []float64{0.485, 0.456, 0.406}
 	ImageNetStd  = []float64{0.229, 0.224, 0.225}
@@ -87,12 +87,13 @@ func brightness[T pixel](dst, src []T) {
 }
 
 // A Jitter says how much [ColorJitter] changes an image. Brightness, contrast and saturation are
-// each multiplied by a random factor between 1−v (at least 0) and 1+v. The hue is turned either way
-// by up to Hue of a full turn, at most 0.5. A field of 0 changes nothing.
+// each multiplied by a random factor between 1−v (at least 0) and 1+v, where v is the field. The
+// hue is rotated in either direction by up to Hue full turns. Hue is at most 0.5. A field of 0
+// changes nothing.
 type Jitter struct{ Brightness, Contrast, Saturation, Hue float64 }
 
-// ColorJitter changes brightness, contrast, saturation and hue in random order. Images of one
-// channel have no saturation or hue to change.
+// ColorJitter changes brightness, contrast, saturation and hue in random order. In images of one
+// channel it changes only brightness and contrast.
 func ColorJitter(j Jitter) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
 		if !(min(j.Brightness, j.Contrast, j.Saturation, j.Hue) >= 0 && j.Hue <= 0.5) || m.C != 1 && m.C != 3 {
@@ -113,12 +114,14 @@ func ColorJitter(j Jitter) Transform {
 	}
 }
 
-// adjust changes brightness (0), contrast (1) or saturation (2) by a factor.
+// adjust changes a property of the image by a factor. what is 0 for brightness, 1 for contrast and
+// 2 for saturation.
 func (m *Image) adjust(what int, factor float64) {
 	if what == 2 && m.C == 1 {
 		return
 	}
-	var other *Image // the result for factor 0: an image, or one value for all pixels
+	// other is the result for factor 0. It is an image, or nil for one value of all pixels.
+	var other *Image
 	mean := float32(0)
 	switch what {
 	case 1:
@@ -156,7 +159,7 @@ func mixed(v, other float32, factor float64) float32 {
 	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*other), 0), 1)
 }
 
-// adjustBytes is adjust for bytes: results are clamped to 0 … 255 and truncated.
+// adjustBytes does the work of adjust for bytes. It clamps results to 0 … 255 and truncates them.
 func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	f, g := float32(factor), float32(1-factor)
 	var mine, theirs [256]float32
@@ -195,14 +198,14 @@ func (m *Image) hue(turn float64) {
 	}
 	for i := range n {
 		r, g, b := turned(unit[m.U8[i]], unit[m.U8[n+i]], unit[m.U8[2*n+i]], t)
-		const full = 255 + 1 - 1e-3 // torchvision's convert_image_dtype uses the same constant
+		const full = 255 + 1 - 1e-3 // the constant of torchvision's convert_image_dtype
 		m.U8[i], m.U8[n+i], m.U8[2*n+i] = uint8(r*full), uint8(g*full), uint8(b*full)
 	}
 }
 
-// turned converts a colour to HSV, turns its hue by the given part of a full turn, and converts it
-// back: A. R. Smith, "Color gamut transform pairs", 1978. Where channels are equal it decides as
-// Pillow does.
+// turned converts a colour to HSV, rotates its hue by the given part of a full turn, and converts
+// it back (A. R. Smith, "Color gamut transform pairs", 1978). If several channels are the greatest,
+// it chooses one of them as Pillow does.
 func turned(r, g, b, by float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {
@@ -218,7 +221,7 @@ func turned(r, g, b, by float32) (float32, float32, float32) {
 	default:
 		h = 4 + (r-g)/d
 	}
-	h = h/6 + 1 + by // now the hue is in the range 1/3 to 7/3
+	h = h/6 + 1 + by // now h is in the range 1/3 to 7/3
 	for h >= 1 {
 		h--
 	}

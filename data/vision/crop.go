@@ -24,7 +24,7 @@ func (m *Image) crop(r rect) *Image {
 	return out
 }
 
-// CenterCrop cuts size×size pixels from the middle. If the image is smaller, it is padded with 0.
+// CenterCrop cuts size×size pixels from the middle. It pads a smaller image with 0.
 func CenterCrop(size int) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if !sizeOK(size, size) {
@@ -44,15 +44,15 @@ func CenterCrop(size int) Transform {
 // A PadMode chooses the values of pixels that padding adds.
 type PadMode int
 
-// The modes of torchvision's Pad.
+// These are the modes of torchvision's Pad.
 const (
 	Constant  PadMode = iota // added pixels have the fill value
 	Edge                     // added pixels equal the nearest pixel
-	Reflect                  // the image is mirrored without its border pixel: dcb|abcd|cba
-	Symmetric                // the image is mirrored with its border pixel: cba|abcd|dcb
+	Reflect                  // mirrored without the border pixel: dcb|abcd|cba
+	Symmetric                // mirrored with the border pixel: cba|abcd|dcb
 )
 
-// pad adds pixels on each side. fill is on the scale of the image, bytes or numbers.
+// pad adds pixels on each side. fill has the scale of the image, which holds bytes or numbers.
 func (m *Image) pad(left, top, right, bottom int, mode PadMode, fill float32) (*Image, error) {
 	h, w := m.H+top+bottom, m.W+left+right
 	if min(left, top, right, bottom) < 0 || !sizeOK(h, w) {
@@ -115,14 +115,14 @@ func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 
 // A Crop configures [RandomCrop].
 type Crop struct {
-	H, W     int     // size of the result; W 0 means W equals H
+	H, W     int     // size of the result; a W of 0 means W = H
 	Padding  int     // number of pixels added on each side before cropping
-	IfNeeded bool    // pad both sides of an image that is too small, instead of an error
+	IfNeeded bool    // pad both sides of an image that is too small; else it is an error
 	Mode     PadMode // how added pixels are filled
 	Fill     float32
 }
 
-// RandomCrop cuts c.H×c.W pixels at a random position. All positions are equally likely.
+// RandomCrop cuts c.H×c.W pixels at a random position. All positions have the same probability.
 func RandomCrop(c Crop) Transform {
 	if c.W == 0 {
 		c.W = c.H
@@ -154,10 +154,10 @@ func RandomCrop(c Crop) Transform {
 // between draws a number from a to b.
 func between(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
 
-// areaParams draws a part of an image of h×w, as torchvision's RandomResizedCrop does. scale bounds
-// the part's fraction of the area. ratio bounds its width divided by its height, whose logarithm is
-// uniform. If ten draws do not fit the image, it returns the largest centred part whose proportions
-// are allowed.
+// areaParams draws a part of an image of h×w, as torchvision's RandomResizedCrop does. scale has
+// the bounds of the part's fraction of the area. ratio has the bounds of width divided by height.
+// The logarithm of this ratio is uniform. If ten draws do not fit into the image, areaParams
+// returns the largest centred part with an allowed ratio.
 func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	for range 10 {
 		area := float64(h*w) * between(rng, scale[0], scale[1])
@@ -194,7 +194,7 @@ func (a *Area) defaults(scale, ratio [2]float64) bool {
 }
 
 // RandomResizedCrop resizes a random part of the image to size×size. Networks for ImageNet are
-// trained with it.
+// usually trained with it.
 func RandomResizedCrop(size int, area ...Area) Transform {
 	var a Area
 	if len(area) > 0 {
@@ -219,8 +219,8 @@ type Erase struct {
 }
 
 // RandomErasing writes a value over a random part of an image of numbers (after [ToTensor]), with
-// probability p: Zhong et al., https://arxiv.org/abs/1708.04896. If ten draws do not fit the image,
-// it erases nothing.
+// probability p (Zhong et al., https://arxiv.org/abs/1708.04896). If ten draws do not fit into the
+// image, it erases nothing.
 func RandomErasing(p float64, erase ...Erase) Transform {
 	var e Erase
 	if len(erase) > 0 {
@@ -251,7 +251,7 @@ func RandomErasing(p float64, erase ...Erase) Transform {
 	}
 }
 
-// erased draws the part to erase. It returns false if ten draws do not fit.
+// erased draws the part to erase. It returns false if ten draws do not fit into the image.
 func erased(rng *rand.Rand, h, w int, scale, ratio [2]float64) (rect, bool) {
 	for range 10 {
 		area := float64(h*w) * between(rng, scale[0], scale[1])

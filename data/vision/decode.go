@@ -17,37 +17,39 @@ import (
 	_ "golang.org/x/image/webp"
 )
 
-// maxPixels is the default limit of pixels in a decoded image, because a small file can claim any
-// size. Photographs of 64 million pixels are below it.
+// maxPixels is the default limit of pixels in a decoded image. A limit is needed because a small
+// file can claim any size. Photographs of 64 million pixels are below the limit.
 const maxPixels = 1 << 26
 
 // maxFile is the largest accepted size of a picture file, in bytes.
 const maxFile = 256 << 20
 
-// Decode configures how pictures are decoded. The zero value does as torchvision does: RGB, in the
-// stored orientation.
+// Decode configures how pictures are decoded. The zero value decodes as torchvision does, to RGB in
+// the stored orientation.
 type Decode struct {
-	// Gray decodes to one channel instead of three: L = 0.299 R + 0.587 G + 0.114 B, computed as
+	// Gray decodes to one channel instead of three. It computes L = 0.299 R + 0.587 G + 0.114 B as
 	// Pillow does.
 	Gray bool
-	// Upright turns the image as its EXIF orientation says. PyTorch's readers do not by default.
+	// Upright rotates or mirrors the image as its EXIF orientation says. PyTorch's readers do not
+	// do this by default.
 	Upright bool
 	// MaxPixels is the largest number of pixels in an image; 0 means 67,108,864. A larger image is
 	// a *[PixelsError]. While an image is decoded, each pixel needs up to seven bytes of memory, or
 	// eleven in a picture with 16 bits per channel.
 	MaxPixels int
-	// Size is the shorter side that a later [Resize] asks for; 0 means none. Let the shorter side
-	// of a picture be at least 2k times Size, with k at least 2. The decoder then reduces blocks of
-	// k·k pixels to their means, which saves memory and time. The result is still at least twice as
-	// large as Size.
+	// Size is the shorter side to which a later [Resize] resizes. 0 means that the size is not
+	// known. If the shorter side of a picture is at least 2k times Size, the decoder reduces blocks
+	// of k·k pixels to their means. Here k is at least 2. This saves memory and time. The result is
+	// still at least twice as large as Size.
 	Size int
 }
 
 // Read decodes a picture to bytes, [3,H,W] or [1,H,W]. The formats are PNG, JPEG, GIF (its first
-// frame), WebP, BMP, TIFF (its first page), PPM and PGM. Transparency is dropped, as by Pillow's
-// convert("RGB"). The pixels equal Pillow's. Those of a JPEG differ by a few levels, since decoders
-// round differently. Of 16-bit values Read takes the upper 8 bits, where Pillow clips. A picture
-// that claims too many pixels is an error before anything is decoded.
+// frame), WebP, BMP, TIFF (its first page), PPM and PGM. Read drops transparency, as Pillow's
+// convert("RGB") does. The pixels equal Pillow's, except that those of a JPEG differ by a few
+// levels, because decoders round differently. From 16-bit values Read takes the upper 8 bits, and
+// Pillow clips them. If a picture claims too many pixels, Read returns an error before it decodes
+// anything.
 func (d Decode) Read(r io.Reader) (*Image, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -158,7 +160,7 @@ func firstFrame(text []byte, config image.Config) (*Image, error) {
 }
 
 // planes returns the pixels of src, which was decoded from the given format. The result has one
-// channel if src has no colours, else three.
+// channel if src has no colours, and three channels otherwise.
 func planes(src image.Image, format string) *Image {
 	b := src.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -222,7 +224,7 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
 		}
-	// this case avoids the allocation that At makes per pixel, with the same result
+	// this case has the result of the default case, and avoids an allocation by At for each pixel
 	case image.RGBA64Image:
 		for i := range n {
 			c := s.RGBA64At(b.Min.X+i%w, b.Min.Y+i/w)
@@ -258,9 +260,9 @@ func gray(m *Image) *Image {
 }
 
 // orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8. It returns 1
-// if there is none or it cannot be read. EXIF is a TIFF structure: CIPA DC-008, 4.6.
+// if there is no orientation or it cannot be read. EXIF is a TIFF structure: CIPA DC-008, 4.6.
 func orientation(text []byte) int {
-	// JPEG: in the APP1 segment
+	// in a JPEG, EXIF is in the APP1 segment
 	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00"))
 	at += 6
 	switch {
@@ -310,8 +312,9 @@ func orientation(text []byte) int {
 	return 1
 }
 
-// orient undoes an EXIF orientation: 2 mirrored left to right, 3 upside down, 4 flipped top to
-// bottom, 5 transposed, 6 turned left, 7 transversed, 8 turned right.
+// orient undoes an EXIF orientation. The orientations are: 2 mirrored left to right, 3 rotated by
+// half a turn, 4 mirrored top to bottom, 5 transposed, 6 rotated left, 7 transversed, 8 rotated
+// right.
 func orient(m *Image, o int) *Image {
 	if o == 1 {
 		return m

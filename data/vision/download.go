@@ -11,15 +11,15 @@ import (
 )
 
 // A DownloadError means that a published file could not be downloaded. It says where the file is
-// published, and where it belongs on this machine.
+// published, and where to put it on this machine.
 type DownloadError = fetch.Error
 
-// ErrOffline is in the chain of a [DownloadError] if there is no network, or if FLAMBEAU_OFFLINE=1
-// forbids it.
+// ErrOffline is wrapped by a [DownloadError] if there is no network, or if FLAMBEAU_OFFLINE=1
+// forbids its use.
 var ErrOffline = fetch.ErrOffline
 
-// published are the sets that can be downloaded. The MD5 digests are those of the publishers; for
-// MNIST and Fashion-MNIST, those that torchvision lists.
+// published is a set of images that can be downloaded. Its MD5 digests are those of the publisher.
+// For MNIST and Fashion-MNIST they are those that torchvision lists.
 type published struct {
 	name  string
 	at    []string    // URLs of folders that hold the same files
@@ -46,11 +46,11 @@ func Published() (names []string) {
 }
 
 // Download puts the files of a published set ("mnist", "fashion-mnist", "cifar10", "cifar100") into
-// dir, unless they are there. If dir is "", it is the user's cache directory, which FLAMBEAU_CACHE
-// can move. Download returns the path to pass to [MNIST], [CIFAR10] or [CIFAR100]: the directory,
-// or the archive. It checks files against their publishers' digests. It continues an interrupted
-// download. If progress is not nil, Download calls it with the bytes of each file that have
-// arrived, and the size of the file, or -1 if unknown.
+// dir, unless they are already there. If dir is "", Download uses the user's cache directory, which
+// FLAMBEAU_CACHE can change. Download returns the path to pass to [MNIST], [CIFAR10] or [CIFAR100].
+// This is the directory or the archive. Download checks files against their publishers' digests,
+// and continues an interrupted download. If progress is not nil, Download calls it with the number
+// of received bytes of a file, and the size of the file. The size is -1 if unknown.
 //
 // Errors are of type *[DownloadError]. Without a network they say which file to put where.
 func Download(ctx context.Context, name, dir string, progress func(file string, done, total int64)) (path string, err error) {
@@ -83,7 +83,7 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 	return path, nil
 }
 
-// all adds to the error about one file which other files the set needs.
+// all adds to the error about one file the names of the other files that the set needs.
 func all(err error, dir string, files [][2]string) error {
 	var e *DownloadError
 	if errors.As(err, &e) && errors.Is(err, ErrOffline) && len(files) > 1 {

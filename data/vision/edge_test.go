@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMixOfNothing checks that Mixup and CutMix work on a batch without samples, and return a typed
-// error for images without pixels.
+// TestMixOfNothing checks that Mixup and CutMix accept a batch without samples. For images without
+// pixels they return a typed error.
 func TestMixOfNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, mix := range map[string]func(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (*tensor.Tensor, *tensor.Tensor){"Mixup": vision.Mixup, "CutMix": vision.CutMix} {
@@ -32,7 +32,7 @@ func TestMixOfNothing(t *testing.T) {
 }
 
 // TestLinkedFolders checks that a link to a directory is a class, and that a cycle of links below a
-// class does no harm.
+// class is harmless.
 func TestLinkedFolders(t *testing.T) {
 	dir := t.TempDir()
 	var m bytes.Buffer
@@ -69,7 +69,7 @@ func TestLabelsFromZero(t *testing.T) {
 }
 
 // TestPythonCIFAR checks the error for the Python version of the set, which PyTorch downloads. The
-// error must name the version that is read.
+// error must name the version that this package reads.
 func TestPythonCIFAR(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "data_batch_1"), []byte("\x80\x02"), 0o644); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pictures in directories, augmented on the loader's goroutines.
+// The loader's goroutines augment pictures from directories.
 func Example() {
 	dir, err := os.MkdirTemp("", "digits")
 	if err != nil {
@@ -26,7 +26,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	if err := glyphs.Folder(dir, 5, 1); err != nil { // draw pictures: dir/0/0000.png, …
+	if err := glyphs.Folder(dir, 5, 1); err != nil { // draws pictures dir/0/0000.png, …
 		fmt.Println(err)
 		return
 	}
@@ -63,7 +63,7 @@ func Example() {
 	// float32 [2, 3, 32, 32] [2]
 }
 
-// A function of the program is a transform.
+// A function of the program can be a transform.
 func ExampleTransform() {
 	var invert vision.Transform = func(m *vision.Image, _ *rand.Rand) (*vision.Image, error) {
 		for i, v := range m.U8 {

@@ -33,7 +33,7 @@ func RandomHorizontalFlip(p float64) Transform {
 	})
 }
 
-// RandomVerticalFlip flips the image top to bottom with probability p. Left and right stay.
+// RandomVerticalFlip flips the image top to bottom with probability p.
 func RandomVerticalFlip(p float64) Transform {
 	return RandomApply(p, func(m *Image, _ *rand.Rand) (*Image, error) {
 		if m.F32 != nil {
@@ -59,12 +59,12 @@ func flipRows[T pixel](p []T, m *Image) {
 // A Rotation configures [RandomRotation].
 type Rotation struct {
 	From, To float64       // bounds of the angle in degrees, counter-clockwise
-	How      Interpolation // Nearest; any other value means bilinear
-	Fill     float32       // value of pixels from outside the image
+	How      Interpolation // Nearest, or any other value for bilinear
+	Fill     float32       // value of pixels that come from outside the image
 }
 
 // RandomRotation rotates the image about its centre by a random angle between the bounds. The size
-// stays the same. For torchvision's default, set How to [Nearest].
+// of the image does not change. For torchvision's default, set How to [Nearest].
 func RandomRotation(r Rotation) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
 		if !(r.To >= r.From) || math.IsInf(r.From, 0) || math.IsInf(r.To, 0) || m.U8 != nil && (r.Fill < 0 || r.Fill > 255) {
@@ -74,8 +74,8 @@ func RandomRotation(r Rotation) Transform {
 	}
 }
 
-// rotate rotates counter-clockwise. It looks up each pixel at its place in the source, in the
-// coordinates of torch's grid_sample (align_corners=False).
+// rotate rotates the image counter-clockwise. It reads each pixel from its place in the source, in
+// the coordinates of torch's grid_sample (align_corners=False).
 func (m *Image) rotate(degrees float64, nearest bool, fill float32) *Image {
 	out := m.blank(m.H, m.W)
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
@@ -128,8 +128,8 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 						inside += v
 					}
 				}
-				// The weights in sum add up to the value of inside. torchvision's RandomRotation
-				// multiplies by that value once more, and so does this code.
+				// The weights in sum add up to inside. torchvision's RandomRotation multiplies by
+				// inside once more, and so does this code.
 				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
 		}

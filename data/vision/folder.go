@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Folder is a dataset of pictures in directories, one directory per class. A picture is decoded
-// when it is asked for.
+// A Folder is a dataset of pictures in directories. Each directory is a class. A picture is decoded
+// only when the program asks for it.
 type Folder struct {
 	dir     string
 	decode  Decode
@@ -38,13 +38,13 @@ func IsPicture(name string) bool {
 
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// ImageFolder lists the pictures below dir. Each directory in dir is a class, in the order of their
-// names. The pictures of a class are all those below its directory, in the order of their paths.
-// Names that begin with a dot are skipped, and so are files whose names do not end as pictures do.
-// A class may be a link to a directory. Links to directories below a class are not followed;
-// torchvision follows them. A class without a picture is an error, as in torchvision. A pipe, a
-// device or a dangling link whose name is that of a picture is an error too. decode, if given, says
-// how to decode the pictures.
+// ImageFolder lists the pictures below dir. Each directory in dir is a class. Classes are in the
+// order of their names. The pictures of a class are all pictures below its directory, in the order
+// of their paths. ImageFolder skips names that begin with a dot, and files whose names have no
+// ending of a picture. A class may be a link to a directory. ImageFolder does not follow links to
+// directories below a class. (torchvision follows them.) A class without a picture is an error, as
+// in torchvision. A pipe, a device or a dangling link whose name is that of a picture is an error
+// too. The optional decode says how to decode the pictures.
 func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if len(decode) > 0 {
@@ -60,7 +60,7 @@ func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 			continue
 		}
 		var found []string
-		// With a separator at its end, so that WalkDir follows a link to a directory.
+		// Add a separator to the path, so that WalkDir follows a link to a directory.
 		err := filepath.WalkDir(class+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:

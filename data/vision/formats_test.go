@@ -23,7 +23,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// colours returns a picture in which no two pixels are equal.
+// colours returns a picture in which all pixels are different.
 func colours(w, h int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
@@ -46,7 +46,7 @@ func ppm(w io.Writer, m image.Image) error {
 	return nil
 }
 
-// A folder accepts pictures in BMP, TIFF and PPM. Their pixels equal those of the same picture as
+// A folder accepts pictures in BMP, TIFF and PPM. Their pixels equal those of the same picture in
 // PNG.
 func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "class")
@@ -87,12 +87,12 @@ func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	}
 }
 
-// The test reads the four formats of netpbm, with comments and several largest values, and damaged
-// files.
+// The test reads the four formats of netpbm, with comments and with several values for full
+// brightness. It also reads damaged files.
 func TestNetpbm(t *testing.T) {
 	for text, want := range map[string][]uint8{
 		"P2\n# made by hand\n3 1 # columns, rows\n255\n0 7\t255\n": {0, 7, 255},
-		// the third value, 127.5, rounds to the even number, and the last one is 2.55
+		// The exact third value, 127.5, rounds to the even number. The exact last value is 2.55.
 		"P2 2 2 100 0 50 100 1":          {0, 128, 255, 3},
 		"P5 2 1 255\n\x01\xfe":           {1, 254},
 		"P5 3 1 15\n\x00\x07\x0f":        {0, 119, 255},
@@ -132,9 +132,8 @@ func TestNetpbm(t *testing.T) {
 	}
 }
 
-// A small file that claims many pixels is an error that names file, size and limit. The error comes
-// before memory is allocated. For a picture below the limit, the memory is in proportion to its
-// pixels.
+// For a small file that claims many pixels, the error names file, size and limit. It comes before
+// memory is allocated. For a picture below the limit, the memory is in proportion to its pixels.
 func TestPixelLimit(t *testing.T) {
 	ihdr := binary.BigEndian.AppendUint32([]byte("IHDR"), 9000)
 	ihdr = append(binary.BigEndian.AppendUint32(ihdr, 9000), 8, 0, 0, 0, 0)

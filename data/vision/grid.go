@@ -15,15 +15,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Grid configures [MakeGrid]. The zero value means torchvision's defaults.
+// A Grid configures [MakeGrid]. The zero value has torchvision's defaults.
 type Grid struct {
 	Columns int // number of pictures in a row; 0 means 8
-	// number of pixels between and around pictures; 0 means 2, a negative number none
+	// pixels between and around pictures; 0 means 2, and a negative number means none
 	Padding  int
 	PadValue float64 // value of the padding pixels
 
-	// Normalize scales values to 0 … 1. The bounds are those of Range. If Range is zero, they are
-	// the smallest and the largest value: of all pictures or, with Each, of each picture.
+	// Normalize scales values to 0 … 1. Range has the bounds. If Range is zero, the bounds are the
+	// smallest and the largest value of all pictures. With Each they are those of each picture.
 	Normalize bool
 	Range     [2]float64
 	Each      bool
@@ -44,7 +44,7 @@ func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	if g.Columns < 0 {
 		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("%d columns", g.Columns), x))
 	}
-	if g.Padding > math.MaxInt32 { // larger sizes would overflow
+	if g.Padding > math.MaxInt32 { // larger sizes might overflow
 		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a padding of %d pixels", g.Padding), x))
 	}
 	if g.Normalize && !x.Type().IsFloat() {
@@ -88,7 +88,7 @@ func (g Grid) lay(x *tensor.Tensor, n int) *tensor.Tensor {
 	return grid
 }
 
-// normalize scales values to 0 … 1. Without a Range, values that are all equal become 0.
+// normalize scales values to 0 … 1. Without a Range, equal values all become 0.
 func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 	if g.Range != [2]float64{} {
 		lo, hi := g.Range[0], g.Range[1]
@@ -105,10 +105,10 @@ func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // SaveImage writes pictures to a file, arranged by [MakeGrid]: torchvision.utils.save_image. The
-// ending of path chooses the format: .png, .jpg or .jpeg (of quality 95). Floating-point numbers
-// from 0 to 1 become bytes. Numbers outside are clamped, and NaN becomes black. uint8 values are
-// written as they are. The file is written completely or not at all. Errors about path are of type
-// *[Error], those about x of type *[tensor.Error].
+// ending of path chooses the format: .png, .jpg or .jpeg (with quality 95). Floating-point numbers
+// from 0 to 1 become bytes. Other numbers are clamped, and NaN becomes black. uint8 values are
+// written unchanged. The file is written completely or not at all. Errors about path are of type
+// *[Error], and errors about x of type *[tensor.Error].
 func SaveImage(path string, x *tensor.Tensor, how ...Grid) error {
 	write := writers[strings.ToLower(filepath.Ext(path))]
 	if write == nil {

@@ -57,7 +57,7 @@ func TestMakeGrid(t *testing.T) {
 				t.Errorf("%v %+v: %v", c.dims, c.how, got)
 			}
 		}
-		// One picture is returned without padding, and bytes stay bytes.
+		// A single picture gets no padding, and bytes stay bytes.
 		x := tensor.FromBytes(dtype.U8, []byte{1, 2, 3, 4}, 2, 2).In(s)
 		if got := vision.MakeGrid(x); got.Type() != dtype.U8 || !slices.Equal(got.Floats(), []float64{1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}) {
 			t.Error(got)
@@ -104,7 +104,7 @@ func TestMakeGridMistakes(t *testing.T) {
 	}
 }
 
-// A file that is written reads back the same: a PNG exactly.
+// A written file can be read back. For a PNG the pixels are exactly the same.
 func TestSaveImage(t *testing.T) {
 	dir := t.TempDir()
 	x := tensor.Root().Rand(5, 3, 6, 7)
@@ -127,7 +127,7 @@ func TestSaveImage(t *testing.T) {
 			}
 		}
 	}
-	// Bytes are written as they are. NaN and numbers outside of 0 … 1 become the nearest colour.
+	// Bytes are written unchanged. NaN and numbers outside of 0 … 1 become the nearest colour.
 	for _, c := range []struct {
 		x    *tensor.Tensor
 		want []uint8
@@ -145,7 +145,7 @@ func TestSaveImage(t *testing.T) {
 	}
 }
 
-// After an error no new file exists, and an old one is unchanged.
+// After an error there is no new file, and an old file is unchanged.
 func TestSaveImageFails(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old.png")

@@ -19,8 +19,8 @@ import (
 // byte for the type, a byte for the number of dimensions, and four bytes for each dimension. The
 // elements follow in row-major order. All numbers are big-endian.
 
-// maxIDX is the largest number of element bytes that are read. All 402,953 digits of QMNIST take
-// 0.3 GB.
+// maxIDX is the largest accepted number of bytes of elements. All 402,953 digits of QMNIST take 0.3
+// GB.
 const maxIDX = 4 << 30
 
 var idxTypes = map[byte]dtype.Type{0x08: dtype.U8, 0x09: dtype.I8, 0x0b: dtype.I16, 0x0c: dtype.I32, 0x0d: dtype.F32, 0x0e: dtype.F64}
@@ -32,7 +32,7 @@ type idx struct {
 	data []byte
 }
 
-// readIDX reads an IDX file, gzipped or not, to its end.
+// readIDX reads an IDX file to its end. The file may be gzipped.
 func readIDX(r io.Reader) (*idx, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -94,8 +94,9 @@ func swap(b []byte, size int) {
 	}
 }
 
-// ReadIDX reads a tensor in IDX format, gzipped or not. The type is uint8, int8, int16, int32,
-// float32 or float64. A tensor has at most 8 dimensions and 4 GiB. Errors are of type *[Error].
+// ReadIDX reads a tensor in IDX format, which may be gzipped. The type is uint8, int8, int16,
+// int32, float32 or float64. A tensor has at most 8 dimensions and 4 GiB. Errors are of type
+// *[Error].
 func ReadIDX(r io.Reader) (*tensor.Tensor, error) {
 	f, err := readIDX(r)
 	if err != nil {
@@ -155,7 +156,7 @@ func WriteIDX(w io.Writer, x *tensor.Tensor) error {
 	return nil
 }
 
-// SaveIDX writes x to a file in IDX format, gzipped if path ends in .gz. The file is written
+// SaveIDX writes x to a file in IDX format. If path ends in .gz, the file is gzipped. It is written
 // completely or not at all.
 func SaveIDX(path string, x *tensor.Tensor) error {
 	return save(path, func(w io.Writer) error {

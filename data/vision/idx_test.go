@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The test reads a file of every element type, written by hand from the description of the format.
+// The test reads a file of every element type. The files were written by hand from the description
+// of the format.
 func TestIDXTypes(t *testing.T) {
 	want := []float64{1, -2, 3, -100, 5, 6}
 	for code, c := range map[byte]struct {

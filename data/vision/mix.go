@@ -8,11 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Mixup mixes each image x of a batch with the image x' before it, the first with the last: λ·x +
-// (1−λ)·x'. One λ per batch is drawn from Beta(alpha, alpha). x is a batch [N,C,H,W] of
-// floating-point numbers, y its classes [N] int64. The targets are mixed in the same way: float32
-// probabilities [N, classes], which nn.CrossEntropy accepts. The operands stay unchanged. Zhang et
-// al., https://arxiv.org/abs/1710.09412.
+// Mixup mixes each image x of a batch with the image x' before it: λ·x + (1−λ)·x'. It mixes the
+// first image with the last. It draws one λ for the batch from Beta(alpha, alpha). x is a batch
+// [N,C,H,W] of floating-point numbers, and y its classes [N] int64. Mixup mixes the targets in the
+// same way. They are float32 probabilities [N, classes], which nn.CrossEntropy accepts. The
+// operands do not change. Source: Zhang et al., https://arxiv.org/abs/1710.09412.
 func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("mixup", x, y, alpha)
 	lambda := beta(rng, alpha)
@@ -24,10 +24,11 @@ func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mix
 	return mixed, target
 }
 
-// CutMix copies a rectangle of the previous image into each image of a batch; the first image gets
-// it from the last. The rectangle's area is 1−λ of the image's, less the part outside of the image.
-// λ is drawn from Beta(alpha, alpha). The targets are mixed in proportion to the copied area.
-// Arguments and results are those of [Mixup]. Yun et al., https://arxiv.org/abs/1905.04899.
+// CutMix copies a rectangle of the previous image into each image of a batch. For the first image,
+// the previous image is the last one. The rectangle has the fraction 1−λ of the image's area, but
+// its part outside of the image is cut off. λ is drawn from Beta(alpha, alpha). CutMix mixes the
+// targets in proportion to the copied area. Arguments and results are those of [Mixup]. Source: Yun
+// et al., https://arxiv.org/abs/1905.04899.
 func CutMix(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("cutmix", x, y, alpha)
 	if x.Dim(-1) == 0 || x.Dim(-2) == 0 {
@@ -72,14 +73,15 @@ func cutParams(rng *rand.Rand, h, w int, lambda float64) (rect, float64) {
 	return r, 1 - float64(r.h*r.w)/float64(h*w)
 }
 
-// beta draws from Beta(a, a) as X/(X+Y) with two Gamma(a) numbers. It computes with logarithms,
-// which do not underflow for small a.
+// beta draws from Beta(a, a), as X/(X+Y) with two Gamma(a) numbers X and Y. It computes with
+// logarithms, which do not underflow for small a.
 func beta(rng *rand.Rand, a float64) float64 {
 	return 1 / (1 + math.Exp(logGamma(rng, a)-logGamma(rng, a)))
 }
 
-// logGamma draws the logarithm of a Gamma(a) number: G. Marsaglia, W. Tsang, "A simple method for
-// generating gamma variables", 2000. For a < 1 it uses Gamma(a) = Gamma(a+1)·U^(1/a).
+// logGamma draws the logarithm of a Gamma(a) number (G. Marsaglia, W. Tsang, "A simple method for
+// generating gamma variables", 2000). For a < 1 it uses Gamma(a) = Gamma(a+1)·U^(1/a), where U is
+// uniform.
 func logGamma(rng *rand.Rand, a float64) float64 {
 	more := 0.0
 	if a < 1 {

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// open opens a regular file for reading. Anything else is an *[Error]: a device, a directory, or a
-// pipe, on which the read would block.
+// open opens a regular file for reading. For any other kind of file it returns an *[Error].
+// Examples are a device, a directory, and a pipe, on which a read would block.
 func open(path string) (*os.File, error) {
 	if err := isFile(path); err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// A pipe or a dangling link with the name of a picture is an error that names it, in a folder and
-// alone. Opening it does not block.
+// A pipe or a dangling link with the name of a picture causes an error that names it, in
+// ImageFolder and in Load. Neither function blocks.
 func TestPipeAmongPictures(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "class", "a.png")

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// The formats of netpbm: PGM (P2 as text, P5 binary) is grey, PPM (P3 as text, P6 binary) is red,
-// green and blue. Source: https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
+// This file reads the formats of netpbm. PGM (P2 as text, P5 binary) is grey. PPM (P3 as text, P6
+// binary) is red, green and blue. Source: https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
 
 func init() {
 	for _, magic := range []string{"P2", "P3", "P5", "P6"} {
@@ -55,8 +55,8 @@ func configPNM(r io.Reader) (image.Config, error) {
 	return c, nil
 }
 
-// headPNM reads the header: the kind and three numbers separated by white space, then one white
-// space character.
+// headPNM reads the header. It consists of the kind and three numbers, separated by white space,
+// and one white space character at the end.
 func headPNM(text []byte) (*pnm, error) {
 	if len(text) < 2 {
 		return nil, errShort
@@ -104,7 +104,7 @@ func (p *pnm) number() (int, error) {
 		return 0, errShort
 	}
 	n, err := strconv.ParseUint(string(p.rest[from:min(at, from+11)]), 10, 31)
-	// a comment counts as white space before the next number
+	// before the next number, a comment counts as white space
 	if at < len(p.rest) && p.rest[at] != '#' {
 		at++
 	}
@@ -133,7 +133,7 @@ func decodePNM(r io.Reader) (image.Image, error) {
 	if p.w < 1 || p.h < 1 || p.w > have/c/p.h {
 		return nil, errShort
 	}
-	// Pillow scales values in the same way (PpmImagePlugin.py).
+	// The table scales values as Pillow does (PpmImagePlugin.py).
 	table := make([]uint8, p.largest+1)
 	for v := range table {
 		table[v] = uint8(math.RoundToEven(float64(v) / float64(p.largest) * 255))

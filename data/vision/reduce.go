@@ -2,7 +2,8 @@ package vision
 
 import "image"
 
-// factor returns the k of [Decode].Size: k·k pixels of a picture of h×w become one.
+// factor returns the k of [Decode].Size for a picture of h×w pixels. Blocks of k·k pixels become
+// one pixel.
 func (d Decode) factor(h, w int) int {
 	if d.Size <= 0 {
 		return 1
@@ -10,7 +11,8 @@ func (d Decode) factor(h, w int) int {
 	return max(1, min(h, w)/2/d.Size)
 }
 
-// reduced is reduce(planes(src, format), k), but allocates only the result and a few rows.
+// reduced returns the same as reduce(planes(src, format), k), but allocates only the result and a
+// few rows.
 func reduced(src image.Image, format string, k int) *Image {
 	part, ok := src.(interface {
 		SubImage(r image.Rectangle) image.Image
@@ -21,7 +23,7 @@ func reduced(src image.Image, format string, k int) *Image {
 	}
 	var m *Image
 	at := 0
-	rows := 2 * k // an even number, since two rows of a JPEG may share their colours
+	rows := 2 * k // even, since two rows of a JPEG may share colours
 	for y := b.Min.Y; y < b.Max.Y; y += rows {
 		r := reduce(planes(part.SubImage(image.Rect(b.Min.X, y, b.Max.X, min(y+rows, b.Max.Y))), format), k)
 		if m == nil {
@@ -37,7 +39,7 @@ func reduced(src image.Image, format string, k int) *Image {
 }
 
 // reduce returns the rounded means of blocks of k·k pixels. Blocks at the right and bottom edge are
-// smaller if the size is no multiple of k. It equals Pillow's Image.reduce.
+// smaller if the size is no multiple of k. The result equals that of Pillow's Image.reduce.
 func reduce(m *Image, k int) *Image {
 	if k == 1 {
 		return m

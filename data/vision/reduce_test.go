@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// Decoding with Size reduces every kind of image to the means of its pixels. Size of a Folder
-// returns the reduced size.
+// Decoding with Size reduces every kind of image to the means of blocks of pixels. The method Size
+// of a Folder returns the reduced size.
 func TestDecodeToSize(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := image.Rect(0, 0, 37, 52)
@@ -58,7 +58,7 @@ func TestDecodeToSize(t *testing.T) {
 			}
 			most := 0.0
 			if name == "colours.jpg" && k > 1 {
-				// colours at the border of two bands are interpolated within one band only
+				// at the border of two bands of rows, colours are interpolated only within one band
 				most = 6
 			}
 			for i, v := range m.U8 {
@@ -95,8 +95,7 @@ func TestDecodeToSize(t *testing.T) {
 	}
 }
 
-// Reducing a large picture while it is decoded needs little more memory than Go's decoder
-// allocates.
+// Reducing a large picture while decoding it needs little more memory than Go's decoder allocates.
 func TestDecodeToSizeTakesLittle(t *testing.T) {
 	const side = 2048
 	var file bytes.Buffer

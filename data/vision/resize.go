@@ -9,8 +9,9 @@ import (
 type Interpolation int
 
 // Bilinear and Bicubic widen their filters when they make an image smaller, so that every source
-// pixel contributes. This is torchvision's antialias=True, which is its default, and Pillow's
-// method. The constants ending in Plain do not widen them: antialias=False.
+// pixel contributes. Pillow does the same, and so does torchvision with antialias=True, its
+// default. The constants that end in Plain do not widen the filters. They are torchvision's
+// antialias=False.
 const (
 	Bilinear Interpolation = iota
 	Bicubic                // cubic kernel with a = -0.5
@@ -27,7 +28,7 @@ func sizeOK(h, w int) bool {
 }
 
 // Resize makes the shorter side size pixels long and keeps the proportions, as torchvision's
-// Resize(size). The longer side is rounded down to a whole number. how is Bilinear if not given.
+// Resize(size). The longer side is rounded down to a whole number. The default of how is Bilinear.
 // Bytes are rounded to the nearest, ties to even.
 func Resize(size int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
@@ -41,7 +42,7 @@ func Resize(size int, how ...Interpolation) Transform {
 	}
 }
 
-// ResizeTo makes the image h rows of w pixels, as torchvision's Resize((h, w)).
+// ResizeTo resizes the image to h rows of w pixels, as torchvision's Resize((h, w)).
 func ResizeTo(h, w int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) { return resized(m, h, w, how) }
 }
@@ -79,7 +80,7 @@ func (m *Image) blank(h, w int) *Image {
 
 type pixel interface{ uint8 | float32 }
 
-// resample returns the rectangle r of m, resized to h×w.
+// resample returns the rectangle r of m, resized to h×w pixels.
 func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	out := m.blank(h, w)
 	if how == Nearest {
@@ -103,8 +104,8 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	return out
 }
 
-// bytesOf rounds numbers to bytes. Adding 1.5·2²³ to a float32 below 2²² rounds it to the nearest
-// whole number, ties to even, and leaves it in the low bits.
+// bytesOf rounds numbers to bytes. It adds 1.5·2²³ to a float32 below 2²². This rounds the number
+// to the nearest whole number, ties to even, and puts the whole number into the low bits.
 func bytesOf(dst []uint8, src []float32) {
 	const magic = 3 << 22
 	dst = dst[:len(src)]
@@ -114,8 +115,8 @@ func bytesOf(dst []uint8, src []float32) {
 	}
 }
 
-// nearest returns, for each of n pixels, its index among the in pixels of the source. It computes
-// in float32 as torch does.
+// nearest returns, for each of n pixels of the result, the index of its pixel in the source. The
+// source has in pixels. nearest computes in float32, as torch does.
 func nearest(in, n int) []int {
 	at := make([]int, n)
 	scale := float32(in) / float32(n)
@@ -137,15 +138,15 @@ func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
 	}
 }
 
-// A kernel holds the weights of one output pixel for its source pixels from start on. The weights
-// of all kernels share one slice.
+// A kernel has the weights with which the source pixels from start on contribute to one output
+// pixel. The weights of all kernels share one slice.
 type kernel struct {
 	start  int
 	weight []float32
 }
 
-// taps returns the kernels that resize a number of pixels, in, to n pixels. The antialiased forms
-// are those of Pillow (Resample.c, precompute_coeffs), the plain ones those of torch (UpSample.h).
+// taps returns the kernels that resize in pixels to n pixels. The antialiased kernels are those of
+// Pillow (Resample.c, precompute_coeffs), and the plain kernels those of torch (UpSample.h).
 func taps(in, n int, how Interpolation) []kernel {
 	list := make([]kernel, n)
 	scale := float64(in) / float64(n)
@@ -191,7 +192,8 @@ func taps(in, n int, how Interpolation) []kernel {
 	return list
 }
 
-// clamped moves the weights of source pixels outside of 0 … in-1 to the pixel at the edge.
+// clamped returns a kernel whose source pixels are all in 0 … in-1. It moves the weights of pixels
+// outside to the pixel at the edge.
 func clamped(start int, w []float64, in int) kernel {
 	from, to := max(start, 0), min(start+len(w), in)
 	from = min(from, in-1)
@@ -222,8 +224,9 @@ func cubic(x, a float64) float64 {
 	return 0
 }
 
-// filter computes each output row with vertical, from the source rows of its kernel. Then it
-// computes each pixel of the row from its neighbours. It handles four rows at a time.
+// filter computes each output row with the function vertical, from the source rows of the row's
+// kernel. Then it computes each pixel of the row from its horizontal neighbours. It processes four
+// rows at a time.
 func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
 	w := len(cols)
 	sum, out := make([]float32, r.w), make([]float32, 4*w)

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Set is a dataset of images of equal size in memory, one byte per value.
+// A Set is a dataset of images of equal size. It holds the images in memory, with one byte for each
+// value.
 type Set struct {
 	c, h, w int
 	pixels  []uint8
@@ -22,9 +23,9 @@ var (
 	_ data.Batcher = (*Set)(nil)
 )
 
-// NewSet returns a set of len(labels) images of c×h×w bytes. pixels holds them one after the other.
-// labels are indexes into classes, which holds the names of the classes. If classes is nil, the
-// names are "0", "1", …
+// NewSet returns a set of len(labels) images of c×h×w bytes. pixels holds the images one after
+// another. labels are indexes into classes, which holds the names of the classes. If classes is
+// nil, the names are "0", "1", …
 func NewSet(c, h, w int, pixels []uint8, labels []int64, classes []string) (*Set, error) {
 	if c < 1 || h < 1 || w < 1 || c > 1<<8 || h > 1<<20 || w > 1<<20 || len(pixels)%(c*h*w) != 0 || len(pixels)/(c*h*w) != len(labels) {
 		return nil, failf("", "%d bytes are not %d images of %d×%d×%d", len(pixels), len(labels), c, h, w)
@@ -103,7 +104,7 @@ func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// scaled sets dst to p/255, computed as torchvision's ToTensor does.
+// scaled sets dst to p/255. It rounds as torchvision's ToTensor does.
 func scaled(dst []float32, p []uint8) {
 	dst = dst[:len(p)]
 	for i, v := range p {

@@ -31,7 +31,7 @@ func numbers(t *testing.T, m *Image) *Image {
 	return m
 }
 
-// All positions of a crop are equally likely, and a crop has the pixels of its position.
+// All positions of a crop have the same probability. A crop has the pixels of its position.
 func TestRandomCrop(t *testing.T) {
 	rng, seen := random(1), map[uint8]int{}
 	crop := RandomCrop(Crop{H: 2, W: 3})
@@ -83,7 +83,8 @@ func TestAreaParams(t *testing.T) {
 		if a < 0.08*0.99 || a > 1.01 || q < math.Log(0.75)-0.02 || q > math.Log(4.0/3)+0.02 {
 			t.Fatalf("%+v: area %v, log of the ratio %v", r, a, q)
 		}
-		if a < 0.5 { // areas below 0.5 are uniform, because every ratio fits
+		// Areas below 0.5 are uniform, because every ratio fits.
+		if a < 0.5 {
 			area, aspect, tries = area+a, aspect+q, tries+1
 			if r.left*2 > w-r.w {
 				left++
@@ -100,7 +101,7 @@ func TestAreaParams(t *testing.T) {
 	if f := float64(left) / k; math.Abs(f-0.5) > 5*0.5/math.Sqrt(k) {
 		t.Errorf("%v of the parts lie on the right", f)
 	}
-	// If the ratios do not fit, the part is centred, as in torchvision.
+	// If no ratio fits, the part is centred, as in torchvision.
 	if r := areaParams(rng, 10, 1000, [2]float64{1, 1}, ratio); r != (rect{0, 493, 10, 13}) {
 		t.Error(r)
 	}
@@ -177,7 +178,8 @@ func TestRandomErasing(t *testing.T) {
 	if math.Abs(float64(done)-n/2) > 5*math.Sqrt(n/4) {
 		t.Errorf("%d of %d with probability 0.5", done, n)
 	}
-	// uniform from 0.02 to 0.33, a little lower because some of the largest do not fit
+	// the area is uniform from 0.02 to 0.33, but its mean is lower because some large areas do not
+	// fit
 	if m := sum / float64(done); m < 0.15 || m > 0.19 {
 		t.Errorf("mean area %v", m)
 	}
@@ -194,8 +196,8 @@ func TestRandomErasing(t *testing.T) {
 	}
 }
 
-// Jitter stays within its bounds, applies the changes in every order, and is the same for the same
-// random numbers.
+// Jitter stays within its bounds and applies the changes in every order. The same random numbers
+// give the same result.
 func TestColorJitter(t *testing.T) {
 	m := counting(3, 4, 4)
 	low, high := 255.0, 0.0
@@ -235,7 +237,7 @@ func TestRandomRotation(t *testing.T) {
 	rng := random(6)
 	var most float64
 	for range 300 {
-		// The angle shows in the position of a dot that was right of the centre.
+		// The angle follows from the new position of a dot that was right of the centre.
 		m := &Image{C: 1, H: 101, W: 101, F32: make([]float32, 101*101)}
 		for y := 49; y <= 51; y++ {
 			for x := 88; x <= 90; x++ {
@@ -261,7 +263,7 @@ func TestRandomRotation(t *testing.T) {
 	}
 }
 
-// Invalid settings are an *Error, never a panic.
+// Invalid settings cause an *Error, never a panic.
 func TestTransformErrors(t *testing.T) {
 	for name, f := range map[string]Transform{
 		"Resize":             Resize(0),
@@ -308,7 +310,9 @@ func TestMixup(t *testing.T) {
 	for range n {
 		mixed, target := Mixup(x, y, 3, 0.4, rng)
 		v, p := mixed.Floats(), target.Floats()
-		l := p[2] // λ: image 0 keeps λ of its class 2, and image 2 adds 1-λ of its class 1
+		// p[2] is λ. The target of image 0 has λ for the image's own class 2, and 1-λ for class 1
+		// of image 2.
+		l := p[2]
 		if math.Abs(p[1]+l-1) > 1e-6 || p[0] != 0 || math.Abs(v[0]-(l*1+(1-l)*5)) > 1e-5 || math.Abs(v[3]-(l*4+(1-l)*2)) > 1e-5 {
 			t.Fatal(mixed, target)
 		}

@@ -1,10 +1,11 @@
-// Package vision brings images to a training loop: it reads data sets and folders of pictures, and
-// transforms them on the loader's goroutines.
+// Package vision provides a training loop with images. It reads data sets and folders of pictures,
+// and transforms them on the loader's goroutines.
 //
-// One opens a set ([MNIST], [CIFAR10], [ImageFolder]), puts transforms upon it ([Apply]), and gives
-// it to a data.Loader. [Download] fetches published sets. [SaveImage] writes a batch as a picture.
+// A program opens a set ([MNIST], [CIFAR10], [ImageFolder]), applies transforms to it ([Apply]),
+// and passes it to a data.Loader. [Download] fetches published sets. [SaveImage] writes a batch as
+// a picture.
 //
-// The contract:
+// The package guarantees:
 //
 //   - A dataset of this package is [Images]: sample i is an image and the number of its class. As a
 //     data.Dataset its samples are float32 tensors [C,H,W] from 0 to 1, and int64. With transforms
@@ -42,7 +43,8 @@ func (e *Error) Error() string {
 	}
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		err = p.Err // the message names the path already, and an *fs.PathError would repeat it
+		// The message already names the path, and an *fs.PathError would name it again.
+		err = p.Err
 	}
 	return "vision: " + e.Path + ": " + err.Error()
 }
@@ -52,7 +54,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
 
-// save writes a file at path with write, completely or not at all.
+// save writes a file at path by calling write. The file is written completely or not at all.
 func save(path string, write func(w io.Writer) error) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -72,9 +74,9 @@ func save(path string, write func(w io.Writer) error) error {
 	return nil
 }
 
-// An Image holds pixels in planes, [C,H,W] in row-major order. They are bytes, as decoded, or
-// numbers. Exactly one of U8 and F32 is not nil, and it holds C·H·W values. Three channels are red,
-// green and blue; one channel is grey.
+// An Image holds pixels in planes, [C,H,W] in row-major order. The values are bytes, as decoded, or
+// floating-point numbers. Exactly one of U8 and F32 is not nil, and it holds C·H·W values. Three
+// channels are red, green and blue. One channel is grey.
 type Image struct {
 	C, H, W int
 	U8      []uint8
@@ -97,11 +99,11 @@ type Images interface {
 }
 
 // A Transform returns a changed image. It may change m in place and return it. It draws all random
-// numbers from rng. Several goroutines call it at once. An error means wrong settings, or an image
-// to which the transform cannot be applied.
+// numbers from rng. Several goroutines may call it at the same time. An error means wrong settings,
+// or an image to which the transform cannot be applied.
 type Transform func(m *Image, rng *rand.Rand) (*Image, error)
 
-// Compose applies transforms one after the other.
+// Compose returns a transform that applies the transforms of list one after another.
 func Compose(list ...Transform) Transform {
 	list = slices.Clone(list)
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
@@ -123,9 +125,9 @@ type Transformed struct {
 
 var _ data.RandDataset = (*Transformed)(nil)
 
-// Apply returns a dataset that applies the transforms to images, in order. Its inputs are float32
-// or uint8 tensors [C,H,W], depending on the last transform. A loader needs all of them to have the
-// same size.
+// Apply returns a dataset that applies the transforms to images, in order. The inputs of its
+// samples are float32 or uint8 tensors [C,H,W], depending on the last transform. For a loader, all
+// inputs must have the same size.
 func Apply(images Images, list ...Transform) *Transformed {
 	return &Transformed{images, Compose(list...)}
 }
@@ -142,12 +144,12 @@ func (t *Transformed) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return data.Sample{X: m.Tensor(), Y: class}, nil
 }
 
-// Get returns sample i with random numbers that depend on i alone. A loader calls GetRand instead.
+// Get returns sample i. Its random numbers depend only on i. A loader calls GetRand instead.
 func (t *Transformed) Get(i int) (data.Sample, error) {
 	return t.GetRand(i, rand.New(rand.NewPCG(0, uint64(i))))
 }
 
-// Image returns image i after the transforms, with the random numbers of Get.
+// Image returns image i with the transforms applied. The random numbers are those of Get.
 func (t *Transformed) Image(i int) (*Image, int64, error) {
 	m, class, err := t.Images.Image(i)
 	if err == nil {

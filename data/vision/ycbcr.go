@@ -2,14 +2,15 @@ package vision
 
 import "image"
 
-// In a JPEG several pixels may share one colour value. Pillow's decoder, libjpeg, does not repeat
-// such values: it interpolates them with a triangle filter ("fancy upsampling", jdsample.c). This
-// code computes the same integers for the ratios 4:2:0 and 4:2:2. For other ratios, which are rare,
-// values are repeated, as libjpeg does too.
+// In a JPEG several pixels may share one colour value. libjpeg, Pillow's decoder, does not repeat
+// such values. It interpolates them with a triangle filter ("fancy upsampling", jdsample.c). For
+// the ratios 4:2:0 and 4:2:2, this code computes the same integers. For other ratios, which are
+// rare, it repeats the values, as libjpeg does too.
 
 // fromYCbCr writes the pixels of a picture that begins at column and row 0.
 func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
-	across, downward := 1, 1 // pixels that share one colour value, in each direction
+	// numbers of pixels that share one colour value, in each direction
+	across, downward := 1, 1
 	switch s.SubsampleRatio {
 	case image.YCbCrSubsampleRatio422:
 		across = 2
@@ -50,7 +51,8 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 		row := s.Y[y*s.YStride:][:w]
 		r, g, b := red[y*w:][:w], green[y*w:][:w], blue[y*w:][:w]
 		for x, v := range row {
-			// ITU-T T.871 in fixed point with 16 fractional bits, rounded: jdcolor.c.
+			// conversion by ITU-T T.871 in fixed point with 16 fractional bits, rounded as in
+			// jdcolor.c
 			l, cb, cr := int32(v), int32(wide[0][x])-128, int32(wide[1][x])-128
 			r[x] = uint8(min(max(l+(91881*cr+32768)>>16, 0), 255))
 			g[x] = uint8(min(max(l+(-22554*cb-46802*cr+32768)>>16, 0), 255))
@@ -59,9 +61,10 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between2 replaces each value of a row by two. Each is three parts of the value and one part of
-// its left or right neighbour. It adds left or right, which alternates the rounding, and divides by
-// 1<<shift. At the ends of the row the neighbour is the value itself.
+// between2 replaces each value of a row by two values. Each of them is three times the old value
+// plus its left or right neighbour, divided by 1<<shift. Before the division, between2 adds left to
+// the first value and right to the second, so that the rounding alternates. At the ends of the row
+// the neighbour is the old value itself.
 func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	last := len(src) - 1
 	for x, v := range src {
@@ -72,8 +75,8 @@ func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 }
 
 // fromWebP writes the pixels of a lossy WebP picture. Its colours have the limited range of ITU-R
-// BT.601, 16 to 235 for brightness (RFC 6386, 9.2), unlike those of image.YCbCr. They are
-// interpolated and converted in the integer arithmetic of libwebp (upsampling.c, yuv.h), which
+// BT.601, 16 to 235 for brightness (RFC 6386, 9.2), unlike those of image.YCbCr. The function
+// interpolates and converts them in the integer arithmetic of libwebp (upsampling.c, yuv.h), which
 // Pillow uses.
 func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	cw, ch := (w+1)/2, (h+1)/2
@@ -93,8 +96,8 @@ func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between4 weights the four colour values around a pixel 9 : 3 : 3 : 1. near is the row of colour
-// values that contains the pixels.
+// between4 weights the four colour values around a pixel by 9, 3, 3 and 1. near is the row of
+// colour values that contains the pixels, and far is the other row.
 func between4(dst, near, far []uint8) {
 	n := len(dst)
 	dst[0] = uint8((3*uint32(near[0]) + uint32(far[0]) + 2) >> 2)

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Initialisers overwrite a parameter in place, without a graph. The spread depends on the shape
-// [out, in].
+// Initialisers overwrite a parameter in place, without a graph. Their spread depends on the
+// parameter's shape [out, in].
 func Example() {
 	w := tensor.Zeros(256, 512).RequiresGrad()
 	initial.KaimingNormal(w, initial.LeakyGain(0)) // standard deviation √(2/512)
@@ -23,7 +23,7 @@ func Example() {
 	// tensor(0.5000)
 }
 
-// The gain compensates for what an activation takes from the variance.
+// The gain compensates for the factor by which an activation reduces the variance.
 func ExampleLeakyGain() {
 	fmt.Printf("%.4f %.4f\n", initial.LeakyGain(0), initial.LeakyGain(0.2))
 	// Output: 1.4142 1.3868
@@ -35,7 +35,7 @@ func ExampleBound() {
 	// Output: 0.125
 }
 
-// Weights of a convolution before a ReLU, as in ResNet: the deviation is √(2/fan out).
+// A convolution before a ReLU, as in ResNet, has weights with deviation √(2/fan out).
 func ExampleKaimingNormal() {
 	w := tensor.Zeros(64, 32, 3, 3)
 	initial.KaimingNormal(w, initial.Gain(initial.ReLU), initial.FanOut)
@@ -43,7 +43,7 @@ func ExampleKaimingNormal() {
 	// Output: 0.06
 }
 
-// Orthogonal weights keep lengths.
+// Orthogonal weights preserve the lengths of vectors.
 func ExampleOrthogonal() {
 	w := tensor.Zeros(4, 4)
 	initial.Orthogonal(w, 1)

@@ -1,12 +1,12 @@
 // Package initial sets parameters to their first values, as torch.nn.init does.
 //
-// Each function overwrites its tensor in place and without a graph: [KaimingNormal] before a ReLU,
-// [XavierUniform] before a tanh, [Constant] for a bias. [Gain] returns the factor for an
+// Each function overwrites its tensor in place and without a graph. Use [KaimingNormal] before a
+// ReLU, [XavierUniform] before a tanh, and [Constant] for a bias. [Gain] returns the factor for an
 // activation.
 //
 // Random numbers come from the generator of the tensor's scope. A tensor on a device without
 // memory, such as a parameter that nn.SkipInit made, has no values. The functions check such a
-// tensor, draw nothing and leave it as it is.
+// tensor, but draw no numbers and do not change it.
 package initial
 
 import (
@@ -32,8 +32,8 @@ func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 // A Nonlinearity is the function that follows a layer, for [Gain].
 type Nonlinearity uint8
 
-// The functions that have a gain of their own. For all other functions use Linear, whose gain is 1,
-// as in torch.
+// These functions have a gain of their own, except Linear, which stands for all other functions. As
+// in torch, the gain of Linear is 1.
 const (
 	Linear    Nonlinearity = iota // gain 1; for convolutions and sigmoid too
 	Tanh                          // gain 5/3
@@ -43,7 +43,7 @@ const (
 )
 
 // Gain returns the factor for the standard deviation of weights: torch's calculate_gain. With this
-// factor the function f, which follows the layer, leaves the variance about as it was.
+// factor the layer and the following function f together about preserve the variance.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
@@ -58,17 +58,18 @@ func Gain(f Nonlinearity) float64 {
 	return 1
 }
 
-// A Fan says which number of connections divides the variance of weights.
+// A Fan says whether the number of inputs or of outputs divides the variance of weights.
 type Fan uint8
 
 // FanIn, the default, keeps the variance constant from layer to layer in the forward pass. FanOut
-// keeps it constant in the backward pass.
+// keeps the variance of gradients constant in the backward pass.
 const (
 	FanIn Fan = iota
 	FanOut
 )
 
-// given raises an error for a nil parameter, such as the bias of a layer without one.
+// given raises an error for a nil parameter. For example, w may be the bias of a layer that has
+// none.
 func given(op string, w *tensor.Tensor) {
 	if w == nil {
 		panic(tensor.NewError(op, tensor.ErrValue, "the parameter is nil; was the layer made without it?"))
@@ -94,7 +95,7 @@ func fan(op string, w *tensor.Tensor, mode []Fan) int {
 	return in
 }
 
-// hollow reports whether w has no memory.
+// hollow reports whether w has no memory, as on a device without memory.
 func hollow(w *tensor.Tensor) bool { return w != nil && w.Device().Info().Meta }
 
 // Uniform draws values from [lo, hi).
@@ -125,7 +126,7 @@ func Constant(w *tensor.Tensor, v float64) {
 	noGrad(w, func(w *tensor.Tensor) { w.Fill(v) })
 }
 
-// KaimingUniform draws values from ±gain·√(3/fan). The default mode is FanIn (He et al.,
+// KaimingUniform draws values uniformly from ±gain·√(3/fan). The default mode is FanIn (He et al.,
 // arXiv:1502.01852).
 func KaimingUniform(w *tensor.Tensor, gain float64, mode ...Fan) {
 	b := gain * math.Sqrt(3) * Bound(fan("kaiming_uniform", w, mode))
@@ -138,7 +139,8 @@ func KaimingNormal(w *tensor.Tensor, gain float64, mode ...Fan) {
 	Normal(w, 0, gain*Bound(fan("kaiming_normal", w, mode)))
 }
 
-// XavierUniform draws values from ±gain·√(6/(fan in + fan out)) (X. Glorot, Y. Bengio, 2010).
+// XavierUniform draws values uniformly from ±gain·√(6/(fan in + fan out)) (X. Glorot, Y. Bengio,
+// 2010).
 func XavierUniform(w *tensor.Tensor, gain float64) {
 	in, out := fans("xavier_uniform", w)
 	b := gain * math.Sqrt(6) * Bound(in+out)
@@ -161,8 +163,8 @@ func Eye(w *tensor.Tensor) {
 	noGrad(w, func(w *tensor.Tensor) { w.Zero().Diagonal(0, 0, 1).Fill(1) })
 }
 
-// Dirac makes a convolution pass its input through. The weight is [out, in/groups, ...]; output
-// channel k of each group becomes the group's input channel k, as long as both exist.
+// Dirac makes a convolution pass its input through. The weight is [out, in/groups, ...]. Output
+// channel k of each group is the group's input channel k, if both exist.
 func Dirac(w *tensor.Tensor, groups int) {
 	given("dirac", w)
 	s := w.Shape()
@@ -186,9 +188,9 @@ func Dirac(w *tensor.Tensor, groups int) {
 
 // Orthogonal sets the weight, [out, ...] flattened to a matrix [out, rest], to gain times a matrix
 // with orthonormal rows. If there are more rows than columns, the columns are orthonormal instead.
-// The matrix is drawn uniformly from all such matrices (F. Mezzadri, arXiv:math-ph/0609050): it is
-// the Q of a matrix of normal numbers, with the signs of R's diagonal. The host computes the
-// decomposition.
+// The matrix is drawn uniformly from all such matrices (F. Mezzadri, arXiv:math-ph/0609050). It is
+// the factor Q of the QR decomposition of a matrix of normal numbers. Each column of Q is
+// multiplied by the sign of R's diagonal element. The host computes the decomposition.
 func Orthogonal(w *tensor.Tensor, gain float64) {
 	given("orthogonal", w)
 	if w.Rank() < 2 {

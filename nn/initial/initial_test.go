@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// spread returns the range, the mean and the deviation of numbers. They distinguish distributions.
+// spread returns the range, the mean and the deviation of numbers, which tell distributions apart.
 func spread(w []float64) (lo, hi, mean, deviation float64) {
 	for _, v := range w {
 		mean += v / float64(len(w))
@@ -23,7 +23,8 @@ func spread(w []float64) (lo, hi, mean, deviation float64) {
 	return slices.Min(w), slices.Max(w), mean, math.Sqrt(deviation)
 }
 
-// Bounds and deviations of all distributions, for a weight [60, 20, 3, 3]: fan in 180, fan out 540.
+// The table has the bounds and deviations of all distributions. The weight is [60, 20, 3, 3], so
+// fan in is 180 and fan out 540.
 func TestDistributions(t *testing.T) {
 	tensor.ManualSeed(11)
 	uniform := func(b float64) [2]float64 { return [2]float64{b, b / math.Sqrt(3)} }
@@ -77,7 +78,7 @@ func TestEyeAndDirac(t *testing.T) {
 	if initial.Eye(w); !slices.Equal(w.Floats(), []float64{1, 0, 0, 0, 1, 0}) {
 		t.Error(w)
 	}
-	// As in PyTorch 2.15, a convolution with such a weight returns its input.
+	// A Dirac weight makes a convolution return its input, as in PyTorch 2.15.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Rand(2, 4, 5, 5)
 		for _, groups := range []int{1, 2} {
@@ -120,7 +121,7 @@ func TestOrthogonal(t *testing.T) {
 				}
 			}
 		}
-		// All directions are equally likely: each element has mean 0 and the variance 1/n.
+		// All directions are equally likely, so each element has mean 0 and variance 1/n.
 		sum, square := s.Zeros(3, 3), s.Zeros(3, 3)
 		for range 300 {
 			w := s.Zeros(3, 3)
@@ -166,7 +167,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// The error for a bias that the layer does not have says so.
+// If a layer has no bias, the error says so.
 func TestNothingToInitialise(t *testing.T) {
 	for name, f := range map[string]func(w *tensor.Tensor){
 		"constant": func(w *tensor.Tensor) { initial.Constant(w, 0) }, "kaiming_uniform": func(w *tensor.Tensor) { initial.KaimingUniform(w, 1) },

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// members checks the schedules that a composed schedule consists of.
+// members checks the schedules of a composed schedule, and returns them as members.
 func members(name string, opt Optimizer, list []Scheduler) []member {
 	if len(list) == 0 {
 		fail(name, "there are no schedules")
@@ -30,7 +30,7 @@ func members(name string, opt Optimizer, list []Scheduler) []member {
 	return out
 }
 
-// trees is the setting that holds the states of the parts.
+// trees returns the setting that holds the states of the composed schedules.
 func trees(list []member) setting {
 	get := func() any {
 		out := make([]any, len(list))
@@ -64,7 +64,7 @@ func trees(list []member) setting {
 	}}
 }
 
-// Sequential runs one schedule after another: torch's SequentialLR.
+// Sequential runs one schedule after another. It is torch's SequentialLR.
 type Sequential struct {
 	opt        Optimizer
 	list       []member
@@ -73,9 +73,9 @@ type Sequential struct {
 	last       []float64
 }
 
-// NewSequential returns a schedule that changes to the next schedule of list at each milestone, a
-// number of steps. Make the schedules first, for the same optimizer; each restarts when its turn
-// comes.
+// NewSequential returns a schedule that changes to the next schedule of list at each milestone. A
+// milestone is a number of steps. Make the schedules of list first, for the same optimizer. Each of
+// them restarts when its turn comes.
 func NewSequential(opt Optimizer, list []Scheduler, milestones []int) *Sequential {
 	const name = "SequentialLR"
 	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: slices.Clone(milestones)}
@@ -121,12 +121,12 @@ func (q *Sequential) plan() []setting {
 	return []setting{wholes("_milestones", &q.milestones), whole("last_epoch", &q.lastEpoch), reals("_last_lr", &q.last), trees(q.list)}
 }
 
-// StateDict returns the state as a tree with torch's names. "_schedulers" has the states of the
-// parts.
+// StateDict returns the state as a tree with torch's names. Its entry "_schedulers" has the states
+// of the schedules in the list.
 func (q *Sequential) StateDict() map[string]any { return tree(q.plan()) }
 
 // LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]; then nothing was changed.
+// *[optim.StateError]. In this case nothing was changed.
 func (q *Sequential) LoadStateDict(m map[string]any) error { return load(q.title(), q.plan(), m) }
 
 func (q *Sequential) optimizer() Optimizer { return q.opt }
@@ -139,15 +139,15 @@ func (q *Sequential) begin() {
 
 func (q *Sequential) restart() { q.begin() }
 
-// Chained steps all its schedules together, each from the rate that the previous ones left: torch's
-// ChainedScheduler.
+// Chained steps several schedules together. Each schedule starts from the rate that the previous
+// ones have set. It is torch's ChainedScheduler.
 type Chained struct {
 	opt  Optimizer
 	list []member
 	last []float64
 }
 
-// NewChained returns a schedule that steps all of list, in order.
+// NewChained returns a schedule whose Step calls Step of all schedules in list, in order.
 func NewChained(list ...Scheduler) *Chained {
 	c := &Chained{list: members("ChainedScheduler", nil, list)}
 	c.opt = c.list[0].optimizer()
@@ -176,12 +176,12 @@ func (c *Chained) LastLR() []float64 { return append([]float64(nil), c.last...) 
 
 func (c *Chained) plan() []setting { return []setting{reals("_last_lr", &c.last), trees(c.list)} }
 
-// StateDict returns the state as a tree with torch's names. "_schedulers" has the states of the
-// parts.
+// StateDict returns the state as a tree with torch's names. Its entry "_schedulers" has the states
+// of the schedules in the list.
 func (c *Chained) StateDict() map[string]any { return tree(c.plan()) }
 
 // LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]; then nothing was changed.
+// *[optim.StateError]. In this case nothing was changed.
 func (c *Chained) LoadStateDict(m map[string]any) error { return load(c.title(), c.plan(), m) }
 
 func (c *Chained) optimizer() Optimizer { return c.opt }
@@ -202,9 +202,9 @@ type WarmUpConfig struct {
 	Cosine bool    // grow along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate grows to the initial rate. After that the schedule passed
-// as then starts; if it is nil, the rate stays. A linear warm-up is torch's SequentialLR of a
-// LinearLR and the other schedule.
+// NewWarmUp returns a schedule whose rate grows to the initial rate. then is the schedule after the
+// warm-up. If then is nil, the rate stays constant. A linear warm-up is torch's SequentialLR of a
+// LinearLR and then.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {
@@ -228,7 +228,7 @@ func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 		warm = NewLinear(opt, c.Start, 1, c.Steps)
 	}
 	if then == nil {
-		// start from the initial rate, whatever the rate is now, as a sequence does
+		// Start from the initial rate, whatever the rate is now. A [Sequential] does so too.
 		for i, g := range opt.Groups() {
 			g.LR = warm.base[i]
 		}

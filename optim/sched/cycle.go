@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// spread returns one value for each of n groups. values has one for all groups, or one for each.
+// spread returns one value for each of n groups. values has one value for all groups, or a value
+// for each.
 func spread(name, what string, values []float64, n int) []float64 {
 	if len(values) == 1 {
 		out := make([]float64, n)
@@ -61,7 +62,7 @@ func keep(g *optim.Group, values map[string]float64) {
 // OneCycleConfig configures a one-cycle policy. Zero values of Rise, Div, FinalDiv, BaseMomentum
 // and MaxMomentum mean torch's defaults: 0.3, 25, 1e4, 0.85 and 0.95.
 type OneCycleConfig struct {
-	MaxLR []float64 // the highest rate: one for all groups, or one for each
+	MaxLR []float64 // the highest rate: one for all groups, or a rate for each
 	// number of steps of the cycle: torch's total_steps, or epochs times steps_per_epoch
 	Steps int
 	// the fraction of the steps in which the rate rises, torch's pct_start
@@ -74,10 +75,10 @@ type OneCycleConfig struct {
 	ThreePhase                bool    // return to the first rate before the last phase
 }
 
-// NewOneCycle returns torch's OneCycleLR: the rate rises from MaxLR/Div to MaxLR and then falls far
-// below, while the momentum does the opposite (L. Smith, N. Topin, arXiv:1708.07120). Call Step
-// once for each batch, and not more than Steps times. Its bounds are kept in the groups' Extra:
-// "max_lr", "min_lr", "max_momentum" and "base_momentum".
+// NewOneCycle returns torch's OneCycleLR. The rate rises from MaxLR/Div to MaxLR and then falls far
+// below MaxLR/Div. The momentum falls while the rate rises, and the other way round (L. Smith, N.
+// Topin, arXiv:1708.07120). Call Step once for each batch, and not more than Steps times. The
+// groups' Extra has the bounds: "max_lr", "min_lr", "max_momentum" and "base_momentum".
 func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	l := &LR{name: "OneCycleLR", opt: opt}
 	for _, d := range []struct {
@@ -146,7 +147,7 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	return l.start()
 }
 
-// A phase goes from one value to another. The values are named by their keys in the groups' Extra.
+// A phase goes from one value to another. It names both values by their keys in the groups' Extra.
 type phase struct {
 	end                                    float64
 	fromLR, toLR, fromMomentum, toMomentum string
@@ -190,7 +191,7 @@ func phasesOf(p *[]phase) setting {
 	}}
 }
 
-// kept returns a value from a group's Extra, or its initial rate.
+// kept returns the value of key from a group's Extra, or the group's initial rate.
 func kept(name string, g *optim.Group, key string) float64 {
 	if key == "initial_lr" {
 		return g.InitialLR
@@ -212,19 +213,19 @@ func between(anneal string, from, to, part float64) float64 {
 // CyclicConfig configures a cycle between two rates. Zero values of the momenta mean torch's
 // defaults, 0.8 and 0.9.
 type CyclicConfig struct {
-	BaseLR, MaxLR []float64 // bounds of the rate: one for all groups, or one for each
+	BaseLR, MaxLR []float64 // bounds of the rate, for all groups or for each group
 	Up, Down      int       // steps of the rise and of the fall; a Down of 0 means Up
-	// "triangular" (also ""); "triangular2", where each cycle is half as high as the one before; or
-	// "exp_range", where the height is Gamma to the power of the step
+	// "triangular" (also ""); "triangular2", where each cycle is half as high as the cycle before;
+	// or "exp_range", where the height is Gamma to the power of the step
 	Mode                      string
 	Gamma                     float64 // base of the height for "exp_range"; 0 means 1
 	KeepMomentum              bool    // do not change the momentum
 	BaseMomentum, MaxMomentum float64 // the momentum is lowest where the rate is highest
 }
 
-// NewCyclic returns torch's CyclicLR: the rate goes linearly up and down between two values, while
-// the momentum does the opposite (L. Smith, arXiv:1506.01186). Torch's scale_fn, a custom function
-// for the height, is not supported.
+// NewCyclic returns torch's CyclicLR. The rate goes linearly up and down between two values. The
+// momentum falls while the rate rises, and the other way round (L. Smith, arXiv:1506.01186).
+// torch's scale_fn, a custom function for the height, is not supported.
 func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
 	l := &LR{name: "CyclicLR", opt: opt}
 	for _, d := range []struct {
@@ -296,6 +297,6 @@ func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
 		return from + float64((top[i]-from)*f*scale(cycle))
 	}
 	l.start()
-	l.base = base // torch uses the base rates, whatever the initial rates are
+	l.base = base // torch always uses the base rates here, and ignores the initial rates
 	return l
 }

@@ -121,7 +121,7 @@ func ExampleNewCyclic() {
 	// 0 0.5 1 0.5 0 0.5 1
 }
 
-// The loss stops improving. When the patience ends, the rate falls.
+// The loss does not improve after the first values. When the patience ends, the rate falls.
 func ExampleNewPlateau() {
 	opt := one(1)
 	s := sched.NewPlateau(opt, sched.PlateauConfig{Patience: 2, Factor: 0.1})
@@ -149,8 +149,8 @@ func ExampleNewChained() {
 	// 0.1 0.05 0.25 0.125
 }
 
-// To continue a run, load the schedule's state first, then the optimizer's state, which has the
-// learning rate.
+// To continue a run, first load the schedule's state. Then load the optimizer's state, which has
+// the learning rate.
 func ExampleScheduler() {
 	opt := one(1)
 	s := sched.NewExponential(opt, 0.5)

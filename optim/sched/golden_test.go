@@ -104,7 +104,7 @@ var makers = map[string]func(o optim.Optimizer) sched.Schedule{
 	},
 }
 
-// turn converts the recorded JSON to what a loader of torch's files returns.
+// turn converts the recorded JSON to the values that a loader of torch's files returns.
 func turn(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -191,7 +191,7 @@ func momentumOf(g *optim.Group) float64 {
 	return v.(float64)
 }
 
-// Learning rates and momenta have PyTorch's bits, and the states PyTorch's names and values. A
+// Learning rates and momenta have PyTorch's bits. The states have PyTorch's names and values. A
 // schedule that loads PyTorch's state continues as PyTorch did.
 func TestRatesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/sched.safetensors.gz")

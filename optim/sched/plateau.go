@@ -9,16 +9,16 @@ import (
 type PlateauConfig struct {
 	Max       bool    // whether a larger value is better
 	Factor    float64 // factor of the rate, below 1
-	Patience  int     // number of values in a row that may fail to be better; -1 means 0
-	Threshold float64 // a better value differs from the best one by more than this fraction of it
-	Absolute  bool    // Threshold is an absolute difference
+	Patience  int     // values in a row that may fail to be better; -1 means 0
+	Threshold float64 // a better value differs from the best value by more than this fraction
+	Absolute  bool    // Threshold is an absolute difference, not a fraction
 	Cooldown  int     // number of values that do not count as bad after a change of the rate
-	// lower bound of the rate: none means 0, one for all groups, or one for each
+	// lower bounds of the rate: one bound for all groups, or a bound for each group; nil means 0
 	MinLR []float64
-	Eps   float64 // changes of the rate up to Eps are not made
+	Eps   float64 // a change of the rate by at most Eps is not made
 }
 
-// Plateau is torch's ReduceLROnPlateau: it lowers the rates when a value stops getting better.
+// Plateau is torch's ReduceLROnPlateau. It lowers the rates when a value no longer improves.
 type Plateau struct {
 	opt                     Optimizer
 	mode, thresholdMode     string
@@ -151,7 +151,7 @@ func (p *Plateau) plan() []setting {
 func (p *Plateau) StateDict() map[string]any { return tree(p.plan()) }
 
 // LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]; then nothing was changed.
+// *[optim.StateError]. In this case nothing was changed.
 func (p *Plateau) LoadStateDict(m map[string]any) error {
 	if err := load("ReduceLROnPlateau", p.plan(), m); err != nil {
 		return err

@@ -1,21 +1,22 @@
 // Package sched changes the learning rates of an optimizer from step to step, as
 // torch.optim.lr_scheduler does.
 //
-// One makes a schedule of an optimizer ([NewCosineAnnealing], [NewOneCycle], …), and calls its Step
-// after each step of the optimizer, or once an epoch. Which of the two depends on what the given
-// numbers count. [NewWarmUp], [NewSequential] and [NewChained] combine schedules. [NewPlateau]
-// follows a metric.
+// A program makes a schedule for an optimizer ([NewCosineAnnealing], [NewOneCycle], …). It calls
+// the schedule's Step after each step of the optimizer or once an epoch, depending on whether the
+// schedule's numbers count steps or epochs. [NewWarmUp], [NewSequential] and [NewChained] combine
+// schedules. [NewPlateau] follows a metric.
 //
-// A schedule begins when it is made. It notes each group's learning rate as its InitialLR, unless
-// an earlier schedule has, and sets the rate of step 0. Some schedules change the momentum too.
+// A schedule begins when it is made. It stores each group's learning rate as the group's InitialLR,
+// unless an earlier schedule has done so. Then it sets the rate of step 0. Some schedules change
+// the momentum too.
 //
-// As in PyTorch, most rates follow from the rate before ("chainable"). So schedules can be
-// combined, and a rate that was changed by hand is taken up. In float64 the rates have the bits of
-// PyTorch's.
+// As in PyTorch, most schedules compute a rate from the previous rate ("chainable"). So schedules
+// can be combined, and they continue from a rate that the program has changed. In float64 the rates
+// have the same bits as PyTorch's.
 //
-// StateDict and LoadStateDict exchange the state with torch's names. As in PyTorch, loading a
-// schedule does not touch the optimizer. The rates come with the optimizer's own state: load that
-// after the schedule was made.
+// StateDict and LoadStateDict save and load the state under torch's names. As in PyTorch, loading a
+// schedule does not change the optimizer. The optimizer's own state has the rates. Load it after
+// you have made the schedule.
 //
 // Arguments that make no sense panic with an *[optim.Error]. A tree that does not fit is an
 // *[optim.StateError].
@@ -35,7 +36,7 @@ type Optimizer interface{ Groups() []*optim.Group }
 
 // A Schedule has the methods of all schedules.
 type Schedule interface {
-	LastLR() []float64 // the learning rates that the latest step has set, by group
+	LastLR() []float64 // learning rates that the latest step has set, by group
 	StateDict() map[string]any
 	LoadStateDict(tree map[string]any) error
 }
@@ -52,18 +53,18 @@ type MetricScheduler interface {
 	StepMetric(v float64) // passes the newest value and sets the learning rates
 }
 
-// member is a schedule that can be part of another one.
+// member is a schedule that can be part of another schedule.
 type member interface {
 	Scheduler
 	optimizer() Optimizer
-	begin()          // corresponds to torch's _initial_step
+	begin()          // what torch's _initial_step does
 	undo()           // undoes the count of one step
-	restart()        // corresponds to torch's _update_lr(0)
+	restart()        // what torch's _update_lr(0) does
 	plan() []setting // returns the entries of the schedule's state
 	title() string
 }
 
-// LR is a schedule of learning rates; its constructor determines which.
+// LR is a schedule of learning rates. Its constructor determines which schedule.
 type LR struct {
 	name      string
 	opt       Optimizer
@@ -72,13 +73,14 @@ type LR struct {
 	stepCount int
 	initial   bool
 	last      []float64
-	settings  []setting // the schedule's own, by torch's names
+	settings  []setting // the schedule's own settings, by torch's names
 
-	// returns the next rate of group i, whose rate is lr now
+	// next returns the next rate of group i. lr is the group's present rate.
 	next func(l *LR, i int, lr float64) float64
-	// returns the rate from lastEpoch and base alone; nil: use next
+	// closed returns the rate from lastEpoch and base alone. If closed is nil, the schedule uses
+	// next.
 	closed func(l *LR, base float64) float64
-	// counts a step in the schedule's own way; nil: lastEpoch grows by one
+	// count counts a step in the schedule's own way. If count is nil, lastEpoch grows by one.
 	count func()
 }
 
@@ -159,7 +161,7 @@ func (l *LR) title() string { return l.name }
 // LastLR returns the learning rates that the latest step has set, by group.
 func (l *LR) LastLR() []float64 { return append([]float64(nil), l.last...) }
 
-// NewStep returns torch's StepLR: after every size steps the rate is multiplied by gamma.
+// NewStep returns torch's StepLR. After every size steps it multiplies the rate by gamma.
 func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	l := &LR{name: "StepLR", opt: opt}
 	if size <= 0 {
@@ -177,8 +179,8 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewMultiStep returns torch's MultiStepLR: at each milestone, a number of steps, the rate is
-// multiplied by gamma.
+// NewMultiStep returns torch's MultiStepLR. At each milestone it multiplies the rate by gamma. A
+// milestone is a number of steps.
 func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	l := &LR{name: "MultiStepLR", opt: opt}
 	l.finite("gamma", gamma)
@@ -196,9 +198,9 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for the
-// given number of steps. After a factor of 0 the rate is the initial one again; torch divides by 0
-// and fails.
+// NewConstant returns torch's ConstantLR. It multiplies the rate by factor, in [0, 1], for the
+// given number of steps. After that it restores the initial rate, also for a factor of 0. (There
+// torch divides by 0 and fails.)
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {
@@ -225,7 +227,7 @@ func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	return l.start()
 }
 
-// NewLinear returns torch's LinearLR: the factor of the rate goes linearly from start to end in the
+// NewLinear returns torch's LinearLR. The factor of the rate goes linearly from start to end in the
 // given number of steps.
 func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	l := &LR{name: "LinearLR", opt: opt}
@@ -254,7 +256,7 @@ func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	return l.start()
 }
 
-// NewExponential returns torch's ExponentialLR: every step multiplies the rate by gamma.
+// NewExponential returns torch's ExponentialLR. It multiplies the rate by gamma in every step.
 func NewExponential(opt Optimizer, gamma float64) *LR {
 	l := &LR{name: "ExponentialLR", opt: opt}
 	l.finite("gamma", gamma)
@@ -269,7 +271,7 @@ func NewExponential(opt Optimizer, gamma float64) *LR {
 	return l.start()
 }
 
-// NewPolynomial returns torch's PolynomialLR: in step t the factor of the rate is (1 -
+// NewPolynomial returns torch's PolynomialLR. In step t the factor of the rate is (1 -
 // t/steps)^power. It reaches 0 after the given number of steps.
 func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	l := &LR{name: "PolynomialLR", opt: opt}
@@ -291,8 +293,8 @@ func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	return l.start()
 }
 
-// NewLambda returns torch's LambdaLR: the rate of step t is the initial rate times f(t). Pass one
-// function for all groups, or one for each. Functions are not saved.
+// NewLambda returns torch's LambdaLR. The rate of step t is the initial rate times f(t). Pass one
+// function for all groups, or a function for each group. Functions are not saved.
 func NewLambda(opt Optimizer, f ...func(step int) float64) *LR {
 	l := &LR{name: "LambdaLR", opt: opt}
 	f = l.functions(f)
@@ -300,8 +302,8 @@ func NewLambda(opt Optimizer, f ...func(step int) float64) *LR {
 	return l.start()
 }
 
-// NewMultiplicative returns torch's MultiplicativeLR: step t multiplies the rate by f(t). Pass one
-// function for all groups, or one for each. Functions are not saved.
+// NewMultiplicative returns torch's MultiplicativeLR. Step t multiplies the rate by f(t). Pass one
+// function for all groups, or a function for each group. Functions are not saved.
 func NewMultiplicative(opt Optimizer, f ...func(step int) float64) *LR {
 	l := &LR{name: "MultiplicativeLR", opt: opt}
 	f = l.functions(f)
@@ -336,8 +338,8 @@ func (l *LR) functions(f []func(int) float64) []func(int) float64 {
 }
 
 // NewCosineAnnealing returns torch's CosineAnnealingLR. The rate falls along half a cosine from the
-// initial rate to least in the given number of steps, then rises back, and so on (I. Loshchilov, F.
-// Hutter, arXiv:1608.03983, without the restarts).
+// initial rate to least in the given number of steps. Then it rises back in as many steps, and so
+// on (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
 func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingLR", opt: opt}
 	if steps <= 0 {
@@ -360,10 +362,10 @@ func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	return l.start()
 }
 
-// NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts. The rate falls along half a
-// cosine from the initial rate to the rate least, then restarts, and so on. The parameter first is
-// the number of steps in the first period. The parameter times is the factor by which each later
-// period is longer than the one before it (I. Loshchilov, F. Hutter, arXiv:1608.03983).
+// NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts. In each period the rate falls
+// along half a cosine from the initial rate to least. Then the next period starts. first is the
+// number of steps in the first period. Each later period is times as long as the previous period
+// (I. Loshchilov, F. Hutter, arXiv:1608.03983).
 func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
 	if first <= 0 || times < 1 {

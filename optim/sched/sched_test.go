@@ -139,7 +139,8 @@ func TestConstantZero(t *testing.T) {
 	}
 }
 
-// TestOneCycleEnds steps beyond the cycle. The usual cause is a cycle of epochs instead of steps.
+// TestOneCycleEnds steps beyond the end of the cycle. Users usually cause this with a number of
+// epochs instead of steps.
 func TestOneCycleEnds(t *testing.T) {
 	s := sched.NewOneCycle(one(1), sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 2})
 	defer func() {

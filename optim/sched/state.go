@@ -10,7 +10,7 @@ import (
 )
 
 // A setting is an entry of a schedule's state. get returns its value for a tree. set checks a value
-// and returns the function that stores it, or what is wrong with it.
+// from a tree. It returns the function that stores the value, or what is wrong with the value.
 type setting struct {
 	name string
 	get  func() any
@@ -77,12 +77,12 @@ func text(name string, p *string, allowed ...string) setting {
 	}}
 }
 
-// constant is an entry that has one value here; loading ignores it.
+// constant returns an entry that always has the value v. Loading ignores it.
 func constant(name string, v any) setting {
 	return setting{name, func() any { return v }, func(any) (func(), string) { return func() {}, "" }}
 }
 
-// reals is a list with a number for each group.
+// reals returns the entry of a list with a number for each group.
 func reals(name string, p *[]float64) setting {
 	get := func() any {
 		out := make([]any, len(*p))
@@ -106,7 +106,7 @@ func reals(name string, p *[]float64) setting {
 	}}
 }
 
-// wholes is a list of integers.
+// wholes returns the entry of a list of integers.
 func wholes(name string, p *[]int) setting {
 	get := func() any {
 		out := make([]any, len(*p))
@@ -130,7 +130,8 @@ func wholes(name string, p *[]int) setting {
 	}}
 }
 
-// counter is a sorted list, which torch stores as a map from each number to how often it occurs.
+// counter returns the entry of a sorted list of integers. torch stores it as a map from each number
+// to the number of its occurrences.
 func counter(name string, p *[]int) setting {
 	get := func() any {
 		out := map[int64]any{}
@@ -162,7 +163,7 @@ func counter(name string, p *[]int) setting {
 	}}
 }
 
-// plan lists the entries of the state, including torch's internal ones.
+// plan lists the entries of the state, including torch's internal entries.
 func (l *LR) plan() []setting {
 	return append([]setting{reals("base_lrs", &l.base), whole("last_epoch", &l.lastEpoch), whole("_step_count", &l.stepCount), reals("_last_lr", &l.last),
 		constant("_is_initial", false), constant("_get_lr_called_within_step", false)}, l.settings...)
@@ -172,7 +173,7 @@ func (l *LR) plan() []setting {
 func (l *LR) StateDict() map[string]any { return tree(l.plan()) }
 
 // LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
-// *[optim.StateError]; then nothing was changed.
+// *[optim.StateError]. In this case nothing was changed.
 func (l *LR) LoadStateDict(m map[string]any) error { return load(l.name, l.plan(), m) }
 
 func tree(plan []setting) map[string]any {

@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/profile/memsnap"
 )
 
-// exercise is appended to a page. It operates the page as a reader would, and records the results.
+// exercise is a script that is appended to a page. It operates the page as a reader would, and
+// records the results.
 const exercise = `<script>
 (function () {
   const said = {}, q = s => document.querySelectorAll(s);
@@ -52,8 +53,8 @@ const exercise = `<script>
 </script></body>`
 
 // TestBrowser renders a page in the browser that FLAMBEAU_CHROMIUM names. No script may fail.
-// .ci/run browser sets the variable. Without it, TestPageIsSelfContained and the tests of the data
-// remain.
+// .ci/run browser sets the variable. Without the variable, only TestPageIsSelfContained and the
+// tests of the data run.
 func TestBrowser(t *testing.T) {
 	chromium := os.Getenv("FLAMBEAU_CHROMIUM")
 	if chromium == "" {

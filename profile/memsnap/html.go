@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Limits that bound the size of a page, per device.
+// limits for each device, which bound the size of a page
 const (
 	maxPoints   = 1200
 	maxRows     = 100
@@ -59,7 +59,7 @@ type pageData struct {
 	Devices []deviceData `json:"devices"`
 }
 
-// deviceData is the data about one device for the page's script. Sizes are in bytes, times in
+// deviceData is the data about a device for the page's script. Sizes are in bytes, and times in
 // milliseconds.
 type deviceData struct {
 	Name          string     `json:"name"`
@@ -78,9 +78,10 @@ type deviceData struct {
 	Limit         uint64     `json:"limit"`
 	Groupings     []string   `json:"groupings"`
 	Groups        [][]string `json:"groups"`
-	// number of events so far, time, allocated, waiting, reserved
+	// A point has the number of events so far, the time, and the bytes that are allocated, waiting
+	// and reserved.
 	Points       [][5]float64  `json:"points"`
-	Sums         [][][]uint64  `json:"sums"` // sums of bytes by grouping, group and point
+	Sums         [][][]uint64  `json:"sums"` // bytes by grouping, group and point
 	Peak         tableData     `json:"peak"`
 	Now          tableData     `json:"now"`
 	Segments     []segmentData `json:"segments"`
@@ -90,9 +91,10 @@ type deviceData struct {
 	Categories   []string      `json:"categories"`
 	Stacks       [][]string    `json:"stacks"`
 	LastEvents   []eventData   `json:"lastEvents"`
-	LastCount    int           `json:"lastCount"` // number of the history's events that are listed
-	OOMs         []eventData   `json:"ooms"`
-	OOMCount     int           `json:"oomCount"`
+	// the number of events at the end of the history that the page lists
+	LastCount int         `json:"lastCount"`
+	OOMs      []eventData `json:"ooms"`
+	OOMCount  int         `json:"oomCount"`
 }
 
 type tableData struct {
@@ -107,7 +109,7 @@ type tableData struct {
 type rowData struct {
 	Bytes    uint64 `json:"bytes"`
 	Blocks   int    `json:"blocks"`
-	Wasted   uint64 `json:"wasted"` // number of bytes lost by rounding up sizes
+	Wasted   uint64 `json:"wasted"` // bytes lost by rounding up sizes
 	Op       string `json:"op"`
 	Tensor   string `json:"tensor"`
 	Where    string `json:"where"`
@@ -122,7 +124,7 @@ type segmentData struct {
 	Stream     int         `json:"stream"`
 	Kind       string      `json:"kind"`
 	Expandable bool        `json:"expandable"`
-	Blocks     [][5]uint64 `json:"blocks"` // size, requested, state, owner, category
+	Blocks     [][5]uint64 `json:"blocks"` // size, requested size, state, owner, category
 }
 
 type eventData struct {
@@ -138,7 +140,7 @@ type eventData struct {
 	Free     uint64  `json:"free"`
 }
 
-// tables hold each text once; the data refers to texts by number.
+// tables hold each text once. The data refers to texts by number.
 type tables struct {
 	s          *device.MemorySnapshot
 	d          *deviceData
@@ -148,7 +150,7 @@ type tables struct {
 	streams    map[uint64]int
 }
 
-// stream returns a number for a stream, whose own name is a driver's handle.
+// stream returns a number for a stream. The stream's own name is a handle of the driver.
 func (t *tables) stream(handle uint64) int {
 	n, ok := t.streams[handle]
 	if !ok {
@@ -254,7 +256,7 @@ func (t *tables) table(live map[uint64]alive, bytes uint64, event int) tableData
 	return out
 }
 
-// segments describes the largest segments, up to a maximum number of blocks.
+// segments describes the largest segments. They have at most a fixed number of blocks together.
 func (t *tables) segments() {
 	t.d.Segments = []segmentData{}
 	order := make([]int, len(t.s.Segments))
@@ -294,7 +296,7 @@ func (t *tables) segments() {
 	}
 }
 
-// events describes the last events, and all failed allocations.
+// events describes the latest events, and all failed allocations.
 func (t *tables) events(h *history) {
 	if len(t.s.Events) == 0 {
 		return
@@ -311,7 +313,7 @@ func (t *tables) events(h *history) {
 	for i := len(t.s.Events) - 1; i >= 0 && len(t.d.LastEvents) < maxEvents; i-- {
 		e := t.s.Events[i]
 		t.d.LastCount++
-		if freedAtOnce(t.s.Events, i) { // the free is listed together with its completion
+		if freedAtOnce(t.s.Events, i) { // the free is listed with the event that completes it
 			last := &t.d.LastEvents[len(t.d.LastEvents)-1]
 			last.Action, last.Sequence, last.Stack = "free", e.Sequence, t.stack(e.Stack)
 			continue

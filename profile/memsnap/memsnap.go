@@ -1,23 +1,23 @@
-// Package memsnap writes the history of a device's memory to files: as a page for any browser, and
-// as the pickle that PyTorch's memory viewer reads.
+// Package memsnap writes the history of a device's memory to files. A file is a page for any
+// browser, or the pickle that PyTorch's memory viewer reads.
 //
-// A device records its history after RecordMemoryHistory, and its MemorySnapshot is what [Write]
-// takes. The name's end says the format: .html or .pickle. The pickle is that of
-// torch.cuda.memory._dump_snapshot, for https://pytorch.org/memory_viz.
+// A device records its history after RecordMemoryHistory. Its MemorySnapshot is the argument of
+// [Write]. The ending of the file's name chooses the format: .html or .pickle. The pickle has the
+// format of torch.cuda.memory._dump_snapshot, for https://pytorch.org/memory_viz.
 //
 // The page is one file without references to anything else. It shows:
 //
 //   - the allocated bytes over time, stacked by category, op, call site or scope;
-//   - what was alive at the peak and at the end of the recording, with the stacks of the
-//     allocations;
+//   - the blocks that were alive at the peak and at the end of the recording, with the stacks of
+//     the allocations;
 //   - the blocks of each segment, and the last events.
 //
-// The page's size is bounded whatever the length of the history. The timeline has at most 1,200
-// points. Each is the highest of the events that it stands for, so no peak is lost. Tables and
-// drawings say what they leave out.
+// The page's size is bounded, whatever the length of the history. The timeline has at most 1,200
+// points. A point stands for several events, and shows the highest of them, so no peak is lost.
+// Tables and drawings say how much they leave out.
 //
-// The pickle has every event and frame. Categories that PyTorch's viewer does not know become its
-// "unknown".
+// The pickle has every event and frame. Categories that PyTorch's viewer does not know become the
+// viewer's category "unknown".
 //
 // Files are written completely or not at all. Errors are of type *[Error].
 package memsnap
@@ -53,9 +53,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // errNone is the cause if there are no snapshots to write.
 var errNone = errors.New("no snapshot was given; cuda.MemorySnapshot(dev) takes one")
 
-// Write writes the snapshots of one or more devices to a file. The ending of its name chooses the
-// format: a page for .html and .htm, PyTorch's pickle for .pickle and .pkl. An existing file is
-// replaced once the new one is complete.
+// Write writes the snapshots of one or more devices to a file. The ending of the file's name
+// chooses the format. It is a page for .html and .htm, and PyTorch's pickle for .pickle and .pkl.
+// Write replaces an existing file when the new one is complete.
 func Write(path string, snaps ...*device.MemorySnapshot) error {
 	var write func(io.Writer, ...*device.MemorySnapshot) error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {

@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// sample returns a small snapshot with every kind of event and state. It is always the same.
+// sample returns a small snapshot with every kind of event and state. Every call returns the same
+// snapshot.
 func sample() *device.MemorySnapshot {
 	const base = 0x7f0000000000
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -63,8 +64,8 @@ func sample() *device.MemorySnapshot {
 	return s
 }
 
-// TestPickle compares the pickle with the file that _golden/memsnap.py has read with PyTorch. With
-// FLAMBEAU_UPDATE=1 it writes the file.
+// TestPickle compares the pickle with a file that _golden/memsnap.py has read with PyTorch. With
+// FLAMBEAU_UPDATE=1 it writes this file.
 func TestPickle(t *testing.T) {
 	var b bytes.Buffer
 	if err := WritePickle(&b, sample()); err != nil {
@@ -85,8 +86,8 @@ func TestPickle(t *testing.T) {
 	}
 }
 
-// TestReplay checks the timeline's first and last points, its peak and its groups. The ring has
-// dropped events.
+// TestReplay checks the timeline's first and last points, its peak and its groups. The ring of the
+// recording has dropped events.
 func TestReplay(t *testing.T) {
 	s := sample()
 	first, last := initial(s), final(s)
@@ -171,8 +172,8 @@ func long(events int) *device.MemorySnapshot {
 	return s
 }
 
-// TestBoundedPage: the page of a long history is not much larger than that of a short one, and it
-// says what it leaves out.
+// TestBoundedPage checks that the page of a long history is not much larger than that of a short
+// history. The page says what it leaves out.
 func TestBoundedPage(t *testing.T) {
 	for _, events := range []int{15_000, 90_000} {
 		s := long(events)
@@ -208,8 +209,8 @@ func TestBoundedPage(t *testing.T) {
 	}
 }
 
-// TestPageIsSelfContained: nothing in the page refers to other files, and no text of a snapshot can
-// end its script.
+// TestPageIsSelfContained checks that nothing in the page refers to other files, and that no text
+// of a snapshot can end the page's script.
 func TestPageIsSelfContained(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteHTML(&b, sample()); err != nil {
@@ -241,8 +242,8 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestFiles: files are complete and have the format of their name. Errors are typed and name the
-// file.
+// TestFiles checks that files are complete and have the format of their name. Errors are typed and
+// name the file.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.html", "a.HTM", "a.pickle", "a.pkl"} {

@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// WritePickle writes the snapshots in the format of torch.cuda.memory._dump_snapshot. It is a
-// dictionary of segments, device_traces and allocator_settings, as the documentation of
-// torch.cuda.memory._snapshot describes. The list of traces is indexed by device number. Sizes in
-// events are the requested sizes, as in PyTorch.
+// WritePickle writes the snapshots in the format of torch.cuda.memory._dump_snapshot. This is a
+// dictionary of segments, device_traces and allocator_settings. The documentation of
+// torch.cuda.memory._snapshot describes it. The list of traces is indexed by device number. As in
+// PyTorch, sizes in events are the requested sizes.
 func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	if err := checked(snaps); err != nil {
 		return err
@@ -43,8 +43,9 @@ func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// pickler writes those opcodes of pickle's protocol 4 that PyTorch's viewer can decode. Its decoder
-// does not support classes, or appending more than a thousand items at once.
+// pickler writes a pickle of protocol 4. It uses only those opcodes that PyTorch's viewer can
+// decode. The viewer's decoder does not support classes, or appending more than a thousand items by
+// one opcode.
 type pickler struct {
 	w       io.Writer
 	buf     []byte
@@ -87,7 +88,7 @@ func (p *pickler) get(i uint32) {
 	}
 }
 
-// str writes a string, or a reference to it if it was written before.
+// str writes a string. If it has written the string before, it writes a reference.
 func (p *pickler) str(s string) {
 	if i, ok := p.strings[s]; ok {
 		p.get(i)
@@ -111,7 +112,7 @@ func (p *pickler) uint(v uint64) {
 		p.op(binary.LittleEndian.AppendUint32([]byte{'J'}, uint32(v))...)
 	case v < 1<<63:
 		p.op(binary.LittleEndian.AppendUint64([]byte{0x8a, 8}, v)...)
-	default: // the sign takes one more byte
+	default: // the sign takes an additional byte
 		p.op(append(binary.LittleEndian.AppendUint64([]byte{0x8a, 9}, v), 0)...)
 	}
 }
@@ -146,7 +147,7 @@ func (p *pickler) list(n int, item func(i int)) {
 	}
 }
 
-// stack writes a list of frames, or a reference to it if it was written before.
+// stack writes a list of frames. If it has written the list before, it writes a reference.
 func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	if i < 0 || i >= len(s.Stacks) {
 		i = 0
@@ -163,8 +164,8 @@ func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	p.stacks[i] = p.memoise()
 }
 
-// owned writes the stack of an allocation. Its first line describes the owner, because PyTorch's
-// viewer has no other place for that.
+// owned writes the stack of an allocation. The first line of the stack describes the owner, because
+// PyTorch's viewer has no other place for this.
 func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	if i <= 0 || i >= len(s.Owners) {
 		p.stack(s, 0)
@@ -178,7 +179,7 @@ func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	var frames []device.Frame
 	if o.Stack > 0 && o.Stack < len(s.Stacks) {
 		frames = s.Stacks[o.Stack]
-		o.Where = "" // the stack shows the place
+		o.Where = "" // the stack shows the line
 	}
 	p.writeFrames(append([]device.Frame{{Function: o.String(), File: "op"}}, frames...))
 	p.owners[i] = p.memoise()
@@ -219,7 +220,8 @@ func (p *pickler) segments(snaps []*device.MemorySnapshot) {
 	p.op(']')
 	for _, s := range snaps {
 		p.begin()
-		caused := map[uintptr]int{} // the stack of each segment's allocation
+		// caused has the number of the stack of each segment's allocation.
+		caused := map[uintptr]int{}
 		for _, e := range s.Events {
 			if e.Action == device.ActionSegmentAlloc || e.Action == device.ActionSegmentMap {
 				caused[e.Addr] = e.Stack
@@ -278,12 +280,12 @@ func (p *pickler) segment(s *device.MemorySnapshot, g *device.MemorySegment, cau
 	p.op('u')
 }
 
-// states are the names of states in PyTorch's files. For a block that waits, PyTorch's
-// documentation uses another name.
+// states are the names of states in PyTorch's files. PyTorch's documentation uses another name for
+// a waiting block.
 var states = [...]string{device.BlockInactive: "inactive", device.BlockActiveAllocated: "active_allocated", device.BlockActiveAwaitingFree: "active_pending_free"}
 
-// unknown is the viewer's name for a missing category. The viewer requires that at least one event
-// has this category.
+// unknown is the viewer's name for a missing category. The viewer needs at least one event with
+// this category.
 const unknown = "unknown"
 
 func (p *pickler) traces(snaps []*device.MemorySnapshot) {

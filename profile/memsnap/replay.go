@@ -18,7 +18,7 @@ type alive struct {
 // state is the contents of an allocator at one moment of a history.
 type state struct {
 	live, waiting map[uint64]alive // blocks, by the number of their allocation
-	// bytes of the blocks in live, of those in waiting, and of segments
+	// bytes of the blocks in live, of the blocks in waiting, and of segments
 	allocated, late, mapped uint64
 }
 
@@ -98,7 +98,7 @@ func final(s *device.MemorySnapshot) *state {
 }
 
 // initial returns the state before the snapshot's first event. It starts from the final state and
-// reverses all events. So it works even if the ring has dropped older events.
+// reverses all events. So it works even if the ring of the recording has dropped older events.
 func initial(s *device.MemorySnapshot) *state {
 	st := final(s)
 	for i := len(s.Events) - 1; i >= 0; i-- {
@@ -107,7 +107,7 @@ func initial(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// The groupings in which the timeline is stacked.
+// the groupings in which the timeline can be stacked
 const (
 	byCategory = iota
 	byOp
@@ -124,7 +124,7 @@ const (
 	maxGroups   = 10
 )
 
-// group returns the group to which a block belongs in a grouping.
+// group returns the name of a block's group in a grouping.
 func group(s *device.MemorySnapshot, a alive, by int) string {
 	name := ""
 	o := owner(s, a.owner)
@@ -154,7 +154,8 @@ func owner(s *device.MemorySnapshot, i int) device.MemoryOwner {
 	return s.Owners[i]
 }
 
-// point is one point of the timeline: the highest moment among the events that it stands for.
+// point is a point of the timeline. It stands for several events, and shows the highest moment
+// among them.
 type point struct {
 	event    int // number of events so far
 	time     int64
@@ -166,19 +167,18 @@ type point struct {
 
 // history is the part of a recording that the page draws.
 type history struct {
-	groups    [groupings][]string // the largest groups, and one for all others
+	groups    [groupings][]string // the largest groups, and a group for all others
 	points    []point
 	peak      uint64
-	peakEvent int // number of events up to the peak
+	peakEvent int // number of events until the peak
 	peakLive  map[uint64]alive
 	oom       int
 }
 
-// timeline replays the events and reduces them. The history has at most as many points as the
-// parameter most says.
+// timeline replays the events and reduces them to a history of no more than most points.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
-	// The first pass finds the groups that are ever largest, and the peak.
+	// The first pass finds the peak, and the groups that are among the largest at any time.
 	type key struct {
 		by   int
 		name string
@@ -303,8 +303,8 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 	return h
 }
 
-// freedAtOnce reports whether event i is a free that the next event completes. The moment between
-// the two is not shown.
+// freedAtOnce reports whether event i is a free that the next event completes. The timeline does
+// not show the moment between the two events.
 func freedAtOnce(events []device.HistoryEvent, i int) bool {
 	return events[i].Action == device.ActionFreeRequested && i+1 < len(events) && events[i+1].Action == device.ActionFreeCompleted &&
 		events[i+1].Number == events[i].Number
@@ -317,18 +317,18 @@ type row struct {
 	blocks        int
 	bytes, wasted uint64
 	stack         int
-	text          string // sort key
+	text          string // key by which the rows are sorted
 }
 
-// rows groups blocks by their owner's description and their category, largest first.
+// rows groups blocks by their owner's description and their category. The largest rows come first.
 func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 	type key struct {
 		owner    int
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	// the numbers are sorted, so that of several owners with one description the same stack is
-	// always shown
+	// Sort the numbers. If several owners have the same description, always the same stack is then
+	// shown.
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}

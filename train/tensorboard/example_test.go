@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/train/tensorboard"
 )
 
-// A loss curve and a note; view them with tensorboard --logdir runs.
+// The example writes a loss curve and a note. To view them, run tensorboard --logdir runs.
 func Example() {
 	dir, err := os.MkdirTemp("", "runs")
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A histogram has the fields of TensorFlow's HistogramProto: bucket i counts the values above
+// A histogram has the fields of TensorFlow's HistogramProto. Bucket i counts the values above
 // limits[i-1] and up to limits[i].
 type histogram struct {
 	least, most, n, sum, squares float64
@@ -32,7 +32,7 @@ func histogramOf(values []float64) histogram {
 	}
 	h.limits, h.counts = make([]float64, buckets), make([]float64, buckets)
 	for i := range h.limits {
-		// the values are scaled before the subtraction, since most - least may overflow
+		// scale the values before the subtraction, since most - least may overflow
 		part := float64(i+1) / buckets
 		h.limits[i] = h.least*(1-part) + h.most*part
 	}

@@ -1,13 +1,14 @@
 // Package tensorboard writes event files for TensorBoard: scalars, texts, histograms and images.
 //
-// [NewWriter] opens a file in a directory, [Writer.Scalar] and its neighbours add to it, and
-// [Writer.Close] ends it. To look at the curves, run tensorboard --logdir DIR. To write them the
-// package needs nothing but the standard library.
+// [NewWriter] opens a file in a directory. [Writer.Scalar], [Writer.Text], [Writer.Histogram] and
+// [Writer.Image] add to it, and [Writer.Close] ends it. To look at the curves, run tensorboard
+// --logdir DIR. Writing them does not need TensorFlow.
 //
-// A file is a sequence of TFRecords: length, checksum of the length, data, checksum of the data
-// (https://www.tensorflow.org/tutorials/load_data/tfrecord). The checksums are CRC-32C, rotated and
-// offset. The data of each is an Event in protocol buffer encoding
-// (tensorflow/core/util/event.proto and framework/summary.proto in TensorFlow's repository).
+// A file is a sequence of TFRecords. A record consists of length, checksum of the length, data, and
+// checksum of the data (https://www.tensorflow.org/tutorials/load_data/tfrecord). The checksums are
+// CRC-32C, rotated, plus a constant. The data of each record is an Event in protocol buffer
+// encoding (tensorflow/core/util/event.proto and framework/summary.proto in TensorFlow's
+// repository).
 package tensorboard
 
 import (
@@ -35,17 +36,17 @@ type Writer struct {
 	f       *os.File
 	w       *bufio.Writer
 	flushed time.Time
-	err     error // the first error; later events are dropped
+	err     error // the first error; after it, events are dropped
 }
 
-// flushEvery is the age at which buffered events are written, when another event arrives.
+// flushEvery is the age at which buffered events are written, when the next event arrives.
 const flushEvery = 2 * time.Second
 
 var files atomic.Int64
 
-// NewWriter creates dir if needed, and a new event file in it. Several files in a directory are one
-// run. After a training was resumed at some step, [Writer.Restart] hides the later steps in earlier
-// files.
+// NewWriter creates dir if needed, and a new event file in it. Several files in a directory belong
+// to one run. If a training is resumed at a step, [Writer.Restart] hides this and later steps in
+// earlier files.
 func NewWriter(dir string) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)
@@ -103,7 +104,7 @@ func (w *Writer) Histogram(tag string, values []float64, step int) {
 	w.summary(step, tag, lengthed(nil, 5, b))
 }
 
-// Image adds a picture, as PNG.
+// Image adds a picture, encoded as PNG.
 func (w *Writer) Image(tag string, m image.Image, step int) error {
 	var b bytes.Buffer
 	if err := png.Encode(&b, m); err != nil {
@@ -147,7 +148,7 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-// Fields of Event.
+// field numbers of Event
 const (
 	fieldFileVersion = 3
 	fieldSummary     = 5

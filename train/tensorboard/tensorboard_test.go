@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// records reads the records of a file, checks their checksums and sets the time of each event to
+// records reads the records of a file, checks their checksums, and sets the time of each event to
 // 1.5 s.
 func records(t *testing.T, path string) (events [][]byte) {
 	t.Helper()

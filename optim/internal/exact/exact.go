@@ -1,19 +1,19 @@
 // Package exact computes the few functions that schedules and bias corrections use. The results are
 // correctly rounded, except in about one of 2⁴⁰ cases. C libraries, and with them Python and
 // PyTorch, nearly always return the correctly rounded result too. So the numbers here have the same
-// bits as PyTorch's, while those of package math may differ in the last bits.
+// bits as PyTorch's. The numbers of package math may differ in the last bits.
 //
-// The method is arithmetic with unevaluated sums of two float64, which have about 104 bits (T.
-// Dekker, "A Floating-Point Technique for Extending the Available Precision", 1971), with power
-// series and argument reduction.
+// The method is arithmetic with numbers that are sums of two float64. Such a sum has about 104 bits
+// (T. Dekker, "A Floating-Point Technique for Extending the Available Precision", 1971). The
+// functions use power series and argument reduction.
 package exact
 
 import "math"
 
-// A pair is the sum of hi and lo, |lo| ≤ ulp(hi)/2.
+// A pair is the sum of hi and lo, where |lo| ≤ ulp(hi)/2.
 type pair struct{ hi, lo float64 }
 
-// quick returns a + b for |a| ≥ |b|.
+// quick returns a + b. It requires |a| ≥ |b|.
 func quick(a, b float64) pair {
 	s := a + b
 	return pair{s, b - (s - a)}
@@ -51,12 +51,12 @@ func (a pair) div(b pair) pair {
 	return quick(q, p).add(pair{r.hi / b.hi, 0})
 }
 
-// exact, as f is a power of two
+// scale returns a·f. The result is exact, because f is a power of two.
 func (a pair) scale(f float64) pair { return pair{a.hi * f, a.lo * f} }
 
 func (a pair) value() float64 { return a.hi + a.lo }
 
-// The constants with 106 bits.
+// These constants have 106 bits.
 var (
 	ln2    = pair{math.Ln2, 2.319046813846299558e-17}
 	halfPi = pair{math.Pi / 2, 6.123233995736766036e-17}
@@ -66,7 +66,7 @@ var (
 func exp(x pair) pair {
 	k := math.RoundToEven(x.hi / math.Ln2)
 	r := x.add(ln2.mul(pair{k, 0}).neg()).scale(1.0 / 256)
-	// The series of eʳ - 1, |r| < 0.0014.
+	// The loop sums the series of eʳ - 1, where |r| < 0.0014.
 	s, t := pair{}, pair{1, 0}
 	for n := 1.0; n <= 10; n++ {
 		t = t.mul(r).div(pair{n, 0})
@@ -79,7 +79,7 @@ func exp(x pair) pair {
 	return pair{math.Ldexp(s.hi, int(k)), math.Ldexp(s.lo, int(k))}
 }
 
-// log returns the natural logarithm of x > 0, by two steps of Newton's method.
+// log returns the natural logarithm of x > 0. It makes two steps of Newton's method.
 func log(x pair) pair {
 	y := pair{math.Log(x.hi), 0}
 	for range 2 {
@@ -101,7 +101,7 @@ func Pow(x, y float64) float64 {
 	return exp(log(pair{x, 0}).mul(pair{y, 0})).value()
 }
 
-// whole returns xⁿ.
+// whole returns xⁿ for a whole number n.
 func whole(x float64, n int) pair {
 	if n < 0 {
 		return pair{1, 0}.div(whole(x, -n))
@@ -124,8 +124,8 @@ func Cos(x float64) float64 {
 		return math.Cos(x)
 	}
 	k := math.RoundToEven(x / (math.Pi / 2))
-	// π/2 is halfPi - 1.497…e-33. Each product with a part of halfPi is exact, so that a result
-	// near 0 keeps its precision.
+	// The exact π/2 is halfPi - 1.497…e-33. Each product with a part of halfPi is exact, so a
+	// result near 0 keeps its precision.
 	r := pair{x, 0}.add(product(-k, halfPi.hi)).add(product(-k, halfPi.lo)).add(pair{1.497384904859169777e-33 * k, 0})
 	switch int64(k) & 3 {
 	case 0:
@@ -138,7 +138,7 @@ func Cos(x float64) float64 {
 	return series(r, 1).value()
 }
 
-// series returns the cosine (first = 0) or the sine (first = 1) of r, |r| ≤ π/4.
+// series returns the cosine of r (first = 0) or the sine of r (first = 1), where |r| ≤ π/4.
 func series(r pair, first int) pair {
 	t := pair{1, 0}
 	if first == 1 {

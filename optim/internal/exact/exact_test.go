@@ -43,7 +43,8 @@ func TestPowOfWholeNumbers(t *testing.T) {
 	}
 }
 
-// A root raised to its power again is the original number: y has few bits, so xʸ is known.
+// The exponent is n/4, so a correctly rounded root can be checked by its fourth power, which is
+// close to xⁿ.
 func TestPowOfFractions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
