@@ -291,7 +291,7 @@ func TestNCCLUnsupported(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	// With no elements, the library is not called.
+	// For views without elements the library is not called.
 	none := &device.Collective{Kind: device.KindAllGather, Ins: []device.View{r.vector(0, dtype.F32, 0), r.vector(1, dtype.F32, 0)}}
 	none.Outs = none.Ins
 	must(t, com.Collect(r.streams, none))

@@ -28,8 +28,8 @@ func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op
 	return op, want
 }
 
-// Products that are divided along k run on several streams, in graphs and beside them. The driver
-// may choose any order.
+// Products that are divided along k run on several streams, in graphs and at the same time as
+// graphs. The driver may choose any order.
 func TestDividedProductsBeside(t *testing.T) {
 	for seed := range 6 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))

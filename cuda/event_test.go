@@ -103,7 +103,7 @@ func testEvent(t *testing.T, d *Device) {
 	if e, err = NewEvent(d); err != nil || e.handle.h != h {
 		t.Errorf("a released event is not used again: %v", err)
 	}
-	// Garbage events are given back.
+	// Events that became garbage are given back to the driver.
 	for range 10 {
 		d.timers.mu.Lock()
 		free := len(d.timers.free)

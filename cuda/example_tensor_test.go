@@ -155,8 +155,8 @@ func ExampleEmulate_meta() {
 	// 37.3 GiB at the peak
 }
 
-// Where tensors are: a model's device, inputs that are moved to it, a leaf that moves with its
-// gradient, and the peak of later work.
+// This shows where tensors are: a model's device, inputs that are moved to it, and a leaf that
+// moves with its gradient. It also measures the memory peak of later work.
 func Example_placement() {
 	gpu := emulate("64MiB")
 	model := nn.To(nn.NewLinear(4, 2), gpu)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording: a fork's work runs beside that of the other stream; only waits order the
-// two. The fork has its own memory. Everything together is one launch.
+// TestForkedRecording: a fork's work may run at the same time as the work of the other stream. Only
+// waits order the two. The fork has its own memory. Everything together is one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)

@@ -159,8 +159,8 @@ func TestCapturedMuon(t *testing.T) {
 	}
 }
 
-// TestNotCapturedOnce: an update or a step that would run once, in the capture, and not in replays,
-// is refused and changes nothing.
+// TestNotCapturedOnce: an update or a step that would run in the capture, but not in replays, is
+// refused and changes nothing.
 func TestNotCapturedOnce(t *testing.T) {
 	for name, c := range map[string]func(p *stepper, a *optim.Averaged) func(s *tensor.Scope){
 		"an average before the forward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {

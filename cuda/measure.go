@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// Forms are measured in turns, so that other work of the device slows all of them alike.
+// Forms are measured in turns, so that other work on the device slows all of them equally.
 const (
 	// rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
@@ -170,7 +170,7 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 		if err := t.turn(list, inner); err != nil {
 			return nil, err
 		}
-		// reverse the order, so that no form always comes first or after the same one
+		// Reverse the order, so that no form always comes first, or always after the same form.
 		slices.Reverse(list)
 	}
 	if list[0] != own {

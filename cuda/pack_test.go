@@ -89,7 +89,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// A pack for a GPU that is not there holds PTX, and the GPU compiles it in parallel.
+// A pack for a GPU that is not present holds PTX. When the GPU is present, it compiles the PTX in
+// parallel.
 func TestPackWithoutGPU(t *testing.T) {
 	absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
 	if err != nil {

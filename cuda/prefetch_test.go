@@ -22,7 +22,7 @@ func (d constant) Get(i int) (data.Sample, error) {
 // page-locked memory, the training takes the time of the steps. With copies in the step, it takes
 // the time of both. The emulated device's time is measured: steps and copies get planted latencies.
 func TestCopiesRunBesideSteps(t *testing.T) {
-	// two copies a batch
+	// each batch has two copies
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond
 	for _, ahead := range []bool{true, false} {
 		e, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {

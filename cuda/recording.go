@@ -186,7 +186,7 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 }
 
 // Follow makes later work on the stream id come after the queued work of the stream before. The
-// first stream takes over memory of the second.
+// stream id takes over the memory of the stream before.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {

@@ -107,8 +107,8 @@ func (d *Device) preload(k *kernels.Kernel) error {
 }
 
 // lacks lists the kernels that r has loaded and d has not. The longest texts come first, because
-// they take longest to compile. Otherwise a goroutine could begin one at the end, when the other
-// goroutines have finished.
+// they take longest to compile. Otherwise a goroutine could begin a long text at the end, when the
+// other goroutines have finished.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

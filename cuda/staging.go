@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The page-locked memory of a device through which pageable memory is uploaded. An upload of more
-// than stagedSmall bytes fills chunks of its own, one after the other. Smaller uploads share a
-// chunk.
+// Sizes for the page-locked memory of a device, through which pageable memory is uploaded. An
+// upload of more than stagedSmall bytes fills chunks of its own, one after the other. Smaller
+// uploads share a chunk.
 const (
 	stagedChunk  = 1 << 20
 	stagedChunks = 4

@@ -90,7 +90,7 @@ func (p *streamPool) put(s idleStream) {
 	p.mu.Unlock()
 }
 
-// newStream creates a stream of the driver's priority. The device's context is current.
+// newStream creates a stream. priority is in the driver's numbers. The device's context is current.
 func (d *Device) newStream(priority int) (*stream, error) {
 	p := d.streams
 	priority = min(max(priority, p.urgent), p.least)

@@ -168,8 +168,8 @@ func (m *tunedProducts) all() (list []tunedRecord) {
 	return list
 }
 
-// add stores a record and returns its form. If another device of this kind has added one for the
-// product first, it returns that form, so that all use the same.
+// add stores a record and returns its form. If another device of this kind has already added a
+// record for the product, add returns that record's form. So all devices use the same form.
 func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	m.mu.Lock()
 	if k := m.known[p]; k.ok {

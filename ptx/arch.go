@@ -55,9 +55,9 @@ func (a Arch) String() string {
 
 // Target says for which devices the kernel is written. The kernel may use their instructions. It
 // prints their `.target`, and the lowest `.version` that knows it. A call that needs an instruction
-// which they lack is a problem. Target must be called first, before parameters are declared.
-// Without it the kernel is for the lowest target that has its instructions, which is never an exact
-// one.
+// which these devices lack is reported as a problem. Target must be called first, before parameters
+// are declared. Without a call of Target, the kernel is for the lowest target that has its
+// instructions. That is never an exact target.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {

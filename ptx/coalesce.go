@@ -77,8 +77,8 @@ func (c *coalescer) use(u *register, here []position) {
 			return
 		}
 	}
-	// Definition in the entry region, use in the root: the use counts at the end of the entry
-	// region.
+	// If the definition is in the entry region and the use in the root, the use counts as one at
+	// the end of the entry region.
 	if r.home != nil && len(here) > 0 && r.home != here[0].r {
 		r.last = len(r.home.nodes)
 	}

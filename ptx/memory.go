@@ -424,8 +424,8 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 // CommitGroup.
 func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
 
-// WaitGroup waits for all groups of the thread except the newest ones. The number of these, which
-// may still be unfinished, is pending.
+// WaitGroup waits for all groups of the thread except the newest ones. pending is the number of the
+// newest groups, which may still be unfinished.
 func (b *Builder) WaitGroup(pending int) {
 	if pending < 0 {
 		b.fail("cp.async.wait_group: %d groups", pending)

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// One machine for each diagnosis: it has only the defect of the case.
+// Each diagnosis has a machine, which has only the defect of that case.
 func TestDiagnoses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -219,7 +219,8 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// A machine without defects: no finding, a line for the GPU, and the versions.
+// The report of a machine without defects has no finding. It has a line for the GPU, and the
+// versions.
 func TestHealthy(t *testing.T) {
 	p, _, _ := healthy(t)
 	r := examine(p)

@@ -9,9 +9,9 @@ type (
 	GraphExec uintptr
 )
 
-// Graphs builds graphs of work, and launches each graph as one. Both implementations of this build
-// satisfy it. A graph is made and used in the calling thread's current context. Its nodes run in
-// any order that their dependencies allow.
+// Graphs builds graphs of work, and launches a whole graph with one call. Both implementations of
+// this build satisfy it. A graph is made and used in the calling thread's current context. Its
+// nodes run in any order that their dependencies allow.
 type Graphs interface {
 	// GraphCreate is cuGraphCreate: it returns an empty graph.
 	GraphCreate() (Graph, error)
@@ -109,10 +109,10 @@ type GraphCopy struct {
 // memory.
 type MemHandle uint64
 
-// VirtualMemory is satisfied by implementations with the driver's virtual memory management. It has
-// ranges of addresses without memory, and memory without addresses, and maps them page by page. A
-// device supports it if AttrVirtualMemoryManagement is 1. Sizes and addresses are multiples of
-// MemGranularity.
+// VirtualMemory is satisfied by implementations with the driver's virtual memory management. It
+// reserves addresses without memory, allocates memory without addresses, and maps memory at
+// addresses page by page. A device supports it if AttrVirtualMemoryManagement is 1. Sizes and
+// addresses are multiples of MemGranularity.
 type VirtualMemory interface {
 	// MemGranularity is cuMemGetAllocationGranularity (minimum) for memory on the device: the size
 	// of its pages, 2 MiB on hardware.
@@ -166,11 +166,11 @@ type Sized interface {
 }
 
 // Scarce is satisfied by an implementation that can be told to run out of memory. It serves tests
-// of programs that have to survive that.
+// of programs that must survive a lack of memory.
 type Scarce interface {
 	// RefuseMemory makes requests for memory of dev fail with ErrOutOfMemory, from the n-th request
 	// after this call on (counted from 1) until Relent. n = 0 cancels this.
 	RefuseMemory(dev Device, n uint64)
-	// Relent ends a refusal that has begun. It does not affect one that has not begun.
+	// Relent ends a refusal that has begun. A refusal that has not begun stays as it is.
 	Relent(dev Device)
 }

@@ -66,8 +66,8 @@ func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 }
 
 // MemcpyHtoDAsync copies from the host. Page-locked memory is read when the copy's turn comes.
-// Pageable memory is read within the call. With PageableLate it too is read when the copy's turn
-// comes.
+// Pageable memory is read within the call. With PageableLate, pageable memory is also read when the
+// copy's turn comes.
 func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -63,8 +63,8 @@ func (d *Driver) link(from, to int) *calendar {
 
 // calendar is the free time of an engine or a link. Operations occupy it in the order of the calls,
 // each from the moment at which it is ready. So an operation that still waits for an event delays
-// no other operation. A later one first uses the time before the waiting one begins, and after that
-// the time behind it.
+// no other operation. A later operation first uses the time before the waiting operation begins,
+// and then the time after it ends.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
 	end  time.Duration // all time from the moment end on is free
@@ -104,8 +104,8 @@ func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 		if cost == 0 {
 			return start, end
 		}
-		// the operation has used the span from the moment from to the end: only time before from
-		// may be left
+		// The operation has used this span from the moment from to its end. So only a span before
+		// from may be left in its place.
 		i += len(left)
 	}
 	from := max(c.end, ready)

@@ -35,7 +35,7 @@ func (g *graphs) dismantle(ctx *context) {
 	deleteIf(g.execs, func(e *graphExec) bool { return slices.Contains(e.contexts(), ctx) })
 }
 
-// graph has its nodes in the order in which they were added.
+// graph is a graph of work. Its nodes are in the order in which they were added.
 type graph struct {
 	ctx   *context
 	nodes []*graphNode
@@ -401,8 +401,8 @@ type capture struct {
 }
 
 // capturable are the calls that are allowed on a stream that is being captured. A call that waits
-// would wait for ever. One that accesses pageable memory would access it only once. Events would
-// join streams, which is not emulated.
+// would wait for ever. A call that accesses pageable memory would access it only during the
+// capture, and not at each launch. Events would join streams, which is not emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 

@@ -133,7 +133,8 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 	return list, d
 }
 
-// planted returns a latency that gives the kernels of each device a time.
+// planted returns a function for Config.Latency. It adds the i-th of the given times to each kernel
+// of device i.
 func planted(of ...time.Duration) func(Op) time.Duration {
 	return func(o Op) time.Duration {
 		if o.Kind == KindKernel {
@@ -145,8 +146,8 @@ func planted(of ...time.Duration) func(Op) time.Duration {
 
 // TestPipeline runs kernels on one stream, and on another the copies of their results, behind
 // events. Both devices do so at once. A device takes the time of all its kernels or of all its
-// copies, whichever is longer. One piece of the other kind is added. The test fails if a copy
-// occupies the engine for kernels, or waits for the copies or the host of the other device.
+// copies, whichever is longer, and the time of one piece of the other kind. The test fails if a
+// copy occupies the engine for kernels, or waits for the copies or the host of the other device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {

@@ -163,7 +163,7 @@ func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []p
 
 // floatScores multiplies rows of the tile at x by rows of the tile at y and returns the sums as
 // [row][column]. A thread has every 8th row of x and every 16th row of y. The tile at y may be
-// wider.
+// wider than the tile at x.
 func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, tileY headTile, y ptx.Ptr) [][]*ptx.Var {
 	column, row := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
 	scores := make([][]*ptx.Var, rows)
@@ -194,9 +194,10 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 	return scores
 }
 
-// addWeighted adds to a thread's rows of acc the n rows of the tile at p, each multiplied by its
-// weight. The weights lie at mine, one row for each row of acc, 8·pitch elements apart. A thread
-// has every 16th piece of four columns from piece first on.
+// addWeighted multiplies the n rows of the tile at p by their weights and adds them to each of a
+// thread's rows of acc. The weights for the first row of acc lie at mine, and those for each
+// further row 8·pitch elements later. A thread has every 16th piece of four columns, from piece
+// first on.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, first ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(at ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value

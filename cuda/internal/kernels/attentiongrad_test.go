@@ -14,9 +14,9 @@ import (
 type gradReference struct{ out, lse, dq, dk, dv, bq, bk, bv []float64 }
 
 // gradients computes out and lse with float64 and rounds them. From these and the operands it
-// computes the gradients. A product of float32 sums has an error of (n/8+2)·2⁻²³ of the sum of its
-// terms' magnitudes. A weight has the error of its score, and 2⁻²⁰ more. Rounding to 16 bits adds
-// half a unit, or 2⁻²⁵ for a small float16.
+// computes the gradients. A float32 sum of n products has an error of at most (n/8+2)·2⁻²³ times
+// the sum of the products' magnitudes. A weight has the error of its score, and 2⁻²⁰ more. Rounding
+// to 16 bits adds half a unit, or 2⁻²⁵ for a small float16.
 func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand) (r gradReference) {
 	q, k, v, g := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V)), decoded(c.typ, m.read(grad))
 	var mask []float64

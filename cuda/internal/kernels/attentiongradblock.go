@@ -10,10 +10,11 @@ import (
 // attentionGrad holds the properties of the operands that both forms need for one launch of the
 // gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes through
 // the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes through
-// those of k and v. Comments call the former own rows and the latter other rows.
+// the rows of k and v. Comments call the rows that a block owns "own rows", and the rows that it
+// goes through "other rows".
 type attentionGrad struct {
 	q, k, v, g headRows
-	d1, d2     headRows // the results: dk and dv, or dq in d1; absent ones have no type
+	d1, d2     headRows // dk and dv, or dq in d1; absent results have the type Invalid
 	w          weighingSpec
 	byKey      bool // the launch for dk and dv, where the own rows are keys
 }
@@ -21,9 +22,9 @@ type attentionGrad struct {
 // gradForm is a way to compute the results of one launch: on tensor cores, or with multiply-adds.
 type gradForm interface {
 	kernel() (*Kernel, error)
-	tile() (own, other int) // rows of the tiles
+	tile() (own, other int) // numbers of rows of a tile of own rows and of a tile of other rows
 	columnParts() int       // parts into which blocks divide the columns of the results
-	tensor() int            // operations of tensor cores for one own row and one tile of other rows
+	tensor() int            // tensor-core operations for one own row and one tile of other rows
 }
 
 func (s attentionGrad) form() gradForm {
@@ -55,7 +56,7 @@ func (s attentionGrad) kernelName(own, other int) string {
 }
 
 // tilePairs returns how many pairs of a tile of own rows and a tile of other rows are computed for
-// one head of queries. Samples whose lengths are shorter have fewer pairs.
+// one head of queries. A sample whose length is less than keys has fewer pairs than that.
 func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	if !s.byKey {
 		return keyTiles(s.w.causal, queries, keys, own, other)
@@ -114,7 +115,7 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 }
 
 // owned returns the two operands whose rows the block owns. limit is the number of rows that are
-// read. The last result is the number of rows of dk and dv, or of dq.
+// read. there is the number of rows of dk and dv, or of dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)

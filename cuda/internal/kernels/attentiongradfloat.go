@@ -14,7 +14,7 @@ type gradFloat struct {
 	attentionGrad
 	rows  int // own rows of a thread, each 8 after the previous one
 	other int // rows of a tile of other rows
-	parts int // parts of the results' columns, one a block: more would not fit a thread's registers
+	parts int // parts of the results' columns, one for each block; registers limit their width
 }
 
 // gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.
@@ -79,7 +79,7 @@ type gradFloatWriter struct {
 	x, y             ptx.Value // the thread's first other row, and its first own row
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
-	// mine: weights of the thread's first own row; numbers: lse and delta of queries
+	// mine points to the weights of the thread's first own row, numbers to lse and delta of queries
 	mine, numbers ptx.Ptr
 	sum1, sum2    [][]*ptx.Var
 }
@@ -217,7 +217,7 @@ func (g *gradFloatWriter) share(v [][]ptx.Value) {
 }
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
-// common factors: [own row][other row].
+// common factors. The results are indexed [own row][other row].
 func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score, dp [][]*ptx.Var) (kept, changes [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	own, zero := g.first.Add(g.y), b.F32(0)

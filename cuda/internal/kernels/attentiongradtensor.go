@@ -9,12 +9,12 @@ import (
 )
 
 // gradTensor computes one launch of attention's gradient of 16-bit floats on tensor cores. A warp
-// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. There
-// they are the first operands of the next products.
+// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. They
+// serve as first operands of the next products.
 type gradTensor struct {
 	attentionGrad
 	other int // rows of a tile of other rows
-	parts int // parts of the results' columns, one a block: more would not fit a thread's registers
+	parts int // parts of the results' columns, one for each block; registers limit their width
 }
 
 const gradWarps = 4
@@ -76,8 +76,9 @@ func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
 }
 
-// shared returns bytes of shared memory: for the own rows, for one of two stages of other rows, and
-// in all. If own rows are keys, a stage also has lse and delta of its queries.
+// shared returns three numbers of bytes of shared memory: for the own rows, for one of the two
+// stages of other rows, and for the own rows and both stages. If own rows are keys, a stage also
+// has lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
@@ -99,7 +100,7 @@ type gradWriter struct {
 	lane, warpRow  ptx.Value // warpRow is the warp's first row in the tile
 	shared, stages ptx.Ptr
 
-	sum1, sum2 [][]*ptx.Var // one element for 8 columns
+	sum1, sum2 [][]*ptx.Var // indexed [8 columns][element of the fragment]
 	part       int
 }
 
@@ -242,8 +243,8 @@ func (g *gradWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// product multiplies own rows by other rows and returns the sums: [8 other rows][element of the
-// fragment].
+// product multiplies own rows by other rows and returns the sums, indexed [8 other rows][element of
+// the fragment].
 func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
 	var acc [][]ptx.Value
 	for range g.s.other / 8 {
@@ -279,9 +280,9 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 }
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
-// common factors. Both are first operands of products. Number e of fragment n belongs to own row
-// 8(e/2) + lane/4 and other row 8n + 2(lane%4) + e%2. If own rows are keys, numbers points to lse
-// and delta of the tile's queries.
+// common factors. Both have the register layout of accumulators. Element e of fragment n belongs to
+// own row 8(e/2) + lane/4 and other row 8n + 2(lane%4) + e%2. If own rows are keys, numbers points
+// to lse and delta of the tile's queries.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
@@ -406,8 +407,8 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	return p
 }
 
-// operands rounds values that lie as sums do, and returns them as first operands, one for each 16
-// other rows.
+// operands rounds values that have the register layout of accumulators. It returns them as first
+// operands of products, one operand for each 16 other rows.
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

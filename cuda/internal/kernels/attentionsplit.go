@@ -18,9 +18,9 @@ const (
 )
 
 // grouped merges the heads of queries that share one head of keys: they become rows of one head.
-// Keys and values are then read once for all of them. It does so only for few queries and where the
-// strides allow it. With a single query the strides of Q and Out always allow it; those of a mask
-// may not.
+// Keys and values are then read once for all of them. It merges them only if there are few queries
+// and the strides allow it. With a single query the strides of Q and Out always allow it, but the
+// strides of a mask may not.
 func (o AttentionOperands) grouped() AttentionOperands {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	shared := o.K.Shape.At(1)
@@ -58,8 +58,8 @@ func splitKeys(g *GPU, blocks, keys, tile int) int {
 }
 
 // splitAttention plans attention in which each block goes through chunk keys. The blocks store
-// partial results in float32, and the logarithms of their sums. The logarithm is -Inf for a query
-// that sees no key of a piece.
+// partial results in float32, and the logarithms of their sums. If a query sees no key of a piece,
+// the logarithm is -Inf.
 func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Scratch) ([]Launch, error) {
 	n, rows, values := ceilDiv(o.K.Shape.At(2), chunk), o.Out.Shape.Head(3).Size(), o.Out.Shape.At(3)
 	pieces := Operand{Type: dtype.F32, Layout: shape.Dense(o.Out.Shape)}

@@ -37,10 +37,10 @@ func (t headTile) at(row, piece ptx.Value) ptx.Value {
 }
 
 // fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
-// of 16-bit elements at p. It reads 16 outer elements by 16 elements of k, number i along the outer
-// dimension and number step along k. If alongK is true, the tile's rows are the outer dimension,
-// its columns are k, and first is a row. Otherwise the rows are k, the columns are the outer
-// dimension, and first is a column.
+// of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The function reads
+// the operand number i along the outer dimension and number step along k. If alongK is true, the
+// tile's rows are the outer dimension, its columns are k, and first is a row. Otherwise the rows
+// are k, the columns are the outer dimension, and first is a column.
 //
 // For the first operand the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8),
 // (8,8). For the second operand they are (0,0), (0,8), (8,0), (8,8), which are two fragments.
@@ -51,8 +51,8 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second
 		outerBit, kBit = kBit, outerBit
 	}
 	r := lane.And(num(7))
-	// A whole group of swizzled pieces is a constant number of bytes, so its address costs no
-	// instruction.
+	// A whole group of swizzled pieces takes a constant number of bytes, so adding its offset costs
+	// no instruction.
 	columns := func(i int) (within, bytes int) {
 		return 2 * i % t.swap(), 2 * i / t.swap() * t.swap() * 16
 	}
@@ -161,7 +161,7 @@ type headMover struct {
 	t       headTile
 	o       headOperand
 	threads int
-	line    func(row ptx.Value) ptx.Ptr // pointer to a row that exists
+	line    func(row ptx.Value) ptx.Ptr // returns the pointer to a row, which must exist
 
 	across     int // threads that share a row
 	down       int // rows that all threads together move at once

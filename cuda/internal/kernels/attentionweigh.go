@@ -68,7 +68,7 @@ type weighing struct {
 	seed, offset         ptx.Value // state of the random number generator
 	// a weight is dropped if its random bits are not greater than this bound
 	dropped ptx.Value
-	rest    ptx.Value // the factor of the weights that dropout keeps
+	rest    ptx.Value // factor that scales the weights that dropout keeps
 	numbers ptx.Ptr
 	block   ptx.Value // the head's first block of random numbers
 }
@@ -170,7 +170,7 @@ func (r weighingRow) sees(j ptx.Value) ptx.Value {
 }
 
 // masked returns the score with the mask applied: a mask of numbers is added, and a mask of Bool
-// sets hidden keys to -Inf. j may lie beyond the last key, and then reads the mask of the last key.
+// sets hidden keys to -Inf. If j lies beyond the last key, it reads the mask of the last key.
 func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 	w := r.w
 	if w.s.mask == dtype.Invalid {
@@ -188,7 +188,7 @@ func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns the number of the first key that no query up to number i sees.
+// lastKey returns an index of a key. No query up to number i sees that key or a later one.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

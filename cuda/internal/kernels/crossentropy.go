@@ -64,9 +64,9 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	return []Launch{l}, err
 }
 
-// meansOfTargets has, for each type of the losses, the reduction that MeanOfTargets plans. It
-// divides the sum of the losses, operand 0, by the number of targets, operand 1, that differ from
-// the scalar.
+// meansOfTargets maps each type of the losses to the reduction that MeanOfTargets plans. The
+// reduction divides the sum of the losses by a count. Operand 0 has the losses. The count is the
+// number of targets, operand 1, that differ from the scalar.
 var meansOfTargets = map[dtype.Type]*device.Reduction{}
 
 func init() {
@@ -181,7 +181,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	x := declareRows(b, "x", s.typ, s.unit)
 	ignore := b.Param("ignore", ptx.S64)
 	if value == dtype.F64 {
-		b.MinBlocks(3) // the values that a thread holds at once need twice the registers
+		b.MinBlocks(3) // float64 values need twice the registers of float32 values
 	}
 	fault := declareFault(b)
 	w := newRows(b, s.group, s.typ, rows, columns)

@@ -25,8 +25,8 @@ type gate struct {
 	// is 0 for kernels that access their elements one by one. Their neighbouring threads access
 	// neighbouring elements, so the sectors are whole all the same.
 	wide float64
-	// spread is by how many sectors an access may exceed what its bytes need. 0 allows none; a case
-	// with another value gives the reason.
+	// spread is the number of sectors that an access may touch beyond the number that its bytes
+	// need. 0 allows none. A case with another value gives the reason.
 	spread float64
 	// fma is the least number of multiply-adds of a thread for each instruction that reads shared
 	// memory, in the main loop.
@@ -237,7 +237,7 @@ func gates(t *testing.T) []gate {
 	return []gate{
 		{name: "attention bfloat16, decoding", plan: decode(h), wide: 0.9},
 		{name: "attention float32, decoding", plan: decode(f), wide: 0.9},
-		// The sums of the queries, lse and delta, are read one by one.
+		// For each query, lse and delta are read one by one.
 		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
 		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},
 		{name: "attention gradient float32, 256 features", plan: attendGrad(f, 256), wide: 0.96},
@@ -392,7 +392,8 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
-		// Four lanes store 16 bytes of a row at once, half a sector. The other half follows.
+		// Four lanes store 16 bytes of a row at once, half a sector. A later store fills the other
+		// half.
 		{name: "product on tensor cores, joined by all", spread: 2, wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}
 			return []Launch{m.shared(o, tensorForm{64, 64, 32, 2, 2, 3, 4}, division{chunk: 64})}, nil
@@ -404,7 +405,7 @@ func gates(t *testing.T) []gate {
 	}
 }
 
-// Every family keeps the rules of its memory. Run with -v to see the numbers.
+// Every kernel family has the properties of its gate. Run with -v to see the numbers.
 func TestKernelGates(t *testing.T) {
 	t.Logf("%-38s %8s %8s %8s %6s %9s %9s", "family", "requests", "sectors", "ideal", "wide", "conflicts", "fma/read")
 	for _, g := range gates(t) {

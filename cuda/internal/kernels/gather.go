@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// gatherSpec describes a kernel that picks elements along an axis by index. The kernel moves bits,
-// so all types of one size share it.
+// gatherSpec describes a kernel that picks elements along an axis by index. The kernel does not
+// interpret the bits of elements, so all types of one size share it.
 type gatherSpec struct {
 	size   int // bytes of an element
 	index  dtype.Type

@@ -223,8 +223,8 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// Contributions to an element are combined in order. Those of a long run are combined in parts
-// first. The bits are those of plain loops that do the same.
+// Contributions to an element are combined in order. Those of a long run are first combined in
+// parts. Plain loops that combine in this order give the same bits.
 func TestScatterParts(t *testing.T) {
 	defer func(n int) { partLeast = n }(partLeast)
 	partLeast = 16

@@ -33,7 +33,7 @@ func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
 // The tiles of all kernels. A warp has 4 threads along m by 8 along n, so its reads of shared
-// memory are broadcasts or whole rows of banks. A thread does 8×8 multiply-adds for each 16 values
+// memory are broadcasts or use each bank once. A thread does 8×8 multiply-adds for each 16 values
 // that it reads. The smaller tiles have slices, so that there are enough warps to hide latency.
 var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
@@ -53,7 +53,7 @@ type gemmSpec struct {
 	bias      dtype.Type // type of the bias; Invalid for none
 	parts     bool       // the product is divided along k
 	actSpec
-	sums sumsSpec // rows or columns, never both
+	sums sumsSpec // sums of the rows of a or of the columns of b, never both
 	tune productTune
 }
 
@@ -78,8 +78,8 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// large reports whether a block has as many sums as the large tile. They leave few registers for
-// other values.
+// large reports whether a block has as many sums as the large tile. These sums leave few registers
+// for other values.
 func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
 
 // shared returns the bytes of shared memory for the tiles: two buffers for each operand. Rows are
@@ -89,7 +89,7 @@ func (s gemmSpec) shared() int {
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-// parks returns how many 32-bit words a thread stores in shared memory to save registers.
+// parks returns how many 32-bit words a thread keeps in shared memory in order to save registers.
 func (s gemmSpec) parks() int {
 	if s.parts {
 		return 4
@@ -97,14 +97,15 @@ func (s gemmSpec) parks() int {
 	return 2
 }
 
-// dynamicShared counts the parked words of 512 threads, the largest block.
+// dynamicShared returns the bytes of dynamic shared memory. It counts the parked words of 512
+// threads, the largest block.
 func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
 
-// crowded reports whether a thread needs more than 128 registers, the number that two blocks a
-// multiprocessor leave. An operand that is read element by element needs many registers, because
-// each line has an address of its own. These are too many if the other operand is transposed, if
-// the sum is over a part of k, or if the activation has two operands. An activation of two operands
-// is also too much with a part of k.
+// crowded reports whether a thread needs more than 128 registers, which is what each has if a
+// multiprocessor runs two blocks. An operand that is read element by element needs many registers,
+// because each row has an address of its own. Together with any of these it is too many: the other
+// operand is transposed, the sum is over a part of k, or the activation has two operands. An
+// activation of two operands and a sum over a part of k are too many, too.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
@@ -238,7 +239,7 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // float32 may stand beside a 16-bit factor
+	for _, p := range []*Operand{out, a, b} { // one factor may be float32 if the other has 16 bits
 		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf()) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
@@ -349,7 +350,7 @@ type productForm interface {
 	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
 	inParts() productForm // the corresponding form for a product that is divided along k
-	// bytes of the sums that a block stores in scratch memory, if the product is divided
+	// number of bytes of the sums that a block stores in scratch memory, if the product is divided
 	partBytes() int
 }
 
@@ -392,7 +393,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 		p.u32(uint32(k))
 		t, tensor := f.(tensorSpec)
 		blocks, high := d.blocks(tiles, k), count
-		if t.loop { // one list of the tiles of all matrices
+		if t.loop { // the blocks loop over one list of the tiles of all matrices
 			p.u32(uint32(count))
 			blocks, high = min(count*tiles, d.workers), 1
 		}
@@ -522,14 +523,14 @@ func (o gemmOperand) ofBatch(matrix ptx.Value) gemmOperand {
 }
 
 // productParams has the parameters of all product kernels, moved to this block's matrix and part of
-// k. In a kernel that loops over tiles each tile has a matrix: ofMatrix moves the operands there.
+// k. In a kernel that loops over tiles, ofMatrix moves the operands to the matrix of each tile.
 type productParams struct {
 	m, n, k ptx.Value // k is the length of this block's part
 	// number of matrices in the batch, if blocks loop
 	matrices ptx.Value
 	a, b     gemmOperand
 	bias     gemmOperand // only the fields p and stride2 are used, and only if there is a bias
-	// out is a function, so that the address of the results needs no registers before they are
+	// out is a function, so that the address of the results takes no registers until they are
 	// stored
 	out    func() gemmOperand
 	matrix func() ptx.Value // number of the block's matrix
@@ -544,7 +545,7 @@ func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
 	return q
 }
 
-// leaving returns the parameters with the results moved to a matrix of the batch.
+// leaving returns the parameters with only the results moved to a matrix of the batch.
 func (q productParams) leaving(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }

@@ -106,8 +106,8 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// 16-bit floats are multiplied on tensor cores, in each storage order and for each number of
-// neighbours that one access can move.
+// 16-bit floats are multiplied on tensor cores, in each storage order, and for each number of
+// neighbouring elements that one access can move.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
@@ -161,7 +161,8 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		// 16 in the loop, and one more read before the results are stored
+		// the loop has a ratio of 16; before the results are stored, shared memory is read once
+		// more
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}

@@ -15,10 +15,10 @@ func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 }
 
 // writeActivated applies the activation to a thread's results, which start at row, col, and stores
-// them. It first stores several rows in shared memory, where the tiles were, each thread at places
-// of its own. A loop then activates one chunk at a time. So the long text of an activation appears
-// once in the loop, and not once for every register. thread is this thread's number among the
-// threads that have results.
+// them. Each thread first stores several rows at its own places in shared memory, where the tiles
+// were. A loop then activates one chunk at a time. So the long text of an activation appears only
+// once, in the loop, and not for every register. thread is this thread's number among the threads
+// that have results.
 func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the activated results")
 	if g.s.with != dtype.Invalid {

@@ -43,8 +43,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
 	shared := sharedTiles(b, g.compute, s.shared(), s.dynamicShared())
-	// To save registers, values that are needed only after the loop wait in shared memory, in
-	// pairs.
+	// To save registers, shared memory keeps values that are needed only after the loop. They are
+	// stored in pairs.
 	var parked ptx.Ptr
 	waiting := func(pair int) ptx.Ptr { return parked.At(b.ThreadID(0).Mul(num(2))).At(num(pair * 2 * g.threads)) }
 	if s.large() {
@@ -62,8 +62,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	} else if t == largeTile || t == doubleTile {
 		b.MinBlocks(2)
 	} else if t.slices > 1 {
-		// without the hint the assembler aims at more blocks, and spills registers on some
-		// architectures
+		// Without the hint the assembler would leave fewer registers to a thread, to make room for
+		// more blocks. On some architectures it would then spill registers.
 		b.MinBlocks(256 / g.threads)
 	}
 	thread := b.ThreadID(0)
@@ -77,7 +77,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	}
 	warpsN := t.bn / warpN
 	// Neighbouring lanes read the same chunk of b, and every second lane the same chunk of a. So
-	// half a warp reads at most one row of banks of each operand.
+	// half a warp reads at most 128 bytes of each operand, one word from each bank.
 	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
 	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
 
@@ -228,8 +228,8 @@ func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][
 		place := func(slice ptx.Value) ptx.Ptr {
 			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
 		}
-		// chunks calls f for each chunk of this thread, with its offset. The chunks of one number
-		// lie side by side for all threads.
+		// chunks calls f for each chunk of this thread, with its offset. In shared memory, the
+		// chunks number i of all threads lie side by side.
 		chunks := func(f func(at int, v []*ptx.Var)) {
 			at := 0
 			for i := range acc {
@@ -292,10 +292,10 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 	}
 }
 
-// tileLoader copies tiles of one operand into shared memory. There a tile has one row for each k,
-// along the outer dimension. If the elements have the same order in shared and global memory, fetch
-// starts asynchronous copies and store does nothing. Otherwise fetch reads into registers, and
-// store moves them into shared memory.
+// tileLoader copies tiles of one operand into shared memory. There a tile has one row for each
+// element of k. A row runs along the outer dimension. If the elements have the same order in shared
+// and global memory, fetch starts asynchronous copies and store does nothing. Otherwise fetch reads
+// into registers, and store moves them into shared memory.
 type tileLoader struct {
 	g      *gemmBuilder
 	mode   tileLoad
@@ -310,9 +310,9 @@ type tileLoader struct {
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
 	from ptx.Ptr // address of the first unit in the same line
-	// address of the line's first unit in the next tile; all units of the line share the variable
+	// address, in the next tile, of the line's first unit; all units of the line share the variable
 	at *ptx.Var
-	// elements from the first unit to this one along k; skip has the distance in bytes
+	// elements along k from the first unit of the line to this one; skip is that distance in bytes
 	dk   int
 	skip ptx.Value
 	to   ptx.Ptr // place in the first buffer
@@ -347,7 +347,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		outer, l.first = thread.Rem(num(per)).Mul(num(v)), thread.Div(num(per))
 		distance = func(n int) (int, int) { return 0, n / per }
 	case vectorsAlongK:
-		// A row has two vectors, a warp sixteen rows. With the padding of the rows, no two lanes
+		// A row has two vectors, a warp sixteen rows. The rows are padded, so that no two lanes
 		// store to the same bank.
 		outer = thread.Div(num(2)).Rem(num(bo))
 		l.first = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
@@ -358,7 +358,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		l.first = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
-	lines := map[int]loadUnit{} // first unit of a line, by the line's outer distance
+	lines := map[int]loadUnit{} // first unit of each line, by the line's outer distance
 	to := shared.At(l.first.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)

@@ -190,8 +190,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// Parts need memory. These bounds refuse forms that no planner makes, which could need any
-	// amount.
+	// Parts need memory. These bounds refuse forms that no planner makes, because such forms could
+	// need any amount of memory.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.whole), d.parts(k)
 		return parts == 1 || d.whole < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
@@ -236,7 +236,7 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 const mostParts = 64
 
 // mostForms is how many forms of a product are measured at most. A form is measured only if the
-// model predicts at most 1.6 times (likely) the seconds of the best form.
+// model predicts that it takes at most likely (1.6) times as long as the best form.
 const (
 	mostForms = 12
 	likely    = 1.6

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// choices returns the products for which o asks its Chooser. The model's plan is taken for each of
-// them.
+// choices returns the products for which o asks its Chooser. The chooser leaves each choice to the
+// model.
 func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*Choice) {
 	t.Helper()
 	o.Choose = func(c *Choice) (Form, bool) {
@@ -25,7 +25,8 @@ func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*
 	return list
 }
 
-// Whichever form is chosen, the results are right. A trial does not change them.
+// Every form that a chooser may choose gives the right results. A trial does not change the
+// results.
 func TestChosenForms(t *testing.T) {
 	const f32, bf16 = dtype.F32, dtype.BF16
 	for _, c := range []struct {

@@ -63,7 +63,7 @@ func TestProductModelPublished(t *testing.T) {
 }
 
 // GPUOf gives an unlisted device the rates of the one listed before it, with its own number of
-// multiprocessors. All but GeForce cards add in float32 at the full rate.
+// multiprocessors. All cards except GeForce add in float32 at the full rate.
 func TestGPUOf(t *testing.T) {
 	for _, c := range []struct {
 		sm, cores, wantCores int
@@ -125,10 +125,11 @@ func modelledProducts() []modelled {
 }
 
 // convolution returns the products of which package tensor composes a convolution of 64 images
-// (tensor/convproduct.go). The columns of an image have a row of memory for each element of a
-// window. They are made for as many images at once as the memory of inputs and outputs permits.
-// With many places each image is a matrix of a batch. Gradients of elements in several windows are
-// added in float32, and so are the gradients of the weight for several parts of the images.
+// (tensor/convproduct.go). The matrix of an image's columns has a row for each element of a window.
+// Memory for it is bounded by the memory of inputs and outputs. This decides how many images are
+// handled together. If an image has many places, each image is a matrix of a batch. Gradients of
+// elements in several windows are added in float32. So are the gradients of the weight for several
+// parts of the images.
 func convolution(name string, side, in, out, kernel int) []modelled {
 	const images = 64
 	places, k, input := side*side, in*kernel*kernel, in*side*side
@@ -173,11 +174,11 @@ func (p modelled) plan(g *GPU) tensorPlan {
 	return g.choosePlan(out, operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true, !p.bias)
 }
 
-// bounds returns two lower bounds of a product's time. The roof is the device's: all
-// multiplications at the rate of mma.sync, or all operands moved once. The form's own bound adds
-// costs that no kernel of that form avoids. Multiprocessors idle in the last wave. The slowest unit
-// sets the pace of a turn. One latency precedes the first multiplication, and one follows the last
-// store. The sums of parts move at the cache's full rate.
+// bounds returns two lower bounds of a product's time. roof is the device's bound: the time of all
+// multiplications at the rate of mma.sync, or of moving all operands once. own is the form's bound,
+// with costs that no kernel of that form avoids. Multiprocessors idle in the last wave. The slowest
+// unit sets the pace of a step of k. One latency precedes the first multiplication, and one follows
+// the last store. The sums of parts move at the cache's full rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {

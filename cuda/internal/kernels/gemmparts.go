@@ -21,15 +21,15 @@ import (
 // Counters returns the address of [CounterWords] words of 32 bits, for the launches of one stream.
 // The launches of a stream run one after the other. The words are zero before the first launch, and
 // zero again after each launch, because the last block of a tile resets the tile's word. A launch
-// that fails on the way ends the context.
+// that fails while it runs makes the context unusable.
 type Counters func() (addr uint64, err error)
 
 // CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. In each matrix, the first tiles are not
-// divided; whole is their number. Each block of the other tiles sums up chunk elements of k.
-// workers is the largest number of blocks of a kernel that loops over tiles.
+// division says how a product is divided among blocks. In each matrix, the first whole tiles are
+// not divided. Each block of the other tiles sums up chunk elements of k. workers is the largest
+// number of blocks of a kernel that loops over tiles.
 type division struct{ whole, chunk, workers int }
 
 // undivided is the division in which every tile is whole.
@@ -65,8 +65,8 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums of a thread, in whole vectors of 16 bytes. where runs its argument only in the
-// threads that own these sums.
+// partSums are sums of a thread, in whole vectors of 16 bytes. where emits the code of its argument
+// so that only the threads that own these sums run it.
 type partSums struct {
 	where func(do func())
 	list  []*ptx.Var
@@ -75,8 +75,8 @@ type partSums struct {
 func everywhere(do func()) { do() }
 
 // join stores the sums of this part. In the last block of the tile it replaces them by the sums
-// over all parts and calls finish. The block of a whole tile calls finish at once. thread is this
-// thread's number among the threads that own sums.
+// over all parts and calls finish. The block of an undivided tile stores no sums and only calls
+// finish. thread is this thread's number among the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })
@@ -126,7 +126,7 @@ func sizeOfPart(groups []partSums, threads int) (size int) {
 
 // eachVector calls f with each vector of 16 bytes of a thread's sums, and with its place in the
 // memory of a part. There, vectors lie in the order of the threads, so that neighbouring threads
-// access neighbouring memory. p is the place of the thread's first one.
+// access neighbouring memory. p is the place of the thread's first vector.
 func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
 	at, vector := 0, 16/p.Elem().Size()
 	for _, g := range groups {
@@ -139,7 +139,7 @@ func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v [
 	}
 }
 
-// leave stores the sums of this part. It returns the place of the tile's first part.
+// leave stores the sums of this part. It returns the address of the tile's first part.
 func (q productParts) leave(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
 	b.Comment("leave the sums of this part")
 	size := num(sizeOfPart(groups, threads))

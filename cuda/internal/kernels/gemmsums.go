@@ -4,8 +4,8 @@ import "github.com/flambeau-go/flambeau/ptx"
 
 // A product kernel can also sum up the rows of a, or the columns of b. It adds the tiles in shared
 // memory. Only the blocks of the first column of tiles sum up rows of a, and only those of the
-// first row of tiles sum up columns of b. Each slice adds its part of k. A step over a tile is
-// added up by itself first, which makes the error of long sums smaller.
+// first row of tiles sum up columns of b. Each slice adds its part of k. The elements of one tile
+// are added up first, and then added to the sum so far. This makes the error of long sums smaller.
 
 // floatSums is the state of a float32 kernel that sums up rows of a or columns of b.
 type floatSums struct {
@@ -19,8 +19,8 @@ type floatSums struct {
 	list         []*ptx.Var
 }
 
-// sumsFit reports whether the kernel has registers for the sums. With the large tile there are none
-// if an operand is transposed by the copy, or if the results are activated.
+// sumsFit reports whether the kernel has registers for the sums. The kernel of the large tile has
+// no registers left if the copy transposes an operand, or if the results are activated.
 func (s gemmSpec) sumsFit() bool {
 	return s.tile != largeTile || s.a != vectorsAlongK && s.b != vectorsAlongK && s.act == ""
 }
@@ -73,7 +73,7 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	})
 }
 
-// storeSums stores the sums. row and col are the first ones of the block.
+// storeSums stores the sums. row and col are the first row and column of the block.
 func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 	r := &g.sums
 	if r.list == nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // Products wait for their copies and for other threads as often as they must, and no more. If any
-// one barrier, commit or wait is missing, the emulator finds a race, or a copy that nobody waited
-// for. It also finds one if a wait leaves one more group of copies in flight.
+// one barrier, commit or wait is missing, the emulator finds a race, or a copy without a wait. It
+// also finds an error if a wait leaves one more group of copies in flight.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestMatMulSynchronisation(t *testing.T) {
 			return s
 		}},
 		// A block loops over four tiles. The end of one tile overlaps with the first fragments and
-		// copies of the next.
+		// copies of the next tile.
 		{dtype.BF16, [3]int{136, 136, 96}, "N", "N", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form, s.loop = tensorForms[0], true

@@ -69,7 +69,7 @@ func planGrid(s gridSpec, n int, out, x, grid Operand, more ...Operand) ([]Launc
 
 func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.grad && s.Mode == device.GridBicubic && s.typ == dtype.F64 {
-		b.MinBlocks(2) // sixteen weights with their derivatives need many registers
+		b.MinBlocks(2) // sixteen weights and their derivatives need many registers
 	} else {
 		roomForRegisters(b)
 	}
@@ -188,7 +188,7 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 }
 
 // pad maps a position into a dimension of the given size. sign is the derivative of the mapping: 1,
-// or -1 where the position is reflected, or 0 where it is held at the border.
+// or -1 where the position is reflected, or 0 where it is clamped to the border.
 func (s gridSpec) pad(b *ptx.Builder, at, size ptx.Value) (to, sign ptx.Value) {
 	t := at.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }

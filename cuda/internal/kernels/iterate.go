@@ -16,8 +16,8 @@ type space struct {
 }
 
 // newSpace returns the space over dims with the operands' strides, with as few dimensions as
-// possible. It drops dimensions of size 1, and merges neighbouring dimensions that every operand
-// steps through evenly. The row-major index of an element does not change.
+// possible. It drops dimensions of size 1. It merges neighbouring dimensions if every operand can
+// step through both with one stride. The row-major index of an element does not change.
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
@@ -131,7 +131,7 @@ func (p *packer) packCoordinates(size []int, wide bool) {
 	for d := 1; d < len(size); d++ {
 		p.index(wide, size[d])
 		if !wide {
-			// a space without elements splits no index, so any divisor will do
+			// a space without elements splits no index, so any divisor is right
 			m, h := divisor(max(1, size[d]))
 			p.u32(m)
 			p.u32(h)

@@ -25,8 +25,8 @@ type Kernel struct {
 	Foreign      bool      // written by the program that uses Flambeau
 	Exact        bool      // runs on devices of the capability Target only
 	Overlap      bool      // the kernel itself waits for the launches queued before it
-	// kernels for other targets with the same results; their launch shapes differ in DynShared at
-	// most
+	// kernels for other targets with the same results; of the launch shape only DynShared may
+	// differ
 	Forms []*Kernel
 }
 
@@ -80,9 +80,9 @@ type spec interface {
 	name() string
 }
 
-// programID identifies a program in a specification. The key alone would tell programs apart; the
-// name is there for people. The same code under two names makes two kernels. So a kernel's text
-// never depends on which of the two programs came first.
+// programID identifies a program in a specification. The key alone would tell programs apart. The
+// name is part of the kernel's name, for people. The same code under two names makes two kernels.
+// So a kernel's text never depends on which of the two programs came first.
 type programID struct{ key, name string }
 
 func programIDOf(p *expr.Program) programID { return programID{p.Key(), p.Name()} }

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// num and real shorten constants.
+// num and real are short names for the types of constants.
 type (
 	num  = ptx.Int
 	real = ptx.Float
@@ -107,7 +107,7 @@ type environment struct {
 	x      func(i int) ptx.Value      // element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's position as S64 or U32
-	at     *place                     // the element's position, if more than its value is known
+	at     *place                     // the position in parts, if these are known
 }
 
 // lower emits a program and returns its results, in the computing types of p.Out.

@@ -135,8 +135,8 @@ var modules = map[*Kernel]*ptxvm.Entry{}
 // mmaFLOPs is the number of operations of an mma of 16×8×16, the shape for 16-bit factors.
 const mmaFLOPs = 2 * 16 * 8 * 16
 
-// run executes the launches. It fails the test if a kernel faults, or has a bank conflict. Only
-// results of two bytes that pass through shared memory may have conflicts.
+// run executes the launches. It fails the test if a kernel faults or has a bank conflict. Bank
+// conflicts are allowed only for results of two bytes that pass through shared memory.
 func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	m.t.Helper()
 	if err != nil {
@@ -164,7 +164,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		}
 		s, err := v.Run()
 		did := int(s.MMA) * mmaFLOPs
-		if strings.Contains(k.Name, "_tf32_") { // an mma of tf32 is 16×8×8, half of the work
+		if strings.Contains(k.Name, "_tf32_") { // mma of tf32: 16×8×8, half of the work
 			did /= 2
 		}
 		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
@@ -182,8 +182,8 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		if s.BankConflicts != 0 && !m.conflicts {
 			text := strings.Split(k.PTX, "\n")
 			for line, n := range v.Lines {
-				// Results whose rows begin at any address may have a bank conflict, once for each
-				// product.
+				// If the rows of results begin at any address, storing them may have one bank
+				// conflict for each product.
 				if n.BankConflicts > 0 && !strings.Contains(text[line-1], ".shared.b16") {
 					m.t.Errorf("%s: %d bank conflicts: %s", k.Name, n.BankConflicts, strings.TrimSpace(text[line-1]))
 				}

@@ -16,17 +16,17 @@ import (
 type codeGate struct {
 	name string
 	plan func() ([]Launch, error)
-	// least share of multiply-adds in the main loop's issue slots, to which bank conflicts of
-	// registers add cycles
+	// least share of the main loop's issue slots that are multiply-adds; a register bank conflict
+	// counts as one more slot
 	share  float64
 	flight int // least KiB that a multiprocessor has in flight from global memory
 	// most issue slots of the main loop for each byte that it reads or writes; 0: not checked
 	slots float64
 }
 
-// memorySlots is the number of a multiprocessor's issue slots while memory at full speed moves 32
-// bytes for it: one byte for each thread of a warp. Full speed is 4.8 TB/s. The GPU has 132
-// multiprocessors of four schedulers at 1.98 GHz.
+// memorySlots is a number of issue slots of a multiprocessor. It has that many while memory at full
+// speed moves 32 bytes for it, one byte for each thread of a warp. Full speed is 4.8 TB/s. The GPU
+// has 132 multiprocessors of four schedulers at 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
 // turned returns a fake operand with stride 1 in the first of its last two dimensions.
@@ -105,9 +105,9 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
 	const n = 4096
-	// A tensor core of compute capability 9.0 needs four cycles for one of the instructions counted
-	// here (2048 multiply-adds at 512 a cycle). So a quarter of the issue slots keeps it busy. A
-	// float64 multiply-add takes two slots.
+	// A tensor core of compute capability 9.0 needs four cycles for one of the mma instructions
+	// counted here (2048 multiply-adds at 512 a cycle). So a quarter of the issue slots keeps it
+	// busy. A float64 multiply-add takes two slots.
 	list := []codeGate{
 		{name: "product float32 128×128, A·B", plan: product(square(f, n), square(f, n), square(f, n)), share: 0.89},
 		{name: "product float32 128×128, A·Bᵀ", plan: product(square(f, n), square(f, n), turned(f, n, n)), share: 0.89},

@@ -48,8 +48,8 @@ func (s mapSpec) name() string {
 	return name
 }
 
-// Map plans outs[k] = p(ins…) element by element. All layouts have the same shape. params are the
-// bits of the run-time scalars.
+// Map plans outs[k] = result k of p(ins…), element by element. All layouts have the same shape.
+// params are the bits of the run-time scalars.
 func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
 	return planMap(p, outs, ins, params, mapTune{})
 }
@@ -238,7 +238,7 @@ func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	case s.tune.blocks > 0:
 		b.MinBlocks(s.tune.blocks)
 	case s.vector >= 8 && cost > 20:
-		b.MinBlocks(2) // eight long computations run at once; see roomForRegisters
+		b.MinBlocks(2) // the long computations of eight elements run at once; see roomForRegisters
 	case cost > 60, dividesDoubles(p):
 		roomForRegisters(b)
 	}
@@ -350,9 +350,9 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride walks from start to end by step. It handles count steps at a time as long as that many are
-// left, and then single steps. The function one gets an index and returns two functions. The first
-// loads the element or vector, and the second computes it from the loaded values.
+// stride walks from start to end by step. It handles count steps at a time as long as count steps
+// are left, and then single steps. The function one gets an index and returns two functions. The
+// first loads the element or vector, and the second computes it from the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {

@@ -74,8 +74,8 @@ func TestMapTypes(t *testing.T) {
 }
 
 // With one operand, a thread reads two vectors before it computes either. With the usual grid that
-// would need millions of elements. Here few blocks stride over thousands of elements, with every
-// kind of end.
+// would need millions of elements. Here few blocks stride over thousands of elements. The lengths
+// leave every kind of rest after the pairs of vectors.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))
@@ -161,8 +161,8 @@ func TestMapSideBySide(t *testing.T) {
 		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
 		for _, c := range []struct {
 			what          string
-			pitch, second int // pitch: distance of rows; second: start of the second part
-			in, skip      int // step and start of the operands
+			pitch, second int // pitch: distance of rows; second: offset of the second part
+			in, skip      int // stride and offset of the operands
 			columns       int
 			paired        uint32
 		}{

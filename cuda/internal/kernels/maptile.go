@@ -8,9 +8,10 @@ import (
 )
 
 // tileSpec describes an elementwise kernel for operands that are not all contiguous along the same
-// dimension, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements, and
-// transpose the odd operands in shared memory. So all accesses to global memory run along the
-// contiguous dimension. Comments call the odd operands turned.
+// dimension, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
+// results are contiguous along the last dimension. An input is called turned if it is contiguous
+// along another dimension. Blocks transpose the turned inputs in shared memory. So all accesses to
+// global memory run along the contiguous dimension.
 type tileSpec struct {
 	program programID
 	rank    int // rank of the collapsed space
@@ -56,8 +57,8 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	return s, s.turned != 0
 }
 
-// outer returns the entries of list for the dimensions outside of the tiles, and those for the two
-// dimensions that span the tiles.
+// outer splits list, which has an entry for each dimension. It returns the entries of the
+// dimensions outside of the tiles, and those of the two dimensions that span the tiles.
 func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	for d, v := range list[:s.rank-1] {
 		if d != s.axis {
@@ -97,8 +98,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// A dimension is added in front. So split, which needs no size for the first one, returns a
-	// coordinate for each outer dimension.
+	// A dimension is added in front, because split needs no size for the first dimension. So split
+	// returns a coordinate for each outer dimension.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value

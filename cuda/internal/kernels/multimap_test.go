@@ -91,7 +91,7 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// An infinity or a NaN in any place sets found. Nothing else does. The results are the same as
+// An infinity or a NaN in any place sets found. No other value sets it. The results are the same as
 // without found.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {

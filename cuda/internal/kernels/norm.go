@@ -11,7 +11,8 @@ import (
 )
 
 // normSpec describes the normalisation of rows, or its gradient. A thread reads vectors of its row.
-// If they all fit its registers it reads each of them once, otherwise once for each pass.
+// If all its vectors fit its registers, the thread reads each vector once, otherwise once for each
+// pass.
 type normSpec struct {
 	typ, weight, bias dtype.Type // weight, bias: Invalid if absent
 	y                 dtype.Type // type of the result, or of the result's gradient
@@ -70,7 +71,7 @@ func planNorm(op string, o NormOperands, n device.RowNorm, grad bool) ([]Launch,
 		y, matrices = o.Grad, append(matrices, o.Grad)
 	}
 	alike := []Operand{o.X, o.Out, y}
-	for i := range alike[1:] { // with float32 rows, the result may have 16 bits
+	for i := range alike[1:] { // if the rows are float32, the result may be a 16-bit float
 		if v := &alike[i+1]; o.X.Type == dtype.F32 && v.Type == y.Type && y.Type.IsHalf() {
 			v.Type = dtype.F32
 		}
@@ -168,8 +169,8 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 }
 
 // widest returns the size of the widest of some types. A thread reads several columns together. In
-// the widest type they fill 16 bytes, which is one access. More columns would need two accesses.
-// Both would touch the same sectors, and each would use half of a sector.
+// the widest type these columns fill 16 bytes, which is one access. With more columns there would
+// be two accesses. Both would touch the same sectors, and each would use half of them.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {
@@ -378,7 +379,7 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values loads the thread's values by load. It keeps those for which there are registers.
+// values loads the thread's values with load. It keeps as many of them as it has registers for.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
 	for _, i := range w.at {

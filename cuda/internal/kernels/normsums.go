@@ -11,8 +11,8 @@ import (
 
 // normSumsSpec describes a kernel for the gradient of the normalisation of rows, together with the
 // gradients of weight and bias. A warp or a block goes through rows and holds one row at a time in
-// registers. Meanwhile it adds the row's terms to the sums of its columns. So the operands are read
-// once.
+// registers. It uses the row for its gradient, and adds the row's terms to the sums over the
+// columns. So the operands are read only once.
 type normSumsSpec struct {
 	typ, g, weight dtype.Type // types; weight is Invalid if there is no weight
 	rms            bool
@@ -51,12 +51,12 @@ func (s normSumsSpec) name() string {
 }
 
 const (
-	// A thread has at most normValues columns, each in four or five registers. If it reads them one
-	// by one it has at most oddValues, because each needs an address.
+	// A thread has at most normValues columns, each in four or five registers. If it reads its
+	// columns one by one, it has at most oddValues columns, because each needs an address.
 	normValues, oddValues = 32, 24
 	// normParts is the largest number of parts of a sum.
 	normParts = 1024
-	// normWarps is the number of warps of a block whose warps have a row each.
+	// normWarps is the number of warps in a block whose warps have one row each.
 	normWarps = 4
 )
 
@@ -70,7 +70,8 @@ func normPartRows(t dtype.Type) int {
 }
 
 // NormGradReason says why no kernel computes the gradient together with those of weight and bias.
-// It returns "" if there is a kernel, or if neither of the two is wanted.
+// It returns "" if there is a kernel, or if neither the gradient of weight nor that of bias is
+// wanted.
 func NormGradReason(o NormOperands, n device.RowNorm) string {
 	switch {
 	case o.DWeight.Type == dtype.Invalid && o.DBias.Type == dtype.Invalid:
@@ -120,9 +121,9 @@ func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 	return s
 }
 
-// planNormSums plans the gradient with those of weight and bias, as two launches. In the first
-// kernel each block stores its part of each sum. The second kernel adds these parts up. The number
-// of parts depends only on the number of rows and on the type.
+// planNormSums plans the gradients of x, weight and bias as two launches. In the first kernel each
+// block stores its part of each sum. The second kernel adds these parts up. The number of parts
+// depends only on the number of rows and on the type.
 func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	const op = "norm gradient"
 	if why := NormGradReason(o, n); why != "" {
@@ -200,7 +201,7 @@ type normSumsWork struct {
 	inside  ptx.Value // whether the thread has the last vector
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // half of shared that the next row uses
+	turn    *ptx.Var // which half of shared the next row uses
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -306,8 +307,8 @@ func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	}
 }
 
-// gradient stores rstd·(h - m(h) - z·m(h·z)) + more for a row, with h = g·weight and m the mean
-// over the row.
+// gradient stores rstd·(h - m(h) - z·m(h·z)) + more for a row. Here h = g·weight, z = (x -
+// mean)·rstd, and m is the mean over the row.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
@@ -404,7 +405,7 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// The values that a lane stores at once lie in one plane. The distance between planes keeps
+	// The values that a lane stores in one step lie in one plane. The distance between planes keeps
 	// neighbouring lanes free of bank conflicts.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
@@ -450,8 +451,8 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	}
 }
 
-// normPartsSpec describes the kernel that adds up the parts of the sums. The lanes of a warp have
-// neighbouring sums, and each sum has eight threads.
+// normPartsSpec describes the kernel that adds up the parts of the sums. The lanes of a warp add up
+// neighbouring sums. Eight threads work on each sum.
 type normPartsSpec struct{ acc dtype.Type }
 
 func (s normPartsSpec) name() string { return "norm_grad_sums_" + s.acc.String() }

@@ -134,7 +134,8 @@ func TestNormSums(t *testing.T) {
 	}
 }
 
-// A gradient with its sums moves little more than the bytes of its operands: each is read once.
+// A gradient with its sums moves little more than the bytes of its operands: each operand is read
+// once.
 func TestNormSumsBytes(t *testing.T) {
 	for _, c := range []struct {
 		typ, g dtype.Type

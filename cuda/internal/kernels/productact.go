@@ -37,15 +37,16 @@ func (o *ProductOperands) acting() actSpec {
 	return actSpec{o.Act.Key(), o.Pre.Type != dtype.Invalid, o.With.Type}
 }
 
-// likeOut reports whether p has the layout of the results. The distance from a result to the
-// element of p with the same index is then always the same. It must be a multiple of 16 bytes.
+// likeOut reports whether p has the layout of the results. Then one distance leads from every
+// result to the element of p with the same index. This distance must be a multiple of 16 bytes.
 func (o *ProductOperands) likeOut(p *Operand) bool {
 	return p.Type.Size() == o.Out.Type.Size() && p.Strides == o.Out.Strides && (p.start()-o.Out.start())%16 == 0
 }
 
 // activatedInTile reports whether a block can apply the activation before it stores its results.
-// That happens in shared memory, which float32 sums of 16-bit factors do not pass through. Pre must
-// have the layout of Out, so that one distance leads from each result to its element of Pre.
+// The block activates results in shared memory, but float32 sums of 16-bit factors do not pass
+// through it. Pre must have the layout of Out, so that one distance leads from each result to its
+// element of Pre.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }
@@ -96,7 +97,7 @@ func declareActivation(b *ptx.Builder, s actSpec, out dtype.Type, programs []*ex
 }
 
 // beside loads the n elements of With that belong to n neighbouring results, in their stored type.
-// If n is more than 1 these elements are neighbours too, in pieces of at least 16 bytes.
+// If n is more than 1, these elements are neighbours in memory too.
 func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 	if a.s.with == dtype.Invalid {
 		return nil
@@ -108,7 +109,8 @@ func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 }
 
 // apply returns the activation of values, which are rounded results in their computing type, and of
-// the elements of With that belong to them. The bits are those of a map.
+// the elements of With that belong to them. The results have the same bits as those of a [Map]
+// launch.
 func (a *activation) apply(values, beside []ptx.Value) []ptx.Value {
 	if a.f == nil {
 		return values

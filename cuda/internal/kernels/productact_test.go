@@ -42,7 +42,7 @@ func TestTensorAct(t *testing.T) {
 }
 
 // The second operand of an activation may have any type. It is read in pieces if its rows allow
-// that, and otherwise element by element. This tests whole rows, odd rows, transposed ones, every
+// that, and otherwise element by element. This tests whole rows, odd rows, transposed rows, every
 // second row of a, and a batch.
 func TestTensorActWith(t *testing.T) {
 	small, large := tensorForm{64, 64, 32, 2, 2, 3, 4}, tensorForms[0]
@@ -112,8 +112,8 @@ func TestTensorActWith(t *testing.T) {
 	}
 }
 
-// Products of float32 and float64 can have an activation in every tile, for whole rows and others.
-// The second operand is read in vectors or element by element.
+// Products of float32 and float64 can have an activation in every tile, for rows that fill whole
+// vectors and for others. The second operand is read in vectors or element by element.
 func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type
@@ -190,7 +190,8 @@ func TestMatMulActAssemble(t *testing.T) {
 	a.finish()
 }
 
-// activated compares results with the program, applied to the stored results before the activation.
+// activated compares the results with the program of the activation, applied to the stored results
+// before the activation.
 func (m *machine) activated(what string, o ProductOperands) {
 	m.t.Helper()
 	in := [][]uint64{m.read(o.Pre)}

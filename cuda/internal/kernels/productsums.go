@@ -30,8 +30,8 @@ func (o *ProductOperands) summing() sumsSpec {
 }
 
 // sumsBehind returns the sums that need launches of their own. These are all sums if the blocks
-// cannot compute them: in a product with a vector, and where blocks round factors. If both kinds
-// are wanted, the sums of columns get a launch, because there are registers for one kind only.
+// cannot compute any: in a product with a vector, and where blocks round factors. If both kinds are
+// wanted, the sums of columns get a launch, because there are registers for one kind only.
 func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {
@@ -43,7 +43,7 @@ func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for some of the sums, and removes these sums from o.
+// summed plans launches for the sums named by which, and removes these sums from o.
 func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)

@@ -40,7 +40,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 	per := 4 >> d.Shift // elements that share a block
 	var block ptx.Value
 	if at.first.Type().Bits() == 64 {
-		// the shift loses upper bits, as in Draw.Word
+		// the shift drops the same upper bits as in Draw.Word
 		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
 	} else {
 		block = at.first.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
@@ -54,7 +54,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 		}
 		return words[word]
 	}
-	// unknown lists the bits of the word's number that depend on first.
+	// unknown lists those bits of the word's number that depend on first.
 	var unknown []int
 	for bit := 1; bit < per; bit *= 2 {
 		if word := bit << d.Shift; bit >= at.vector && word&int(d.Clear) == 0 {
@@ -82,7 +82,7 @@ func indexOf(p *expr.Program, i int32) bool {
 }
 
 // lowBits returns the value of an OpAnd of the element's position and a constant, if the constant
-// is less than at.vector. Then the bits of the position that matter are known.
+// is less than at.vector. Then these bits of the position are known when the kernel is built.
 func lowBits(p *expr.Program, c expr.Instr, at *place) (v uint64, ok bool) {
 	for _, o := range [2][2]int32{{c.A, c.B}, {c.B, c.A}} {
 		if k := p.Code[o[1]]; k.Op == expr.OpConst && k.Imm < uint64(at.vector) && indexOf(p, o[0]) {

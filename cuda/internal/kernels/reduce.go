@@ -18,8 +18,8 @@ const (
 	// a warp computes one result, with its lanes along the reduced dimensions
 	warpPerRow  reduceForm = iota
 	blockPerRow            // a block computes one result
-	// a block computes 32 results, or 32 vectors of results: lanes along the results, 8 threads for
-	// each
+	// a block computes 32 results, or 32 vectors of results; its lanes lie along the results, and 8
+	// threads share each result
 	columns
 )
 
@@ -47,7 +47,7 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// elements of one access: along the row, or along the results in the column form
+	// elements of one access, along the row, or in the column form along the results
 	vector  int
 	uniform uint16 // bit k: operand k has one value for a whole vector
 	// vectors that a thread loads together; 0 leaves the number to the builder
@@ -94,7 +94,7 @@ type reduction struct {
 	o, n       int   // number of results, and number of elements that make one result
 	wide       bool
 	scalars    []uint64
-	partial    uint64 // partial values; their positions (for arg) or counts are at position
+	partial    uint64 // address of partial values; position has their positions (for arg) or counts
 	position   uint64
 	chunk, cut int // elements of a chunk, and number of chunks
 	vector     int // elements of one access
@@ -102,10 +102,10 @@ type reduction struct {
 	tune       reduceTune
 }
 
-// Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins
-// do not. The same call always combines in the same order. That order depends on r, and on the
-// shapes, layouts, types and alignment of the operands. Sums of floats are combined pairwise from
-// runs of at most a few dozen elements.
+// Reduce plans a reduction. It combines the results of r.Map(ins…) over the dimensions in which out
+// has size 1 and ins do not. The same call always combines in the same order. That order depends on
+// r, and on the shapes, layouts, types and alignment of the operands. Sums of floats are combined
+// pairwise from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
@@ -123,7 +123,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
 	p := &reduction{r: r, out: out, count: count, ins: ins, scalars: params, tune: tune}
-	var kept, red [shape.MaxRank]int // numbers of dimensions
+	var kept, red [shape.MaxRank]int // lists of dimension numbers
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
 		switch {
@@ -360,8 +360,8 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 }
 
 // vectors returns how many neighbouring elements of each operand a thread of the given form reads
-// in one access, or 1 if the layouts do not allow more. It also returns the operands that have the
-// same value for all of these elements. The neighbours lie along the row that is combined, or along
+// in one access, or 1 if the layouts do not allow more. In uniform it marks the operands that have
+// one value for all of these elements. The neighbours lie along the row that is combined, or along
 // the results in the column form.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
@@ -410,8 +410,8 @@ func multiples(list []int, of int) bool {
 	return true
 }
 
-// loader returns a function that loads element i of result o. With vectors it loads the elements
-// from i on, or in the column form element i of the results from o on.
+// loader returns a function that loads element i of result o. With vectors it loads several values:
+// the elements from i on, or in the column form element i of each result from o on.
 func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	b := r.Builder
 	if r.s.stage == lastStage {

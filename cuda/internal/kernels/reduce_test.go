@@ -104,7 +104,7 @@ func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, 
 		ok := g == w || g != g && w != w
 		if to.IsFloat() && (r.Kind == device.Sum || r.Kind == device.Prod) {
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[to]
-			depth := 64.0 // chains of a few dozen elements, combined as trees
+			depth := 64.0 // runs of a few dozen elements, combined as trees
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			bound := depth*unit*size[i] + eps*math.Abs(w)
 			if r.Kind == device.Prod {
@@ -251,7 +251,7 @@ func TestReducePrograms(t *testing.T) {
 	}
 }
 
-// An operand with one value for a whole vector is read once for the vector.
+// An operand that has one value for a whole vector of elements is read once for the vector.
 func TestReduceUniform(t *testing.T) {
 	r := &device.Reduction{Kind: device.Sum, Map: program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1))}
 	for _, test := range []struct {

@@ -17,7 +17,7 @@ type reduceBuilder struct {
 	mapping, finish *expr.Program
 	unroll          int        // independent accumulators of a thread, and loads in flight
 	acc             dtype.Type // computing type of the values that are combined
-	// type of the register that holds such a value; Bool is 0 or 1 in a u32
+	// type of the register that holds a combined value; Bool is 0 or 1 in a u32
 	reg        ptx.Type
 	results, n ptx.Value
 	chunk, cut ptx.Value
@@ -39,7 +39,8 @@ type reduceOperand struct {
 // cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
 const cheapMap = 8
 
-// partialValue is a running value. at is its position for arg reductions, or else its count.
+// partialValue is a running value of the combination. at is its position for arg reductions, or its
+// count.
 type partialValue struct{ v, at ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
@@ -314,7 +315,7 @@ func wrap(t dtype.Type, v ptx.Value) ptx.Value {
 	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
 }
 
-// nowhere returns the position, or the count, of a chain that has no value yet.
+// nowhere returns the position, or the count, of an accumulator that has no value yet.
 func (r *reduceBuilder) nowhere() ptx.Value {
 	if r.s.counts {
 		return r.Const(indexType(r.s.wide), num(0))
@@ -333,7 +334,7 @@ func (r *reduceBuilder) identity() ptx.Value {
 	largest := r.s.kind == device.Max || r.s.kind == device.ArgMax
 	switch stored := r.mapping.Out[0]; {
 	case stored == dtype.U8:
-		// The identity is that of the narrow type, not of the computing type, because it is the
+		// This is the identity of the narrow type, not of the computing type, because it is the
 		// result of an empty reduction.
 		if largest {
 			return b.Bits(t, 0)
@@ -403,7 +404,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	return partialValue{take.Select(y.v, x.v), take.Select(y.at, x.at)}
 }
 
-// acrossWarp combines the lanes of each group of width lanes. Every lane gets the result.
+// acrossWarp combines the values of neighbouring lanes, in groups of width lanes. Every lane gets
+// the result of its group.
 func (r *reduceBuilder) acrossWarp(a partialValue, width int) partialValue {
 	for d := width / 2; d > 0; d /= 2 {
 		other := partialValue{v: a.v.Shuffle(ptx.ShuffleXor, num(d))}
@@ -440,7 +442,7 @@ func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
 }
 
 // write applies finish and stores result o. In the first stage it stores the partial value of chunk
-// c.
+// c instead.
 func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 	b := r.Builder
 	if r.s.stage == firstStage {

@@ -21,8 +21,8 @@ func (f rowForm) String() string {
 }
 
 // rowVectors returns how the rows of operands of one type can be read. Rows that begin at any
-// address can be read in vectors if the rows of all operands have the same distance from a multiple
-// of 16 bytes.
+// address can be read in vectors on one condition: corresponding rows of all operands must have the
+// same distance from a multiple of 16 bytes.
 func rowVectors(list ...Operand) rowForm {
 	x, v := list[0], 16/list[0].Type.Size()
 	if !unitColumns(list...) {
@@ -42,15 +42,15 @@ func rowVectors(list ...Operand) rowForm {
 }
 
 // rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
-// multiple of 32 bytes, where the vectors begin so that a warp's vectors fill whole sectors. The
-// others lie after the last vector. Together they are fewer than the lanes of a warp, and a thread
-// keeps its column in a register.
+// multiple of 32 bytes, where the vectors begin, so that a warp's vectors fill whole sectors. The
+// remaining ones lie after the last vector. Together they are fewer than the lanes of a warp. Each
+// thread keeps at most one of these columns, in a register.
 type rowEnds struct {
 	first  ptx.Value // the first vector's first column
 	column ptx.Value // this thread's column
 	inside ptx.Value // whether this thread has a column
 	kept   []*ptx.Var
-	now    bool // code for an end is being written; its indices count columns
+	now    bool // whether code for a row's ends is being written; indices then count columns
 }
 
 // access makes the kernel read the columns of x's row in form f.

@@ -20,7 +20,7 @@ type rowWork struct {
 	lane    ptx.Value
 	row     ptx.Value
 	shared  ptx.Ptr // one value for each warp, if a row has a block
-	cached  int     // columns of a row, of each operand, that fit shared memory; 0: no cache
+	cached  int     // columns of each operand's row that fit shared memory; 0: no cache
 	cache   ptx.Ptr // the row's cache; a thread reads only what it stored itself
 	kinds   int     // number of operands in the cache
 	kind    dtype.Type
@@ -151,7 +151,7 @@ func (w *rowWork) whole() ptx.Value {
 }
 
 // reduce combines f(load(i)) over the row, beginning with start. Every thread of the row gets the
-// same bits. Each thread has several chains, which makes rounding errors grow slowly.
+// same bits. Each thread has several accumulators, which makes rounding errors grow slowly.
 func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	vars := make([]*ptx.Var, w.unroll)
 	for k := range vars {
@@ -187,13 +187,14 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 	w.If(w.LaneID().Eq(num(0)), func() { w.shared.At(w.WarpID()).Store(v) })
 	w.Barrier()
 	v = w.shared.At(w.LaneID().And(num(warps-1))).Load().WarpReduceWidth(warps, combine)
-	w.Barrier() // all have read before the next reduction stores
+	w.Barrier() // all threads have read before the next reduction stores
 	return v
 }
 
-// max returns the greatest f of a column's operands over the row. It is the first to read the
-// operands, so several loads are in flight together, even in the last round. The order of the
-// columns does not matter to a maximum. If the row has a cache, max keeps the loaded values in it.
+// max returns the maximum over the columns of the row of f(the column's operands). It is the first
+// to read the operands, so several loads are in flight together, even in the last round. The order
+// of the columns does not matter to a maximum. If the row has a cache, max keeps the loaded values
+// in it.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))
 	const rounds = 4
@@ -280,7 +281,7 @@ func (e *exponentials) total() (top, sum ptx.Value) {
 	return top, sum
 }
 
-// exponentials returns the total of a row that is read once.
+// exponentials returns the maximum and the sum of a row, which it reads once.
 func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (top, sum ptx.Value) {
 	e := w.newExponentials(t)
 	w.atEnds(func(i ptx.Value) { e.add(load(i)) })
@@ -304,7 +305,7 @@ func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (
 	return e.total()
 }
 
-// sum adds up f of each column's operands over the row.
+// sum adds up f(the column's operands) over the columns of the row.
 func (w *rowWork) sum(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	return w.reduce(w.Const(t, real(0)), func(x, y ptx.Value) ptx.Value { return x.Add(y) }, load,
 		func(v []ptx.Value) ptx.Value { return pairwise(w.apply(v, f)) })

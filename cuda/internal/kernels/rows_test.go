@@ -41,7 +41,8 @@ func (m *machine) near(what string, o Operand, want []float64, tolerance float64
 
 var roundings = map[dtype.Type]float64{dtype.F32: 4e-7, dtype.F64: 2e-15, dtype.F16: 1e-3, dtype.BF16: 8e-3}
 
-// slowSoftmax returns softmax and its logarithm of each row of n columns.
+// slowSoftmax returns, for each row of n columns, softmax, its logarithm, and the logarithm of the
+// sum of exponentials.
 func slowSoftmax(x []float64, n int) (y, log, lse []float64) {
 	y, log = make([]float64, len(x)), make([]float64, len(x))
 	for r := 0; r < len(x); r += n {
@@ -105,7 +106,8 @@ func TestSoftmax(t *testing.T) {
 }
 
 // Tests rows that are kept in shared memory, of each size of cache. Rows have the least and the
-// greatest length for a size, and are read in vectors or one by one. The first row is -∞.
+// greatest length for a size, and are read in vectors or one by one. The elements of the first row
+// are -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
@@ -132,9 +134,9 @@ func TestSoftmaxKept(t *testing.T) {
 	}
 }
 
-// Rows are read once if they fit shared memory. Summing up their exponentials reads them once in
-// any case. The test counts how often an element's bytes move, reads and writes together, in
-// 32-byte sectors.
+// A row is read once if it fits shared memory. Summing up its exponentials reads it once in any
+// case. The test counts how often an element's bytes move, reads and writes together, in 32-byte
+// sectors.
 func TestRowsAreReadOnce(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, c := range []struct {
@@ -170,7 +172,7 @@ func TestRowsAreReadOnce(t *testing.T) {
 	}
 }
 
-// Rows begin and end at each place of a sector, and have special values at their ends.
+// Rows begin and end at every position within a sector, and have special values at their ends.
 func TestOddRows(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		v := 16 / typ.Size()

@@ -33,7 +33,7 @@ type scanWork struct {
 	acc ptx.Type
 	out scanOperand
 	ins []scanOperand
-	// per, segments and segment are used only for columns that are scanned in segments
+	// the fields per, segments and segment are used only for columns that are scanned in segments
 	per, segments, segment ptx.Value
 	totals                 []ptx.Ptr // totals of this column, one for each segment
 }
@@ -239,7 +239,7 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines far with near, where far comes before near. It is associative.
+// combine combines far with near, where far comes before near. The operation is associative.
 func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
@@ -263,8 +263,8 @@ func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 }
 
 // join does what combine does, but far may be absent. If hasNear is given, near may be absent too.
-// Mostly the identity can stand for an absent value. In a linear recurrence it cannot, because it
-// may meet infinite factors.
+// For most kinds of scan the identity can stand for an absent value. In a linear recurrence it
+// cannot: the identity would be multiplied by factors that may be infinite.
 func (w *scanWork) join(far, near []ptx.Value, hasFar ptx.Value, hasNear ...ptx.Value) []ptx.Value {
 	v := w.combine(far, near)
 	if w.kind != device.ScanLinear {
@@ -367,7 +367,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.each-1], 32)
-		// true if there is a lane before this one, which then has elements
+		// whether there is a lane before this one; such a lane has elements
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {

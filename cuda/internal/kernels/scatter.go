@@ -10,8 +10,8 @@ import (
 )
 
 // scatterSpec describes a kernel in which each thread owns a line along the axis and walks its
-// indices in order. If distinct, no two positions have the same target, and each thread owns a
-// position.
+// indices in order. If distinct is set, no two positions have the same target, and each thread owns
+// a single position.
 type scatterSpec struct {
 	kind     device.ScatterKind
 	typ      dtype.Type
@@ -93,15 +93,15 @@ type scatterOrder uint8
 
 const (
 	byLines scatterOrder = iota // no positions are sorted: a thread walks a line
-	// one line of indices serves whole slices; the positions of that line are sorted
+	// one line of indices serves whole slices, and the positions of that line are sorted
 	bySlices
-	bySamples // each line has its own indices; the positions of each are sorted
+	bySamples // each line has its own indices; the positions of each line are sorted
 )
 
-// orderOf chooses the order. The strides of the index are the third of sp. With bySlices a slice
-// must be large enough to occupy a block, or there must be so many positions that a single thread
-// would take long. With bySamples there must be few lines, because for many lines one thread each
-// is enough. The keys of the sort have 32 bits.
+// orderOf chooses the order. The third list of strides in sp belongs to the index. With bySlices a
+// slice must be large enough to occupy a block, or there must be so many positions that a single
+// thread would take long. With bySamples there must be few lines: many lines already occupy the
+// device with one thread for each. The keys of the sort have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {

@@ -15,9 +15,9 @@ import (
 // positions, which are combined at the same time. If a run has more than one part, a second kernel
 // combines the results of its parts.
 //
-// The result of each part of such a run has a slot of its own. In the sorted order, two whole parts
-// start at least a part's length apart, and so do two last parts, which are shorter. So the slot is
-// 2·(start / length), plus 1 for a short part.
+// The result of each part of such a run has a slot of its own. The last part of a run may be
+// shorter than a whole part. In the sorted order, two whole parts start at least a part's length
+// apart. So do two short parts. So the slot is 2·(start / length), plus 1 for a short part.
 
 // partOf returns the number of positions in a part, for n sorted positions. It is about the square
 // root of n, so that the longest run has as many parts as a part has positions. Tests lower
@@ -187,7 +187,8 @@ func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	return lo.Get()
 }
 
-// starts returns the first place from low on that has the given key. The place high has that key.
+// starts returns the first place from low on that has the given key. It assumes that the place high
+// has that key.
 func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {

@@ -62,8 +62,8 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax plans the launch of a kernel in which each block has several rows, as many as the
-// argument each says.
+// launchSoftmax plans the launch of a kernel in which each block has several rows. Their number is
+// each.
 func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
@@ -95,8 +95,8 @@ func checkRows(op string, list ...Operand) error {
 }
 
 // kept returns the type and the number of the values that the cache holds for each column. For
-// softmax it is one value in the computing type, the element and later its exponential. For the
-// gradient it is both operands as they were read.
+// softmax the cache holds one value in the computing type: the element, and later its exponential.
+// For the gradient it holds both operands as they were read.
 func (s softmaxSpec) kept() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2

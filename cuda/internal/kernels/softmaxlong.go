@@ -25,8 +25,8 @@ type longSoftmax struct {
 const (
 	longThreads = 512
 	// A thread has 128 registers. Some of these hold values: longRegisters for elements of 32 bits,
-	// longHalves for elements of 16 bits. Loads of 16-bit elements need more registers for
-	// themselves.
+	// longHalves for elements of 16 bits. longHalves is less, because the loads of 16-bit elements
+	// need more registers themselves.
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
@@ -124,7 +124,8 @@ func (s longSoftmax) forward(w *longRows, t ptx.Type, y, x rowOperand) {
 	})
 }
 
-// gradient stores the same as the method of softmaxSpec. For the logarithm the sum needs g alone.
+// gradient stores the same values as [softmaxSpec.gradient]. For the logarithm the sum needs only
+// g.
 func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 	first, other := w.loadAll(y, g), w.loadAll()
 	term := func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) }
@@ -154,11 +155,12 @@ type longRows struct {
 	*rowWork
 	rounds int           // vectors that a thread has in flight together
 	held   [][]ptx.Value // the vectors that a thread keeps in registers
-	kept   ptx.Value     // vectors with a smaller number are in registers or shared memory
+	kept   ptx.Value     // vectors whose numbers are below kept are in registers or shared memory
 }
 
-// A turn is a number of vectors that a thread processes together. Their distance is the number of a
-// block's threads. A vector beyond the end is replaced by the last one, and inside is false for it.
+// A turn is a number of vectors that a thread processes together. From one to the next the vector
+// number grows by the number of a block's threads. A vector beyond the end is replaced by the row's
+// last vector, and inside is false for it.
 type turn struct{ at, inside []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
@@ -171,8 +173,7 @@ func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
 	return t
 }
 
-// some calls f for a few of the vectors at a time. f computes something for each of their values at
-// once.
+// some passes the vectors to f, a few at a time. f handles all values that it gets together.
 func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	for few := range slices.Chunk(v, max(1, 16/len(v[0]))) {
 		f(few)

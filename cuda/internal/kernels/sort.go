@@ -17,7 +17,7 @@ type sortSource struct {
 	typ        dtype.Type
 	descending bool
 	index      bool // indices outside of the bound have the bound as their key, and so come last
-	picked     bool // an array of keys, with the size of typ, and one of positions
+	picked     bool // an array of keys, which have the size of typ, and an array of positions
 }
 
 func (s sortSource) name() string {
@@ -43,7 +43,7 @@ func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
 		return 1
-	// 1 sign, 8 exponent and 10 mantissa bits: the least numbers are normal in float32
+	// 1 sign, 8 exponent and 10 mantissa bits; in float32 even the least float16 numbers are normal
 	case dtype.F16:
 		return 19
 	}
@@ -172,7 +172,7 @@ type sortPlan struct {
 	used int // bits of a key
 	// bound is used if the source is indices
 	bound int
-	inner int // distance of neighbours along the axis; inner rows have one outer position
+	inner int // distance of neighbours along the axis; inner rows share an outer position
 	fault uint64
 	tag   uint32
 }
@@ -356,7 +356,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	every(func(i ptx.Value) {
-		element := in.element(b, i.Min(in.n.Sub(num(1)))) // beyond the row, the last element
+		element := in.element(b, i.Min(in.n.Sub(num(1)))) // beyond the row: its last element
 		there := i.Lt(in.n)
 		key := in.key(b, element)
 		if s.source.index {

@@ -9,9 +9,9 @@ import (
 
 // The first few elements of a long row are found without sorting the row. A block finds the first
 // elements of a part of the row. It determines the key of the last wanted element digit by digit,
-// the highest digit first: it counts the next digit of those elements that agree with that key so
-// far. The elements found in all parts form a shorter row, which is treated in the same way. A row
-// that is short enough is sorted.
+// the highest digit first. For each digit it counts the values of that digit, among the elements
+// whose higher digits equal those of the key. The elements found in all parts form a shorter row,
+// which is treated in the same way. A row that is short enough is sorted.
 
 // selectMost is the largest number of elements that are found in this way. It is half of the
 // smallest part.

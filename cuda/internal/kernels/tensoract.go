@@ -17,9 +17,9 @@ func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 	return false
 }
 
-// leave stores rounded results, a single one or words of two. It stores them activated, and also
-// before the activation if Pre is wanted. beside has the elements of With that belong to the
-// results.
+// leave stores rounded results: a single result, or words of two results. It stores them activated,
+// and also before the activation if Pre is wanted. beside has the elements of With that belong to
+// the results.
 func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store := func(to ptx.Ptr) {
 		if len(v) > 1 {
@@ -63,8 +63,8 @@ func (g *tensorBuilder) together(steps, most int) int {
 const besideAhead = 4
 
 // askBeside loads the elements of With that belong to the pieces that a thread stores, from row
-// first of the block on. For pieces beyond an edge it loads those at the edge; their results are
-// never stored.
+// first of the block on. In place of pieces beyond an edge it loads pieces at the edge. Results
+// beyond an edge are never stored.
 func (g *tensorBuilder) askBeside(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.to != storePieces {
 		return

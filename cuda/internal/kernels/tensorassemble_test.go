@@ -73,14 +73,15 @@ func TestTensorAssemble(t *testing.T) {
 					}
 					a.add(k)
 				}
-				// The gradient of an activation, whose second operand is the activation's argument.
+				// This form applies the gradient of an activation. Its second operand is the
+				// activation's argument.
 				s.out, s.bias, s.sums, s.actSpec = dtype.BF16, dtype.Invalid, sumsSpec{}, actSpec{act: back.Key(), with: dtype.BF16}
 				k, err := s.kernel(back)
 				if err != nil {
 					t.Fatal(err)
 				}
 				a.add(k)
-				// A block that loops over tiles, with the activation and plain.
+				// This form loops over tiles, with the activation and without.
 				plain := s
 				plain.out, plain.actSpec = dtype.F32, actSpec{}
 				half := plain

@@ -19,13 +19,13 @@ type tensorBuilder struct {
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block
 	warpM, warpN ptx.Value // first row and column of the warp within the block
-	// 1 if this block, or this sum, has the rows of a that begin at odd elements
+	// 1 if this block, or this sum, has those rows of a that begin at odd elements, else 0
 	odd ptx.Value
 	acc [][][]*ptx.Var
-	// of the tile before, if blocks loop: its first row and column, and the first row of its
-	// results that is not stored yet
+	// first row and column of the tile before, and the first row of its results that is not stored
+	// yet; used if blocks loop
 	lastM, lastN, later *ptx.Var
-	out                 gemmOperand // its results, at address outAt
+	out                 gemmOperand // the results of the tile before, at address outAt
 	outAt               *ptx.Var
 	act                 activation
 	beside              [][]*ptx.Var // pieces of the operand With, one for each step
@@ -126,8 +126,8 @@ func (g *tensorBuilder) partSums() []partSums {
 	return list
 }
 
-// fragments are the registers that a warp multiplies in one step of 32 bytes of k: for a one entry
-// for each 16 rows, for b one for each 8 columns.
+// fragments are the registers that a warp multiplies in one step of 32 bytes of k. a has one entry
+// for each 16 rows, and b has one for each 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
 // sum adds the products of all tiles to the accumulators.
@@ -264,8 +264,8 @@ func (g *tensorBuilder) fragmentVars() fragments {
 	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
 }
 
-// multiply adds the products of a step. It goes forth and back along the columns, so that each
-// instruction shares a fragment with the previous one.
+// multiply adds the products of a step. It reverses the direction along the columns from row to
+// row, so that each instruction shares a fragment with the previous one.
 func (g *tensorBuilder) multiply(f fragments) {
 	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {
@@ -300,7 +300,7 @@ type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 // stage at a byte offset. A fragment has number i along the outer dimension, from first on, and
 // number step along k. The outer dimension of the tile has length elements. For a the four
 // registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For b (second) they are
-// (0,0), (0,8), (8,0), (8,8). For tf32 read 4 in place of 8 along k.
+// (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has 4 elements along k, not 8.
 func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, first, base, second)

@@ -13,7 +13,7 @@ type tensorCopier struct {
 	how      tensorLoad
 	width    int // a thread stores a unit at once: width elements
 	units    int // units of a thread in a tile
-	spare    int // threads from this one on have no unit in the last round; 0: all have one
+	spare    int // threads from this number on have no unit in the last round; 0: all have one
 	rows     int // rows of the tile that all threads together copy at once
 	rowBytes int
 	// where the thread's units go in the first stage; only the first units, because the swizzle
@@ -24,15 +24,16 @@ type tensorCopier struct {
 	rowStep  ptx.Value // bytes from one unit to the next
 	step     ptx.Value // bytes from one element of a unit to the next
 	tileStep ptx.Value // bytes from one tile to the next
-	// positions of the elements of the first unit: outer counts in the matrix, k in the tile
+	// positions of the elements of the first unit: outer is a position in the matrix, k one in the
+	// tile
 	outer, k   []ptx.Value
 	outerLimit ptx.Value
 	before     bool // copies begin one element before each row
 	first      bool // fetch copies the first tile along k, which has the starts of the rows
 }
 
-// copier prepares to copy tiles of an operand, with length elements along the outer dimension, to
-// byte base of each stage. Elements outside of the matrix become zero.
+// copier prepares to copy tiles of an operand, with length elements along the outer dimension. Each
+// tile goes to byte base of a stage. Elements outside of the matrix become zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
 	size, from := g.s.typ.Size(), how.memory(g.s.typ).Size()
@@ -139,7 +140,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			}
 			if c.first && g.s.odd && c.how.alongK {
 				outer, at := place(0)
-				// Loads a zero before the row's first element.
+				// This loads a zero in place of the element before the row.
 				b.IfElse(at.Eq(num(math.MaxUint32)), func() {
 					lo := b.Bits(storage(g.s.typ), 0)
 					hi := b.Var(lo)

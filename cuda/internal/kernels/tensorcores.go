@@ -25,7 +25,8 @@ type tensorSpec struct {
 	share bool // all blocks of a divided tile join its parts
 	loop  bool // blocks loop over tiles
 	tune  productTune
-	// one matrix serves the whole batch; known while a form is chosen, and not to the kernel
+	// whether one matrix serves the whole batch; this affects only the choice of a form, not the
+	// kernel
 	oneA, oneB bool
 }
 
@@ -38,10 +39,10 @@ type tensorForm struct {
 	blocks         int // blocks for which a multiprocessor has registers
 }
 
-// The forms of all tensor core kernels. A warp of 64×64 reads the least of shared memory for what
-// it multiplies: 128 values for 4096 products. It needs as many registers as a thread may have.
+// The forms of all tensor core kernels. A warp of 64×64 reads the fewest values from shared memory
+// for each product: 128 values for 4096 products. It needs as many registers as a thread may have.
 // Products of few rows are bound by the bytes of the other operand. For them there are small
-// blocks, many of which run at once, with steps of 64 k, which are whole lines of memory.
+// blocks, many of which run at once. A step has 64 elements of k, which fill whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -108,7 +109,7 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 	steps, up := 0, func(k int) int { return ceilDiv(k, s.form.bk) }
 	for ; k > 0; k -= chunk {
 		switch c := min(k, chunk); {
-		case s.odd && s.a.alongK: // of each two tiles, the second has one more k
+		case s.odd && s.a.alongK: // of two tiles, the one of the odd rows sums one more k
 			steps += up(c) + up(c+1)
 		case s.odd:
 			steps += 2 * (up((c+1)/2) + up(c/2))
@@ -249,7 +250,7 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, s.form.stages) }
 
 // blocks returns how many blocks a multiprocessor holds. Two operands that go through registers
-// need more registers, and so does an operand that is rounded there.
+// need more registers, and so does an operand that is rounded in registers.
 func (s tensorSpec) blocks() int {
 	less := 0
 	if s.singly(s.a) && s.singly(s.b) {
@@ -266,9 +267,10 @@ func (s tensorSpec) blocks() int {
 // conflicts.
 func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
-// shared returns the bytes of shared memory. Results of 16 bits pass through it after the last
-// step, where the stages were. In a loop they need memory of their own, because the stages fill
-// again. A share of a tile's parts passes through it too, at once if all blocks have one.
+// shared returns the bytes of shared memory. After the last step, results of 16 bits pass through
+// the memory of the stages. In a loop they need memory of their own, because the stages fill again.
+// If blocks share the joining of a tile, a block's share of all parts passes through shared memory
+// too.
 func (s tensorSpec) shared() int {
 	stages, results := s.stages()*s.staged(), s.form.bm*s.pitch()*2
 	switch {

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A kernel that loops over tiles gives the bits of the one with a block for each tile. That holds
-// for one worker and for several, at edges, and with whatever is done to the sums. In a batch a
-// worker goes from the tiles of one matrix to those of another.
+// A kernel that loops over tiles gives the same bits as the kernel with a block for each tile. That
+// holds for one worker and for several, at edges, and with every bias, activation and way to store.
+// In a batch a worker goes from the tiles of one matrix to those of another.
 func TestTensorLoop(t *testing.T) {
 	for i, c := range []struct {
 		typ, out dtype.Type
@@ -104,7 +104,7 @@ func TestTensorLoopPlanned(t *testing.T) {
 	}
 }
 
-// A product loops without scratch memory too. With sums of rows its kernel cannot loop, and has a
+// A product also loops without scratch memory. With sums of rows its kernel cannot loop, and has a
 // block for each tile.
 func TestTensorLoopNot(t *testing.T) {
 	h100 := GPUOf(90, "", 0)

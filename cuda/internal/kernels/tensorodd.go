@@ -4,8 +4,8 @@ import "github.com/flambeau-go/flambeau/ptx"
 
 // Rows of an odd length begin at even and odd elements in turn, but copies of pairs must begin at
 // even elements. So the rows that begin at odd elements are copied from one element before. They
-// are multiplied apart from the other rows, because all rows in one instruction of the tensor cores
-// must be shifted alike.
+// are multiplied separately from the other rows, because all rows in one instruction of the tensor
+// cores must be shifted alike.
 
 // oddRows makes this block compute every second row of a, for an a whose rows lie along k. For rows
 // that begin at odd elements, the sum over k begins one index earlier. Both operands are zero
@@ -30,7 +30,8 @@ func (g *tensorBuilder) second(o gemmOperand, odd ptx.Value) gemmOperand {
 	return o
 }
 
-// ofBlock returns the rows of o that belong to this block. o has the shape of the results.
+// ofBlock returns those rows of o that belong to this block. o is an operand with the shape of the
+// results.
 func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	if g.s.odd && g.s.a.alongK {
 		o = g.second(o, g.odd)
@@ -69,12 +70,12 @@ func (g *tensorBuilder) oddSums(q productParams) {
 }
 
 // moveOn moves the sums by one row, through shared memory, eight columns of each warp at a time.
-// Two places are used in turn, so that each step needs one barrier only.
+// Each step uses one of two places in shared memory, in turn. So a step needs only one barrier.
 func (g *tensorBuilder) moveOn() {
 	b, f := g.Builder, g.s.form
 	b.Comment("the sums move on by a row")
 	_, wn := f.warp()
-	place := f.bm * 8 * f.warpsN // floats of one place
+	place := f.bm * 8 * f.warpsN // number of floats in one place
 	row := g.warpM.Add(g.lane.Shr(num(2)))
 	column := g.warpN.Div(num(wn)).Mul(num(f.bm * 8)).Add(g.lane.And(num(3)).Shl(num(1)))
 	for j := range g.acc[0] {

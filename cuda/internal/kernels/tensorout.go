@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finish turns the sums into results and stores them. It is the one place for changes to the sums
-// before they are rounded.
+// finish turns the sums into results and stores them. All changes to the sums before rounding
+// happen here.
 func (g *tensorBuilder) finish(q productParams) {
 	if g.s.bias != dtype.Invalid {
 		g.Comment("the bias")
@@ -120,7 +120,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 			}
 		}
 	}
-	if s.lates() { // storeLater stores them, behind the barriers of the next tile
+	if s.lates() { // storeLater stores the results, after the barriers of the next tile
 		return
 	}
 	b.Barrier()

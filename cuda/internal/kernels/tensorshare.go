@@ -15,11 +15,11 @@ import (
 // blocks need not run at the same time. Every element is the sum over the parts in their order, and
 // does not depend on which block adds it.
 //
-// A tile has two counters. The low half of the first is the number of blocks that have arrived, the
-// high half the number that have ended before the last arrived. The second counts the blocks that
-// have stored their shares. The last of them leaves zeros.
+// A tile has two counters. The low half of the first counts the blocks that have arrived. The high
+// half counts the blocks that ended before the last block arrived. The second counter counts the
+// blocks that have stored their shares. The last block to store resets both counters to zero.
 
-// mostPolls limits how often a block asks for the others of its tile. An answer takes some 800
+// mostPolls limits how often a block asks for the others of its tile. Each poll takes some 800
 // clocks, so the limit is about 10 µs. The model divides a product in this way only if all blocks
 // of parts run at once, so they end together.
 const mostPolls = 24
@@ -27,18 +27,18 @@ const mostPolls = 24
 // shareAhead is how many parts a thread reads from shared memory before it adds the first.
 const shareAhead = 8
 
-// plain reports whether the results of a kernel need nothing but the sums.
+// plain reports whether a kernel computes its results from the sums of products alone.
 func (s tensorSpec) plain() bool {
 	return !s.odd && s.bias == dtype.Invalid && s.actSpec == actSpec{} && s.sums == sumsSpec{}
 }
 
-// plain reports whether the results are nothing but sums of products.
+// plain reports whether the results are sums of products, without bias, activation or other sums.
 func (o *ProductOperands) plain() bool {
 	return o.Act == nil && o.Bias.Type == dtype.Invalid && o.summing() == sumsSpec{}
 }
 
-// shares reports whether the parts of a number of tiles may be joined by all their blocks, which
-// then run at once.
+// shares reports whether the blocks of a number of tiles may share the joining of parts. All of
+// them must then fit the device at once.
 func (g *GPU) shares(s tensorSpec, tiles, parts int) bool {
 	s.share = true
 	return s.plain() && parts > 1 && 2*tiles <= CounterWords && tiles*parts <= g.Cores*g.resident(s)
@@ -70,8 +70,8 @@ func (q productParts) sharedCounters() (arrived, stored ptx.Ptr) {
 	return arrived, arrived.At(num(1))
 }
 
-// arrive returns which share of the tile the block has, and the number of shares. The first is not
-// below the second if the block has none.
+// arrive returns rank, the number of the share that the block adds up, and helpers, the number of
+// shares of the tile. If rank is not below helpers, the block has no share.
 func (g *tensorBuilder) arrive(p productParts) (rank, helpers ptx.Value) {
 	b := g.Builder
 	words := g.shared.As(ptx.U32)
@@ -101,14 +101,14 @@ func (g *tensorBuilder) arrive(p productParts) (rank, helpers ptx.Value) {
 }
 
 // storeShare adds up a share of the tile and stores the results. The sums of all parts come through
-// shared memory, so that many copies are under way at once.
+// shared memory, so that many asynchronous copies are in flight at once.
 func (g *tensorBuilder) storeShare(from ptx.Ptr, c gemmOperand, parts, rank, helpers ptx.Value) {
 	b, s, threads := g.Builder, g.s, g.s.form.threads()
 	vectors := s.sharedVectors()
 	each := b.U32(uint32(vectors - 1)).Div(helpers).Add(num(1))
 	begin := rank.Mul(each)
 	end := begin.Add(each).Min(num(vectors))
-	// as many as have room in shared memory
+	// as many vectors as shared memory has room for
 	step := b.U32(uint32(s.shared() / 16)).Div(parts).Min(each)
 	sums := g.shared.As(ptx.F32)
 	b.For(begin, end, step, func(at ptx.Value, _ ptx.Loop) {
@@ -157,7 +157,7 @@ func (g *tensorBuilder) storeShare(from ptx.Ptr, c gemmOperand, parts, rank, hel
 	})
 }
 
-// storeVector stores four neighbouring sums of a thread, those of one instruction.
+// storeVector stores four sums of a thread, the results of one mma instruction.
 func (g *tensorBuilder) storeVector(c gemmOperand, number ptx.Value, v []ptx.Value) {
 	b, f := g.Builder, g.s.form
 	wm, wn := f.warp()

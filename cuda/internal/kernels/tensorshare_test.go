@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sharedProducts lists products whose blocks share the joining: odd sizes, a batch, whole tiles in
-// front, many parts, and each way to store.
+// sharedProducts lists products whose blocks share the joining: odd sizes, a batch, undivided tiles
+// before the others, many parts, and each way to store.
 func sharedProducts(m *machine) []struct {
 	o    ProductOperands
 	form tensorForm
@@ -61,8 +61,9 @@ func (m *machine) zeros(what string) {
 	}
 }
 
-// Blocks that share the joining give the same bits as a last block that joins alone. No two of them
-// race. The emulator runs the blocks one by one here, so the last of a tile joins it.
+// Blocks that share the joining give the same bits as a last block that joins alone. The blocks
+// have no data races. Here the emulator runs the blocks one by one, so the last block of a tile
+// joins all its parts.
 func TestProductShares(t *testing.T) {
 	m := newMachine(t)
 	m.blocks = true

@@ -13,7 +13,7 @@ import (
 type tensorSums struct {
 	p      ptx.Ptr
 	stride ptx.Value
-	mine   ptx.Value    // whether this warp sums up
+	mine   ptx.Value    // whether this warp computes sums of rows or columns
 	acc    [][]*ptx.Var // one entry for each 16 rows or columns; nil if there is nothing to sum up
 }
 
@@ -63,7 +63,7 @@ func (g *tensorBuilder) addSums(f fragments) {
 	})
 }
 
-// storeSums stores the sums, from the lanes of the first column.
+// storeSums stores the sums. Each is in a lane that holds the first column of a fragment.
 func (g *tensorBuilder) storeSums() {
 	store := func(what string, r *tensorSums, first, count ptx.Value) {
 		if r.acc == nil {

@@ -6,10 +6,10 @@ import (
 )
 
 // Tensor cores multiply float32 as tf32, which has the exponent of float32 and ten bits of
-// mantissa. Tiles have as many bytes as those of 16-bit floats, and so half as many k. Copies,
-// stages and fragments are the same. This file has the differences.
+// mantissa. Tiles have as many bytes as those of 16-bit floats, and so half as many elements along
+// k. Copies, stages and fragments are the same. This file has the code that differs.
 
-// of returns the form for factors of type t. With float32 a step has half as many k.
+// of returns the form for factors of type t. With float32 a step has half as many elements of k.
 func (f tensorForm) of(t dtype.Type) tensorForm {
 	f.bk = f.bk * 2 / t.Size()
 	return f
@@ -41,7 +41,7 @@ func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 }
 
 // tf32Slots returns how many instructions more than for 16-bit floats a warp issues in a step of k.
-// They round to tf32, and read single words.
+// The additional instructions round to tf32, and read single words.
 func (s tensorSpec) tf32Slots() int {
 	wm, wn := s.form.warp()
 	n := wm/4 + wn/4
@@ -85,8 +85,8 @@ func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column
 	return tile.At(start).At(column.Rem(num(each)).Mul(num(size)))
 }
 
-// turnedRows returns the swizzle of row k of a tile of words. It is combined by xor with the number
-// of each piece of the row. Eight words of each of four rows then lie in all banks.
+// turnedRows returns the swizzle of row k of a tile of words. The number of each piece of the row
+// is combined with it by xor. Then four rows of eight words each use every bank once.
 func turnedRows(length int, k ptx.Value) ptx.Value {
 	if length < 32 { // two rows fill the banks
 		return k.And(num(2))

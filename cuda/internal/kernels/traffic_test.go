@@ -10,13 +10,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic is a kernel that memory bounds, on rows of GPT-2's lengths. Its operands are everything
-// that it must read or write. An operand that is read and written is listed twice.
+// A traffic is a kernel whose speed the memory bandwidth limits, on rows of GPT-2's lengths.
+// operands are everything that it must read or write. An operand that is read and written is listed
+// twice.
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
-	// most is the allowed ratio of moved bytes to the least number; 0 means 1.05. A case with
-	// another value gives the reason.
+	// most is the allowed ratio of the moved bytes to the least possible number; 0 means 1.05. A
+	// case with another value gives the reason.
 	most float64
 	// loose says that requests touch more sectors than they need, also beyond the ends of rows. The
 	// case gives the reason.
@@ -72,7 +73,8 @@ func span(o Operand) int {
 	return n
 }
 
-// traffics lists the kernels of a GPT-2 step that memory bounds, with few of its rows.
+// traffics lists the kernels of a GPT-2 step whose speed the memory bandwidth limits, with few of
+// its rows.
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
@@ -202,7 +204,7 @@ func traffics(t *testing.T) []traffic {
 			c, s := expr.X(2), expr.X(3)
 			p := expr.MustLower([]*expr.Expr{x0.Mul(c).Sub(x1.Mul(s)), x1.Mul(c).Add(x0.Mul(s))}, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, f, f}, -1)
 			parts := func(x Operand, pitch int) []Operand {
-				// rotates from dimension 2 on
+				// pairs of elements of a head's row: half apart, or neighbours if step is 2
 				x.Layout = strided([]int{heads, rows, half}, []int{2 * half, pitch, step})
 				y := x
 				y.Offset += half + (1-half)*(step-1)
@@ -295,8 +297,8 @@ func traffics(t *testing.T) []traffic {
 	}
 }
 
-// Kernels that memory bounds move at most a twentieth more than they must, unless a case allows
-// more. Run with -v to see the numbers, which are the emulator's counts.
+// Kernels whose speed the memory bandwidth limits move at most a twentieth more bytes than they
+// must, unless a case allows more. Run with -v to see the numbers, which are the emulator's counts.
 func TestTraffic(t *testing.T) {
 	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")
 	for _, c := range traffics(t) {

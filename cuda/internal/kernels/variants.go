@@ -49,9 +49,9 @@ func told(letter string, n int) string {
 // staticShared is the shared memory that a kernel can have without asking for it at launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the bytes of shared memory that a kernel asks for at launch. Besides the
-// tiles, the kernel needs as many further bytes as more says. If all of them fit static shared
-// memory, the result is 0, otherwise it is tiles.
+// beyondStatic returns the bytes of dynamic shared memory that a kernel asks for at launch. It
+// needs tiles bytes for its tiles, and more bytes besides. If all of them fit static shared memory,
+// the result is 0, otherwise it is tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles
@@ -159,7 +159,7 @@ func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Varia
 
 // reduceTune has the choices of a reduction's variant. 0 leaves a choice to the planner.
 type reduceTune struct {
-	form   reduceForm // 1 + a reduceForm
+	form   reduceForm // 1 + the form
 	unroll int
 	chunk  int
 }

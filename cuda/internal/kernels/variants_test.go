@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Each variant computes the same as the planner's kernel, with the same bits if the sums are
-// divided alike.
+// Each variant computes the same results as the planner's kernel. The bits are the same too if the
+// sums are divided in the same way.
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		name string

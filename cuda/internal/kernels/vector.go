@@ -6,7 +6,8 @@ import (
 )
 
 // loadVector loads n consecutive elements of type t at p and widens them. It uses accesses of up to
-// 16 bytes. The address of p is a multiple of the elements' size, or of 16 bytes if that is less.
+// 16 bytes. The address p must be a multiple of 16 bytes, or of the size of n elements if that is
+// less.
 func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
 	return widenVector(t, loadStored(p, t, n), n)
 }
@@ -119,8 +120,8 @@ func storeWords(p ptx.Ptr, w []ptx.Value) {
 	p.As(ptx.B32).StoreVec(w...)
 }
 
-// vectorLength returns how many elements a thread handles at once. The widest operand then moves 16
-// bytes.
+// vectorLength returns how many elements a thread handles together. That number of elements of the
+// widest operand has 16 bytes.
 func vectorLength(list []Operand) int {
 	size := 1
 	for _, o := range list {

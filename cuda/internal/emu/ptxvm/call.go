@@ -15,7 +15,7 @@ type activation struct {
 }
 
 // maxStack bounds the bytes of a thread's stack that functions need, for local memory and, counted
-// apart, for registers. On hardware the program sets that limit (CU_LIMIT_STACK_SIZE).
+// separately, for registers. On hardware the program sets that limit (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
 // call makes the lanes of m execute a function. The other lanes wait, and so do lanes of m that

@@ -224,8 +224,8 @@ func (c *cta) reset(index uint64) {
 	}
 }
 
-// run executes one block to its end and returns a fault of the kernel. Any other panic is a bug,
-// and continues.
+// run executes one block to its end and returns a fault of the kernel. It does not recover from any
+// other panic, which is a bug.
 func (c *cta) run(index uint64) (f *Fault) {
 	defer func() {
 		switch e := recover().(type) {

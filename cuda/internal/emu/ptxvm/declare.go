@@ -141,7 +141,7 @@ func (p *parser) place(v *variable, line int, params *int) {
 }
 
 func (p *parser) initialiser(v *variable) {
-	p.initValues(v, 0) // the rest is zero
+	p.initValues(v, 0) // the remaining bytes are zero
 }
 
 func (p *parser) initValues(v *variable, depth int) {

@@ -263,8 +263,9 @@ func (w *warp) scatter(t tile, regs []int32, v []uint64, m uint32) {
 	}
 }
 
-// product returns a·b + c. Integers are exact and then cut to 32 bits. float64 is fused. Other
-// types are added in float32 in the order of k.
+// product returns a·b + c. Integers are added exactly, and the sum is cut to 32 bits. For float64
+// each multiplication and addition is one fused operation. Other types are added in float32 in the
+// order of k.
 func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	out := make([]uint64, td.rows*td.cols)
 	integer, wide := ta.typ.integer(), ta.typ == F64

@@ -24,7 +24,7 @@ type Product struct {
 	M, N, K, Batch int
 	TransA, TransB bool // A is [K, M] in memory, B is [N, K]
 	A, B, D        Matrix
-	Bias           bool   // the bias has D's type; the whole batch has one
+	Bias           bool   // the bias has D's type; the whole batch has one bias
 	BiasAlign      uint32 // a divisor of the bias's address, like Matrix.Align
 }
 
