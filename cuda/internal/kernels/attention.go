@@ -9,7 +9,7 @@ import (
 )
 
 // AttentionOperands are the operands of [device.Attention]. Out, Q, K and V have the shape [batch,
-// heads, length, columns]. LSE may be absent.
+// heads, length, columns]. LSE, the logarithm of each query's sum of exponentials, may be absent.
 type AttentionOperands struct {
 	Out, LSE, Q, K, V Operand
 	AttentionWeighing
@@ -27,7 +27,7 @@ type attentionShape struct {
 	q, k, v, out headRows
 	w            weighingSpec
 	lse          bool
-	split        bool // each block sees a piece of the keys and stores its partial results
+	split        bool // each block computes partial results, for one piece of the keys
 }
 
 func (s attentionShape) String() string {
@@ -156,7 +156,7 @@ type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
 	first       ptx.Value // the block's first query
-	// the block reads the keys from begin to end; each is seen by some query of the block
+	// keys that the block reads; each is seen by some query of the block
 	begin, end   ptx.Value
 	q, k, v, out headOperand
 	lse          ptx.Ptr // LSE of the block's head

@@ -264,8 +264,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to those elements of o that pick chooses by their row and column in [.., length,
-// columns].
+// spoiled writes v to some elements of o. pick chooses them by their row and column, the indices of
+// the last two dimensions.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	each(o, func(i int, addr uint64) {
@@ -279,8 +279,8 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// NaN and infinities in keys that a query does not see have no effect on its results. In keys that
-// it sees they do. The results of a query that sees no key are 0.
+// NaN and infinities in keys do not affect the results of queries that do not see these keys. They
+// spoil the results of the other queries. The results of a query that sees no key are 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -361,7 +361,7 @@ func TestAttentionSplit(t *testing.T) {
 	small.check(t)
 }
 
-// The same operands give the same bits.
+// The same operands give the same bits each time.
 func TestAttentionDeterministic(t *testing.T) {
 	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 2, queries: 40, keys: 90, features: 64, causal: true, drop: 0.2}
 	_, first := c.check(t)

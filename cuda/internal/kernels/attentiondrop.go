@@ -27,7 +27,7 @@ func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Val
 	return func(r, n int) ptx.Value { return kept.And(b.U32(1 << (n*keys + r))).Ne(num(0)) }
 }
 
-// rowBlocks is the number of blocks of random numbers for one row of weights, see
+// rowBlocks returns the number of blocks of random numbers for one row of weights, see
 // [device.RowNumbers].
 func (w *weighing) rowBlocks() ptx.Value { return w.keys.Add(num(3)).Shr(num(2)) }
 
@@ -103,7 +103,7 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per
-	// first of the 16 keys that four neighbouring threads own together
+	// first of the 16 keys that four neighbouring threads share
 	quad := j.Add(x.Shr(num(2)).Shl(num(2)))
 	var groups []keptGroup
 	for i := 0; i < all; i += 4 {

@@ -16,7 +16,7 @@ type attentionGrad struct {
 	q, k, v, g headRows
 	d1, d2     headRows // dk and dv, or dq in d1; absent results have the type Invalid
 	w          weighingSpec
-	byKey      bool // the launch for dk and dv, where the own rows are keys
+	byKey      bool // this is the launch for dk and dv, where the own rows are keys
 }
 
 // gradForm is a way to compute the results of one launch: on tensor cores, or with multiply-adds.
@@ -76,8 +76,8 @@ func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 type gradBlock struct {
 	*ptx.Builder
 	attentionGrad
-	own, other         int       // rows of the tiles
-	w                  *weighing // the weighing, not yet moved to a head
+	own, other         int       // numbers of rows of the tiles
+	w                  *weighing // the weighing, before its pointers are moved to a head
 	group, batch, head ptx.Value // head is a head of the keys if byKey, else of the queries
 	first              ptx.Value // first own row
 	q, k, v, g, d1, d2 headOperand
@@ -159,8 +159,8 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	g.For(g.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { one(g.head.Mad(g.group, h)) })
 }
 
-// gradPass is one head of queries. Its other rows, from start to end, are multiplied by the block's
-// own rows.
+// gradPass has the operands of one head of queries. The head's other rows, from start to end, are
+// multiplied by the block's own rows.
 type gradPass struct {
 	*gradBlock
 	w          *weighing
@@ -169,8 +169,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to copy lse of a tile of queries, from query first on, to shared memory at p.
-// It copies delta to the memory behind lse.
+// loadNumbers starts to copy lse and delta of a tile of queries, from query first on, to shared
+// memory at p. delta lies behind lse.
 func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {
@@ -184,8 +184,8 @@ func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	})
 }
 
-// gradRow is the weighing of one query. lse is the logarithm of the sum of its exponentials, in the
-// scale that the form needs, and delta is its sum of g·out.
+// gradRow is the weighing of one query. lse is the logarithm of the sum of the query's
+// exponentials, in the scale that the form needs. delta is the query's sum of g·out.
 type gradRow struct {
 	weighingRow
 	lse, delta ptx.Value

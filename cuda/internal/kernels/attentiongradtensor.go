@@ -32,7 +32,7 @@ func gradTensorFor(shape attentionGrad) gradTensor {
 		if s.byKey && wide > 192 && s.w.mask != dtype.Invalid {
 			s.parts = 4
 		}
-	case wide > 96 && s.byKey: // each part computes the scores again
+	case wide > 96 && s.byKey: // every part computes the scores again
 		s.other, s.parts = 32, 2
 		if !plain {
 			s.other = 16
@@ -133,7 +133,7 @@ func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
 	return 16 * first, max(0, min(per, width-first)), max(0, min(16*per, h.columns-16*first))
 }
 
-// write writes the code for one part of the results' columns.
+// write writes the code for one part of the results' columns, number g.part.
 func (g *gradWriter) write() {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, _, _ := s.tiles()
@@ -164,7 +164,8 @@ func (g *gradWriter) write() {
 	g.results(g.d2, g.sum2, rest, there, out2)
 }
 
-// results scales and rounds the sums, and stores them in the result by way of shared memory at p.
+// results scales and rounds the sums, and stores them in the result. They pass through shared
+// memory at p.
 func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.Value, p ptx.Ptr) {
 	first, n, columns := g.columns(o.headRows)
 	if n == 0 {
@@ -263,7 +264,7 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 }
 
 // multiply multiplies the first operands x by the other rows at y, and adds the products to sums. x
-// has an operand for every 16 other rows.
+// has one operand for each 16 other rows.
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {
@@ -374,8 +375,8 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 	return p, ds
 }
 
-// keeps returns a function that reports whether dropout keeps a weight of the tile, numbered as in
-// weigh. It returns nil if there is no dropout.
+// keeps returns a function that reports whether dropout keeps element e of fragment n of the
+// weights, see weigh. It returns nil if there is no dropout.
 func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n, e int) ptx.Value {
 	switch {
 	case !g.s.w.drop:
@@ -392,8 +393,8 @@ func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n
 	}
 }
 
-// edge reports whether some query and key of the tile do not see each other because of their
-// positions.
+// edge reports whether some query and key of the tile do not see each other because of the lengths
+// or the causal order.
 func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	end := j.Add(num(g.s.other))
 	if !g.s.byKey {

@@ -12,7 +12,7 @@ import (
 // three. There are no bank conflicts.
 func TestAttentionInstructions(t *testing.T) {
 	const product = 128 / 16 * (128 / 8) * (64 / 16)
-	for _, heads := range []int{2, 64} { // tiles have 64 queries, and then 128
+	for _, heads := range []int{2, 64} { // with 2 heads tiles have 64 queries, with 64 heads 128
 		m := newMachine(t)
 		c := attentionCase{typ: dtype.BF16, batch: 1, heads: heads, queries: 128, keys: 128, features: 64, lse: true}
 		o := c.operands(m)

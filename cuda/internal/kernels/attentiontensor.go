@@ -10,8 +10,8 @@ import (
 )
 
 // attentionTensor computes attention of 16-bit floats on tensor cores. A warp has 16 or 32 queries.
-// Sums, scores and weights stay in its registers, where the weights already have the layout of the
-// second product's first operand.
+// Sums, scores and weights stay in the warp's registers. There the weights already have the layout
+// of the second product's first operand.
 type attentionTensor struct {
 	attentionShape
 	// fold is true if the factor of the exponent includes the scale: the scale is positive, and
@@ -142,7 +142,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.start(a.first.Add(warpRow), tileV.width)
 
-	// all queries of the warp see the keys whose numbers are below seen
+	// every query of the warp sees all keys with numbers below seen
 	seen := a.w.lastKey(a.first.Add(warpRow))
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {

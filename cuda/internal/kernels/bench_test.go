@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Every launch of an operation is planned first, so planning should cost less than one or two
+// Every launch of an operation is planned first, so planning should take less than one or two
 // microseconds.
 func BenchmarkPlan(b *testing.B) {
 	p := program(b, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1).Add(expr.Param(0)))

@@ -11,8 +11,8 @@ import (
 // devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
-// launchSeconds is the cost of a kernel that first copies an operand. Two events on a stream
-// without host work between them are some microseconds apart.
+// launchSeconds is the cost of one more kernel, which copies an operand first. Two events on a
+// stream without host work between them are some microseconds apart.
 const launchSeconds = 3e-6
 
 // turn returns the clocks that a multiprocessor needs for one step of k of one block, and names the
@@ -23,8 +23,8 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	wm, wn := f.warp()
 	// tf32 runs at half the rate of 16-bit types
 	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size()))
-	// The warps read fragments from shared memory, and copies write tiles to it, at 128 bytes a
-	// clock.
+	// The warps read fragments from shared memory, and copies write tiles to it. Each of them moves
+	// 128 bytes a clock.
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
@@ -44,7 +44,8 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 }
 
 // slots estimates how many instructions a warp issues in a step of k: multiplications, reads of
-// fragments, copies and counters. TestProductModelSlots compares it with the machine code.
+// fragments, copies and counters. TestProductModelSlots compares the estimate with the machine
+// code.
 func (s tensorSpec) slots() float64 {
 	f := s.form
 	wm, wn := f.warp()
@@ -116,9 +117,10 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	turn, bound := g.turn(s)
 	whole, rest, parts := batch*d.whole, batch*(s.tiles(m, n)-d.whole), d.parts(k)
 	blocks := whole + rest*parts
-	most := ceilDiv(blocks, g.Cores) // blocks of the busiest multiprocessor
+	most := ceilDiv(blocks, g.Cores) // blocks of the multiprocessor with the most blocks
 	together := float64(min(most, held))
-	// A block's copies run stages-1 turns ahead. A turn cannot end before its copies arrive.
+	// A block's copies run stages-1 turns ahead of its multiplications. A turn cannot end before
+	// its copies arrive.
 	pace := max(turn, latency/(float64(s.stages()-1)*together))
 	if s.singly(s.a) || s.singly(s.b) { // Each step waits for loads that pass through registers.
 		pace = max(pace, latency*float64(f.bk/16)/together)
@@ -129,13 +131,13 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
 	// While a tile's first copies arrive, and while its results are stored, only other blocks
-	// multiply. A block that loops over tiles waits for the copies of its first tile only.
+	// multiply. A block that loops over tiles waits only for the copies of its first tile.
 	again := max(1, float64(most)/float64(held))
 	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
 	if s.loop {
 		waits = 2 * latency
 	}
-	if s.lates() { // The results wait in shared memory for the turns of the next tile.
+	if s.lates() { // In shared memory the results wait for turns of the next tile.
 		results := f.bm * f.bn * s.out.Size()
 		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
 		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
@@ -188,11 +190,11 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 const shareAdd = 11
 
 // moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
-// shares it through the cache. The results move once.
+// shares it through the cache. The results are written once.
 func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)
-	// tiles along m that blocks compute before they advance along n
+	// number of tiles along m that blocks compute before they advance along n
 	rows := s.tune.or(s.tune.group, 8)
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
@@ -213,14 +215,15 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if inParts { // joining counts the stores of the parts' sums instead
+	if inParts { // joining counts the stores of the sums of parts instead
 		out = 0
 	}
 	return a*againA + b*againB + out
 }
 
-// product is everything that the choice of a form depends on. spec has no form. If share is set,
-// the blocks of a tile may share the joining. chosenForm is the result.
+// product has everything that the choice of a form depends on. spec is the kernel's specification
+// without a form. If share is set, the blocks of a tile may share the joining. The result of the
+// choice is a chosenForm.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -240,7 +243,7 @@ type chosenForms struct {
 	forms map[product]chosenForm
 }
 
-// keptForms limits the cache of a program whose shapes never repeat.
+// keptForms limits the size of the cache, for programs whose shapes never repeat.
 const keptForms = 4096
 
 // choose returns the cheapest form and its division. If split is false, k is not divided.
@@ -261,8 +264,9 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 	return c.spec, c.division, c.seconds
 }
 
-// even bounds how much slower than the fastest form a chosen form may be by the model. Published
-// kernels differ from the model by more than this factor, so smaller differences mean little.
+// even bounds by how much a chosen form may be slower than the fastest form, by the model.
+// Published kernels differ from the model by more than this factor, so smaller differences mean
+// little.
 const even = 1.03
 
 // compare returns the cheapest form. Forms whose costs differ by less than the factor even count as
@@ -378,15 +382,15 @@ func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan)
 	return best
 }
 
-// realignment says which operands are copied first, and what the copies cost. spec is the remaining
-// product, without a form.
+// realignment says which operands are copied first, and what the copies cost. spec is the
+// specification of the remaining product, without a form.
 type realignment struct {
 	a, b    bool
 	spec    tensorSpec
 	seconds float64
 }
 
-// realignments lists the ways to copy operands first. The first way copies none.
+// realignments lists the ways to copy operands first. The first of them copies no operand.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
 	batch, whole := out.Shape.At(0), 16/s.typ.Size()

@@ -163,8 +163,8 @@ func TestTensorOddRows(t *testing.T) {
 			}
 		}
 	}
-	// The element before an odd row is the last one of another row. A NaN there must stay in that
-	// row.
+	// The element before an odd row is the last element of another row. A NaN there must stay in
+	// that row.
 	m := newMachine(t)
 	old := m.read(m.random(m.tensor(dtype.BF16, dense(1, 66, 33), 0)))
 	x := m.fill(m.tensor(dtype.BF16, dense(1, 66, 33), 0), func(i int) uint64 {
@@ -188,8 +188,8 @@ func TestTensorOddRows(t *testing.T) {
 	}
 }
 
-// An operand that would be loaded element by element is copied to rows aligned to 16 bytes, if that
-// costs less. A matrix that the whole batch shares is copied once.
+// An operand that would be loaded element by element is first copied to rows aligned to 16 bytes,
+// if the copy costs less. A matrix that the whole batch shares is copied once.
 func TestTensorRealigned(t *testing.T) {
 	for _, c := range []struct {
 		orders  string

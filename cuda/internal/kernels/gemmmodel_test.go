@@ -62,7 +62,7 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
-// GPUOf gives an unlisted device the rates of the one listed before it, with its own number of
+// GPUOf gives an unlisted device the rates of the device listed before it, with its own number of
 // multiprocessors. All cards except GeForce add in float32 at the full rate.
 func TestGPUOf(t *testing.T) {
 	for _, c := range []struct {
@@ -89,7 +89,7 @@ type modelled struct {
 	// storage orders of a and b: N for rows, T for columns; n and t if one matrix serves the batch
 	orders         string
 	batch, m, n, k int
-	// a bias is added to the results, or its gradient is computed beside them
+	// whether a bias is added to the results, or the bias's gradient is computed with them
 	bias bool
 	wide bool // the results are float32
 }
@@ -110,7 +110,7 @@ func modelledProducts() []modelled {
 	}
 	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64, false, false}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024, false, false},
 		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024, false, false})
-	for _, rows := range []int{8, 32, 64} { // sequences that each grow by one token
+	for _, rows := range []int{8, 32, 64} { // tokens of sequences that each grow by one
 		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768, true, false}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768, false, false})
 	}
 	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192, false, false}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192, false, false})
@@ -176,15 +176,15 @@ func (p modelled) plan(g *GPU) tensorPlan {
 
 // bounds returns two lower bounds of a product's time. roof is the device's bound: the time of all
 // multiplications at the rate of mma.sync, or of moving all operands once. own is the form's bound,
-// with costs that no kernel of that form avoids. Multiprocessors idle in the last wave. The slowest
-// unit sets the pace of a step of k. One latency precedes the first multiplication, and one follows
-// the last store. The sums of parts move at the cache's full rate.
+// which adds the costs that every kernel of that form has. Multiprocessors idle in the last wave.
+// The slowest unit sets the pace of a step of k. One latency precedes the first multiplication, and
+// one follows the last store. The sums of parts move at the cache's full rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {
 		moved += p.batch * p.m * p.n
 	}
-	if p.orders[0] > 'Z' { // one a for the batch
+	if p.orders[0] > 'Z' { // the whole batch has one matrix a
 		moved -= (p.batch - 1) * p.m * p.k
 	}
 	bytes := 2 * float64(moved)
@@ -204,7 +204,7 @@ func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	return roof, max(roof, own)
 }
 
-// limits names what bounds the product by the model.
+// limits returns the name of what limits the product's speed, by the model.
 func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	_, bound := g.cost(plan.tensorSpec, p.batch, p.m, p.n, p.k, plan.division)
 	switch parts := plan.division.parts(p.k); {

@@ -115,8 +115,8 @@ func TestProductPartsOfTheLast(t *testing.T) {
 	}
 }
 
-// The parts are added in their order, each sum rounded, whichever block is the last. The emulator
-// runs the blocks on several goroutines.
+// The parts are added in their order, and each sum is rounded, whichever block is the last. The
+// emulator runs the blocks on several goroutines.
 func TestProductPartsOrder(t *testing.T) {
 	m := newMachine(t)
 	const rows, columns, parts, chunk = 32, 64, 5, 64

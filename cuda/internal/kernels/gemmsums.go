@@ -7,11 +7,11 @@ import "github.com/flambeau-go/flambeau/ptx"
 // first row of tiles sum up columns of b. Each slice adds its part of k. The elements of one tile
 // are added up first, and then added to the sum so far. This makes the error of long sums smaller.
 
-// floatSums is the state of a float32 kernel that sums up rows of a or columns of b.
+// floatSums holds the state of a float32 kernel that sums up rows of a or columns of b.
 type floatSums struct {
 	p            ptx.Ptr
 	stride       ptx.Value
-	mine         ptx.Value // whether this thread sums up anything
+	mine         ptx.Value // whether this thread sums up rows or columns
 	thread       ptx.Value // number of the thread in its slice
 	threads, per int       // threads of a slice, and sums of a thread
 	from         ptx.Ptr   // the thread's first element in the first buffer
@@ -26,7 +26,7 @@ func (s gemmSpec) sumsFit() bool {
 }
 
 // declareSums declares the parameters and the sums. Each thread gets a vector of 16 bytes, and uses
-// its first elements; floatSums.per is their number. thread is the thread's number in its slice.
+// the first floatSums.per elements of it. thread is the thread's number in its slice.
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
 	ldA, ldB := t.bm+4, t.bn+4

@@ -129,7 +129,8 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 }
 
 // A gridTap is one element that is read in one dimension. Its index is at, and inside says whether
-// it lies in the image. w is its weight, and d is the derivative of the weight by the position.
+// it lies in the image. w is the element's weight, and d is the derivative of the weight with
+// respect to the position.
 type gridTap struct{ at, inside, w, d ptx.Value }
 
 // each calls f for each element of the image that a point reads.
@@ -142,7 +143,7 @@ func (s gridSpec) each(b *ptx.Builder, across, down []gridTap, w ptx.Value, it p
 }
 
 // taps returns the elements that coordinate x reads in a dimension of n elements, as on the CPU.
-// slope is the derivative of the position in elements by x.
+// slope is the derivative of the position, in elements, with respect to x.
 func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope ptx.Value) {
 	t := x.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }

@@ -12,7 +12,7 @@ import (
 // each operand in elements.
 type space struct {
 	size   []int
-	stride [][]int // [operand][dimension]
+	stride [][]int // indexed [operand][dimension]
 }
 
 // newSpace returns the space over dims with the operands' strides, with as few dimensions as
@@ -51,7 +51,7 @@ func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 
 func (s space) rank() int { return len(s.size) }
 
-// elements is the number of elements, 1 for rank 0.
+// elements returns the number of elements, which is 1 for rank 0.
 func (s space) elements() int {
 	n := 1
 	for _, v := range s.size {
@@ -86,7 +86,7 @@ func (s space) reach(k int) int {
 	return sum
 }
 
-// inner returns operand k's stride in the innermost dimension, 1 for rank 0.
+// inner returns operand k's stride in the innermost dimension. It is 1 for rank 0.
 func (s space) inner(k int) int {
 	if r := s.rank(); r > 0 {
 		return s.stride[k][r-1]
@@ -179,7 +179,7 @@ func (p *packer) packStrides(strides []int, wide bool) {
 	}
 }
 
-// dot returns the sum of coordinates times strides as a signed offset.
+// dot returns the sum of the products of coordinates and strides, as a signed offset.
 func dot(b *ptx.Builder, coord, stride []ptx.Value, wide bool) ptx.Value {
 	sum := b.Const(indexType(wide), num(0))
 	for d, c := range coord {

@@ -14,12 +14,12 @@ import (
 // registers. It uses the row for its gradient, and adds the row's terms to the sums over the
 // columns. So the operands are read only once.
 type normSumsSpec struct {
-	typ, g, weight dtype.Type // types; weight is Invalid if there is no weight
+	typ, g, weight dtype.Type // types of x, g and weight; weight is Invalid if absent
 	rms            bool
-	// dx, dw, db: the results that are wanted; plus: an operand is added to dx
+	// dx, dw, db: which results are wanted; plus: an operand is added to dx
 	dx, dw, db, plus bool
 	vector           int  // elements of one access
-	held             int  // vectors of a row that a thread has
+	held             int  // number of vectors of a row that a thread has
 	ragged           bool // some threads have one vector less
 	group            int  // threads of a row
 }
@@ -54,7 +54,7 @@ const (
 	// A thread has at most normValues columns, each in four or five registers. If it reads its
 	// columns one by one, it has at most oddValues columns, because each needs an address.
 	normValues, oddValues = 32, 24
-	// normParts is the largest number of parts of a sum.
+	// normParts is the largest number of parts into which a sum is divided.
 	normParts = 1024
 	// normWarps is the number of warps in a block whose warps have one row each.
 	normWarps = 4
@@ -69,9 +69,9 @@ func normPartRows(t dtype.Type) int {
 	return 48
 }
 
-// NormGradReason says why no kernel computes the gradient together with those of weight and bias.
-// It returns "" if there is a kernel, or if neither the gradient of weight nor that of bias is
-// wanted.
+// NormGradReason says why no kernel computes the gradient of x together with the gradients of
+// weight and bias. It returns "" if there is a kernel, or if neither the gradient of weight nor
+// that of bias is wanted.
 func NormGradReason(o NormOperands, n device.RowNorm) string {
 	switch {
 	case o.DWeight.Type == dtype.Invalid && o.DBias.Type == dtype.Invalid:
@@ -79,15 +79,16 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	case n.Period != 1 || n.Inner != 1:
 		return "the gradients of weights that columns or rows share are sums over what has one weight"
 	}
-	// The addresses are not known yet. This assumes the worst: elements that are read one by one.
+	// The addresses are not known yet, so this assumes the worst case: elements that are read one
+	// by one.
 	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, o.Grad.Type, 1) {
 		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
 	}
 	return ""
 }
 
-// normRoom returns the largest number of columns of a thread. Elements that are read one by one
-// leave room for fewer columns if g has another type than t, because converting needs registers.
+// normRoom returns how many columns of a row a thread can have. If elements are read one by one and
+// g has another type than t, it is fewer, because converting needs registers.
 func normRoom(t, g dtype.Type, vector int) int {
 	if vector == 1 && g != t {
 		return oddValues - 2
@@ -294,8 +295,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for each of the thread's vectors. i is the vector's first column. In the list of the
-// thread's values, the vector's values begin at the index from.
+// each runs f for each of the thread's vectors. i is the vector's first column. from is the index
+// of the vector's first value in the list of the thread's values.
 func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }
@@ -380,7 +381,7 @@ func (w *normSumsWork) across(list []ptx.Value) []ptx.Value {
 	return list
 }
 
-// leave stores the block's part of the sums.
+// leave stores the block's part of the sums in partial.
 func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	var list [][]*ptx.Var
 	for _, v := range sums {

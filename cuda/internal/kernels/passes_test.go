@@ -51,7 +51,7 @@ func (k *randomKernel) condition() ptx.Value {
 	return k.pick().Compare(ptx.Relation(k.rng.IntN(6)), k.pick())
 }
 
-// expression returns a new value.
+// expression emits a random expression and returns its value.
 func (k *randomKernel) expression() ptx.Value {
 	a, c := k.pick(), k.pick()
 	switch k.rng.IntN(16) {

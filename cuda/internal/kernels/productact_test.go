@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An activation is part of the product's launch. Its bits are those of its program applied to Pre.
+// An activation is part of the product's launch. The results have the bits of the activation's
+// program, applied to Pre.
 func TestTensorAct(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		for j, layout := range []string{"N", "T", "padded"} {
@@ -75,10 +76,10 @@ func TestTensorActWith(t *testing.T) {
 		if c.typ == dtype.BF16 {
 			typ = dtype.BF16
 		}
-		if c.orders == "Nodd" { // rows of k begin at even and odd elements in turn
+		if c.orders == "Nodd" { // rows along k begin at even and odd elements in turn
 			k, rows = 25, c.form.bm+4
 		}
-		if c.orders == "TN" { // rows of m begin at even and odd elements in turn
+		if c.orders == "TN" { // rows along m begin at even and odd elements in turn
 			rows = c.form.bm + 1
 		}
 		out := m.tensor(typ, matrixLayout(c.out, c.batch, rows, c.n), 0)
@@ -119,7 +120,7 @@ func TestMatMulActFloats(t *testing.T) {
 		typ, with  dtype.Type
 		tile       gemmTile
 		out, other string // layouts of the results and of the second operand
-		odd        int    // columns beyond the tile
+		odd        int    // number of columns beyond the tile
 		vector     bool
 	}{
 		{dtype.F32, dtype.F32, largeTile, "N", "N", 4, true},
@@ -190,7 +191,7 @@ func TestMatMulActAssemble(t *testing.T) {
 	a.finish()
 }
 
-// activated compares the results with the program of the activation, applied to the stored results
+// activated compares the results with the activation's program, applied to the stored results
 // before the activation.
 func (m *machine) activated(what string, o ProductOperands) {
 	m.t.Helper()
@@ -207,8 +208,8 @@ func (m *machine) activated(what string, o ProductOperands) {
 	})
 }
 
-// geluGradient is the program of gelu's gradient. Its operands are the gradient of the result, and
-// the argument of gelu.
+// geluGradient returns the program of gelu's gradient. Its operands are the gradient of the result,
+// and the argument of gelu.
 func geluGradient(t dtype.Type) *expr.Program {
 	x := expr.X(1)
 	density := x.Mul(x).Mul(expr.C(-0.5)).Exp().Mul(expr.C(0.3989422804014327))

@@ -49,7 +49,7 @@ func randomDims(r *rand.Rand) []int {
 	return d
 }
 
-// randomWidth makes some cases use 64-bit indices.
+// randomWidth makes some cases use 64-bit indices, by lowering narrowLimit.
 func randomWidth(r *rand.Rand) {
 	narrowLimit = 1<<31 - 1
 	if r.IntN(10) == 0 {

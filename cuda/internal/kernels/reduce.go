@@ -36,10 +36,10 @@ const (
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
 
-// reduceSpec describes a reduction kernel. o counts the results, and r the elements that are
-// combined into one result.
+// reduceSpec describes a reduction kernel. Names with o are about results, and names with r about
+// the elements that are combined into one result.
 type reduceSpec struct {
-	// In the last stage mapping has no key. Its name is the type of the partial values.
+	// In the last stage mapping has no key, and its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
@@ -81,9 +81,9 @@ func (s reduceSpec) name() string {
 }
 
 // reduction is the plan of a reduction over collapsed spaces. If it also counts, the map has a
-// second result, and the plan counts how often that is true. The map's first result then depends on
-// operand 0 alone, and is combined as without the count. Finish gets the count, an int64, as
-// operand 1.
+// second result, and the plan counts how often the second result is true. The first result then
+// depends only on operand 0, and is combined in the same way as without the count. Finish gets the
+// count, an int64, as operand 1.
 type reduction struct {
 	r          *device.Reduction
 	out        Operand
@@ -144,7 +144,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
 	index := dims.Contiguous()
-	var buffer [2][8]shape.Dims // memory on the stack, enough for the usual number of operands
+	var buffer [2][8]shape.Dims // array on the stack, enough for the usual number of operands
 	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))
@@ -188,7 +188,7 @@ const (
 	reduceThreads = 256
 	columnWidth   = 32 // results of a block in the column form
 	columnHeight  = reduceThreads / columnWidth
-	chains        = 4 // least number of independent accumulators of a thread
+	chains        = 4 // least number of accumulators of a thread
 	wantedBlocks  = 264
 )
 
@@ -236,7 +236,8 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 }
 
 // chunks returns how many elements a group of threads combines, and the number of groups for one
-// result. Chains of additions stay short, and a large device gets enough blocks.
+// result. The numbers are chosen so that no accumulator adds too many elements, and a large device
+// gets enough blocks.
 func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	var most, least, blocks int
 	switch form {
@@ -247,7 +248,7 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	case columns:
 		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth*p.vector)
 		if p.vector > 1 {
-			most /= 2 // a thread has half as many chains for each result
+			most /= 2 // a thread has half as many accumulators for each result
 		}
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
@@ -343,7 +344,8 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	return a.launch(k, blocks)
 }
 
-// mergeParams merges the scalar types of two programs that number their scalars alike.
+// mergeParams merges the lists of scalar types of two programs. Both programs number the scalars in
+// the same way.
 func mergeParams(a, b []dtype.Type) []dtype.Type {
 	if len(b) == 0 {
 		return a

@@ -14,9 +14,9 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// slowReduce is the reference. For each result it returns the combination in float64, the sum of
-// magnitudes for the error bound, and the position. Values are in the computing type, in row-major
-// order.
+// slowReduce computes a reduction in a simple way. For each result it returns the value in float64,
+// the sum of magnitudes for the error bound, and the position. Values are in the computing type, in
+// row-major order.
 func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (value, size []float64, position []int, counts []int) {
 	n := out.Size()
 	value, size = make([]float64, n), make([]float64, n)
@@ -201,7 +201,7 @@ func TestReduceKinds(t *testing.T) {
 	}
 }
 
-// The first of equal values wins, wherever the chunks and lanes divide the row.
+// Among equal values the first one wins, however chunks and lanes divide the row.
 func TestArgTies(t *testing.T) {
 	for _, n := range []int{1, 40, 1025, 9000} {
 		for _, kind := range []device.ReduceKind{device.ArgMax, device.ArgMin} {
@@ -226,7 +226,7 @@ func TestArgTies(t *testing.T) {
 	}
 }
 
-// The map may use several operands, scalars and the index. The finish has the same scalars.
+// The map may use several operands, scalars and the index. The program Finish has the same scalars.
 func TestReducePrograms(t *testing.T) {
 	square := program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, x0.Mul(x0).Add(expr.Index(dtype.I64).Cvt(dtype.F32)))
 	mean := program(t, []dtype.Type{dtype.F16}, []dtype.Type{dtype.F32}, x0.Mul(expr.Param(0)))

@@ -132,8 +132,8 @@ func (r *reduceBuilder) declare() {
 	r.params = scalarParams(b, types)
 }
 
-// rows writes a kernel in which each group of threads, a warp or the block, combines one chunk of
-// one result.
+// rows writes a kernel in which each group of threads combines one chunk of one result. A group is
+// a warp or the block.
 func (r *reduceBuilder) rows(group int) {
 	b := r.Builder
 	var id, lane ptx.Value
@@ -229,9 +229,9 @@ func (r *reduceBuilder) columns() {
 	})
 }
 
-// planeOf returns the distance in shared memory between the planes of a vector of v results. A
-// plane holds the same element of all vectors. The distance keeps threads that read neighbouring
-// elements of a vector on different banks.
+// planeOf returns the distance between planes in shared memory, for vectors of v results. A plane
+// holds the same element of all vectors. With this distance, threads that read neighbouring
+// elements of a vector use different banks.
 func planeOf(v int, t ptx.Type) int {
 	if v == 1 {
 		return reduceThreads
@@ -239,8 +239,9 @@ func planeOf(v int, t ptx.Type) int {
 	return reduceThreads + 128/max(t.Bits()/8, 4)/v
 }
 
-// accumulate combines elements lane, lane+group, … of chunk c of result o, in several chains. With
-// vectors lane counts vectors. In the column form it returns one value for each result from o on.
+// accumulate combines elements lane, lane+group, … of chunk c of result o, in several accumulators.
+// With vectors, lane counts vectors. In the column form it returns one value for each result from o
+// on.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)
@@ -298,7 +299,7 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 	return out
 }
 
-// tree combines a list pairwise.
+// tree combines the values of a list pairwise.
 func (r *reduceBuilder) tree(list []partialValue) partialValue {
 	for len(list) > 1 {
 		var next []partialValue
@@ -387,7 +388,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	case kind == device.Min:
 		return partialValue{v: x.v.MinNaN(y.v)}
 	}
-	// The result is the first position of the extreme value. NaN is more extreme than any number.
+	// The result is the first position of the extreme value. NaN counts as more extreme than any
+	// number.
 	var better, same ptx.Value
 	if r.s.kind == device.ArgMax {
 		better = y.v.Gt(x.v)

@@ -43,8 +43,8 @@ func rowVectors(list ...Operand) rowForm {
 
 // rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
 // multiple of 32 bytes, where the vectors begin, so that a warp's vectors fill whole sectors. The
-// remaining ones lie after the last vector. Together they are fewer than the lanes of a warp. Each
-// thread keeps at most one of these columns, in a register.
+// remaining columns of the row's ends lie after the last vector. Together they are fewer than the
+// lanes of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
 	first  ptx.Value // the first vector's first column
 	column ptx.Value // this thread's column
@@ -59,7 +59,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	if v == 1 {
 		return
 	}
-	// the code of a function of the values appears unroll·v times
+	// the code of a function of a column's values is emitted unroll·v times
 	w.vector, w.unroll = v, max(1, min(2, 8/v))
 	if !f.odd {
 		w.columns = w.columns.Div(num(v))
@@ -67,7 +67,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 	size := x.t.Size()
 	first := w.U32(0).Sub(x.p.Address().Cvt(ptx.U32)).And(num(31)).Shr(num(bits.TrailingZeros(uint(size))))
-	behind := w.columns.Sub(first) // not negative: rowVectors returns odd only for enough columns
+	behind := w.columns.Sub(first) // not negative, see rowVectors
 	w.columns = behind.Div(num(v))
 	vectors := w.columns.Mul(num(v))
 	w.ends = &rowEnds{

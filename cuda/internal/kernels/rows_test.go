@@ -23,8 +23,8 @@ func (m *machine) decode(o Operand) []float64 {
 	return v
 }
 
-// near compares with float64 references. An element may differ from its reference v by
-// tolerance·(1+|v|).
+// near compares the elements of o with float64 references. An element may differ from its reference
+// v by tolerance·(1+|v|).
 func (m *machine) near(what string, o Operand, want []float64, tolerance float64) {
 	m.t.Helper()
 	bad := 0
@@ -77,7 +77,7 @@ func TestSoftmax(t *testing.T) {
 			for _, l := range layouts {
 				for _, log := range []bool{false, true} {
 					m := newMachine(t)
-					skip := 1 // rows whose vectors are not aligned
+					skip := 1 // in these rows vectors are not aligned
 					if log || d[1] > 8000 {
 						skip = 0
 					}
@@ -124,7 +124,7 @@ func TestSoftmaxKept(t *testing.T) {
 					want = wantLog
 				}
 				for i, g := range m.decode(y) {
-					w := want[i] // the spacing of float16 near 0 is 2⁻²⁴
+					w := want[i] // the distance of neighbouring float16 numbers near 0 is 2⁻²⁴
 					if w != w && g == g || w == w && !(math.Abs(g-w) <= 2*roundings[typ]*math.Abs(w)+0x1p-25) {
 						t.Fatalf("%s, %d columns: element %d is %v, want %v", list[0].Kernel.Name, columns, i, g, w)
 					}
@@ -181,7 +181,7 @@ func TestOddRows(t *testing.T) {
 				const rows = 17
 				m := newMachine(t)
 				l := dense(rows, columns)
-				if skip == 1 { // rows of a wider matrix
+				if skip == 1 { // these are rows of a wider matrix
 					l = strided([]int{rows, columns}, []int{columns + 2, 1})
 				}
 				x, y, dx := m.tensor(typ, l, skip), m.tensor(typ, l, skip), m.tensor(typ, l, skip)
@@ -243,7 +243,7 @@ func TestLongSoftmax(t *testing.T) {
 			m := newMachine(t)
 			x, y := m.tensor(c.typ, dense(2, c.columns), 0), m.tensor(c.typ, dense(2, c.columns), 0)
 			m.fill(x, func(i int) uint64 {
-				if i == 2*c.columns-1 { // the last element of all is the greatest
+				if i == 2*c.columns-1 { // the greatest element is the last one of the last row
 					return expr.Encode(c.typ, 9)
 				}
 				return expr.Encode(c.typ, float64(i*7919%4096)/512-4)
@@ -278,8 +278,8 @@ func TestLongSoftmax(t *testing.T) {
 	}
 }
 
-// A greater element rescales the earlier sum. This tests rows whose elements grow, and infinities
-// and NaN anywhere in them.
+// If a greater element comes, the sum so far is rescaled. This tests rows whose elements grow, and
+// rows with infinities and NaN in any place.
 func TestExponentialsRescaled(t *testing.T) {
 	const columns = 8200
 	m := newMachine(t)

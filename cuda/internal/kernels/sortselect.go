@@ -101,7 +101,7 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.Comment("the digits of the last of those that are wanted")
 	wanted := k.Min(count)
 	begins := b.Var(b.Const(key[0].Type(), num(0))) // upper digits of the last wanted key
-	rest := b.Var(wanted)                           // how many wanted elements have these digits
+	rest := b.Var(wanted)                           // wanted elements that begin with these digits
 	shift := b.Var(top.Bitcast(ptx.S32))
 	b.Loop(func(l ptx.Loop) {
 		counts.At(thread).Store(num(0))
@@ -134,7 +134,7 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	last, equals := begins.Get(), rest.Get()
 	lessThan := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Lt(last)).Ballot() }
 	equalTo := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Eq(last)).Ballot() }
-	// counts of a warp: smaller elements in the lower half, equal ones in the upper half
+	// counts of a warp: of smaller elements in the lower half, of equal elements in the upper half
 	both := b.U32(0)
 	for i := range key {
 		both = both.Add(lessThan(i).Popc()).Add(equalTo(i).Popc().Shl(num(16)))

@@ -84,8 +84,8 @@ func TestProductShares(t *testing.T) {
 	}
 }
 
-// However many blocks of a tile meet, the results have the same bits. Here blocks run at the same
-// time, and wait for each other without a limit, for one answer, or not at all.
+// The results have the same bits, however many blocks of a tile share the work. Here blocks run at
+// the same time, and poll for each other without a limit, once, or not at all.
 func TestProductSharesMeet(t *testing.T) {
 	m := newMachine(t)
 	for _, p := range sharedProducts(m) {
@@ -122,8 +122,8 @@ func TestProductSharesMeet(t *testing.T) {
 	}
 }
 
-// The model lets blocks share the joining of a long sum. A form from a file may share only if the
-// results are plain sums, and if all blocks of parts run at once.
+// The model lets blocks share the joining of a long sum. A form from a file may share the joining
+// only if the results are plain sums, and if all blocks of parts run at once.
 func TestChoiceShares(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 1<<16), B: fake(dtype.BF16, 1, 1<<16, 64), Counters: fakeCounters}
 	c := choices(t, a100, o, fakeScratch)[0]

@@ -146,7 +146,7 @@ func TestTF32Plans(t *testing.T) {
 			}
 		}
 	}
-	// The planner has a form for every order of storage on every device, as for 16 bits.
+	// The planner has a form for every storage order on every device, as for 16-bit factors.
 	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16), GPUOf(90, "", 0), GPUOf(120, "", 0)} {
 		for _, d := range [][3]int{{1, 1, 1}, {8192, 3072, 768}, {31, 1000, 5001}, {64, 50257, 768}, {16, 16, 0}, {3, 300, 7}} {
 			for _, orders := range []string{"NN", "NT", "TN", "TT"} {
@@ -164,7 +164,7 @@ func TestTF32Plans(t *testing.T) {
 	}
 }
 
-// Fragments of either storage order, and copies of every width, have no bank conflicts.
+// Reading fragments in either storage order, and copies of every width, have no bank conflicts.
 func TestTF32Banks(t *testing.T) {
 	for _, f := range tensorForms {
 		f = f.of(dtype.F32)

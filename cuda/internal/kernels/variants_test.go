@@ -18,7 +18,7 @@ func TestVariants(t *testing.T) {
 		out  []int
 		ins  [][]int
 		of   func(m *machine, out Operand, ins []Operand) ([]Variant, error)
-		most float64 // error relative to 1
+		most float64 // largest allowed difference from the planner's results
 		many int     // least number of variants
 	}{
 		{"product float32", dtype.F32, []int{1, 132, 140}, [][]int{{1, 132, 40}, {1, 40, 140}}, productVariants, 1e-3, 20},

@@ -12,8 +12,8 @@ func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
 	return widenVector(t, loadStored(p, t, n), n)
 }
 
-// loadStored loads like loadVector, but does not widen. It returns elements, or words of several
-// elements.
+// loadStored loads the elements as loadVector does, but does not widen them. It returns elements,
+// or words of several elements.
 func loadStored(p ptx.Ptr, t dtype.Type, n int) (out []ptx.Value) {
 	s := storage(t)
 	switch size := t.Size(); {
@@ -130,5 +130,5 @@ func vectorLength(list []Operand) int {
 	return min(16/size, 8)
 }
 
-// vectorBytes returns the alignment that n elements of type t need to be accessed as a vector.
+// vectorBytes returns the alignment that n elements of type t need for an access as a vector.
 func vectorBytes(t dtype.Type, n int) int { return min(16, n*t.Size()) }
