@@ -94,7 +94,7 @@ func (q *collection) resolve(streams []device.Stream) error {
 func (q *collection) run() error {
 	defer func() {
 		for _, t := range q.own {
-			t.free() // the stream's order keeps the memory until the work has run
+			t.free() // later work on the stream reuses the memory only after this work
 		}
 	}()
 	call, err := q.plan()
@@ -219,7 +219,7 @@ func (q *collection) setAside() error {
 	return nil
 }
 
-// traced reports the work of each rank that takes part to the tracer, as one kernel.
+// traced reports to the tracer the work of each participating rank, as one kernel.
 func (q *collection) traced(t device.Tracer) error {
 	events := make([]device.KernelEvent, len(q.streams))
 	run := q.run

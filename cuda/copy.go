@@ -104,8 +104,8 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 }
 
 // CopyFrom copies size bytes in the order of s, a stream of this device. src belongs to this GPU or
-// to another GPU of the same driver. Ranges of one buffer may overlap. The caller orders other uses
-// of another device's buffer by events.
+// to another GPU of the same driver. Ranges of one buffer may overlap. If a buffer belongs to
+// another device, the caller must order its other uses by events.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	const op = "copy"
 	st, err := d.stream(op, s)

@@ -23,7 +23,7 @@ func ExampleTemperature() {
 }
 
 // This prints a report like nvidia-smi's, GPU by GPU. A query that the machine cannot answer
-// returns an error of one type, so the report goes on without the answer.
+// returns a *cuda.MonitorError. The report then continues without the answer.
 func ExampleUtilization() {
 	gpu := emulate("16MiB")
 	say := func(what string, value any, err error) {

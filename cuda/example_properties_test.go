@@ -92,8 +92,8 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
-// The error of Open says why a GPU cannot be used. Get panics with the same error, so that it can
-// stand where a call takes a device. tensor.Try returns the error.
+// The error of Open says why a GPU cannot be used. Get panics with the same error. So it has a
+// single result, and can be used as an argument of a call. tensor.Try returns the error.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
 	var u *device.UnavailableError

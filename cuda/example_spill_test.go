@@ -27,8 +27,8 @@ func ExampleDevice_Spills() {
 	// the driver (CUDA 12.4) gave kernel softmax 16 bytes of local memory a thread: it is slower than it could be on compute capability 9.0
 }
 
-// RecordedSpills returns the spills that earlier processes found. This example selects those of a
-// driver that has been replaced since.
+// RecordedSpills returns the spills that earlier processes found. This example selects the spills
+// of a driver that has been replaced since.
 func ExampleRecordedSpills() {
 	n := 0
 	for _, s := range cuda.RecordedSpills() {

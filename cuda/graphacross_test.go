@@ -132,7 +132,7 @@ func TestCapturedAcross(t *testing.T) {
 						t.Errorf("%d launches by a replay on device %d", n, i)
 					}
 				}
-				if k == 1 { // the test does not wait for this replay before it queues the next
+				if k == 1 { // the test queues the next replay without a wait for this one
 					continue
 				}
 				if got := r.numbers(); !slices.Equal(got, want[k]) {

@@ -85,8 +85,8 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon captures a step in which Muon steps the matrices, and AdamW the other
-// parameters. It computes the same bits as eager steps. Rates, momentum and decay may change;
+// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW the other
+// parameters. Replays compute the same bits as eager steps. Rates, momentum and decay may change;
 // settings that choose the kernels may not.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5

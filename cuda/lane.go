@@ -180,8 +180,8 @@ func (l *lane) settled() (free []heldBlock) {
 	return free
 }
 
-// behind reports whether the lane comes after the first clock[i] pieces of each lane i. r.mu is
-// held.
+// behind reports whether the lane's next piece comes after the first clock[i] pieces of each lane
+// i. r.mu is held.
 func (l *lane) behind(clock []uint32) bool {
 	for i, n := range clock {
 		if at(l.clock, i) < n {

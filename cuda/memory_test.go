@@ -248,7 +248,8 @@ func TestStreamsAreReused(t *testing.T) {
 	must(t, d.Synchronize())
 }
 
-// TestLeastMemoryFraction: a fraction of less than a byte is a limit; it does not remove the limit.
+// TestLeastMemoryFraction: a fraction that stands for less than a byte limits the memory. It does
+// not remove the limit.
 func TestLeastMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	must(t, d.SetMemoryFraction(1e-12))

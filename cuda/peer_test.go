@@ -65,7 +65,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					there := here.New(tensor.On(b), tensor.Stream(sb))
 					base := here.Arange(24).Float().AddScalar(float64(round))
 					x := base.Reshape(4, 6).MulScalar(2)
-					// The source is freed at once, and its memory is allocated again and written.
+					// The source is freed while the copy runs. Its memory is then allocated again
+					// and written.
 					y := x.To(b)
 					x.Free()
 					for range 3 {
@@ -131,8 +132,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits: the memory of a freed source is not reused before the other GPU's copy is
-// done.
+// TestPeerSourceWaits: the memory of a freed source is not reused until the copy to the other GPU
+// is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "") // without a seed, nothing runs before something waits for it

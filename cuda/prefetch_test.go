@@ -54,8 +54,8 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		for b, err := range l.Batches() {
 			must(t, err)
 			n++
-			// let the loader run as far ahead as it can: its speed in real time does not matter
-			// here
+			// Let the loader run as far ahead as it can. Its speed in real time is not measured
+			// here.
 			if ahead {
 				want := uploads + uint64(2*min(n+c.Prefetch, steps))
 				for i := 0; d.Counters().Uploads < want; i++ {

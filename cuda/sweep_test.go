@@ -41,8 +41,9 @@ type sweepTimes struct {
 
 // TestSweep measures the planners' choices and the alternatives. It writes a line of JSON for each
 // case to the file that FLAMBEAU_SWEEP names, for `compare report sweep`. FLAMBEAU_SWEEP_SECONDS
-// (240) limits its time, FLAMBEAU_SWEEP_TRIAL=1 makes it small. Without a file it is small and runs
-// on an emulated GPU. It then compares the variants' results with those of the planner's choice.
+// (240) limits its time, and FLAMBEAU_SWEEP_TRIAL=1 makes it small. Without a file it is small and
+// runs on an emulated GPU. It then compares the variants' results with the results of the planner's
+// choice.
 func TestSweep(t *testing.T) {
 	file, s := os.Getenv("FLAMBEAU_SWEEP"), sweep{T: t, trial: true, deadline: time.Now().Add(time.Hour)}
 	if file == "" {
@@ -337,8 +338,8 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 }
 
-// blind reports whether results mean nothing, because the device is neither hardware nor emulated
-// and computes nothing.
+// blind reports whether results have no meaning, because the device computes nothing: it is neither
+// hardware nor emulated.
 func (s *sweep) blind() bool { return s.trial && !s.d.Info().Emulated }
 
 func (s *sweep) compile(k *kernels.Kernel) error {

@@ -15,8 +15,8 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits op with the operands v and others. All must have v's type, and set must contain the
-// kind of that type.
+// apply emits op with the operands v and others. All operands must have v's type, and set must
+// contain the kind of that type.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -122,8 +122,8 @@ func (v Value) Min(o Operand) Value { return v.apply("min", "min", ints|floats, 
 // Max returns the larger operand. If one operand is NaN it returns the other.
 func (v Value) Max(o Operand) Value { return v.apply("max", "max", ints|floats, o) }
 
-// MinNaN returns the smaller operand, or NaN if either is NaN. float64 has no such instruction, so
-// it is composed of others.
+// MinNaN returns the smaller operand, or NaN if either is NaN. For float64 there is no such
+// instruction, so several instructions compute it.
 func (v Value) MinNaN(o Operand) Value { return v.nanPropagating("min", o) }
 
 // MaxNaN returns the larger operand, or NaN if either is NaN.

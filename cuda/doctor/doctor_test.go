@@ -255,7 +255,7 @@ optional libraries, without which everything works too:
 	}
 }
 
-// A defect of one of two GPUs does not keep the program from using the other.
+// A defect of one of two GPUs does not keep the program from using the other GPU.
 func TestOneOfTwo(t *testing.T) {
 	p, h, _ := healthy(t)
 	p.driver = &twoGPUs{h}

@@ -80,7 +80,7 @@ type GraphKernel struct {
 // it.
 type AttributeLauncher interface {
 	// LaunchKernelEx is cuLaunchKernelEx: LaunchKernel with attributes. It returns ErrNotSupported
-	// if the driver is older than CUDA 11.6, or if the device lacks what an attribute asks for. It
+	// if the driver is older than CUDA 11.6, or if the device does not support an attribute. It
 	// returns ErrInvalidClusterSize if the grid is no multiple of the cluster.
 	LaunchKernelEx(l GraphKernel, a LaunchAttributes, s Stream) error
 }
@@ -151,7 +151,7 @@ type Peers interface {
 	CtxDisablePeerAccess(peer Context) error
 }
 
-// Rated is satisfied by an implementation whose speed is that of a model.
+// Rated is satisfied by an implementation whose speed follows a model.
 type Rated interface {
 	// Rates returns the warp instructions and the bytes of global memory that a device does in a
 	// second.
@@ -161,7 +161,7 @@ type Rated interface {
 // Sized is satisfied by an implementation that sets the size of the segments that a pool allocates
 // from a device.
 type Sized interface {
-	// Segment returns the size in bytes. 0 leaves it to the pool.
+	// Segment returns the size in bytes. If it is 0, the pool chooses the size.
 	Segment() uint64
 }
 

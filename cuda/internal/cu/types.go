@@ -16,7 +16,7 @@ type (
 	Event    uintptr
 )
 
-// DevicePtr is an address in a device's memory, or of mapped host memory as the device sees it. The
+// DevicePtr is an address in a device's memory, or a device's address of mapped host memory. The
 // host never dereferences it.
 type DevicePtr uint64
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The engines of a device. Different engines work at the same time. Each engine does one thing at a
-// time.
+// These are the engines of a device. Different engines work at the same time. Each engine does one
+// thing at a time.
 const (
 	engineCompute = iota
 	engineIn
@@ -15,17 +15,17 @@ const (
 )
 
 // engine returns the calendar of the engine or link that an operation occupies while it runs. It is
-// nil for an operation that occupies none. d.mu is held.
+// nil for an operation that occupies neither. d.mu is held.
 //
 // A copy between devices occupies the link from the source to the destination. There is a link for
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
-// copy to another. (Behind a switch it would. But then the copies of two ranks would have to share
-// a link, and their times would depend on which rank called first.) A copy through the host
-// occupies the link between the host and the device in whose stream it is, like copies between host
-// and device.
+// copy to another. (Behind a switch it would slow down the other copy. But then the copies of two
+// ranks would have to share a link, and their times would depend on which rank called first.) A
+// copy through the host occupies the link between the host and the device in whose stream it is,
+// like copies between host and device.
 //
-// Kernels take turns too, although hardware runs small kernels at the same time. They share the
-// device, so that two together take about as long as one after the other.
+// Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
+// share the device, so two of them together take about as long as one after the other.
 func (d *Driver) engine(o *op) *calendar {
 	dev := o.stream.ctx.dev
 	switch o.Kind {

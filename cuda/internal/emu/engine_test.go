@@ -7,7 +7,7 @@ import (
 )
 
 // TestCalendar checks that ready operations occupy the free time in the order of the calls, before
-// and after those that wait, and that no time is used twice.
+// and after operations that wait. It also checks that no time is used twice.
 func TestCalendar(t *testing.T) {
 	var c calendar
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
@@ -57,8 +57,8 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 	}
 }
 
-// TestCalendarForgets checks that a calendar remembers a bounded number of spans, and takes
-// forgotten ones as occupied.
+// TestCalendarForgets checks that a calendar remembers a bounded number of spans, and that
+// forgotten spans count as occupied.
 func TestCalendarForgets(t *testing.T) {
 	var c calendar
 	for i := range time.Duration(10 * maxIdle) {

@@ -158,8 +158,8 @@ func TestGraphCopies(t *testing.T) {
 	}
 }
 
-// TestChildGraph checks that a graph captured on a stream runs as one node, whose dependencies hold
-// for all of it.
+// TestChildGraph checks that a graph captured on a stream runs as one node. The node's dependencies
+// hold for the whole captured graph.
 func TestChildGraph(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -187,8 +187,7 @@ func TestChildGraph(t *testing.T) {
 	}
 }
 
-// TestGraphBlocks checks that each launch begins a block anew, with new bounds and without
-// contents.
+// TestGraphBlocks checks that at each launch a block has new bounds and no contents.
 func TestGraphBlocks(t *testing.T) {
 	r := newRig(t, Config{})
 	x, s := r.alloc(512), r.stream()

@@ -58,8 +58,8 @@ func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
 	return nil
 }
 
-// CtxDisablePeerAccess ends this access at once. A pending kernel that uses the peer's memory will
-// fault.
+// CtxDisablePeerAccess ends the access that CtxEnablePeerAccess enabled, immediately. A pending
+// kernel that uses the peer's memory will fault.
 func (d *Driver) CtxDisablePeerAccess(peer cu.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,8 +85,8 @@ func (d *Driver) partPeers(ctx *context) {
 	d.linkPeers()
 }
 
-// linkPeers tells the memory of each device which memory of other devices its kernels may access.
-// d.mu is held.
+// linkPeers sets, for the memory of each device, which memory of other devices its kernels may
+// access. d.mu is held.
 func (d *Driver) linkPeers() {
 	for _, dev := range d.devices {
 		if dev.mem == nil {

@@ -357,7 +357,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	every(func(i ptx.Value) {
-		element := in.element(b, i.Min(in.n.Sub(num(1)))) // beyond the row: its last element
+		element := in.element(b, i.Min(in.n.Sub(num(1)))) // at most the row's last element
 		there := i.Lt(in.n)
 		key := in.key(b, element)
 		if s.source.index {

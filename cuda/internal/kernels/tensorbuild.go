@@ -25,7 +25,7 @@ type tensorBuilder struct {
 	// first row and column of the tile before, and the first row of its results that is not stored
 	// yet; used if blocks loop
 	lastM, lastN, later *ptx.Var
-	out                 gemmOperand // the results of the tile before, at address outAt
+	out                 gemmOperand // results of the previous tile, at address outAt
 	outAt               *ptx.Var
 	act                 activation
 	beside              [][]*ptx.Var // pieces of the operand With, one for each step

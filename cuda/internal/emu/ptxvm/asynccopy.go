@@ -175,8 +175,8 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 	w.addr[l] = a
 }
 
-// waitCopies completes the copies of the lanes of m, except those of each lane's n newest groups.
-// If all is set, it also completes copies that are not committed.
+// waitCopies completes the copies of the lanes of m, except the copies of each lane's n newest
+// groups. If all is set, it also completes copies that are not committed.
 //
 //go:norace
 func (w *warp) waitCopies(m uint32, n uint32, all bool) {

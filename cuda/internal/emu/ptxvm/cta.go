@@ -171,7 +171,8 @@ func (c *cta) fillSpecial(w *warp, s specialUse) {
 	}
 }
 
-// numSM returns the number of multiprocessors that %nsmid announces: that of A100 or H100.
+// numSM returns the number of multiprocessors that %nsmid announces. It is the number of an A100 or
+// H100.
 func numSM(sm int) int {
 	if sm >= 90 {
 		return 132

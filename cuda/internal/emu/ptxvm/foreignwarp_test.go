@@ -17,7 +17,7 @@ func TestForeignWarps(t *testing.T) {
 				p[i] &= 0x7fffffff
 			}
 			if i/32 == 2 {
-				p[i] = uint64(i & 1 * 77) // one warp, in which the votes all and any differ
+				p[i] = uint64(i & 1 * 77) // there is one warp in which the votes all and any differ
 			}
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)

@@ -83,7 +83,7 @@ func TestGlobalRaces(t *testing.T) {
 					}
 				}
 				if seed > 0 {
-					continue // if the warps take other turns, the fault is at the other access
+					continue // in another order of the warps, the fault is at the other access
 				}
 				for _, word := range append(c.words, "buggy", "\"buffer\"") {
 					if !strings.Contains(f.Error(), word) {

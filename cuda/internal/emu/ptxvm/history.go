@@ -38,8 +38,8 @@ type cell struct {
 	many int32 // index+1 into readers, if more than one warp has read the cell
 }
 
-// readers holds the reads of cells that several warps have read. The set of a cell has one entry
-// for each warp.
+// readers holds the reads of cells that several warps have read. For each such cell it has a set,
+// with one entry for each warp.
 type readers struct {
 	list   []access
 	nwarps int
@@ -141,9 +141,9 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 	return nil, ""
 }
 
-// readQuick records a read of one word by several lanes if no search is needed. That is so if the
-// last write is ordered before the whole warp, and if the only later reads are by this warp in its
-// current epoch. readQuick reports whether it has recorded the read.
+// readQuick records a read of one word by several lanes if no search is needed. No search is needed
+// if the last write is ordered before the whole warp, and if only this warp has read the word
+// later, in its current epoch. readQuick reports whether it has recorded the read.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {
@@ -173,8 +173,8 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// before reports whether an access is ordered before a lane (given as a mask), as far as that is
-// known without looking at pairs of lanes. If there was no access, it counts as ordered.
+// before reports whether it is known, without looking at pairs of lanes, that an access is ordered
+// before a lane. The lane is given as a mask. If there was no access, it counts as ordered.
 func (k *clocks) before(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true

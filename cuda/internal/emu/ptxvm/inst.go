@@ -31,7 +31,7 @@ type inst struct {
 	fma    bool  // counted in Stats.FMA
 	guard  int32 // predicate slot, 0: none
 	d      int32 // destination register slot
-	a      int32 // source register slots; unused ones are slot 0, the constant zero
+	a      int32 // source register slots; an unused source is slot 0, the constant zero
 	b      int32
 	c      int32
 	p      int32 // predicate: source of selp, first destination of setp

@@ -8,7 +8,7 @@ import "math/bits"
 // the epochs that all lanes have passed together (base). If only some lanes of a warp have
 // synchronised, a matrix of lanes orders them.
 
-// clocks is what one warp knows of the order.
+// clocks is what one warp knows about the order of accesses.
 type clocks struct {
 	self int
 	// for each other warp the last epoch that happened before now; its own entry is the running

@@ -16,8 +16,8 @@ type RangeTraffic struct {
 	Sectors     int64
 }
 
-// blockCache is the cache of a block, used by one worker for one block after the other. It replaces
-// sectors first in, first out.
+// blockCache is the cache of a block, which a worker uses for one block after the other. It
+// replaces sectors first in, first out.
 type blockCache struct {
 	Traffic
 	held  map[uint64]struct{}

@@ -18,7 +18,7 @@ type Matrix struct {
 }
 
 // Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
-// and sums in float32. A bias has M elements. The element of its row is added to each sum before
+// and sums in float32. A bias has M elements. To each sum, the element for its row is added before
 // rounding. Product is comparable.
 type Product struct {
 	M, N, K, Batch int

@@ -72,8 +72,8 @@ const (
 // hostImmediate is ncclScalarHostImmediate: the scalar lies in host memory, and the call reads it.
 const hostImmediate = 1
 
-// config is ncclConfig_t of version 2.18. A later library sees this by the size and the version,
-// and uses its own defaults for later fields.
+// config is ncclConfig_t of version 2.18. A later library recognises this version by the fields
+// size and version. It uses its own defaults for later fields.
 type config struct {
 	size           uintptr
 	magic          uint32

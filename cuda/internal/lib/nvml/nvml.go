@@ -53,7 +53,7 @@ type API interface {
 	// restart.
 	ECC(d Device) (now, pending bool, err error)
 	// ECCErrors is nvmlDeviceGetTotalEccErrors. It counts memory errors since the driver was loaded
-	// (volatile). If ever is true, it counts those of the GPU's whole life (aggregate).
+	// (volatile). If ever is true, it counts the errors of the GPU's whole life (aggregate).
 	ECCErrors(d Device, ever bool) (corrected, uncorrected uint64, err error)
 	// RemappedRows is nvmlDeviceGetRemappedRows.
 	RemappedRows(d Device) (Rows, error)
@@ -86,7 +86,7 @@ type Memory struct{ Total, Free, Used uint64 }
 // Process is nvmlProcessInfo_t.
 type Process struct {
 	PID         uint32
-	UsedMemory  uint64 // NoValue if the system does not tell, as under WDDM and in containers
+	UsedMemory  uint64 // NoValue if the system does not report it, as under WDDM and in containers
 	GPUInstance uint32 // MIG instance, NoInstance for none
 	Compute     uint32
 }
@@ -101,7 +101,7 @@ const (
 // idle GPU may lower its generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
-// Rows are rows of memory that were replaced by spare ones.
+// Rows counts rows of memory that were replaced by spare rows.
 type Rows struct {
 	Corrected, Uncorrected int  // rows replaced after errors of these kinds
 	Pending                bool // a row will be replaced at the next reset
