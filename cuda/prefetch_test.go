@@ -19,8 +19,9 @@ func (d constant) Get(i int) (data.Sample, error) {
 }
 
 // A step takes about as long as the copies of a batch. With a loader that copies ahead from
-// page-locked memory, the training takes the time of the steps. With copies in the step, it takes
-// the time of both. The emulated device's time is measured: steps and copies get planted latencies.
+// page-locked memory, the training takes the time of the steps. With copies in the step, the
+// training takes the time of steps and copies. The test measures the emulated device's time, and
+// plants latencies for steps and copies.
 func TestCopiesRunBesideSteps(t *testing.T) {
 	// each batch has two copies
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond

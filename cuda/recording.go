@@ -185,8 +185,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow makes later work on the stream id come after the queued work of the stream before. The
-// stream id takes over the memory of the stream before.
+// Follow orders later work on stream id after the queued work of the stream named before. Stream id
+// also takes over that stream's memory.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {

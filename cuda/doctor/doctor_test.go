@@ -305,7 +305,7 @@ func TestQuestionsWithoutAnswers(t *testing.T) {
 	}
 }
 
-// On this machine there is a GPU, or the report says why not.
+// If this machine has no GPU that can be used, the report says why.
 func TestThisMachine(t *testing.T) {
 	r := Examine()
 	var b strings.Builder

@@ -401,8 +401,8 @@ type capture struct {
 }
 
 // capturable are the calls that are allowed on a stream that is being captured. A call that waits
-// would wait for ever. A call that accesses pageable memory would access it only during the
-// capture, and not at each launch. Events would join streams, which is not emulated.
+// would wait forever. A call that accesses pageable memory would access it only during the capture,
+// and not at each launch. Events would join streams, which is not emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 

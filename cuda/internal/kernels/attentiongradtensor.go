@@ -53,7 +53,7 @@ func (s gradTensor) columnParts() int         { return s.parts }
 func (s gradTensor) name() string             { return s.kernelName(s.rows(), s.other) }
 func (s gradTensor) rows() int                { return 16 * gradWarps }
 
-// tensor returns the operations of the tensor cores for one own row and one tile of other rows.
+// tensor returns the number of tensor-core operations for one own row and one tile of other rows.
 // Every part of the results' columns computes the scores again.
 func (s gradTensor) tensor() int {
 	x1, x2, _, _ := s.tiles()

@@ -191,8 +191,8 @@ func TestMatMulActAssemble(t *testing.T) {
 	a.finish()
 }
 
-// activated compares the results with the activation's program, applied to the stored results
-// before the activation.
+// activated checks the results. It applies the activation's program to the stored results before
+// the activation, and compares.
 func (m *machine) activated(what string, o ProductOperands) {
 	m.t.Helper()
 	in := [][]uint64{m.read(o.Pre)}

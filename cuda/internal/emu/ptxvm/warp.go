@@ -46,7 +46,7 @@ type warp struct {
 	tmp   lanes
 	last  *region // the region of the last global access
 
-	local, localInit []byte // 32 lanes × stride
+	local, localInit []byte // memory of 32 lanes, stride bytes for each
 	stride           int    // Entry.Local, and more if functions need it
 
 	clocks  // see race.go
