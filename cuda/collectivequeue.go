@@ -185,7 +185,7 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 }
 
 // way returns the source and destination addresses of the part that one rank sends to another. ok
-// is false if it sends none.
+// is false if it sends no part.
 func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {

@@ -12,7 +12,7 @@ import (
 // Upload copies src to dst, beginning at byte offset off of dst, in the order of s. The caller may
 // reuse src when Upload returns. Pageable memory is copied through page-locked memory of the
 // library, in pieces of 1 MiB. An upload of more than 4 MiB waits until its first pieces have been
-// copied. Thereby it also waits for earlier work on s.
+// copied. So it also waits for earlier work on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// dividedProduct creates a small product over a long k, whose sums are divided among blocks. Each
-// result is (start + its column) times k.
+// dividedProduct creates a small product over a long k, whose sums are divided among blocks. The
+// result in column c is (start + c)·k.
 func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op *device.MatMul, want []float32) {
 	t.Helper()
 	const m, n, k = 3, 4, 1024

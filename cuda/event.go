@@ -272,7 +272,7 @@ func (e *Event) stream() *stream {
 }
 
 // Release gives the event back early; otherwise the garbage collector does it. Waits that have
-// begun go on.
+// begun continue.
 func (e *Event) Release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -41,8 +41,9 @@ func newGroup(t *testing.T, more string) *group {
 	return r
 }
 
-// step computes each rank's gradients on a stream of its own, from its own batch. Both use random
-// numbers of one generator. It sums the gradients in the order of ranks on each device, and steps.
+// step computes each rank's gradients on a stream of its own, from its own batch. Both ranks use
+// random numbers of one generator. On each device, step sums the gradients in the order of ranks
+// and updates the parameters.
 func (r *group) step(s *tensor.Scope) {
 	for i, p := range r.ranks {
 		s.Do(func(c *tensor.Scope) {

@@ -191,8 +191,7 @@ func (l *lane) behind(clock []uint32) bool {
 	return true
 }
 
-// release frees blocks in the pool. r.mu is not held, because the pool calls back with the ends of
-// blocks.
+// release frees blocks in the pool. r.mu is not held, because the pool calls back when blocks end.
 func (r *recording) release(list []heldBlock) {
 	for _, b := range list {
 		b.pool.Free(b.block, b.gen)

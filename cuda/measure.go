@@ -14,9 +14,9 @@ import (
 const (
 	// rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
-	// least time of all launches between two events together
+	// least total time of the launches between two events
 	measuredSample = 200 * time.Microsecond
-	measuredAtOnce = 32 // most launches between two events
+	measuredAtOnce = 32 // largest number of launches between two events
 	// another form is chosen if its time is below this fraction of the planned form's time
 	measuredGain = 0.97
 )

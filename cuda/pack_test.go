@@ -210,8 +210,8 @@ func TestPackErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file contains, reading it returns a pack or an error. A pack is written as it was
-// read.
+// Whatever a file contains, reading it returns a pack or an error. A pack that was read can be
+// written and read again.
 func FuzzReadPack(f *testing.F) {
 	good := packOf(f, packGPU(f, "emulate,mem=32MiB"), func(s *tensor.Scope) { s.Ones(3).Exp() })
 	f.Add(good[:len(good)-sha256.Size])

@@ -33,7 +33,7 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 
 // TestPeerCopiesAmongStreams: tensors that are copied between GPUs and streams arrive unchanged,
 // whatever the schedule, with direct or staged copies. Their sources are freed, overwritten or lent
-// while the copy runs. Gradients take the opposite way.
+// while the copy runs. Gradients are copied in the opposite direction.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {

@@ -80,7 +80,7 @@ const (
 	recordedFreed
 )
 
-// privateArena is the bit that marks an arena's name as not a stream's.
+// privateArena is the bit that marks the name of an arena that is not a stream's.
 const privateArena pool.StreamID = 1 << 63
 
 // NewRecording starts a recording, with a new stream on d and one on each other device.

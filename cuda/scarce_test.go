@@ -17,7 +17,7 @@ func TestFailAlloc(t *testing.T) {
 	must(t, d.FailAlloc(2))
 	a, err := alloc(1000)
 	must(t, err)
-	b, err := alloc(1000) // served from the segment of the first
+	b, err := alloc(1000) // served from the segment of the first block
 	must(t, err)
 	ooms, retries := d.Stats().OOMs, d.Stats().Retries
 	if _, err := alloc(1 << 20); !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "a test has asked for that") {

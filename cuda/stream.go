@@ -266,7 +266,7 @@ func (e *event) Wait() error {
 	return nil
 }
 
-// Release gives the event back. Waits that have begun go on.
+// Release gives the event back. Waits that have begun continue.
 func (e *event) Release() {
 	if !e.released.Swap(true) {
 		e.s.dev.recycle(e.handle)

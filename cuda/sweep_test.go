@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sweepRow is a line of the file: a case, and the times of its variants.
+// sweepRow is a line of the file. It has a case, and the times of its variants.
 type sweepRow struct {
 	Case     string       `json:"case"`
 	Unit     string       `json:"unit"`
@@ -230,8 +230,8 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 }
 
 // measure compiles the variants in parallel, compares their results with the first variant's and
-// measures them in turns. So changes of the device affect all variants. The rate is work divided by
-// seconds.
+// measures them in turns. So changes in the device's speed affect all variants. The rate is work
+// divided by seconds.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)

@@ -43,7 +43,7 @@ type tunedRecord struct {
 	PlannedSeconds float64      `json:"planned_seconds"`
 }
 
-// sound reports whether the record could come from a measurement. Its product's text is printed, so
+// sound reports whether the record could come from a measurement. The product's text is printed, so
 // it must consist of printable characters.
 func (r *tunedRecord) sound() bool {
 	took := func(s float64) bool { return s >= 0 && s <= longest.Seconds() }
@@ -60,7 +60,7 @@ type tunedProducts struct {
 	path string // path of the file; "" if there is none
 	head tunedHead
 	tell func(format string, args ...any) // tell is called at the first failure to write
-	// If a product's measurement found no room, the next one is tried after this time.
+	// time after which a product is measured again, if a measurement found no room
 	again time.Duration
 
 	saving sync.Mutex

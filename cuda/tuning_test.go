@@ -271,7 +271,7 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// A damaged or foreign file is ignored, does no harm, and is replaced.
+// A damaged file, or a file of another device, is ignored, does no harm, and is replaced.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
@@ -305,7 +305,7 @@ func TestTuningDamaged(t *testing.T) {
 			t.Errorf("%s: it is not replaced: %s, %v", name, text, err)
 		}
 	}
-	// the valid lines count
+	// the valid lines of the file count
 	escape := strings.Replace(line, "bfloat16", `\u001b[2Jbfloat16`, 1)
 	must(t, os.WriteFile(on.file(), []byte(head+"\nnothing\n"+escape+line), 0o600))
 	beside := rig(t, dir, "", TuningUse)

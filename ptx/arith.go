@@ -141,7 +141,7 @@ func (v Value) nanPropagating(op string, o Operand) Value {
 	return v.apply(op, op+".NaN", floats, o)
 }
 
-// Fast approximations of float32, with the error bounds of their instructions.
+// These are fast approximations of float32. Each has the error bound of its instruction.
 
 // Ex2Approx returns 2^v within 2 ulp.
 func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }
@@ -183,16 +183,17 @@ func (v Value) approx(op string, o ...Operand) Value {
 	return v.apply(op, op, floats, o...)
 }
 
-// And returns the bitwise conjunction. For predicates it is the logical one.
+// And returns the bitwise conjunction. For predicates it is the logical conjunction.
 func (v Value) And(o Operand) Value { return v.apply("and", "", bitwise|preds, o) }
 
-// Or returns the bitwise disjunction. For predicates it is the logical one.
+// Or returns the bitwise disjunction. For predicates it is the logical disjunction.
 func (v Value) Or(o Operand) Value { return v.apply("or", "", bitwise|preds, o) }
 
-// Xor returns the bitwise exclusive disjunction. For predicates it is the logical one.
+// Xor returns the bitwise exclusive disjunction. For predicates it is the logical exclusive
+// disjunction.
 func (v Value) Xor(o Operand) Value { return v.apply("xor", "", bitwise|preds, o) }
 
-// Not returns the bitwise complement. For predicates it is the logical one.
+// Not returns the bitwise complement. For predicates it is the logical negation.
 func (v Value) Not() Value { return v.apply("not", "", bitwise|preds) }
 
 // Shl shifts v left by n, of type u32. The result is 0 if n is the width of v or more.

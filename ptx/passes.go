@@ -85,7 +85,8 @@ type valueKey struct {
 	args   [4]*register
 }
 
-// shareCommon drops a pure instruction if an equal one dominates it, and uses that result.
+// shareCommon drops a pure instruction if an equal instruction dominates it, and uses the result of
+// that instruction.
 func shareCommon(b *Builder) {
 	table := map[valueKey]*node{}
 	var visit func(r *region, top bool)

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// Each diagnosis has a machine, which has only the defect of that case.
+// For each diagnosis there is a machine with only that defect.
 func TestDiagnoses(t *testing.T) {
 	for _, c := range []struct {
 		name   string

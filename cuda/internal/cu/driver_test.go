@@ -17,8 +17,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestLaunchArguments checks that all eleven arguments reach C, in registers and on the stack, and
-// that the packed parameters do.
+// TestLaunchArguments checks that all eleven arguments reach C, in registers and on the stack. It
+// also checks the packed parameters.
 func TestLaunchArguments(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)

@@ -15,7 +15,8 @@ type Config struct {
 	Memory  uint64 // bytes of memory of each device, default 256 MiB
 	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
 	Meta    bool   // addresses without memory, see the package comment
-	// schedule: 0 runs in the order of the calls, any other seed in an adversarial order
+	// seed of the schedule: with 0, queues run in the order of the calls, with any other seed in an
+	// adversarial order
 	Seed uint64
 	// bytes of the segments of a pool, a multiple of 1 KiB; 0: depends on the memory. A pool
 	// divides segments into small blocks, and rounds large blocks up to whole segments

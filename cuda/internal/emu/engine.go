@@ -77,7 +77,8 @@ type span struct{ from, to time.Duration }
 // counts as occupied.
 const maxIdle = 256
 
-// take occupies free time from ready on, cost in all. It returns the first and the last moment.
+// take occupies free time from the moment ready on, of total length cost. It returns the beginning
+// and the end of the occupied time.
 func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 	start = -1
 	i, _ := slices.BinarySearchFunc(c.idle, ready, func(s span, t time.Duration) int {

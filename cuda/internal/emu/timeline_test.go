@@ -346,7 +346,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 // that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
-	// 2 µs for a copy, 4 µs for one through the host
+	// 2 µs for a direct copy, 4 µs for a copy through the host
 	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9}
 	for _, staged := range []bool{false, true} {
 		list, _ := ranks(t, Config{Cost: cost, NoPeer: staged, Latency: planted(50*us, 50*us)}, func(k *rank) {
@@ -384,7 +384,7 @@ func TestEngines(t *testing.T) {
 			t.Errorf("staged %v: %v, want it at %v", staged, m, sent)
 		}
 	}
-	// A kernel that waits does not delay another.
+	// A kernel that waits does not delay another kernel.
 	list, _ := ranks(t, Config{Cost: cost, Latency: planted(50*us, 50*us)}, func(k *rank) {
 		if k.device == 1 {
 			return

@@ -47,7 +47,7 @@ func reconverge(code []inst, first int32) {
 			exit--
 		}
 	}
-	// Postorder of the reversed graph, from the exit.
+	// This computes the postorder of the reversed graph, beginning at the exit.
 	num := make([]int32, n) // numbers in postorder; 0: not reached
 	var order []int32
 	type frame struct{ node, next int32 }

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math"
 
-// Floating-point lane operations. Each result is rounded once to its type. Products are converted
-// explicitly, so that Go never fuses them with additions.
+// This file has the floating-point lane operations. Each result is rounded once to its type.
+// Products are converted explicitly, so that Go never fuses them with additions.
 
 func addF32(d, a, b, _ *lanes) {
 	for l := range d {

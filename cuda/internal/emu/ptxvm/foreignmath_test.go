@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// Functions that CUDA's library builds from ordinary arithmetic must be within the units in the
-// last place that its documentation gives. That shows that all of the arithmetic is right.
-// Functions that use instructions of the hardware must be within the error that the documentation
-// gives for these.
+// Functions that CUDA's library builds from ordinary arithmetic must have at most the error that
+// its documentation gives, in units in the last place. That shows that the arithmetic is right.
+// Functions that use instructions of the hardware must have at most the error that the
+// documentation gives for these instructions.
 func TestForeignMaths(t *testing.T) {
 	n := 500
 	if testing.Short() {

@@ -133,7 +133,7 @@ func (p *parser) call() []operand {
 	return []operand{rets, target, args}
 }
 
-// lists parses a directive that a label names in place of an instruction.
+// lists parses a directive that stands behind a label in place of an instruction.
 func (p *parser) lists(sc *scope, label string) bool {
 	switch {
 	case p.accept(".branchtargets"):

@@ -227,8 +227,7 @@ func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind
 	return nil
 }
 
-// write checks and records a write of size bytes at off. did says what kind of access the returned
-// one was.
+// write checks and records a write of size bytes at off. did names the kind of the returned access.
 func (h *history) write(k *clocks, lane, off, size int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {

@@ -161,7 +161,7 @@ func zext32(d, a, _, _ *lanes) {
 	}
 }
 
-// The remaining operations by type.
+// These are the remaining operations, by type.
 
 func minInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {

@@ -2,7 +2,7 @@ package ptxvm
 
 import "math/bits"
 
-// Instructions that few kernels use.
+// This file has instructions that few kernels use.
 
 // multiplyCarry decodes mad.lo|hi.cc and madc.lo|hi[.cc]: one half of the product, plus c, plus the
 // carry.

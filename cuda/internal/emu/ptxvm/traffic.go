@@ -2,8 +2,7 @@ package ptxvm
 
 // Traffic counts the 32-byte sectors that blocks read from beyond the cache of a multiprocessor, or
 // write there. Each block has a cache of its own, with the Cached sectors that it touched last.
-// Sectors found in the cache are not counted. A sector that is read and written counts once for
-// each.
+// Sectors found in the cache are not counted. A sector that is read and written counts twice.
 type Traffic struct {
 	Cached  int
 	Sectors int64

@@ -107,7 +107,7 @@ func warpMatrix(d *decoder) {
 	if len(a) == 3 {
 		x.count = d.src(a[2], U32)
 	}
-	// Elements pass through a register of their own, one element of each lane at a time.
+	// Elements pass through an additional register, one element of each lane at a time.
 	tmp := d.nreg
 	d.nreg++
 	one := &inst{line: d.in.line, x: &extra{space: x.space, typ: t.typ, size: t.typ.Size(), n: 1, vec: []int32{tmp}}}
