@@ -69,7 +69,7 @@
 //	                      emulate[:devices][,mem=256MiB][,sm=90][,segment=64KiB]
 //	                      [,expandable=on][,mode=meta][,seed=1][,peer=off][,link=10GB]
 //	                      [,pageable=late]: emulated GPUs. link= is the bandwidth between two
-//	                      GPUs a second, each way. With pageable=late a copy reads or
+//	                      GPUs in each direction. With pageable=late a copy reads or
 //	                      writes memory that is not page-locked as late as CUDA allows.
 //	                      Read at first use.
 //	FLAMBEAU_PAGEABLE     late: the default of pageable= for emulated GPUs.

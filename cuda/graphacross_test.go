@@ -148,7 +148,7 @@ func TestCapturedAcross(t *testing.T) {
 			if err := g.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// go on with an eager step
+			// The next step is an eager one.
 			tensor.Do(r.step, tensor.On(r.gpus[0]), tensor.WithGenerator(r.gen))
 			for i, d := range r.gpus {
 				if err := d.Synchronize(); err != nil {

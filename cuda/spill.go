@@ -142,7 +142,7 @@ type KernelAttributes struct {
 	Local      int
 	Shared     int // static shared memory of a block
 	Constant   int
-	MaxThreads int // most threads of a block
+	MaxThreads int // largest number of threads of a block
 }
 
 // KernelAttributes loads a program's own kernel, if it is not loaded yet, and returns its

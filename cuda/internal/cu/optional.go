@@ -2,7 +2,7 @@ package cu
 
 import "unsafe"
 
-// Handles of graphs. The zero value is no object.
+// Handles of graphs. The zero value refers to no object.
 type (
 	Graph     uintptr
 	GraphNode uintptr // a node lives as long as its graph
@@ -105,8 +105,8 @@ type GraphCopy struct {
 	Peer             bool
 }
 
-// MemHandle is a piece of physical memory of a device, made by MemCreate. The zero value is no
-// memory.
+// MemHandle is a piece of physical memory of a device, made by MemCreate. The zero value refers to
+// no memory.
 type MemHandle uint64
 
 // VirtualMemory is satisfied by implementations with the driver's virtual memory management. It

@@ -5,9 +5,9 @@ import "fmt"
 // Device is the driver's ordinal of a GPU, valid after Init: 0 ≤ Device < DeviceCount.
 type Device int32
 
-// Handles of the driver's objects. The zero value is no object, except for Stream. Stream 0 is the
-// legacy default stream of the current context. It waits for all streams that were not created with
-// StreamNonBlocking, and they wait for it.
+// Handles of the driver's objects. The zero value refers to no object, except for Stream. Stream 0
+// is the legacy default stream of the current context. It waits for all streams that were not
+// created with StreamNonBlocking, and they wait for it.
 type (
 	Context  uintptr
 	Module   uintptr

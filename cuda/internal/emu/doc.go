@@ -71,7 +71,7 @@
 //     that uses it, for example the goroutine of the device at its end.
 //   - A stream waits only for events that have been recorded. Goroutines that wait for each other's
 //     events order the record and the wait among themselves, for example by a channel. That takes
-//     no time.
+//     no virtual time.
 //
 // If a condition is not met, the goroutine that calls first gets the engine or the link first. If
 // one goroutine drives two devices and waits for one of them, the wait does not delay work that it

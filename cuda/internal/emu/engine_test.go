@@ -19,7 +19,7 @@ func TestCalendar(t *testing.T) {
 		{200, 10, 200, 210}, // the operation leaves free time before it
 		{140, 0, 140, 140},  // an operation of no time occupies none
 		{150, 10, 150, 160},
-		{136, 20, 136, 166}, // 14 before, 6 after
+		{136, 20, 136, 166}, // 14 before the operation at 150, 6 after it
 		{205, 1, 210, 211},
 		{166, 34, 166, 200},
 		{136, 1, 211, 212},

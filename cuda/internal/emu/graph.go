@@ -418,7 +418,7 @@ func (c *capture) add(d *Driver, w work) error {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
 	}
 	if w.ctx == nil {
-		w.ctx = c.g.ctx // this context holds even in a child graph of another device's graph
+		w.ctx = c.g.ctx // keep this context if the graph becomes a child of another graph
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}
 	if c.tail != nil {

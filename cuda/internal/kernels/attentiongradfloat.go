@@ -15,7 +15,7 @@ type gradFloat struct {
 	attentionGrad
 	rows  int // own rows of a thread, each 8 after the previous one
 	other int // rows of a tile of other rows
-	parts int // parts of the results' columns, one for each block; registers limit their width
+	parts int // the results' columns are divided into parts, one for each block
 }
 
 // gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.

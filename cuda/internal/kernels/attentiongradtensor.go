@@ -14,7 +14,7 @@ import (
 type gradTensor struct {
 	attentionGrad
 	other int // rows of a tile of other rows
-	parts int // parts of the results' columns, one for each block; registers limit their width
+	parts int // the results' columns are divided into parts, one for each block
 }
 
 const gradWarps = 4

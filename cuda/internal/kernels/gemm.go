@@ -101,11 +101,11 @@ func (s gemmSpec) parks() int {
 // threads, the largest block.
 func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
 
-// crowded reports whether a thread needs more than 128 registers, which is what each has if a
-// multiprocessor runs two blocks. An operand that is read element by element needs many registers,
-// because each row has an address of its own. Together with any of these it is too many: the other
-// operand is transposed, the sum is over a part of k, or the activation has two operands. An
-// activation of two operands and a sum over a part of k are too many, too.
+// crowded reports whether a thread needs more than 128 registers. If it does, a multiprocessor
+// cannot run two blocks. An operand that is read element by element needs many registers, because
+// each row has an address of its own. A thread then needs too many if the other operand is
+// transposed, if the sum is over a part of k, or if the activation has two operands. It also needs
+// too many if a sum over a part of k has an activation of two operands.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)

@@ -229,8 +229,8 @@ func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][
 		place := func(slice ptx.Value) ptx.Ptr {
 			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
 		}
-		// chunks calls f for each chunk of this thread, with its offset. In shared memory, the
-		// chunks number i of all threads lie side by side.
+		// chunks calls f for each chunk of this thread, with its offset. In shared memory, chunk
+		// number i of a thread is followed by chunk number i of the next thread.
 		chunks := func(f func(at int, v []*ptx.Var)) {
 			at := 0
 			for i := range acc {

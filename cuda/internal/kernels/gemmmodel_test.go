@@ -124,12 +124,12 @@ func modelledProducts() []modelled {
 	return list
 }
 
-// convolution returns the products of which package tensor composes a convolution of 64 images
+// convolution returns the products with which package tensor computes a convolution of 64 images
 // (tensor/convproduct.go). The matrix of an image's columns has a row for each element of a window.
 // Memory for it is bounded by the memory of inputs and outputs. This decides how many images are
 // handled together. If an image has many places, each image is a matrix of a batch. Gradients of
-// elements in several windows are added in float32. So are the gradients of the weight for several
-// parts of the images.
+// elements in several windows are added in float32. Gradients of the weight from several parts of
+// the images are also added in float32.
 func convolution(name string, side, in, out, kernel int) []modelled {
 	const images = 64
 	places, k, input := side*side, in*kernel*kernel, in*side*side

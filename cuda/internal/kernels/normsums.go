@@ -406,8 +406,8 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// The values that a lane stores in one step lie in one plane. The distance between planes keeps
-	// neighbouring lanes free of bank conflicts.
+	// In one step each lane of a warp stores chunk values, side by side in one plane. The gap
+	// between planes prevents bank conflicts of neighbouring lanes.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
 	if chunk < s.vector {

@@ -239,9 +239,10 @@ func planeOf(v int, t ptx.Type) int {
 	return reduceThreads + 128/max(t.Bits()/8, 4)/v
 }
 
-// accumulate combines elements lane, lane+group, … of chunk c of result o, in several accumulators.
-// With vectors, lane counts vectors. In the column form it returns one value for each result from o
-// on.
+// accumulate combines elements lane, lane+group, … of chunk c for result o, in several
+// accumulators. If the row is read in vectors, lane is the number of a vector. In the column form
+// it combines the elements of a vector of results, from result o on, and returns one value for each
+// of these results.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)

@@ -22,7 +22,7 @@ func (s searchSpec) name() string {
 	return name
 }
 
-// Search plans out = how many elements in a row of sorted come before each value, see
+// Search plans out, the number of elements of a row of sorted that come before each value, see
 // [device.Search].
 func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	rows, m, n := values.Shape.At(0), values.Shape.At(1), sorted.Shape.At(1)

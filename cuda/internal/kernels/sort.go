@@ -38,8 +38,8 @@ func (s sortSource) name() string {
 func (s sortSource) wide() bool { return !s.index && s.typ.Size() == 8 }
 
 // keyBits returns in how many bits the keys of type t can differ, see [device.SortKey]. A 16-bit
-// float has the key of a float32, and these bits are the upper ones. For an integer they are the
-// lower ones.
+// float has the key of a float32, and these bits are the upper bits of the key. For an integer they
+// are the lower bits.
 func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
@@ -246,7 +246,7 @@ func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
 	return o
 }
 
-// Argsort plans out = the positions of each row's first elements in sorted order, see
+// Argsort plans out, the positions of each row's first elements in sorted order, see
 // [device.Argsort].
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
 	rows, n, k := x.Shape.At(0), x.Shape.At(1), out.Shape.At(1)

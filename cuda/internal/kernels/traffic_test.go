@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic is a kernel whose speed the memory bandwidth limits, on rows of GPT-2's lengths.
+// A traffic is a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's lengths.
 // operands are everything that it must read or write. An operand that is read and written is listed
 // twice.
 type traffic struct {
@@ -73,8 +73,8 @@ func span(o Operand) int {
 	return n
 }
 
-// traffics lists the kernels of a GPT-2 step whose speed the memory bandwidth limits, with few of
-// its rows.
+// traffics lists the kernels of a GPT-2 step whose speed is limited by memory bandwidth, with few
+// of its rows.
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
@@ -299,7 +299,7 @@ func traffics(t *testing.T) []traffic {
 	}
 }
 
-// Kernels whose speed the memory bandwidth limits move at most a twentieth more bytes than they
+// Kernels whose speed is limited by memory bandwidth move at most a twentieth more bytes than they
 // must, unless a case allows more. Run with -v to see the numbers, which are the emulator's counts.
 func TestTraffic(t *testing.T) {
 	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")

@@ -206,8 +206,8 @@ func TestForeignTiles(t *testing.T) {
 		ints := make([]float64, 128)
 		for i := range 16 {
 			for j := range 8 {
-				// an element's sum starts with a number from 1 to 4, by the element's place in the
-				// fragment
+				// an element's sum starts with a number from 1 to 4, which depends on the element's
+				// place in the fragment
 				s := float64(i/8*2 + j%2 + 1)
 				for k := range 32 {
 					s += float64(int8(ka[i*32+k])) * float64(kb[j*32+k])

@@ -32,7 +32,7 @@ const Minimum Version = 111100
 // String returns "13.10.0".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
-// Handle is cublasLtHandle_t. The zero value is no handle.
+// Handle is cublasLtHandle_t. The zero value is not a handle.
 type Handle uintptr
 
 // DataType is cudaDataType_t.
