@@ -44,7 +44,7 @@
 //   - Map returns the bits of [expr.Program.Eval]. Every operation returns the same bits on every
 //     run.
 //   - When Upload or Download returns, it is done with the program's host memory. Upload first
-//     copies to page-locked memory of the library, of which a GPU has up to 4 MiB. Download waits
+//     copies to page-locked memory of the library, up to 4 MiB for each GPU. Download waits
 //     for the data.
 //   - All methods are safe for concurrent use. They never leave a goroutine locked to a thread.
 //

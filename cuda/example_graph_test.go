@@ -51,8 +51,8 @@ func Example_graph() {
 	// 30 steps, loss below 0.1: true
 }
 
-// Below tensors, a recording is a stream whose work is kept. Here it doubles a vector, and each
-// replay doubles it again.
+// At the level below tensors, a recording is a stream whose work is kept for replays. Here it
+// doubles a vector, and each replay doubles it again.
 func Example_recording() {
 	gpu := emulate("64MiB")
 	x, err := gpu.Alloc(8, nil, device.Origin{Op: "example"})

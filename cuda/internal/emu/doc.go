@@ -50,8 +50,8 @@
 // # Time
 //
 // Each device has a virtual clock, which follows a cost model (Cost) and not the host's clock.
-// Event times are reproducible and say nothing about real speed. Config.Timeline is told when each
-// operation began and ended.
+// Event times are reproducible and say nothing about real speed. Config.Timeline is called with the
+// times at which each operation began and ended.
 //
 // A device has three engines: one for kernels, fills and copies within it, one for copies from the
 // host, and one for copies to the host. Between two devices there is a link in each direction. An

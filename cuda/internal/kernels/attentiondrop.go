@@ -36,8 +36,9 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
 }
 
-// keptGroup is a group of 16 weights of one row, of which this lane draws four. block is the first
-// block of random numbers of the row. key is the first of the four keys, a multiple of 4.
+// keptGroup is a group of 16 weights of one row. This lane draws four of them. block is the first
+// block of random numbers of the row. key is the key of the first of these four weights, a multiple
+// of 4.
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. The

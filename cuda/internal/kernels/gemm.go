@@ -122,8 +122,8 @@ type ProductOperands struct {
 	Choose                                       Chooser  // chooses the form; nil: the model does
 }
 
-// MatMul plans out[b] = a[b]·b[b] for the shapes [batch, m, k]·[batch, k, n]. 16-bit floats
-// accumulate in float32 and are rounded once. Integers wrap.
+// MatMul plans the products out[i] = a[i]·b[i] of a batch. The shapes of a and b are [batch, m, k]
+// and [batch, k, n]. 16-bit floats accumulate in float32 and are rounded once. Integers wrap.
 func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }

@@ -51,8 +51,8 @@ func told(letter string, n int) string {
 const staticShared = 48 << 10
 
 // beyondStatic returns the bytes of dynamic shared memory that a kernel asks for at launch. It
-// needs tiles bytes for its tiles, and more bytes besides. If all of them fit static shared memory,
-// the result is 0, otherwise it is tiles.
+// needs tiles bytes for its tiles, and more bytes for other data. If all of them fit static shared
+// memory, the result is 0, otherwise it is tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles
