@@ -60,7 +60,7 @@ func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *towers {
 	nn.To(both, dev)
 	p.a, p.b = both.Layers[0].(*nn.Sequential), both.Layers[1].(*nn.Sequential)
 	p.opt = adamW(nn.Parameters(both))
-	// overflows in float16 at first
+	// at this scale, gradients overflow in float16 at first
 	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2))
 	p.mean = optim.NewEMA(both, 0.8)
 	m := tensor.Root().On(dev)

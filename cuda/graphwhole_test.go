@@ -31,7 +31,7 @@ type whole struct {
 
 func newWhole(dev *cuda.Device) *whole {
 	w := &whole{stepper: newStepperOn(dev, adamW), at: func(int) {}}
-	// overflows in float16 at first
+	// at this scale, gradients overflow in float16 at first
 	w.scaler = amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(2))
 	w.mean = optim.NewEMA(w.m, 0.8)
 	return w

@@ -284,8 +284,8 @@ func (g *replayer) synchronize() error {
 	return first
 }
 
-// start launches the graph. On every participating device, the graph runs after the work queued
-// before and before later work.
+// start launches the graph. On every participating device, the graph runs after all work that is
+// already queued, and before all later work.
 func (g *replayer) start(turn int) error {
 	d, s := g.r.d, g.r.s
 	for _, o := range g.r.with {

@@ -361,7 +361,7 @@ const mostEach = 16
 type tensorPlan struct {
 	tensorSpec
 	division
-	seconds float64 // predicted by the model, copies included
+	seconds float64 // time that the model predicts, copies included
 	// whether the operand is first copied to rows that begin at multiples of 16 bytes
 	realignA, realignB bool
 }

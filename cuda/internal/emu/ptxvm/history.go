@@ -66,7 +66,7 @@ func (s *readers) add(c *cell) {
 type history struct {
 	cells   []cell
 	split   []bool // words that are tracked by byte
-	parts   []cell // four for each word, allocated at first need
+	parts   []cell // four cells for each word, allocated at first use
 	readers *readers
 }
 

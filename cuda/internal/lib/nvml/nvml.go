@@ -116,7 +116,7 @@ const (
 	ThrottleIdle     Throttle = 0x1
 	ThrottleSetting  Throttle = 0x2 // clocks that a user has set (nvidia-smi -ac)
 	ThrottlePowerCap Throttle = 0x4 // software keeps the power limit
-	// clocks halved or lower: temperature, power brake or supply
+	// clocks at half or less, because of temperature, power brake or power supply
 	ThrottleHardware     Throttle = 0x8
 	ThrottleSync         Throttle = 0x10
 	ThrottleThermal      Throttle = 0x20 // software keeps the temperature limit
