@@ -194,10 +194,10 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 	return scores
 }
 
-// addWeighted adds the rows of the tile at p, n in number, to each of a thread's rows of acc. Each
-// row of the tile is first multiplied by a weight. The weights for the first row of acc lie at
-// mine, and those for each further row 8·pitch elements later. A thread has every 16th piece of
-// four columns, from piece first on.
+// addWeighted adds the n rows of the tile at p to each of a thread's rows of acc. Each row of the
+// tile is first multiplied by a weight. The weights for the first row of acc lie at mine, and those
+// for each further row 8·pitch elements later. A thread has every 16th piece of four columns, and
+// first is the number of its first piece.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, first ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(at ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value
@@ -219,7 +219,7 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t
 }
 
 // storeFloats scales a thread's sums of one row, in the order of addWeighted, and stores them at
-// line. If there is false, the row does not exist, and nothing is stored.
+// line. The predicate there says whether the row exists; otherwise nothing is stored.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

@@ -114,8 +114,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns. limit is the number of rows that are
-// read. there is the number of rows of dk and dv, or of dq.
+// owned returns the two operands whose rows the block owns. The result limit is the number of rows
+// that are read. The result there is the number of rows of dk and dv, or of dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)
@@ -169,8 +169,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to copy lse and delta of a tile of queries, from query first on, to shared
-// memory at p. delta lies behind lse.
+// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. first is
+// the number of the first query. delta lies behind lse.
 func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {

@@ -178,8 +178,8 @@ func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 }
 
 // each calls f for each piece that this thread moves. The first column of the piece is column +
-// constant. The piece's first byte in shared memory is at + plus. newRow runs before the pieces of
-// each row.
+// constant. The offset of the piece's first byte in shared memory is at + plus. newRow runs before
+// the pieces of each row.
 func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, constant int, at ptx.Value, plus int)) {
 	all := func() {
 		period := max(1, 8/m.down)

@@ -12,8 +12,8 @@ import (
 )
 
 // reach returns the row-major position of an element of a tensor with shape dims. Its coordinates
-// are those of the element at row-major position i of shape index, except along axis. There the
-// coordinate is at.
+// are those of the element at row-major position i of shape index, except along axis. Along axis
+// the coordinate is the argument at.
 func reach(dims, index shape.Dims, axis, i, at int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {

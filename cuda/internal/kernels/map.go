@@ -352,8 +352,9 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 }
 
 // stride walks from start to end by step. It handles count steps at a time as long as count steps
-// are left, and then single steps. The function one gets an index and returns two functions. The
-// first loads the element or vector, and the second computes it from the loaded values.
+// are left, and then single steps. The argument one is a function that gets an index and returns
+// two functions. The first of these loads the element or vector, and the second computes it from
+// the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {

@@ -44,7 +44,8 @@ func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for the sums named by which, and removes these sums from o.
+// summed plans launches for some sums, selected by the argument which. It removes these sums from
+// o.
 func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)

@@ -213,8 +213,8 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 	})
 }
 
-// again stores f of each column to out. f gets the values that read has loaded for the column, and
-// after them the values that the function other loads.
+// again computes f for each column and stores the results to out. f gets the values that read has
+// loaded for the column, and after them the values that the function other loads.
 func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
 		storeVector(w.Builder, out.element(w.first(i)), out.t, w.apply(v, f))

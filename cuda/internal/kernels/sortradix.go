@@ -145,7 +145,8 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// next returns the plan for n elements of each row that were picked into from.
+// next returns the plan for sorting n elements of each row, which an earlier kernel has picked and
+// stored in from.
 func (a *sortPlan) next(from sortTarget, n int) sortPlan {
 	t := dtype.I32
 	if a.wide() {

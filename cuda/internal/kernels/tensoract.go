@@ -62,9 +62,9 @@ func (g *tensorBuilder) together(steps, most int) int {
 // earlier pieces.
 const besideAhead = 4
 
-// askBeside loads the elements of With for the pieces that a thread stores, beginning with row
-// first of the block. In place of pieces beyond an edge it loads pieces at the edge. Results beyond
-// an edge are never stored.
+// askBeside loads the elements of With for the pieces that a thread stores, beginning with the
+// block's row number first. In place of pieces beyond an edge it loads pieces at the edge. Results
+// beyond an edge are never stored.
 func (g *tensorBuilder) askBeside(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.to != storePieces {
 		return

@@ -71,9 +71,9 @@ func TestTF32Edges(t *testing.T) {
 	}
 }
 
-// Factors are rounded to nearest, ties away from zero, as either factor and in both storage orders.
-// The product of a factor and 1 has the bits of the rounded factor. NaN and infinities stay in
-// their rows.
+// Factors are rounded to nearest, ties away from zero. This holds for both factors, in both storage
+// orders. The product of a factor and 1 has the bits of the rounded factor. NaN and infinities stay
+// in their rows.
 func TestTF32Rounds(t *testing.T) {
 	values := []uint32{0x3f800fff, 0x3f801000, 0x3f801001, 0xbf801000, 0x3f803000, 0x3f7ff000, 0x00001000, 0x00000fff, 0x80000001, 0x00801000,
 		0x7f7fefff, 0x7f7ff000, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7fffffff, 0x80000000}
