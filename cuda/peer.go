@@ -153,7 +153,7 @@ func EnablePeerAccess(dev, peer device.Device) error {
 }
 
 // DisablePeerAccess makes copies from peer to dev pass through the host's memory, until
-// [EnablePeerAccess]. It is for machines on which direct copies bring wrong data or hang, as they
+// [EnablePeerAccess]. It is for machines on which direct copies deliver wrong data or hang, as they
 // do behind some PCI switches and IOMMUs. If access is enabled, DisablePeerAccess waits for the
 // work of dev. If access is not enabled yet, the first copy will not enable it. Its errors are
 // those of EnablePeerAccess.
