@@ -105,7 +105,7 @@ func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.park
 // cannot run two blocks. An operand that is read element by element needs many registers, because
 // each row has an address of its own. A thread then needs too many if the other operand is
 // transposed, if the sum is over a part of k, or if the activation has two operands. It also needs
-// too many if a sum over a part of k has an activation of two operands.
+// too many for a sum over a part of k together with an activation of two operands.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
