@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The cost of an operation for the host. The device has no memory and runs nothing (mode=meta). The
-// times include the emulated driver's bookkeeping, which takes longer than a call of a real driver.
+// BenchmarkHost measures the host's cost of an operation. The device has no memory and runs nothing
+// (mode=meta). The times include the emulated driver's bookkeeping, which takes longer than a call
+// of a real driver.
 func BenchmarkHost(b *testing.B) {
 	d := emulated(b, "emulate,mem=8GiB,mode=meta")
 	const n = 1 << 10

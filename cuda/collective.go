@@ -42,14 +42,14 @@ var ErrAborted = errors.New("the communicator was ended")
 
 // communicator runs collectives of GPUs by NCCL. NCCL allows only one call at a time on a
 // communicator, so each call holds the mutex named calls. A goroutine that waits for the library
-// asks it in short pauses, so that Abort takes effect soon.
+// polls it with short pauses, so that Abort takes effect soon.
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
 	comms []nccl.Comm // NCCL writes the handles here when it makes the communicators
 
-	// Held during a whole Collect, so that only one runs at a time. Waits that do not involve the
-	// library hold this mutex only.
+	// The mutex is held during a whole Collect, so that only one Collect runs at a time. Waits that
+	// do not involve the library hold this mutex only.
 	queue   sync.Mutex
 	calls   sync.Mutex // held during a call of the library; guards the fields below
 	ended   error      // reason why the communicator cannot be used any more; nil: it can be used
@@ -61,9 +61,9 @@ type communicator struct {
 // one driver; d need not be among them. Connect waits until the ranks have found each other, which
 // takes about a second.
 //
-// The library chooses the order of its sums, not the order of the ranks. The same machine gives the
-// same bits each time; another machine may give different bits. Weights, and the factor 1/ranks of
-// a mean, are rounded to the elements' type before the sum.
+// The library chooses the order of its sums, not the order of the ranks. A machine gives the same
+// bits each time. Another machine may give different bits. Weights, and the factor 1/ranks of a
+// mean, are rounded to the elements' type before the sum.
 //
 // A collective fails with errors.ErrUnsupported in three cases:
 //
@@ -198,8 +198,8 @@ func (c *communicator) on(r int, call func(rank int) error) error {
 	return call(r)
 }
 
-// NCCL finishes a call in the background. That takes some ten microseconds, or seconds when ranks
-// meet for the first time.
+// NCCL finishes a call in the background. That takes some ten microseconds, or seconds when the
+// ranks connect for the first time.
 const (
 	quickLooks = 200
 	firstPause = 20 * time.Microsecond
@@ -289,8 +289,8 @@ func (c *communicator) Abort() error {
 	return c.abort()
 }
 
-// Close waits for the queued work and destroys the communicator. After Abort or an error it has
-// nothing left to do.
+// Close waits for the queued work and destroys the communicator. After Abort or an error it does
+// nothing.
 func (c *communicator) Close() error {
 	const op = "close"
 	c.queue.Lock()

@@ -24,7 +24,7 @@ type trial struct {
 	t             dtype.Type
 	n, root, peer int
 	weights       []float64
-	noIn, noOut   []int // numbers of the ranks without an input, and of those without an output
+	noIn, noOut   []int // ranks without an input, and ranks without an output
 	inPlace       bool
 }
 
@@ -291,7 +291,7 @@ func TestNCCLUnsupported(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	// With no elements, the library is not called.
+	// For views without elements the library is not called.
 	none := &device.Collective{Kind: device.KindAllGather, Ins: []device.View{r.vector(0, dtype.F32, 0), r.vector(1, dtype.F32, 0)}}
 	none.Outs = none.Ins
 	must(t, com.Collect(r.streams, none))
@@ -321,7 +321,7 @@ func TestNCCLUnsupported(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLConnect checks which devices can be connected, and the errors for others.
+// TestNCCLConnect checks which devices can be connected, and the errors for other devices.
 func TestNCCLConnect(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	d := r.devs[0]
@@ -491,7 +491,7 @@ func (k *kernelTracer) Kernel(e device.KernelEvent) {
 }
 
 // TestNCCLTraced: a tracer gets an event for each rank that takes part, with its time on the
-// device, and none for other ranks.
+// device. It gets no event for other ranks.
 func TestNCCLTraced(t *testing.T) {
 	r := newNCCL(t, 3, "")
 	com := r.connect()

@@ -94,7 +94,7 @@ func (q *collection) resolve(streams []device.Stream) error {
 func (q *collection) run() error {
 	defer func() {
 		for _, t := range q.own {
-			t.free() // the stream's order keeps the memory until the work has run
+			t.free() // later work on the stream reuses the memory only after this work
 		}
 	}()
 	call, err := q.plan()
@@ -185,7 +185,7 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 }
 
 // way returns the source and destination addresses of the part that one rank sends to another. ok
-// is false if it sends none.
+// is false if it sends no part.
 func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {
@@ -219,7 +219,7 @@ func (q *collection) setAside() error {
 	return nil
 }
 
-// traced reports the work of each rank that takes part to the tracer, as one kernel.
+// traced reports to the tracer the work of each participating rank, as one kernel.
 func (q *collection) traced(t device.Tracer) error {
 	events := make([]device.KernelEvent, len(q.streams))
 	run := q.run

@@ -73,7 +73,7 @@ func (q *collection) planReduction(t dtype.Type) error {
 	scalars := make([][8]byte, len(q.streams))
 	for r, left := range red.left {
 		if left {
-			continue // the rank's elements are neutral, and so is any multiple of them
+			continue // a multiple of the rank's neutral elements is neutral too
 		}
 		w := 1.0
 		if k.Weights != nil {

@@ -39,7 +39,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFill writes words of each size, with equal halves and with different ones.
+// TestFill writes words of each size, with equal halves and with different halves.
 func TestFill(t *testing.T) {
 	d := emulated(t, "emulate,seed=2")
 	s := d.main

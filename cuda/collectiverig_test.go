@@ -243,7 +243,7 @@ func exchange(m *emu.Shared, ops []nccltest.Op) error {
 	return nil
 }
 
-// Conversion of numbers of a type to bytes and back.
+// bytesAs returns numbers as the bytes of elements of type t.
 func bytesAs(t dtype.Type, values []float64) []byte {
 	var b []byte
 	for _, x := range values {

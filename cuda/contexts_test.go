@@ -22,8 +22,8 @@ func contexts(t *testing.T) []int {
 	return p.api.(*emu.Driver).Contexts()
 }
 
-// A training on the second GPU creates no context on the first, where it would take some hundred
-// MiB.
+// A training on the second GPU creates no context on the first, where a context would take some
+// hundred MiB.
 func TestOnlyTheUsedGPUHasAContext(t *testing.T) {
 	if !isChild(t) {
 		child(t, t.Name(), "emulate:3,mem=16MiB")

@@ -12,7 +12,7 @@ import (
 // Upload copies src to dst, beginning at byte offset off of dst, in the order of s. The caller may
 // reuse src when Upload returns. Pageable memory is copied through page-locked memory of the
 // library, in pieces of 1 MiB. An upload of more than 4 MiB waits until its first pieces have been
-// copied. Thereby it also waits for earlier work on s.
+// copied. So it also waits for earlier work on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)
@@ -104,8 +104,8 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 }
 
 // CopyFrom copies size bytes in the order of s, a stream of this device. src belongs to this GPU or
-// to another GPU of the same driver. Ranges of one buffer may overlap. The caller orders other uses
-// of another device's buffer by events.
+// to another GPU of the same driver. Ranges of one buffer may overlap. If a buffer belongs to
+// another device, the caller must order its other uses by events.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	const op = "copy"
 	st, err := d.stream(op, s)

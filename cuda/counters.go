@@ -20,8 +20,8 @@ type counterPool struct {
 }
 
 // counters returns the address of the stream's [kernels.Counters]. It clears new counters by a
-// memset on s.handle. The counters of a recording are clear in time, because replays run later on
-// the same handle.
+// memset on s.handle. The counters of a recording are cleared before its replays, which run later
+// on the same handle.
 func (s *stream) counters() (uint64, error) {
 	d, arena := s.dev, s.arena()
 	c := &d.counters

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// dividedProduct creates a small product over a long k, whose sums are divided among blocks. Each
-// result is (start + its column) times k.
+// dividedProduct creates a small product over a long k, whose sums are divided among blocks. The
+// result in column c is (start + c)·k.
 func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op *device.MatMul, want []float32) {
 	t.Helper()
 	const m, n, k = 3, 4, 1024
@@ -28,8 +28,8 @@ func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op
 	return op, want
 }
 
-// Products that are divided along k run on several streams, in graphs and beside them. The driver
-// may choose any order.
+// Products that are divided along k run on several streams, in graphs and at the same time as
+// graphs. The driver may choose any order.
 func TestDividedProductsBeside(t *testing.T) {
 	for seed := range 6 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// cubinCache keeps compiled kernels on disk, so that each is compiled once for a machine and driver
-// and not in every run. The name of a file is the SHA-256 of the text, the capability and the
-// driver's version. The file holds the SHA-256 of the machine code, then the machine code.
+// cubinCache keeps compiled kernels on disk. So each kernel is compiled once for a machine and
+// driver, and not in every run. The name of a file is the SHA-256 of the text, the capability and
+// the driver's version. The file holds the SHA-256 of the machine code, then the machine code.
 //
 // The cache must never cause a failure, and wrong code must never run. A file that is truncated,
 // altered or unreadable counts as missing. If nothing can be written, the kernel is compiled again
-// next time. Neither case is reported.
+// next time. None of these cases is reported.
 type cubinCache struct{ dir string }
 
 // defaultCubins returns the cache in the user's cache directory, nil if there is none.

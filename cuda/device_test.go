@@ -8,12 +8,13 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, emulated(t, "emulate,mem=64MiB")) }
 
-// The oldest capability, with streams that run late and memory that grows by pages.
+// Runs the conformance suite on the oldest capability, with streams that run late and memory that
+// grows by pages.
 func TestConformanceUnderAdversarialOrder(t *testing.T) {
 	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,sm=80,seed=1,expandable=on"))
 }
 
-// The conformance suite on hardware.
+// Runs the conformance suite on hardware.
 func TestConformanceOnHardware(t *testing.T) {
 	d := hardware(t)
 	if d == nil {

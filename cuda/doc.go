@@ -17,7 +17,7 @@
 //
 // The functions here return a GPU's properties, its load and the contents of its memory
 // ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch/torch.cuda.md lists them beside
-// PyTorch's.
+// PyTorch's functions.
 //
 // The contract:
 //
@@ -26,14 +26,14 @@
 //     [Unavailable], [Open] and the registry return a *[device.UnavailableError] that says why and
 //     what to do. GPUs need compute capability 8.0 (Ampere) or more; older ones are counted but
 //     not opened.
-//   - Work is queued on streams of the driver that do not wait for its legacy stream. A method
+//   - Work is queued on streams that do not wait for the driver's legacy stream. A method
 //     returns when its work is queued. Only events order the work of different streams, also of
 //     streams of different GPUs. A nil stream is the default stream.
 //   - Download, Synchronize and the waits of streams and events report errors of the work that
 //     they wait for. An index outside its axis is a *[device.IndexError]. It is reported once, and
-//     the GPU goes on as before. A kernel that failed is a *[device.Fault]. If the fault is
-//     Sticky, the process has lost its context, and every later call returns the same fault at
-//     once.
+//     the GPU continues to work. A kernel that failed is a *[device.Fault]. If the fault is
+//     Sticky, the process has lost its context, and every later call returns the same fault
+//     immediately.
 //   - Views are checked before anything is queued: a *[device.OperandError] names operation and
 //     operand.
 //   - Memory comes from a caching pool with an arena for each stream. Free and Alloc on one stream
@@ -44,7 +44,7 @@
 //   - Map returns the bits of [expr.Program.Eval]. Every operation returns the same bits on every
 //     run.
 //   - When Upload or Download returns, it is done with the program's host memory. Upload first
-//     copies to page-locked memory of the library, of which a GPU has up to 4 MiB. Download waits
+//     copies to page-locked memory of the library, up to 4 MiB for each GPU. Download waits
 //     for the data.
 //   - All methods are safe for concurrent use. They never leave a goroutine locked to a thread.
 //
@@ -69,7 +69,7 @@
 //	                      emulate[:devices][,mem=256MiB][,sm=90][,segment=64KiB]
 //	                      [,expandable=on][,mode=meta][,seed=1][,peer=off][,link=10GB]
 //	                      [,pageable=late]: emulated GPUs. link= is the bandwidth between two
-//	                      GPUs a second, each way. With pageable=late a copy reads or
+//	                      GPUs in each direction. With pageable=late a copy reads or
 //	                      writes memory that is not page-locked as late as CUDA allows.
 //	                      Read at first use.
 //	FLAMBEAU_PAGEABLE     late: the default of pageable= for emulated GPUs.
@@ -88,7 +88,7 @@
 // Measurements of matrix products are kept in flambeau/products.
 //
 // An emulated GPU runs the same kernel text as hardware and checks every access: a fault names
-// kernel, line and thread. It says nothing about speed. In mode=meta it hands out addresses without
-// memory, and counts kernels instead of running them. So a program can find out whether a model
-// fits. Reading a value there is an error that wraps [device.ErrNoValues].
+// kernel, line and thread. Its times say nothing about real speed. In mode=meta an emulated GPU
+// hands out addresses without memory, and counts kernels instead of running them. So a program can
+// find out whether a model fits. Reading a value there is an error that wraps [device.ErrNoValues].
 package cuda

@@ -14,14 +14,14 @@ import (
 // Event is a mark in a stream that can be set again and can measure time: torch.cuda.Event. It is a
 // [device.Event]: a stream waits for it by Wait(e). All methods are safe for concurrent use.
 //
-// Before the first Record the event counts as done, so a wait for it ends at once. If the event is
-// recorded again, earlier waits still wait for the earlier mark.
+// Before the first Record the event counts as done, so a wait for it ends immediately. If the event
+// is recorded again, earlier waits still wait for the earlier mark.
 type Event struct {
 	d      *Device
 	timing bool
 	handle *eventHandle
 
-	// Waits hold mu for reading, so that the driver's event is not given back meanwhile.
+	// Waits hold mu for reading, so that the driver's event is not given back during a wait.
 	mu       sync.RWMutex
 	on       *stream // stream of the last mark; nil: no mark yet
 	mask     uint64
@@ -272,7 +272,7 @@ func (e *Event) stream() *stream {
 }
 
 // Release gives the event back early; otherwise the garbage collector does it. Waits that have
-// begun go on.
+// begun continue.
 func (e *Event) Release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -103,7 +103,7 @@ func testEvent(t *testing.T, d *Device) {
 	if e, err = NewEvent(d); err != nil || e.handle.h != h {
 		t.Errorf("a released event is not used again: %v", err)
 	}
-	// Garbage events are given back.
+	// Events that became garbage are given back to the driver.
 	for range 10 {
 		d.timers.mu.Lock()
 		free := len(d.timers.free)
@@ -169,7 +169,8 @@ func TestElapsed(t *testing.T) {
 	}
 }
 
-// A wait for a later event returns an index error, once.
+// An index error is returned once, by the first wait for the work that caused it. That wait may be
+// for an event, or for a stream that waits for the event.
 func TestEventTellsIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// One graph for two GPUs: both compute, data is copied from one to the other, and a replay is one
-// launch. A number that changes from replay to replay is fed to the device that needs it.
+// One graph can span two GPUs. Both GPUs compute, and data is copied from one to the other. A
+// replay is one launch. A number that changes from replay to replay is fed to the device that needs
+// it.
 func Example_graphAcross() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {

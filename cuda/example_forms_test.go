@@ -26,7 +26,8 @@ func targetOf(a ptx.Arch) *cuda.Kernel {
 	return k
 }
 
-// A kernel in three forms. The device has capability 9.0, so it runs the form for sm_90a.
+// A kernel can have several forms, here three. The device has capability 9.0, so it runs the form
+// for sm_90a.
 func ExampleKernel_Forms() {
 	gpu := emulate("64MiB")
 	k, err := targetOf(ptx.SM80).Forms(targetOf(ptx.SM90a), targetOf(ptx.SM120))

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A whole training step as one launch. Inputs are static tensors that each step overwrites, and the
+// A whole training step is one launch. Inputs are static tensors that each step overwrites, and the
 // optimizer uses the learning rate of the replay. A capture runs nothing, so n replays are n steps.
 func Example_graph() {
 	gpu := emulate("64MiB")
@@ -51,8 +51,8 @@ func Example_graph() {
 	// 30 steps, loss below 0.1: true
 }
 
-// Below tensors, a recording is a stream whose work is kept. Here it doubles a vector, and each
-// replay doubles it again.
+// At the level below tensors, a recording is a stream whose work is kept for replays. Here it
+// doubles a vector, and each replay doubles it again.
 func Example_recording() {
 	gpu := emulate("64MiB")
 	x, err := gpu.Alloc(8, nil, device.Origin{Op: "example"})
@@ -96,8 +96,9 @@ func Example_recording() {
 	// 8 16
 }
 
-// A recording of two streams. The fork's work may run at the same time as the rest, until the
-// recording's stream waits for it. If it never waits, Finish returns an error that names the fork.
+// A recording can have two streams. The fork's work may run at the same time as the other work,
+// until the recording's stream waits for the fork. If that stream never waits, Finish returns an
+// error that names the fork.
 func Example_fork() {
 	gpu := emulate("64MiB")
 	record := func(join bool) error {

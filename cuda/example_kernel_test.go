@@ -53,8 +53,8 @@ func (SignedSquare) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{g.Mul(c.Saved(0).Abs()).MulScalar(2)}
 }
 
-// A program's own GPU kernel as a differentiable op. It runs on an emulated GPU, which checks each
-// of its accesses.
+// A program's own GPU kernel becomes a differentiable op. It runs on an emulated GPU, which checks
+// each of its accesses.
 func Example_kernel() {
 	gpu := emulate("64MiB")
 	x := tensor.Root().On(gpu).From([]float32{-3, -1, 0, 2}).RequiresGrad()
@@ -110,9 +110,9 @@ func ExampleDevice_Launch() {
 	// <nil> tensor([2., 4., 6.], device='cuda:0')
 }
 
-// A faulty kernel. An emulated GPU also finds faults that hardware does not detect, here a read of
-// memory that nothing has written. The next wait returns the fault. After a sticky fault, the
-// program cannot use the GPU any more.
+// This runs a faulty kernel. An emulated GPU also finds faults that hardware does not detect, here
+// a read of memory that nothing has written. The next wait returns the fault. After a sticky fault,
+// the program cannot use the GPU any more.
 func ExampleEmulate_fault() {
 	x := tensor.Root().On(emulate("64MiB")).Empty(3)
 	err := tensor.Try(func() { fmt.Println(x.Exp().Floats()) })

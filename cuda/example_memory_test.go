@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The memory that a step needs: the peak between two resets.
+// The peak between two resets is the memory that a step needs.
 func ExampleMaxMemoryAllocated() {
 	gpu := emulate("64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -28,7 +28,7 @@ func ExampleMaxMemoryAllocated() {
 	// true true 0
 }
 
-// The pool's statistics under torch's names.
+// MemoryStats returns the pool's statistics under torch's names.
 func ExampleMemoryStats() {
 	gpu := emulate("64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -39,7 +39,7 @@ func ExampleMemoryStats() {
 	// Output: 12 512 1 0
 }
 
-// The table that torch.cuda.memory_summary prints.
+// MemorySummary returns the table that torch.cuda.memory_summary prints.
 func ExampleMemorySummary() {
 	gpu := emulate("64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -68,7 +68,7 @@ func ExampleSetMemoryFraction() {
 	// Output: true true 0.25
 }
 
-// The page-locked memory of all GPUs of a driver.
+// HostMemoryStats counts the page-locked memory of all GPUs of a driver.
 func ExampleHostMemoryStats() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)
@@ -78,8 +78,8 @@ func ExampleHostMemoryStats() {
 	// Output: 1 4096 1
 }
 
-// The free memory by the driver's count, on a GPU that other programs use too, and the memory that
-// this program has reserved.
+// MemGetInfo returns how much memory is free by the driver's count, which includes other programs
+// on the GPU. MaxMemoryReserved counts only the memory that this program has reserved.
 func ExampleMemGetInfo() {
 	gpu := emulate("64MiB")
 	x := tensor.Ones(1024, 1024).To(gpu) // 4 MiB
@@ -92,7 +92,8 @@ func ExampleMemGetInfo() {
 	// Output: 60 64 4
 }
 
-// Totals since a given moment: how much memory a part of a program has allocated in total.
+// ResetAccumulatedMemoryStats sets the totals to zero. So a program can measure how much memory one
+// of its parts allocates in total.
 func ExampleResetAccumulatedMemoryStats() {
 	gpu := emulate("64MiB")
 	step := func() {
@@ -106,8 +107,8 @@ func ExampleResetAccumulatedMemoryStats() {
 	// Output: 8 MiB
 }
 
-// A segment grows by pages of 2 MiB, and its free memory can serve any size
-// (expandable_segments:True).
+// With expandable segments, a segment grows by pages of 2 MiB, and its free memory can serve any
+// size (expandable_segments:True).
 func ExampleDevice_SetExpandableSegments() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	if err := gpu.SetExpandableSegments(true); err != nil {
@@ -120,7 +121,7 @@ func ExampleDevice_SetExpandableSegments() {
 	// Output: true 6 MiB
 }
 
-// A test of a program that handles out of memory: the next request for memory is refused.
+// A test can refuse the next request for memory, to see how a program handles out of memory.
 func ExampleDevice_FailAlloc() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	if err := gpu.FailAlloc(1); err != nil {
@@ -131,8 +132,8 @@ func ExampleDevice_FailAlloc() {
 	// Output: true <nil>
 }
 
-// Page-locked memory over a part of a program: its peak, the requests since, and how idle blocks
-// are given back.
+// After a reset, the statistics of page-locked memory describe one part of a program: its peak, and
+// its requests. EmptyPinned gives idle blocks back.
 func ExampleResetPeakHostMemoryStats() {
 	gpu := emulate("64MiB")
 	pin := func(n int) { tensor.Do(func(s *tensor.Scope) { s.Zeros(n).PinMemory(gpu) }) }
@@ -148,8 +149,8 @@ func ExampleResetPeakHostMemoryStats() {
 	// true 0
 }
 
-// Memory by category: the stacks identify gradients, activations and an optimizer's state. The
-// program labels what only it knows.
+// A snapshot shows memory by category. The stacks identify gradients, activations and an
+// optimizer's state. The program labels other memory itself.
 func ExampleMemorySnapshot() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(1000)); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The temperature of a GPU. An emulated GPU has no sensors, and a machine may lack NVIDIA's
-// management library. Both errors have the same type.
+// Temperature returns the temperature of a GPU. An emulated GPU has no sensors, and a machine may
+// lack NVIDIA's management library. The errors of both cases have the same type.
 func ExampleTemperature() {
 	gpu := emulate("16MiB")
 	celsius, err := cuda.Temperature(gpu)
@@ -22,8 +22,8 @@ func ExampleTemperature() {
 	// Output: cuda: temperature of cuda:0: the GPU is emulated and has no sensors
 }
 
-// A report like nvidia-smi's, GPU by GPU. A query that the machine cannot answer returns an error
-// of one type, so the report goes on without the answer.
+// This prints a report like nvidia-smi's, GPU by GPU. A query that the machine cannot answer
+// returns a *cuda.MonitorError. The report then continues without the answer.
 func ExampleUtilization() {
 	gpu := emulate("16MiB")
 	say := func(what string, value any, err error) {
@@ -55,8 +55,8 @@ func ExampleUtilization() {
 	// processes: the GPU is emulated and has no sensors
 }
 
-// Reasons why a GPU may be slower than it could be: its link to the host, errors of its memory,
-// throttled clocks. `flambeau doctor` makes the same queries.
+// These are reasons why a GPU may be slower than it could be: its link to the host, errors of its
+// memory, and throttled clocks. `flambeau doctor` makes the same queries.
 func ExampleThrottleReasons() {
 	gpu := emulate("16MiB")
 	if link, err := cuda.PCIeLink(gpu); err != nil {
@@ -80,7 +80,7 @@ func ExampleThrottleReasons() {
 	// cuda: throttle reasons of cuda:0: the GPU is emulated and has no sensors
 }
 
-// Versions for the head of a bug report. Without a driver, or without its management library, the
+// A bug report begins with these versions. Without a driver, or without its management library, the
 // errors say what is missing.
 func ExampleDriverVersion() {
 	version, err := cuda.DriverVersion() // "12.4": the CUDA that the driver supports

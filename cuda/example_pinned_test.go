@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A copy from page-locked memory runs while the host and other streams go on. The program need not
-// wait for an event: ops that read the copy, or overwrite its source, wait by themselves.
+// A copy from page-locked memory runs while the host and other streams continue. The program need
+// not wait for an event: ops that read the copy, or overwrite its source, wait by themselves.
 func Example_pinnedMemory() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The properties of a GPU: torch.cuda.get_device_name, get_device_capability and
-// get_device_properties.
+// DeviceProperties returns the properties of a GPU, like torch.cuda.get_device_name,
+// get_device_capability and get_device_properties.
 func ExampleDeviceProperties() {
 	gpu := emulate("64MiB")
 	major, minor := cuda.DeviceCapability(gpu)
@@ -32,8 +32,8 @@ func ExampleDeviceProperties() {
 	// true true [compute_80]
 }
 
-// The device of a scope replaces torch's current device: with torch.cuda.device(1) and
-// torch.cuda.current_device.
+// The device of a scope replaces torch's current device (torch.cuda.device and
+// torch.cuda.current_device).
 func Example_currentDevice() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {
@@ -92,8 +92,8 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
-// The error of Open says why a GPU cannot be used. Get panics with the same error, so that it can
-// stand where a call takes a device. tensor.Try returns the error.
+// The error of Open says why a GPU cannot be used. Get panics with the same error. So it has a
+// single result, and can be used as an argument of a call. tensor.Try returns the error.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
 	var u *device.UnavailableError

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Whether the driver's compiler had enough registers for the kernels that a program has used.
+// Spills says whether the driver's compiler had enough registers for the kernels that a program has
+// used.
 func ExampleDevice_Spills() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	x := tensor.Ones(8, 8).To(gpu)
@@ -19,14 +20,15 @@ func ExampleDevice_Spills() {
 		fmt.Println(s)
 	}
 	fmt.Println(len(gpu.Spills()), "kernels spill registers")
-	// What a spill would look like:
+	// This is what a spill would look like.
 	fmt.Println(cuda.Spill{Kernel: "softmax", Bytes: 16, Capability: "9.0", Driver: "12.4"})
 	// Output:
 	// 0 kernels spill registers
 	// the driver (CUDA 12.4) gave kernel softmax 16 bytes of local memory a thread: it is slower than it could be on compute capability 9.0
 }
 
-// Spills that earlier processes found, with a driver that has been replaced since.
+// RecordedSpills returns the spills that earlier processes found. This example selects the spills
+// of a driver that has been replaced since.
 func ExampleRecordedSpills() {
 	n := 0
 	for _, s := range cuda.RecordedSpills() {
@@ -38,8 +40,8 @@ func ExampleRecordedSpills() {
 	// Output: 0
 }
 
-// The attributes of a program's own kernel after loading. An emulated GPU has no compiler, and
-// assumes 32 registers.
+// KernelAttributes returns the attributes of a program's own kernel after loading. An emulated GPU
+// has no compiler, and assumes 32 registers.
 func ExampleDevice_KernelAttributes() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	var a cuda.KernelAttributes

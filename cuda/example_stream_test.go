@@ -38,7 +38,7 @@ func ExampleNewStream() {
 	// 0 5
 }
 
-// The time of work on the GPU, measured without a wait of the host:
+// Events measure the time of work on the GPU, without a wait of the host, like
 // torch.cuda.Event(enable_timing=True). The times of an emulated GPU are those of its cost model.
 func ExampleEvent() {
 	gpu := emulate("64MiB")

@@ -12,7 +12,7 @@ import (
 var _ pool.Expander = backing{}
 
 // largePage is the page size for blocks above 1 MiB on a GPU with at least manyPages bytes of
-// memory. It needs fewer calls, and it is PyTorch's size.
+// memory. Large pages need fewer calls, and PyTorch uses the same size.
 const (
 	largePage = 20 << 20
 	manyPages = 16 << 30
@@ -45,8 +45,9 @@ func (d *Device) wantsExpandable() bool {
 // (PYTORCH_CUDA_ALLOC_CONF= expandable_segments:True). If on is true, each stream has one range of
 // addresses for small blocks and one for large blocks. A range grows by pages of 2 MiB (20 MiB for
 // large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back. Before
-// an allocation fails, the pool gives them back by itself. Programs whose sizes change from step to
-// step then need less memory. Segments of fixed sizes would keep holes that fit no later block.
+// an allocation fails, the pool gives free pages back by itself. Programs whose sizes change from
+// step to step then need less memory. Segments of fixed sizes would have free pieces that are too
+// small for later blocks.
 //
 // It is off by default, as in PyTorch; FLAMBEAU_CUDA_EXPANDABLE=1 turns it on. So far it has only
 // run on the emulated driver, not on hardware. If the GPU has no virtual memory management, the

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// enter locks the goroutine to its thread and makes the device's context current there; leave ends
-// both. If the device has a sticky fault, enter returns it.
+// enter locks the goroutine to its thread and makes the device's context current in that thread.
+// leave undoes both. If the device has a sticky fault, enter returns it.
 func (d *Device) enter() error {
 	if f := d.dead.Load(); f != nil {
 		return f
@@ -98,8 +98,8 @@ func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// take returns an error that a slot of the mask holds, and clears that slot's record for the next
-// error. The caller has waited for the work of these slots' streams.
+// take returns an error from the record of one of the slots in mask. It clears that record for the
+// next error. The caller has waited for the work of these slots' streams.
 func (x *indexFaults) take(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]

@@ -219,7 +219,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// An index error is returned once: by a wait for its stream, or for a stream that comes after it.
+// An index error is returned once: by a wait for its stream, or for a stream that has waited for
+// its stream.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording: a fork's work runs beside that of the other stream; only waits order the
-// two. The fork has its own memory. Everything together is one launch.
+// TestForkedRecording: a fork's work may run at the same time as the work of the other stream. Only
+// waits order the two streams. The fork has its own memory. A replay of both streams is one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)
@@ -78,7 +78,7 @@ func testForkedRecording(t *testing.T, d *Device) {
 }
 
 // TestForkUnjoined: if the recording's stream does not come after some work, the error names the
-// stream of that work. Nothing is left behind.
+// stream of that work. No memory stays allocated.
 func TestForkUnjoined(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -121,8 +121,8 @@ func TestForkUnjoined(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksRunBeside: the graph has exactly the edges that waits ask for, none of them twice. The
-// work of one stream is a chain.
+// TestForksRunBeside: the graph has exactly the edges that the waits require, and each edge once.
+// The work of one stream is a chain.
 func TestForksRunBeside(t *testing.T) {
 	edges := func(f func(d *Device, r *recording, s, f Stream, x, y device.View)) (list []string) {
 		d := emulated(t, "emulate,mem=16MiB")

@@ -343,8 +343,8 @@ func TestStaleCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedGradients: gradients of several passes add up as in eager steps, also to a gradient
-// that existed before. If the step does not free them, they can be read after a replay.
+// TestCapturedGradients: gradients of several passes add up as in eager steps, also if a gradient
+// existed before. If the step does not free them, they can be read after a replay.
 func TestCapturedGradients(t *testing.T) {
 	run := func(captured, before bool) (all []float64) {
 		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")

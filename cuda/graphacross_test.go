@@ -41,8 +41,9 @@ func newGroup(t *testing.T, more string) *group {
 	return r
 }
 
-// step computes each rank's gradients on a stream of its own, from its own batch. Both use random
-// numbers of one generator. It sums the gradients in the order of ranks on each device, and steps.
+// step computes each rank's gradients on a stream of its own, from its own batch. Both ranks use
+// random numbers of one generator. On each device, step sums the gradients in the order of ranks
+// and updates the parameters.
 func (r *group) step(s *tensor.Scope) {
 	for i, p := range r.ranks {
 		s.Do(func(c *tensor.Scope) {
@@ -132,7 +133,7 @@ func TestCapturedAcross(t *testing.T) {
 						t.Errorf("%d launches by a replay on device %d", n, i)
 					}
 				}
-				if k == 1 { // the test does not wait for this replay before it queues the next
+				if k == 1 { // the test queues the next replay without a wait for this one
 					continue
 				}
 				if got := r.numbers(); !slices.Equal(got, want[k]) {
@@ -147,7 +148,7 @@ func TestCapturedAcross(t *testing.T) {
 			if err := g.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// go on with an eager step
+			// The next step is an eager one.
 			tensor.Do(r.step, tensor.On(r.gpus[0]), tensor.WithGenerator(r.gen))
 			for i, d := range r.gpus {
 				if err := d.Synchronize(); err != nil {

@@ -85,8 +85,8 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon captures a step in which Muon steps the matrices, and AdamW the other
-// parameters. It computes the same bits as eager steps. Rates, momentum and decay may change;
+// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW the other
+// parameters. Replays compute the same bits as eager steps. Rates, momentum and decay may change;
 // settings that choose the kernels may not.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
@@ -159,8 +159,8 @@ func TestCapturedMuon(t *testing.T) {
 	}
 }
 
-// TestNotCapturedOnce: an update or a step that would run once, in the capture, and not in replays,
-// is refused and changes nothing.
+// TestNotCapturedOnce: an update or a step that would run in the capture, but not in replays, is
+// refused and changes nothing.
 func TestNotCapturedOnce(t *testing.T) {
 	for name, c := range map[string]func(p *stepper, a *optim.Averaged) func(s *tensor.Scope){
 		"an average before the forward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {

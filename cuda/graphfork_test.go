@@ -60,7 +60,7 @@ func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *towers {
 	nn.To(both, dev)
 	p.a, p.b = both.Layers[0].(*nn.Sequential), both.Layers[1].(*nn.Sequential)
 	p.opt = adamW(nn.Parameters(both))
-	// overflows in float16 at first
+	// at this scale, gradients overflow in float16 at first
 	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2))
 	p.mean = optim.NewEMA(both, 0.8)
 	m := tensor.Root().On(dev)
@@ -168,8 +168,8 @@ func towered(t *testing.T, n int) []float64 {
 
 // TestForkedTraining: a step whose halves are on streams of their own is captured and replayed,
 // with eager steps between. It computes the same bits as eager steps on one stream. That holds in
-// any order of the streams, with segments or pages, and while memory's history and a profile are
-// recorded.
+// any order of the streams, and with segments or pages. It also holds while a memory history and a
+// profile are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
 	want := towered(t, n)
@@ -224,7 +224,7 @@ func TestForkedTraining(t *testing.T) {
 }
 
 // TestForkedCaptureFails: a forked capture fails at each request for memory, or by a panic in the
-// middle of a fork. It leaves nothing behind, and later steps work.
+// middle of a fork. No memory stays allocated, and later steps work.
 func TestForkedCaptureFails(t *testing.T) {
 	const before = 5
 	want := towered(t, before+1)

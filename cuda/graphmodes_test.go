@@ -133,8 +133,8 @@ func TestCaptureUnderProfile(t *testing.T) {
 	}
 }
 
-// TestNoMemoryInCapture: a capture runs out of memory at any place. Then no gradient is left, no
-// segment is held, and a step works.
+// TestNoMemoryInCapture: a capture runs out of memory, at each possible request. After that there
+// is no gradient and no held segment, and a step works.
 func TestNoMemoryInCapture(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		for n := 1; ; n++ {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestCapturedStepUnless: each replay of a captured StepUnless reads its number again. The number
-// may exist before, or the captured work computes it in any of its scopes. Unsupported numbers are
-// refused, and the error says what to do.
+// may exist before the capture, or the captured work may compute it, in any of its scopes.
+// Unsupported numbers are refused, and the error says what to do.
 func TestCapturedStepUnless(t *testing.T) {
 	for name, make := range map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"Adam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.1}) },

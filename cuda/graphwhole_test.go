@@ -31,7 +31,7 @@ type whole struct {
 
 func newWhole(dev *cuda.Device) *whole {
 	w := &whole{stepper: newStepperOn(dev, adamW), at: func(int) {}}
-	// overflows in float16 at first
+	// at this scale, gradients overflow in float16 at first
 	w.scaler = amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(2))
 	w.mean = optim.NewEMA(w.m, 0.8)
 	return w
@@ -146,7 +146,7 @@ func TestCapturedWhole(t *testing.T) {
 	}
 }
 
-// TestCaptureFailsAnywhere: a capture that fails leaves nothing behind. It fails at each request
+// TestCaptureFailsAnywhere: a capture that fails has no lasting effect. It fails at each request
 // for memory, or by a panic between its stages, before the first step or after several. Later steps
 // and a later capture compute the same as without the failure, and no memory is kept.
 func TestCaptureFailsAnywhere(t *testing.T) {

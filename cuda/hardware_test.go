@@ -56,7 +56,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	defer func() { good(cuda.StopMemoryHistory(dev)) }()
 	for _, pages := range []bool{false, true} {
 		good(dev.SetExpandableSegments(pages))
-		// Captured steps give the same result as eager ones.
+		// Captured steps give the same result as eager steps.
 		eager, captured := newStepperOn(dev, adamW), newStepperOn(dev, adamW)
 		graph, err := tensor.Capture(dev, captured.step, captured.options()...)
 		good(err)

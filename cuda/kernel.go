@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Kernel is a program's own kernel, made with package ptx, and the shape of its launches. It serves
-// any number of devices and launches; each device loads it once.
+// Kernel is a program's own kernel, made with package ptx, and the shape of its launches. It can be
+// used for any number of devices and launches. Each device loads it once.
 type Kernel struct {
 	k      *kernels.Kernel
 	params []ptx.Param
@@ -25,7 +25,7 @@ type KernelConfig struct {
 	Shared int    // bytes of the block's dynamic shared memory
 	// Overlap lets the kernel start before earlier work on its stream has ended. The kernel must
 	// call [ptx.Builder.GridDependencyWait] before it reads or writes memory that this work writes.
-	// In a recording it starts in order. A driver before CUDA 11.6 refuses the launch.
+	// In a recording the kernel starts in order. A driver before CUDA 11.6 refuses the launch.
 	Overlap bool
 }
 

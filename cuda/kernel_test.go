@@ -164,7 +164,7 @@ func TestNewKernel(t *testing.T) {
 	}
 }
 
-// Dynamic shared memory: a block reverses its elements.
+// A block reverses its elements in dynamic shared memory.
 func TestLaunchShared(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // marks order the pieces of different lanes.
 //
 // A lane has no stream of the driver. When the recording is over, the lane's stream continues with
-// the handle of the first stream of its device in the recording. A lane has an arena, in which the
-// lane's order alone decides when memory is free. r.mu guards the other fields.
+// the handle of the first stream of its device in the recording. A lane has an arena. The order of
+// the lane's work alone decides when memory of the arena is free. r.mu guards the other fields.
 type lane struct {
 	r     *recording
 	s     *stream
@@ -137,9 +137,10 @@ func (e *recordedEvent) joins(s *stream) bool {
 	}
 	r := l.r
 	r.mu.Lock()
-	// Add only edges that are not implied yet. Leave out pieces of the mark that the lane already
-	// follows. If no such piece exists, leave out pieces of the lane that the mark already follows.
-	// Every piece that a clock counts is in the field after, or precedes a piece in it.
+	// Edges that are already implied are not added. First, pieces of the mark that the lane already
+	// follows are left out. If no such piece exists, pieces of the lane that the mark already
+	// follows are left out. Every piece that a clock counts is in the field after, or precedes a
+	// piece in that field.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= at(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {
@@ -179,8 +180,8 @@ func (l *lane) settled() (free []heldBlock) {
 	return free
 }
 
-// behind reports whether the lane comes after the first clock[i] pieces of each lane i. r.mu is
-// held.
+// behind reports whether the lane's next piece comes after the first clock[i] pieces of each lane
+// i. r.mu is held.
 func (l *lane) behind(clock []uint32) bool {
 	for i, n := range clock {
 		if at(l.clock, i) < n {
@@ -190,8 +191,7 @@ func (l *lane) behind(clock []uint32) bool {
 	return true
 }
 
-// release frees blocks in the pool. r.mu is not held, because the pool calls back with the ends of
-// blocks.
+// release frees blocks in the pool. r.mu is not held, because the pool calls back when blocks end.
 func (r *recording) release(list []heldBlock) {
 	for _, b := range list {
 		b.pool.Free(b.block, b.gen)

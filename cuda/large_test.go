@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLargeOnHardware uses tensors whose element numbers and address distances exceed 32 bits. Only
-// a real GPU has the memory for them; the emulated GPU runs the test at a small size.
+// TestLargeOnHardware uses tensors whose numbers of elements and address distances exceed 32 bits.
+// Only a real GPU has the memory for them; the emulated GPU runs the test at a small size.
 func TestLargeOnHardware(t *testing.T) {
 	large(t, emulated(t, "64MiB"), 5, 64)
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {

@@ -133,8 +133,8 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 				return m, nil
 			}
 		}
-		// If the driver refuses the cached code, it compiles the text anew below. If the text is at
-		// fault, that call returns the error.
+		// If the driver refuses the cached code, the text is compiled again below. If the text is
+		// wrong, that call returns the error.
 	}
 	d.count.compiled.Add(1)
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Library is an optional library by NVIDIA, and whether this machine has it. The package uses nvml
-// ([Temperature] and similar functions), nccl ([Device.Connect]), and cublasLt if FLAMBEAU_LIBS
-// asks for it ([Device.Products]). Everything else works without these libraries.
+// Library is an optional library by NVIDIA, and whether this machine has it. Package cuda uses nvml
+// for [Temperature] and similar functions, and nccl for [Device.Connect]. It uses cublasLt if
+// FLAMBEAU_LIBS names it, see [Device.Products]. Everything else works without these libraries.
 type Library struct {
 	Name  string `json:"name"`
 	Found bool   `json:"found"`

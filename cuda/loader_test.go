@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Batches arrive ahead, on other streams, from page-locked memory. The training gives the same bits
-// as one that copies each batch in its step. Streams may run late.
+// Batches are copied ahead, on other streams, from page-locked memory. The training gives the same
+// bits as a training that copies each batch in its step. Streams may run late.
 func TestTrainingWithCopiesAhead(t *testing.T) {
 	train := func(spec string, ahead bool) []float32 {
 		gpus, err := cuda.Emulate(spec)

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// Forms are measured in turns, so that other work of the device slows all of them alike.
+// Forms are measured in turns, so that other work on the device slows all of them equally.
 const (
 	// rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
-	// least time of all launches between two events together
+	// least total time of the launches between two events
 	measuredSample = 200 * time.Microsecond
-	measuredAtOnce = 32 // most launches between two events
+	measuredAtOnce = 32 // largest number of launches between two events
 	// another form is chosen if its time is below this fraction of the planned form's time
 	measuredGain = 0.97
 )
@@ -44,8 +44,8 @@ type measuredForm struct {
 	err      error
 }
 
-// measure times the forms of a product on the stream, after the work queued there. It returns
-// false, and leaves nothing behind, if it cannot measure now.
+// measure times the forms of a product on the stream, after the work queued there. If it cannot
+// measure now, it returns false and has no other effect.
 func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	d := t.d
 	if !d.measuring.TryLock() {
@@ -82,8 +82,8 @@ func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	return r, true
 }
 
-// trials plans the forms, the first of which is the model's choice. All write their results to the
-// same memory, because they run one after the other.
+// trials plans the forms, the first of which is the model's choice. All forms write their results
+// to the same memory, which is possible because they run one after the other.
 func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
 	const nowhere = 1 << 40 // a placeholder address for plans that only count memory
 	need := 0
@@ -94,8 +94,8 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 		}
 		need = max(need, a.taken)
 	}
-	// Check for room first: an allocation that fails empties the pool's caches, and would do so for
-	// each product.
+	// Check for room first. An allocation that fails would empty the pool's caches, and that would
+	// happen for each product.
 	free, _ := backing{t.d}.Capacity()
 	s := t.d.pool.Stats()
 	reserved, allocated := uint64(s.ReservedBytes.Current), uint64(s.AllocatedBytes.Current)
@@ -146,8 +146,8 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	return slices.DeleteFunc(list, func(l *measuredForm) bool { return l.err != nil }), nil
 }
 
-// timed measures the trials. It keeps the first form. Of the others it drops those that take more
-// than twice the least time in the first turn.
+// timed measures the trials. It keeps the first form. It drops other forms that take more than
+// twice the least time in the first turn.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	for _, l := range list { // a first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)
@@ -170,7 +170,7 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 		if err := t.turn(list, inner); err != nil {
 			return nil, err
 		}
-		// reverse the order, so that no form always comes first or after the same one
+		// Reverse the order, so that no form always comes first, or always after the same form.
 		slices.Reverse(list)
 	}
 	if list[0] != own {

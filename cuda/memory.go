@@ -160,8 +160,8 @@ func (d *Device) newPool() (*pool.Pool, error) {
 	return pool.New(backing{d}, o), nil
 }
 
-// buffer is a block of device memory. By the flag freed, most uses after Free are found and
-// reported as errors.
+// buffer is a block of device memory. The flag freed serves to detect most uses after Free, which
+// are reported as errors.
 type buffer struct {
 	dev   *Device
 	block *pool.Block

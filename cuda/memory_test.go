@@ -51,8 +51,8 @@ func TestOutOfMemory(t *testing.T) {
 	b.Free()
 }
 
-// The error names the stream of the request: the default stream, one of the program's, or one that
-// the library made for itself.
+// The error names the stream of the request: the default stream, a stream of the program, or a
+// stream that the library made for itself.
 func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	d := emulated(t, "emulate,mem=1MiB")
 	mine, err := d.NewStream(0)
@@ -217,8 +217,8 @@ func TestBufferMisuse(t *testing.T) {
 	}
 }
 
-// The driver's stream of a garbage Go value is reused, so that creating streams in a loop does not
-// exhaust them.
+// When a stream's Go value is garbage, the driver's stream is reused. So a program can create
+// streams in a loop without exhausting them.
 func TestStreamsAreReused(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	seen := map[uint64]bool{}
@@ -248,7 +248,8 @@ func TestStreamsAreReused(t *testing.T) {
 	must(t, d.Synchronize())
 }
 
-// TestLeastMemoryFraction: a fraction of less than a byte is a limit; it does not remove the limit.
+// TestLeastMemoryFraction: a fraction that stands for less than a byte limits the memory. It does
+// not remove the limit.
 func TestLeastMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	must(t, d.SetMemoryFraction(1e-12))

@@ -48,13 +48,13 @@ func MaxMemoryReserved(dev device.Device) int {
 func ResetPeakMemoryStats(dev device.Device) { pooled("reset peak memory stats", dev).ResetPeak() }
 
 // ResetAccumulatedMemoryStats sets the totals of allocated and freed memory, and the counts of
-// retries and failures, to zero. Current values and peaks stay.
+// retries and failures, to zero. Current values and peaks do not change.
 func ResetAccumulatedMemoryStats(dev device.Device) {
 	mustGPU("reset accumulated memory stats", dev).pool.ResetAccumulated()
 }
 
 // EmptyCache gives the memory that the pool keeps for reuse back to the driver, and returns how
-// many bytes. Other processes can then allocate it. This process gains no memory by it: at its
+// many bytes. Other processes can then allocate it. This process gains no memory, because at its
 // limit the pool empties its cache by itself.
 func EmptyCache(dev device.Device) int { return pooled("empty cache", dev).Empty() }
 

@@ -107,8 +107,8 @@ func TestMemoryStats(t *testing.T) {
 	}
 }
 
-// An allocation above the fraction fails, and the error names the limit and not the GPU's size as
-// the reason.
+// An allocation above the fraction fails. The error names the limit as the reason, and not the
+// GPU's size.
 func TestMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	if f := MemoryFraction(d); f != 1 {

@@ -55,7 +55,8 @@ func TestMetaHasNoValues(t *testing.T) {
 	}
 }
 
-// Indices are not checked; initialisers and random numbers are launches, and copies are copies.
+// Indices are not checked. Initialisers and random numbers count as launches, and copies count as
+// copies.
 func TestMetaCounts(t *testing.T) {
 	d := metaGPU(t, 64<<30)
 	var before, after runtime.MemStats
@@ -72,7 +73,7 @@ func TestMetaCounts(t *testing.T) {
 		if !opt.IsPinned() {
 			t.Error("what NonBlocking copies to the CPU is not pinned")
 		}
-		// offloaded and copied back, in the device's own order
+		// the tensor is offloaded and copied back, in the device's own order
 		back := opt.To(d, tensor.NonBlocking())
 		back.AddScalar(1)
 		if err := tensor.Try(func() { opt.Narrow(0, 0, 1).Sum() }); !errors.Is(err, device.ErrNoValues) {
@@ -95,7 +96,7 @@ func TestMetaCounts(t *testing.T) {
 	}
 }
 
-// The clock advances, and memory can be exhausted.
+// The virtual clock advances, and memory can be exhausted.
 func TestMetaMemoryEnds(t *testing.T) {
 	d := metaGPU(t, 2<<30)
 	tensor.Do(func(s *tensor.Scope) {

@@ -113,8 +113,8 @@ func ClockRate(dev device.Device) (megahertz int, err error) {
 }
 
 // ThrottleReasons returns the reasons why a GPU's clocks are below their maximum: "idle", "power
-// cap", "thermal slowdown", "hardware slowdown", …. The list is empty if they are at their maximum.
-// For errors see [Utilization].
+// cap", "thermal slowdown", "hardware slowdown", …. The list is empty if the clocks are at their
+// maximum. For errors see [Utilization].
 func ThrottleReasons(dev device.Device) ([]string, error) {
 	return sensors("throttle reasons", dev, func(m nvml.API, h nvml.Device) ([]string, error) {
 		v, err := m.Throttle(h)
@@ -122,8 +122,8 @@ func ThrottleReasons(dev device.Device) ([]string, error) {
 	})
 }
 
-// Link is a GPU's PCI Express link: the current generation and width, and the best ones in this
-// machine. An idle GPU may lower the generation to save power.
+// Link is a GPU's PCI Express link: the current generation and width, and the best generation and
+// width in this machine. An idle GPU may lower the generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
 // PCIeLink returns the PCI Express link of a GPU. For errors see [Utilization].
@@ -140,8 +140,8 @@ type MemoryErrors struct {
 	EverCorrected, EverUncorrected uint64 // errors since the GPU was made
 }
 
-// ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. A GPU without ECC
-// is an error too. For errors see [Utilization].
+// ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. For a GPU without
+// ECC it returns an error too. For errors see [Utilization].
 func ECCErrors(dev device.Device) (MemoryErrors, error) {
 	return sensors("ECC errors", dev, func(m nvml.API, h nvml.Device) (e MemoryErrors, err error) {
 		if e.Corrected, e.Uncorrected, err = m.ECCErrors(h, false); err == nil {

@@ -100,7 +100,7 @@ func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) r
 }
 
 // Gradients are reduced while Backward goes on. A step takes as long as its computation or its
-// communication, whichever is longer, plus the last bucket.
+// communication, whichever is longer, plus the time for the last bucket.
 func TestOverlap(t *testing.T) {
 	const steps = 4
 	for _, c := range []struct {

@@ -18,13 +18,13 @@ import (
 )
 
 // Pack holds kernels that a program ships, so that its first step compiles none of them. It has
-// their PTX, and machine code for the GPUs on which it was made. [Device.Pack] makes one,
+// their PTX, and machine code for the GPUs on which it was made. [Device.Pack] makes a pack,
 // [ReadPack] and [OpenPack] read one, and [Device.UsePack] makes devices load kernels from it. The
 // environment variable FLAMBEAU_KERNELS names a pack file that each program opens by itself.
 //
 // Machine code runs on GPUs of the same compute capability, with the driver that compiled it or a
-// newer one. Kernels that are not in the pack are compiled as usual. A pack is code that runs on
-// the GPU: its checksum detects damage but no malice.
+// newer one. Kernels that are not in the pack are compiled as usual. A pack contains code that runs
+// on the GPU. Its checksum detects damage, but not malicious changes.
 type Pack struct {
 	mu   sync.RWMutex
 	list map[[sha256.Size]byte]*packed // key: SHA-256 of the PTX
@@ -43,9 +43,9 @@ type packedCode struct {
 	image  []byte
 }
 
-// The file format: the magic, the version and the number of kernels, 32 bits each. Then follow, for
-// each kernel, its name, its PTX and its codes; a code is capability, driver and image. Numbers are
-// little endian. The length of a text or image precedes it. The file ends with the SHA-256 of
+// The file begins with the magic, the version and the number of kernels, 32 bits each. Then follow,
+// for each kernel, its name, its PTX and its codes; a code is capability, driver and image. Numbers
+// are little endian. The length of a text or image precedes it. The file ends with the SHA-256 of
 // everything before.
 const (
 	packMagic   = "flambeau kernels"
@@ -234,7 +234,7 @@ func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, 
 // Compile compiles the kernels of p that have no machine code for d, several at once, and adds the
 // code to p. It calls progress, which may be nil, with the number of kernels done. The error is
 // ctx's, or a *[device.Fault] with the kernels that the driver refuses. It compiles the other
-// kernels all the same.
+// kernels in any case.
 func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all int)) error {
 	p.mu.RLock()
 	list := slices.DeleteFunc(p.sorted(), func(k *packed) bool { return k.code(d) != nil })

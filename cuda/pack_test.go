@@ -89,7 +89,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// A pack for a GPU that is not there holds PTX, and the GPU compiles it in parallel.
+// A pack for a GPU that is not present holds PTX. When the GPU is present, it compiles the PTX in
+// parallel.
 func TestPackWithoutGPU(t *testing.T) {
 	absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
 	if err != nil {
@@ -209,8 +210,8 @@ func TestPackErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file contains, reading it returns a pack or an error. A pack is written as it was
-// read.
+// Whatever a file contains, reading it returns a pack or an error. A pack that was read can be
+// written and read again.
 func FuzzReadPack(f *testing.F) {
 	good := packOf(f, packGPU(f, "emulate,mem=32MiB"), func(s *tensor.Scope) { s.Ones(3).Exp() })
 	f.Add(good[:len(good)-sha256.Size])

@@ -16,8 +16,8 @@ var _ device.Peaker = (*Device)(nil)
 // C++ Programming Guide, and NVIDIA's architecture papers on A100, GA102, H100 and B200. For 8.7
 // the source is the Jetson AGX Orin technical brief. Its 170 sparse INT8 TOPS of 16 multiprocessors
 // at 1.3 GHz are 1024 dense 16-bit operations a clock. GeForce adds in float32 at half the rate
-// (appendix A of the papers on GA102 and Ada). A newer architecture counts as the newest one known
-// here.
+// (appendix A of the papers on GA102 and Ada). A newer architecture counts as the newest
+// architecture in this table.
 func unitsOf(sm int, product string) (lanes, tensor int) {
 	if tensor = 512; strings.Contains(product, "GeForce") {
 		tensor = 256

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestUnitsOf compares peaks in TFLOPS with those that NVIDIA publishes for GPUs with the given
-// multiprocessors and clock: float32, and dense 16-bit on tensor cores.
+// TestUnitsOf compares peaks in TFLOPS with the numbers that NVIDIA publishes, for GPUs with the
+// given multiprocessors and clock. There are two peaks: for float32, and for dense 16-bit products
+// on tensor cores.
 func TestUnitsOf(t *testing.T) {
 	for _, g := range []struct {
 		name        string

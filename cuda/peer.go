@@ -80,8 +80,8 @@ func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, lin
 	return d.faultOfTwo(from, err)
 }
 
-// faultOfTwo is fault for a call that two GPUs take part in. If the other GPU has lost its context,
-// it returns that GPU's fault, and this device can still be used.
+// faultOfTwo is fault for a call that involves two GPUs. If the other GPU has lost its context, it
+// returns that GPU's fault, and this device can still be used.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
 	if errors.As(err, &e) && e.Result.Sticky() {
@@ -153,7 +153,7 @@ func EnablePeerAccess(dev, peer device.Device) error {
 }
 
 // DisablePeerAccess makes copies from peer to dev pass through the host's memory, until
-// [EnablePeerAccess]. It is for machines on which direct copies bring wrong data or hang, as they
+// [EnablePeerAccess]. It is for machines on which direct copies deliver wrong data or hang, as they
 // do behind some PCI switches and IOMMUs. If access is enabled, DisablePeerAccess waits for the
 // work of dev. If access is not enabled yet, the first copy will not enable it. Its errors are
 // those of EnablePeerAccess.

@@ -33,7 +33,7 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 
 // TestPeerCopiesAmongStreams: tensors that are copied between GPUs and streams arrive unchanged,
 // whatever the schedule, with direct or staged copies. Their sources are freed, overwritten or lent
-// while the copy runs. Gradients take the opposite way.
+// while the copy runs. Gradients are copied in the opposite direction.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {
@@ -65,7 +65,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					there := here.New(tensor.On(b), tensor.Stream(sb))
 					base := here.Arange(24).Float().AddScalar(float64(round))
 					x := base.Reshape(4, 6).MulScalar(2)
-					// The source is freed at once, and its memory is allocated again and written.
+					// The source is freed while the copy runs. Its memory is then allocated again
+					// and written.
 					y := x.To(b)
 					x.Free()
 					for range 3 {
@@ -97,11 +98,11 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					if got := bent.Shape(); got != shape.Of(4, 4) {
 						t.Errorf("%s: a transposed part became %v", name, got)
 					}
-					// Copies without elements.
+					// Copies without elements work.
 					if e := here.Zeros(0, 3).To(b); e.Size() != 0 || e.Device() != device.Device(b) {
 						t.Errorf("%s: an empty tensor became %v on %v", name, e.Shape(), e.Device())
 					}
-					// A product with a weight on the other GPU.
+					// A weight on the other GPU is copied for a product.
 					loss := w.In(here).To(b).Mul(y).Sum()
 					loss.Backward()
 					there.Close()
@@ -131,8 +132,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits: the memory of a freed source is not reused before the other GPU's copy is
-// done.
+// TestPeerSourceWaits: the memory of a freed source is not reused until the copy to the other GPU
+// is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "") // without a seed, nothing runs before something waits for it
@@ -248,7 +249,7 @@ const stopPTX = `.version 7.0
 .visible .entry stop() { trap; }
 `
 
-// TestPeerAccessOnAndOff: without access copies are staged; when it is enabled again, they are
+// TestPeerAccessOnAndOff: without access copies are staged; when access is enabled again, they are
 // direct.
 func TestPeerAccessOnAndOff(t *testing.T) {
 	a, b := twoGPUs(t, true, "")
@@ -324,7 +325,7 @@ func TestPeerTransfers(t *testing.T) {
 		}
 		times[peer] = r.GPU.Seconds()
 	}
-	// staged twice at 25 GB/s, compared with 450 GB/s
+	// staged copies run twice at 25 GB/s, direct copies once at 450 GB/s
 	if ratio := times[false] / times[true]; math.IsNaN(ratio) || ratio < 10 {
 		t.Errorf("staged copies take %.1f times as long", ratio)
 	}

@@ -86,8 +86,8 @@ func pinnedSize(n int) int {
 	return (max(n, 1) + step - 1) / step * step
 }
 
-// pinnedBuffer is a block in use. By the flag freed, most uses after Free are found and reported as
-// errors.
+// pinnedBuffer is a block in use. The flag freed serves to detect most uses after Free, which are
+// reported as errors.
 type pinnedBuffer struct {
 	dev   *Device
 	block *pinnedBlock

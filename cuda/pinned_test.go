@@ -65,7 +65,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 	if st.Allocated != 0 || st.Reserved == 0 || st.Segments > 12 || st.Allocations != before.Allocations+24 || st.Frees != before.Frees+24 {
 		t.Errorf("%+v, before %+v", st, before)
 	}
-	// Upload and Download keep their promises for page-locked memory too.
+	// Upload and Download also work with page-locked memory as documented.
 	h := pin(t, d, fill(5, n)...)
 	v := empty(t, d, a, n)
 	must(t, d.Upload(a, v.Buf, 0, h.Host()))
@@ -107,7 +107,7 @@ func TestPinnedErrors(t *testing.T) {
 	if _, err := d.AllocPinned(1<<50, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Error(err)
 	}
-	// The memory can be used with both devices.
+	// Both devices can use the memory.
 	w := empty(t, e, nil, 3)
 	must(t, e.UploadPinned(nil, w.Buf, 0, h, 0, 12))
 	check(t, e, nil, w, 1, 2, 3)

@@ -45,7 +45,7 @@ type platform struct {
 	owners sync.Map // maps each stream (cu.Stream) to its *Device
 	pinned pinnedPool
 
-	// Functions that load libraries beside the driver; nil for emulated GPUs.
+	// functions that load NVIDIA's optional libraries; nil for emulated GPUs
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
 	// products is also nil if FLAMBEAU_LIBS does not ask for cublasLt

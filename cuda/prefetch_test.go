@@ -19,10 +19,11 @@ func (d constant) Get(i int) (data.Sample, error) {
 }
 
 // A step takes about as long as the copies of a batch. With a loader that copies ahead from
-// page-locked memory, the training takes the time of the steps. With copies in the step, it takes
-// the time of both. The emulated device's time is measured: steps and copies get planted latencies.
+// page-locked memory, the training takes the time of the steps. With copies in the step, the
+// training takes the time of steps and copies. The test measures the emulated device's time, and
+// plants latencies for steps and copies.
 func TestCopiesRunBesideSteps(t *testing.T) {
-	// two copies a batch
+	// each batch has two copies
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond
 	for _, ahead := range []bool{true, false} {
 		e, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {
@@ -54,8 +55,8 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		for b, err := range l.Batches() {
 			must(t, err)
 			n++
-			// let the loader run as far ahead as it can: its speed in real time does not matter
-			// here
+			// Let the loader run as far ahead as it can. Its speed in real time is not measured
+			// here.
 			if ahead {
 				want := uploads + uint64(2*min(n+c.Prefetch, steps))
 				for i := 0; d.Counters().Uploads < want; i++ {

@@ -55,8 +55,8 @@ func alignment(at uint64) uint32 { return uint32(min(256, at&-at)) }
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
 
 // libraryDoes reports whether the library can compute all parts of the operation. If it cannot,
-// Supports returns false, even where the package's own kernels could. The op then asks for the
-// plain product, which the library computes.
+// Supports returns false, even if the package's own kernels could compute all parts. The op then
+// uses the plain product, which the library computes.
 func libraryDoes(o *device.MatMul) bool {
 	return o.Act == nil && o.Sums.Absent() && o.ColumnSums.Absent() && o.A.Type == o.B.Type
 }

@@ -23,8 +23,9 @@ type products struct {
 	plans map[cublaslt.Product]*productPlan
 }
 
-// productPlan is a cached plan; a nil plan means that the library has none. The descriptors are
-// destroyed when the productPlan is garbage. A recording may hold it longer than the cache does.
+// productPlan is a cached plan. If the library has no algorithm for the product, the field plan is
+// nil. The descriptors are destroyed when the productPlan is garbage. A recording may hold it
+// longer than the cache does.
 type productPlan struct{ plan *cublaslt.Plan }
 
 const (

@@ -81,8 +81,8 @@ func (l *learner) captured(t *testing.T) []float32 {
 	return l.losses
 }
 
-// TestProductsTrain: a model learns with the library's products as with the package's own kernels.
-// A captured step computes the same bits as eager ones, and uses the library too.
+// TestProductsTrain: a model learns with the library's products as well as with the package's own
+// kernels. A captured step computes the same bits as an eager step, and uses the library too.
 func TestProductsTrain(t *testing.T) {
 	own := newLearner(emulated(t, "emulate,mem=16MiB")).eager()
 	r := newProducts(t, "emulate,mem=16MiB")
@@ -183,7 +183,7 @@ func TestProductsCaptureFails(t *testing.T) {
 	if !right() {
 		t.Error("the product is wrong afterwards")
 	}
-	// The stream is among those that are reused next.
+	// The stream of the capture is among the next streams that are reused.
 	for range 3 {
 		s, err := d.NewStream(0)
 		must(t, err)

@@ -39,7 +39,7 @@ func mustGPU(op string, dev device.Device) *Device {
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(cuda.Get(1)))
 //
 // which corresponds to torch's with torch.cuda.device(1). There is no current device that a call
-// could change. Each scope has its own, which [tensor.Scope.Device] returns
+// could change. Each scope has its own device, which [tensor.Scope.Device] returns
 // (torch.cuda.current_device).
 //
 // [tensor.Scope.Device]: https://pkg.go.dev/github.com/flambeau-go/flambeau/tensor#Scope.Device
@@ -55,7 +55,7 @@ func Get(i int) *Device {
 func (d *Device) Index() int { return int(d.h) }
 
 // DeviceName returns the name of the product, such as "NVIDIA H200". The name of an emulated GPU
-// says that it is emulated. It panics with a *[device.OperandError] if dev is not a GPU.
+// says that it is emulated. DeviceName panics with a *[device.OperandError] if dev is not a GPU.
 func DeviceName(dev device.Device) string { return mustGPU("device name", dev).info.Name }
 
 // DeviceCapability returns the compute capability: 9 and 0 for an H200. It panics with a
@@ -92,7 +92,7 @@ type Properties struct {
 	ClockRate               int // highest clock of the multiprocessors in kHz
 	MemoryClockRate         int // highest clock of the memory in kHz
 	MemoryBusWidth          int // width of the bus in bits
-	CopyEngines             int // number of copies that can run at once, beside kernels
+	CopyEngines             int // number of copies that can run at the same time as kernels
 
 	Integrated        bool // the GPU shares the host's memory
 	ECC               bool // memory errors are corrected
@@ -244,8 +244,9 @@ func IsBF16Supported(dev device.Device) bool {
 }
 
 // IsTF32Supported reports whether the GPU's tensor cores multiply TF32, which is float32 with 10
-// bits of mantissa. Every GPU that can be opened does. No kernel of the library uses TF32: products
-// of float32 are computed in float32. It panics with a *[device.OperandError] if dev is not a GPU.
+// bits of mantissa. Every GPU that can be opened does. Products of float32 are computed in float32,
+// except where tensor.AllowTF32 permits TF32. It panics with a *[device.OperandError] if dev is not
+// a GPU.
 func IsTF32Supported(dev device.Device) bool {
 	major, _ := DeviceCapability(dev)
 	return major >= 8

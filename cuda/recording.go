@@ -22,13 +22,13 @@ var (
 
 // recording collects the work of some streams in Go until Finish makes a graph of it. It calls the
 // driver only then, so a recording that ends without a result leaves nothing behind. The driver is
-// not in its capture mode. So calls that capture forbids are allowed meanwhile: events and waits of
-// other streams, and allocations. Each stream of the recording is a lane; the work of one lane
-// stays in order.
+// not in its capture mode. So calls that a capture would forbid are allowed during a recording:
+// events and waits of other streams, and allocations. Each stream of the recording is a lane; the
+// work of one lane stays in order.
 //
 // Each lane has an arena of the pool with a name of its own. Memory that is freed in an arena is
-// reused only by its lane, whose order protects it. That stays so after the lane's stream has
-// become an ordinary one.
+// reused only by its lane, whose order protects the memory. This also holds after the lane's stream
+// has become an ordinary stream.
 //
 // Each device that takes part has a stream of the driver. Replays are launched on the first
 // device's stream. They run after the earlier work of the other devices' streams and before their
@@ -80,7 +80,7 @@ const (
 	recordedFreed
 )
 
-// privateArena is the bit that marks an arena's name as not a stream's.
+// privateArena is the bit that marks the name of an arena that is not a stream's.
 const privateArena pool.StreamID = 1 << 63
 
 // NewRecording starts a recording, with a new stream on d and one on each other device.
@@ -185,8 +185,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow makes later work on the stream id come after the queued work of the stream before. The
-// first stream takes over memory of the second.
+// Follow orders later work on stream id after the queued work of the stream named before. Stream id
+// also takes over that stream's memory.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -311,8 +311,8 @@ func (l *lane) block(addr uintptr, requested, rounded uint64, label string, free
 	return true
 }
 
-// over makes the recording's streams ordinary ones. It reports the blocks in use to the emulator's
-// checker, because their contents are undefined until the first replay.
+// over makes the recording's streams ordinary streams. It reports the blocks in use to the
+// emulator's checker, because their contents are undefined until the first replay.
 func (r *recording) over() bool {
 	r.mu.Lock()
 	live := r.live.Swap(false)

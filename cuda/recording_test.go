@@ -19,7 +19,8 @@ import (
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
 // TestRecording: recorded work runs only in replays, in its order and as one launch. Temporaries
-// share memory, and each replay is fed anew. Where no order is given, the driver may choose any.
+// share memory, and each replay is fed with new data. If no order is given, the driver may choose
+// any order.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -52,7 +53,7 @@ func testRecording(t *testing.T, d *Device) {
 	must(t, apply(d, s, plus, views(b), views(b, c)))
 	must(t, d.CopyFrom(s, out.Buf, 0, b.Buf, 0, 16))
 	b.Buf.Free()
-	// Other work runs meanwhile, and does not get the recording's memory.
+	// Other work runs during the recording, and does not get the recording's memory.
 	z := floats(t, d, other, 7, 7, 7, 7)
 	must(t, apply(d, other, double, views(z), views(z)))
 	check(t, d, other, z, 14, 14, 14, 14)
@@ -76,7 +77,7 @@ func testRecording(t *testing.T, d *Device) {
 		if n := d.Counters().Launches - before.Launches; n != 1 {
 			t.Errorf("%d launches, want 1", n)
 		}
-		if k%3 != 0 { // the other replays are not waited for
+		if k%3 != 0 { // the host does not wait for the other replays
 			continue
 		}
 		f := float32(k)

@@ -46,8 +46,8 @@ func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress fun
 }
 
 // together calls do(0) to do(n-1) on several goroutines, starting them in this order. It calls
-// progress after each call without an error. When ctx ends, it starts no more calls. It repeats a
-// panic of do here.
+// progress after each call without an error. When ctx ends, it starts no more calls. If do panics,
+// together panics with the same value.
 func together(ctx context.Context, n int, progress func(done, all int), do func(i int) error) error {
 	var (
 		mu     sync.Mutex
@@ -107,8 +107,8 @@ func (d *Device) preload(k *kernels.Kernel) error {
 }
 
 // lacks lists the kernels that r has loaded and d has not. The longest texts come first, because
-// they take longest to compile. Otherwise a goroutine could begin one at the end, when the other
-// goroutines have finished.
+// they take longest to compile. Otherwise a goroutine could begin a long text at the end, when the
+// other goroutines have finished.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

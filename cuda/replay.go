@@ -16,7 +16,7 @@ var _ device.Replayer = (*replayer)(nil)
 // waits for the oldest of them.
 const turns = 4
 
-// replayer is a recording made into a graph. The host memory that the graph reads lies in one
+// replayer is the graph made from a recording. The host memory that the graph reads lies in one
 // page-locked block: the constants, then the feeds of each turn. Before a launch, the nodes that
 // copy the feeds are changed to read from the turn's place. Launches that are queued already keep
 // their addresses.
@@ -284,8 +284,8 @@ func (g *replayer) synchronize() error {
 	return first
 }
 
-// start launches the graph. On every device that takes part, the graph runs after the work queued
-// before and ahead of later work.
+// start launches the graph. On every participating device, the graph runs after all work that is
+// already queued, and before all later work.
 func (g *replayer) start(turn int) error {
 	d, s := g.r.d, g.r.s
 	for _, o := range g.r.with {
@@ -361,7 +361,7 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// fault lets a sticky fault end the device. Other errors are of no use here.
+		// The method fault makes a sticky fault end the device. Other errors are ignored.
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

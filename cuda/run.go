@@ -123,25 +123,26 @@ func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands returns the operands of o, converted by the function of.
+// normGradOperands converts the operands of o for the kernels: of(v) is the operand for view v.
 func normGradOperands(o *device.NormGrad, of func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: of(&o.DX), DWeight: of(&o.DWeight), DBias: of(&o.DBias), Grad: of(&o.G), X: of(&o.X),
 		Mean: of(&o.Mean), Rstd: of(&o.Rstd), Weight: of(&o.Weight), Add: of(&o.Add)}
 }
 
-// attentionOperands returns the operands of o, converted by the function of.
+// attentionOperands converts the operands of o for the kernels: of(v) is the operand for view v.
 func attentionOperands(o *device.Attention, of func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: of(&o.Out), LSE: of(&o.LSE), Q: of(&o.Q), K: of(&o.K), V: of(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, of)}
 }
 
-// attentionGradOperands returns the operands of o, converted by the function of.
+// attentionGradOperands converts the operands of o for the kernels: of(v) is the operand for view
+// v.
 func attentionGradOperands(o *device.AttentionGrad, of func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
 	return kernels.AttentionGradOperands{DQ: of(&o.DQ), DK: of(&o.DK), DV: of(&o.DV), G: of(&o.G), Q: of(&o.Q), K: of(&o.K),
 		V: of(&o.V), Out: of(&o.Out), LSE: of(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, of)}
 }
 
-// attentionWeighing returns w with its operands converted by the function of.
+// attentionWeighing converts w for the kernels: of(v) is the operand for view v.
 func attentionWeighing(w *device.Weighing, of func(*device.View) kernels.Operand) kernels.AttentionWeighing {
 	return kernels.AttentionWeighing{Scale: w.Scale, Causal: w.Causal, Lengths: of(&w.Lengths), Mask: of(&w.Mask),
 		Numbers: of(&w.Numbers), Drop: w.Drop, Seed: w.Seed, Offset: w.Offset}

@@ -21,13 +21,13 @@ func sized(o *pool.Options, seg uint64) {
 // FailAlloc makes an emulated GPU run out of memory, for tests of programs that handle this. It
 // refuses the n-th request of the GPU's pool to the driver from now on, counted from 1. It also
 // refuses the pool's further attempts until the pool gives up. The allocation then fails with an
-// error that wraps [device.ErrOutOfMemory]; later ones succeed again. If n is 0, it cancels a
-// refusal that has not begun.
+// error that wraps [device.ErrOutOfMemory]. Later allocations succeed again. If n is 0, it cancels
+// a refusal that has not begun.
 //
-// The pool asks the driver only for memory that it does not hold already. To make more allocations
-// reach the driver, call [Device.Empty] before, or use small segments
-// (Emulate("emulate,segment=1KiB")). With expandable segments each page is a request of its own.
-// If the device is not emulated, the error says so.
+// The pool requests from the driver only memory that it does not have already. To make more
+// allocations reach the driver, call [Device.Empty] first, or use small segments
+// (Emulate("emulate,segment=1KiB")). With expandable segments each page is a request of its own. If
+// the device is not emulated, the error says so.
 func (d *Device) FailAlloc(n int) error {
 	s, ok := d.api.(cu.Scarce)
 	if !ok {

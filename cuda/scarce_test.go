@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The named request fails, with all further attempts of the pool, and the next request succeeds.
+// The n-th request fails, and so do all further attempts of the pool. The next request succeeds.
 // Requests that the cache serves are not counted.
 func TestFailAlloc(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB,segment=64KiB")
@@ -17,7 +17,7 @@ func TestFailAlloc(t *testing.T) {
 	must(t, d.FailAlloc(2))
 	a, err := alloc(1000)
 	must(t, err)
-	b, err := alloc(1000) // served from the segment of the first
+	b, err := alloc(1000) // served from the segment of the first block
 	must(t, err)
 	ooms, retries := d.Stats().OOMs, d.Stats().Retries
 	if _, err := alloc(1 << 20); !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "a test has asked for that") {
@@ -47,8 +47,8 @@ func TestFailAlloc(t *testing.T) {
 	}
 }
 
-// Requests for pages are refused like those for segments, also in the middle of an allocation. The
-// allocation then gives back the pages that it already had.
+// Requests for pages are refused like requests for segments, also in the middle of an allocation.
+// The allocation then gives back the pages that it already had.
 func TestFailAllocOfPages(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
 		d := emulated(t, spec)

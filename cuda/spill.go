@@ -38,9 +38,9 @@ type spills struct {
 	list []Spill
 }
 
-// Spills returns the library's kernels that spill registers on this GPU, sorted by name. It knows
-// the kernels that this process has loaded and, with a real driver, those that earlier processes
-// have loaded. Package log reports the first one of a process.
+// Spills returns the library's kernels that spill registers on this GPU, sorted by name. It lists
+// kernels that this process has loaded. With a real driver, it also lists kernels that earlier
+// processes have loaded. The first spill of a process is reported with package log.
 func (d *Device) Spills() []Spill {
 	var all []Spill
 	d.p.spills.mu.Lock()
@@ -104,8 +104,8 @@ func (d *Device) notice(k *kernels.Kernel, fn cu.Function) error {
 	return nil
 }
 
-// spillSuffix ends the names of record files. The rest of the name is that of the file with the
-// machine code.
+// spillSuffix ends the names of record files. The first part of the name is the name of the file
+// with the machine code.
 const spillSuffix = ".spill"
 
 // recordSpill writes a record beside the machine code. A failure to write is ignored, as for
@@ -142,7 +142,7 @@ type KernelAttributes struct {
 	Local      int
 	Shared     int // static shared memory of a block
 	Constant   int
-	MaxThreads int // most threads of a block
+	MaxThreads int // largest number of threads of a block
 }
 
 // KernelAttributes loads a program's own kernel, if it is not loaded yet, and returns its

@@ -28,7 +28,7 @@ func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Devic
 	return d, warned
 }
 
-// A spill is reported once, listed, and recorded for later processes; the program goes on.
+// A spill is reported once, listed, and recorded for later processes. The program continues.
 func TestSpills(t *testing.T) {
 	dir := t.TempDir()
 	d, warned := spilling(t, dir, func(string) int { return 40 })
@@ -52,7 +52,7 @@ func TestSpills(t *testing.T) {
 	if must(t, err); p.SpillingKernels != len(list) {
 		t.Errorf("the properties tell of %d kernels, want %d", p.SpillingKernels, len(list))
 	}
-	// A later process, which loads no kernel. It skips invalid records and those of another driver.
+	// A later process loads no kernel. It skips invalid records and records of another driver.
 	must(t, os.WriteFile(filepath.Join(dir, "0"+spillSuffix), []byte("{}"), 0o600))
 	d.p.cubins.recordSpill("text", 80, d.p.version, Spill{Kernel: "other", Bytes: 8, Capability: "8.0", Driver: "12.4"})
 	later, silent := spilling(t, dir, nil)

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The page-locked memory of a device through which pageable memory is uploaded. An upload of more
-// than stagedSmall bytes fills chunks of its own, one after the other. Smaller uploads share a
-// chunk.
+// Sizes for the page-locked memory of a device, through which pageable memory is uploaded. An
+// upload of more than stagedSmall bytes fills chunks of its own, one after the other. Smaller
+// uploads share a chunk.
 const (
 	stagedChunk  = 1 << 20
 	stagedChunks = 4
@@ -101,7 +101,7 @@ func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 	return d.fillChunk(r.open, s, to, b)
 }
 
-// fillChunk copies b to the free rest of a chunk, and from there to the device.
+// fillChunk copies b to the free part of a chunk, and from there to the device.
 func (d *Device) fillChunk(c *chunk, s *stream, to uint64, b []byte) error {
 	at := c.mem[c.used : c.used+len(b)]
 	copy(at, b)

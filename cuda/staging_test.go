@@ -102,7 +102,8 @@ func TestDirectPageableCopyIsFound(t *testing.T) {
 	}
 }
 
-// Small uploads share memory: no wait, no page-locked memory beyond the first chunk, no allocation.
+// Small uploads share memory. They need no wait, no allocation, and no page-locked memory beyond
+// the first chunk.
 func TestSmallUploadsAreCheap(t *testing.T) {
 	e, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)

@@ -90,7 +90,7 @@ func (p *streamPool) put(s idleStream) {
 	p.mu.Unlock()
 }
 
-// newStream creates a stream of the driver's priority. The device's context is current.
+// newStream creates a stream. priority is in the driver's numbers. The device's context is current.
 func (d *Device) newStream(priority int) (*stream, error) {
 	p := d.streams
 	priority = min(max(priority, p.urgent), p.least)
@@ -266,7 +266,7 @@ func (e *event) Wait() error {
 	return nil
 }
 
-// Release gives the event back. Waits that have begun go on.
+// Release gives the event back. Waits that have begun continue.
 func (e *event) Release() {
 	if !e.released.Swap(true) {
 		e.s.dev.recycle(e.handle)

@@ -11,8 +11,8 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// If streams run very late, results still depend only on events. Buffers that another stream reads
-// are freed at once, and the stream that owns them allocates memory again.
+// If streams run very late, results still depend only on events. Buffers are freed while another
+// stream still reads them, and the stream that owns them allocates memory again.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
 		testStreams(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)), seed)
@@ -144,8 +144,8 @@ func testOverlappingCopy(t *testing.T, d *Device) {
 	}
 }
 
-// Four goroutines use a new device at once: the same kernels for the first time, streams, events
-// and memory.
+// Four goroutines use a new device at the same time: the same kernels for the first time, streams,
+// events and memory.
 func TestConcurrentUse(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=32MiB,seed=7")
 	must(t, err)

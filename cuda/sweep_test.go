@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sweepRow is a line of the file: a case, and the times of its variants.
+// sweepRow is a line of the file. It has a case, and the times of its variants.
 type sweepRow struct {
 	Case     string       `json:"case"`
 	Unit     string       `json:"unit"`
@@ -41,8 +41,9 @@ type sweepTimes struct {
 
 // TestSweep measures the planners' choices and the alternatives. It writes a line of JSON for each
 // case to the file that FLAMBEAU_SWEEP names, for `compare report sweep`. FLAMBEAU_SWEEP_SECONDS
-// (240) limits its time, FLAMBEAU_SWEEP_TRIAL=1 makes it small. Without a file it is small and runs
-// on an emulated GPU. It then compares the variants' results with those of the planner's choice.
+// (240) limits its time, and FLAMBEAU_SWEEP_TRIAL=1 makes it small. Without a file it is small and
+// runs on an emulated GPU. It then compares the variants' results with the results of the planner's
+// choice.
 func TestSweep(t *testing.T) {
 	file, s := os.Getenv("FLAMBEAU_SWEEP"), sweep{T: t, trial: true, deadline: time.Now().Add(time.Hour)}
 	if file == "" {
@@ -229,8 +230,8 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 }
 
 // measure compiles the variants in parallel, compares their results with the first variant's and
-// measures them in turns. So changes of the device affect all variants. The rate is work divided by
-// seconds.
+// measures them in turns. So changes in the device's speed affect all variants. The rate is work
+// divided by seconds.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)
@@ -337,8 +338,8 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 }
 
-// blind reports whether results mean nothing, because the device is neither hardware nor emulated
-// and computes nothing.
+// blind reports whether results have no meaning, because the device computes nothing: it is neither
+// hardware nor emulated.
 func (s *sweep) blind() bool { return s.trial && !s.d.Info().Emulated }
 
 func (s *sweep) compile(k *kernels.Kernel) error {

@@ -13,8 +13,8 @@ import (
 
 // timing measures times for a tracer. It keeps events with timing, and the mark from which times
 // are counted. The driver returns the time between two events as a float32 in milliseconds, so the
-// resolution is lost if they are far apart. Therefore a new mark is made every second, and it
-// references the one before.
+// resolution is lost if they are far apart. Therefore a new mark is made every second. It
+// references the previous mark.
 type timing struct {
 	mu   sync.Mutex
 	idle []cu.Event

@@ -168,7 +168,7 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 			t.Errorf("model %d: loss from %v to %v", k, l[0], l[1])
 		}
 	}
-	// The optimizers' state is left, which is garbage now.
+	// Only the state of the optimizers, which are garbage, is left in memory.
 	for range 50 {
 		runtime.GC()
 		if dev.Stats().Allocated == before {
@@ -179,7 +179,7 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 	t.Fatalf("%d bytes are left, %d at the start", dev.Stats().Allocated, before)
 }
 
-// Out of memory is a typed error that says what holds the memory, and the program goes on.
+// Out of memory is a typed error that says what holds the memory, and the program continues.
 func TestOutOfMemoryText(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {

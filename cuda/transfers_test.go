@@ -30,8 +30,8 @@ func (n vectors) Get(i int) (data.Sample, error) {
 }
 
 // TestEveryTransferIsTold runs a training loop with all usual copies. The report contains every
-// copy between host and device, with the op and the line of the program. The bytes in the report
-// are those that the driver was asked to copy.
+// copy between host and device, with the op and the line of the program. The numbers of bytes in
+// the report are the numbers that the driver was told to copy.
 func TestEveryTransferIsTold(t *testing.T) {
 	devs, err := Emulate("emulate,mem=64MiB")
 	must(t, err)

@@ -43,7 +43,7 @@ type tunedRecord struct {
 	PlannedSeconds float64      `json:"planned_seconds"`
 }
 
-// sound reports whether the record could come from a measurement. Its product's text is printed, so
+// sound reports whether the record could come from a measurement. The product's text is printed, so
 // it must consist of printable characters.
 func (r *tunedRecord) sound() bool {
 	took := func(s float64) bool { return s >= 0 && s <= longest.Seconds() }
@@ -54,13 +54,13 @@ func (r *tunedRecord) sound() bool {
 // them.
 //
 // A bad file never causes a failure: a form from it is used only if the planner offers that form
-// for the product. The file is replaced as a whole, and records that other processes have added
-// meanwhile are kept.
+// for the product. The file is replaced as a whole, but records that other processes have added are
+// kept.
 type tunedProducts struct {
 	path string // path of the file; "" if there is none
 	head tunedHead
 	tell func(format string, args ...any) // tell is called at the first failure to write
-	// If a product's measurement found no room, the next one is tried after this time.
+	// time after which a product is measured again, if a measurement found no room
 	again time.Duration
 
 	saving sync.Mutex
@@ -81,7 +81,7 @@ type knownForm struct {
 }
 
 const (
-	mostTuned      = 4096     // limit of the products in a file, and of those cached in memory
+	mostTuned      = 4096     // limit of the products in a file, and of the cached products
 	mostTunedBytes = 16 << 20 // limit of a file's size
 	tunedPatience  = 2 * time.Second
 	longest        = time.Hour // longest credible time of a product
@@ -133,8 +133,8 @@ func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 	return k
 }
 
-// postpone keeps a product from being measured again at once. Planning all of its forms takes the
-// host longer than the product itself.
+// postpone prevents a product from being measured again immediately. Planning all of its forms
+// takes the host longer than the product itself.
 func (m *tunedProducts) postpone(p kernels.Product) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,8 +168,8 @@ func (m *tunedProducts) all() (list []tunedRecord) {
 	return list
 }
 
-// add stores a record and returns its form. If another device of this kind has added one for the
-// product first, it returns that form, so that all use the same.
+// add stores a record and returns its form. If another device of this kind has already added a
+// record for the product, add returns that record's form. So all devices use the same form.
 func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	m.mu.Lock()
 	if k := m.known[p]; k.ok {
@@ -226,7 +226,8 @@ func (m *tunedProducts) file() (list []tunedRecord) {
 	return list
 }
 
-// save rewrites the file with this process's records and those that other processes have added.
+// save rewrites the file with this process's records and the records that other processes have
+// added.
 func (m *tunedProducts) save() (err error) {
 	if m.path == "" {
 		return nil

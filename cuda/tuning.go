@@ -60,7 +60,8 @@ func parseTuning(value string) (Tuning, error) {
 //
 // With TuningOn, a product takes longer when its types, shapes and layouts occur for the first
 // time. Up to twelve forms, the best by the model, run on its operands, with results in memory of
-// their own. The fastest one is kept, except if it gains less than 3 % on the model's choice.
+// their own. The fastest form is kept, except if it is less than 3 % faster than the model's
+// choice.
 //
 // Some conditions prevent a measurement: memory does not suffice, work is being recorded for a
 // graph, a profile measures times, the device has no memory, or another goroutine measures on the
@@ -69,9 +70,9 @@ func parseTuning(value string) (Tuning, error) {
 //
 // Measurements are kept below [os.UserCacheDir] in flambeau/products, in a file for each kind of
 // GPU and version of the driver. Other programs use them too. A file that is damaged, or was
-// measured with other kernels, is ignored. If the file cannot be written, package log says so once,
-// and the measurements serve this process alone. Measurements of an emulated GPU, whose times are
-// those of its cost model, are kept only if FLAMBEAU_TUNE asks for them.
+// measured with other kernels, is ignored. If the file cannot be written, that is reported once
+// with package log, and only this process uses the measurements. Measurements of an emulated GPU,
+// whose times are those of its cost model, are kept only if FLAMBEAU_TUNE asks for them.
 func (d *Device) SetTuning(t Tuning) { d.tuning.Store(uint32(t)) }
 
 // Tuning returns the value that [Device.SetTuning] set.
@@ -96,8 +97,8 @@ func (p TunedProduct) String() string {
 }
 
 // TunedProducts returns the products that this process and earlier ones measured on GPUs of the
-// device's kind, sorted by [TunedProduct.Product]. Tuning may be off. An emulated GPU keeps and
-// reads no file without FLAMBEAU_TUNE.
+// device's kind, sorted by [TunedProduct.Product]. It works also if tuning is off. An emulated GPU
+// keeps and reads no file without FLAMBEAU_TUNE.
 func (d *Device) TunedProducts() []TunedProduct {
 	var list []TunedProduct
 	for _, r := range d.tuned.all() {

@@ -36,7 +36,7 @@ type tuningRig struct {
 }
 
 // rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the text
-// in fast take less time; if it is "", all take the same.
+// fast take less time. If fast is "", all kernels take the same time.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
@@ -162,7 +162,8 @@ func TestTuning(t *testing.T) {
 	if ran := on.kernels(t); len(ran) != 1 || ran[0] != chosen || len(other.TunedProducts()) != 1 {
 		t.Errorf("another GPU: %v", ran)
 	}
-	// A measurement that another GPU made at the same time is ignored: the first one's form stays.
+	// A measurement that another GPU made at the same time is ignored. The form of the first
+	// measurement stays.
 	late := tunedRecord{Product: list[0].Product, Form: kernels.Form{Tile: [3]int{16, 64, 64}}}
 	for _, p := range slices.Collect(maps.Keys(on.tuned.known)) {
 		if f := on.tuned.add(p, late); f.Tile != [3]int{32, 64, 64} {
@@ -204,8 +205,8 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// On hardware, forms are measured in several rounds. Neither a launch that takes too long now and
-// then nor the order of the forms affects the choice.
+// On hardware, forms are measured in several rounds. The choice is affected neither by an
+// occasional launch that takes too long, nor by the order of the forms.
 func TestTuningRounds(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.p.rounds = measuredRounds
@@ -270,7 +271,7 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// A damaged or foreign file is ignored, does no harm, and is replaced.
+// A damaged file, or a file of another device, is ignored, does no harm, and is replaced.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
@@ -304,7 +305,7 @@ func TestTuningDamaged(t *testing.T) {
 			t.Errorf("%s: it is not replaced: %s, %v", name, text, err)
 		}
 	}
-	// the valid lines count
+	// the valid lines of the file count
 	escape := strings.Replace(line, "bfloat16", `\u001b[2Jbfloat16`, 1)
 	must(t, os.WriteFile(on.file(), []byte(head+"\nnothing\n"+escape+line), 0o600))
 	beside := rig(t, dir, "", TuningUse)
@@ -324,8 +325,8 @@ func TestTuningDamaged(t *testing.T) {
 	}
 }
 
-// On a full disk, measurements serve only the process. That is reported once, and nothing is left
-// behind.
+// On a full disk, measurements serve only the process. That is reported once, and no temporary file
+// is left.
 func TestTuningFullDisk(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	var told []string

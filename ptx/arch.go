@@ -3,8 +3,8 @@ package ptx
 import "fmt"
 
 // Arch is a generation of devices for which a kernel is written, see [Builder.Target]. Code for a
-// generation runs on it and on later ones. Code for an exact generation, whose name ends in a, runs
-// on that generation alone.
+// generation runs on devices of this generation and of later ones. Code for an exact generation,
+// whose name ends in a, runs on that generation alone.
 type Arch uint16
 
 // exactArch marks the exact generations. The other bits are the compute capability times ten.
@@ -28,7 +28,7 @@ const (
 	SM121a      = SM121 | exactArch
 )
 
-// archVersions has, for each target, the first PTX version that knows it, times ten. Source: the
+// archVersions maps each target to the first PTX version that has it, times ten. Source: the
 // release notes of NVIDIA's PTX ISA manual.
 var archVersions = map[Arch]int{
 	SM80: 70, SM86: 71, SM87: 74, SM89: 78, SM90: 78, SM90a: 80,
@@ -53,11 +53,11 @@ func (a Arch) String() string {
 	return fmt.Sprintf("sm_%d", a.SM())
 }
 
-// Target says for which devices the kernel is written. The kernel may use their instructions. It
-// prints their `.target`, and the lowest `.version` that knows it. A call that needs an instruction
-// which they lack is a problem. Target must be called first, before parameters are declared.
-// Without it the kernel is for the lowest target that has its instructions, which is never an exact
-// one.
+// Target says for which devices the kernel is written. The kernel may use the instructions of these
+// devices. It prints their `.target`, and the lowest `.version` that has this target. A call that
+// needs an instruction which these devices lack is reported as a problem. Target must be called
+// first, before parameters are declared. Without a call of Target, the kernel is for the lowest
+// target that has its instructions. That is never an exact target.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {

@@ -15,8 +15,8 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits op with the operands v and others. All must have v's type, and set must contain the
-// kind of that type.
+// apply emits op with the operands v and others. All operands must have v's type, and set must
+// contain the kind of that type.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -122,8 +122,8 @@ func (v Value) Min(o Operand) Value { return v.apply("min", "min", ints|floats, 
 // Max returns the larger operand. If one operand is NaN it returns the other.
 func (v Value) Max(o Operand) Value { return v.apply("max", "max", ints|floats, o) }
 
-// MinNaN returns the smaller operand, or NaN if either is NaN. float64 has no such instruction, so
-// it is composed of others.
+// MinNaN returns the smaller operand, or NaN if either is NaN. For float64 there is no such
+// instruction, so several instructions compute it.
 func (v Value) MinNaN(o Operand) Value { return v.nanPropagating("min", o) }
 
 // MaxNaN returns the larger operand, or NaN if either is NaN.
@@ -141,7 +141,7 @@ func (v Value) nanPropagating(op string, o Operand) Value {
 	return v.apply(op, op+".NaN", floats, o)
 }
 
-// Fast approximations of float32, with the error bounds of their instructions.
+// These are fast approximations of float32. Each has the error bound of its instruction.
 
 // Ex2Approx returns 2^v within 2 ulp.
 func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }
@@ -183,16 +183,17 @@ func (v Value) approx(op string, o ...Operand) Value {
 	return v.apply(op, op, floats, o...)
 }
 
-// And returns the bitwise conjunction. For predicates it is the logical one.
+// And returns the bitwise conjunction. For predicates it is the logical conjunction.
 func (v Value) And(o Operand) Value { return v.apply("and", "", bitwise|preds, o) }
 
-// Or returns the bitwise disjunction. For predicates it is the logical one.
+// Or returns the bitwise disjunction. For predicates it is the logical disjunction.
 func (v Value) Or(o Operand) Value { return v.apply("or", "", bitwise|preds, o) }
 
-// Xor returns the bitwise exclusive disjunction. For predicates it is the logical one.
+// Xor returns the bitwise exclusive disjunction. For predicates it is the logical exclusive
+// disjunction.
 func (v Value) Xor(o Operand) Value { return v.apply("xor", "", bitwise|preds, o) }
 
-// Not returns the bitwise complement. For predicates it is the logical one.
+// Not returns the bitwise complement. For predicates it is the logical negation.
 func (v Value) Not() Value { return v.apply("not", "", bitwise|preds) }
 
 // Shl shifts v left by n, of type u32. The result is 0 if n is the width of v or more.

@@ -120,8 +120,8 @@ func (b *Builder) fail(format string, args ...any) {
 	b.problems = append(b.problems, p)
 }
 
-// Errorf records a problem with the caller's position, like misuse of the builder. It is for kernel
-// generators that check their own input.
+// Errorf records a problem with the caller's position, as for misuse of the builder. It is for
+// kernel generators that check their own input.
 func (b *Builder) Errorf(format string, args ...any) { b.fail(format, args...) }
 
 // MaxThreads declares the block's shape (`.maxntid`). The kernel is launched with at most that many

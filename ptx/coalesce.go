@@ -23,8 +23,8 @@ type coalescer struct {
 	sets  map[*node]map[*register]bool
 }
 
-// usage is what the coalescer knows of a register. It is a field of the register, because looking
-// it up in a map took most of the time of building a kernel.
+// usage is what the coalescer knows about a register. It is a field of the register. A map from
+// registers to usages took most of the time of building a kernel.
 type usage struct {
 	round int     // the scan that gathered the other fields
 	home  *region // region of the definition
@@ -77,8 +77,8 @@ func (c *coalescer) use(u *register, here []position) {
 			return
 		}
 	}
-	// Definition in the entry region, use in the root: the use counts at the end of the entry
-	// region.
+	// If the definition is in the entry region and the use in the root region, the use counts as a
+	// use at the end of the entry region.
 	if r.home != nil && len(here) > 0 && r.home != here[0].r {
 		r.last = len(r.home.nodes)
 	}

@@ -3,8 +3,8 @@ package ptx
 // Relation is a comparison.
 type Relation uint8
 
-// The relations. If an operand is a NaN, NotEqual and Unordered are true, and all others are false.
-// Unordered exists for floats only.
+// The relations. If an operand is a NaN, NotEqual and Unordered are true, and all other relations
+// are false. Unordered exists for floats only.
 const (
 	Equal Relation = iota
 	NotEqual

@@ -18,7 +18,7 @@ var (
 	intRounding   = [...]string{"rni", "rzi", "rmi", "rpi"}
 )
 
-// Cvt converts v to type t. Float to float, and integer to float, round to nearest even. Float to
+// Cvt converts v to type t. Conversions to floats round to nearest even. A conversion from float to
 // integer truncates, saturates at the limits of t, and gives 0 for NaN. Integers are truncated, or
 // extended by the sign of v's type. There is no conversion from or to Pred: use Select and Ne.
 func (v Value) Cvt(t Type) Value {

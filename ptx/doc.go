@@ -24,7 +24,8 @@
 // # Control flow
 //
 // If, IfElse, For, While and Loop take Go functions as their bodies. There are no labels. A Go loop
-// around builder calls unrolls. All paths of a kernel reconverge after each construct.
+// around builder calls gives an unrolled loop. All paths of a kernel reconverge after each
+// construct.
 //
 // # Errors
 //
@@ -36,5 +37,5 @@
 //
 // Each kernel prints the lowest `.version` and `.target` that its instructions need, at least PTX
 // 7.0 and sm_80. [Builder.Target] names another target, possibly an exact one such as sm_90a.
-// Instructions that this target lacks are problems.
+// Instructions that this target lacks are reported as problems.
 package ptx

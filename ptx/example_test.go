@@ -36,7 +36,7 @@ func vectorAdd() *ptx.Builder {
 	return b
 }
 
-// warpSoftmax computes the softmax of each row. Each row has a warp.
+// warpSoftmax computes the softmax of each row. A warp computes one row.
 func warpSoftmax() *ptx.Builder {
 	b := ptx.New("warp_softmax")
 	b.MaxThreads(128)
@@ -70,7 +70,7 @@ func warpSoftmax() *ptx.Builder {
 	return b
 }
 
-// A kernel as text: its vector accesses and its comments.
+// Prints the vector accesses and the comments of a kernel's text.
 func Example() {
 	k, err := vectorAdd().Build()
 	if err != nil {

@@ -42,7 +42,7 @@ func (n *node) canonicalize() {
 	}
 }
 
-// mirrored has the relation that holds when the operands are exchanged.
+// mirrored maps each comparison to the comparison that holds when the operands are exchanged.
 var mirrored = map[string]string{"setp.lt": "setp.gt", "setp.gt": "setp.lt", "setp.le": "setp.ge", "setp.ge": "setp.le"}
 
 // simplify returns a register that equals n's result, or nil.

@@ -17,7 +17,7 @@ type register struct {
 	setters []*node
 }
 
-// root follows the replacements that passes have made.
+// root returns the register that replaces r, after the replacements that passes have made.
 func (r *register) root() *register {
 	for r.same != nil {
 		r = r.same

@@ -6,7 +6,7 @@ type Kernel struct {
 	Text    string  // the text in PTX
 	Version int     // PTX version times ten: 70 is 7.0
 	Target  int     // compute capability times ten: 80 is sm_80
-	Exact   bool    // the kernel runs on no other capability: sm_90a
+	Exact   bool    // the kernel runs on no other capability, as with sm_90a
 	Params  []Param // parameters in declaration order
 	// ParamSize is the size in bytes of the packed parameter block. Each parameter lies at its
 	// Offset there.

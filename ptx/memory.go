@@ -17,8 +17,8 @@ var spaceNames = [...]string{"global", "shared", "local", "param"}
 
 func (s Space) String() string { return spaceNames[s] }
 
-// Ptr is an address in one space that points to elements of one type. Global addresses are 64 bits
-// wide, others 32.
+// Ptr is an address in one space that points to elements of one type. Global addresses have 64
+// bits, addresses of other spaces have 32.
 type Ptr struct {
 	b      *Builder
 	base   Value
@@ -182,7 +182,8 @@ func (p Ptr) Load() Value {
 	return v
 }
 
-// hinted returns the space with the hint. The hint volatile precedes the space, others follow it.
+// hinted returns the space with the hint. The hint volatile precedes the space, and other hints
+// follow it.
 func (p Ptr) hinted() string {
 	if p.hint == ".volatile" {
 		return "volatile." + p.space.String()
@@ -311,8 +312,8 @@ func (p Ptr) Atomic(op AtomicOp, o Operand) Value { return p.atomic("atom.", op,
 
 // AtomicOrdered is Atomic on global memory, with an order that other blocks see (`.acq_rel.gpu`). A
 // thread that later applies AtomicOrdered to the same element sees everything that this thread did
-// before. If a barrier precedes the call, it also sees what the other threads of this block did
-// before the barrier.
+// before. If a barrier precedes the call, the later thread also sees what the other threads of this
+// block did before the barrier.
 func (p Ptr) AtomicOrdered(op AtomicOp, o Operand) Value {
 	if p.space != Global {
 		p.b.fail("atom.acq_rel.gpu is for global memory, not %v", p.space)
@@ -390,8 +391,8 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 // group, see CommitGroup. A barrier after that makes it visible to other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial is CopyAsync that reads only the first part of the source, and fills the rest
-// with zeros. size is the number of bytes that it reads. It is a u32, at most as large as bytes.
+// CopyAsyncPartial is CopyAsync with a shorter source: it reads size bytes and fills the remaining
+// bytes with zeros. size is a u32, at most as large as bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
@@ -424,8 +425,8 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 // CommitGroup.
 func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
 
-// WaitGroup waits for all groups of the thread except the newest ones. The number of these, which
-// may still be unfinished, is pending.
+// WaitGroup waits for all groups of the thread except the newest ones. pending is the number of the
+// newest groups, which may still be unfinished.
 func (b *Builder) WaitGroup(pending int) {
 	if pending < 0 {
 		b.fail("cp.async.wait_group: %d groups", pending)

@@ -85,7 +85,8 @@ type valueKey struct {
 	args   [4]*register
 }
 
-// shareCommon drops a pure instruction if an equal one dominates it, and uses that result.
+// shareCommon drops a pure instruction if an equal instruction dominates it, and uses the result of
+// that instruction.
 func shareCommon(b *Builder) {
 	table := map[valueKey]*node{}
 	var visit func(r *region, top bool)
@@ -138,8 +139,8 @@ func (n *node) valueKey() (valueKey, bool) {
 	return key, true
 }
 
-// hoistInvariants moves pure instructions out of loops, innermost loops first. It moves those whose
-// operands come from outside of the loop to a place before the loop.
+// hoistInvariants moves pure instructions out of loops, innermost loops first. An instruction is
+// moved if all its operands come from outside of the loop.
 func hoistInvariants(b *Builder) {
 	var visit func(r *region)
 	visit = func(r *region) {
@@ -226,7 +227,7 @@ func removeDead(b *Builder) {
 		}
 	}
 	for _, n := range roots {
-		// A jump alone keeps nothing alive: it matters only if its loop is alive.
+		// A jump alone keeps nothing alive. It is needed only if its loop is alive.
 		if n.kind == instruction || n.kind == jumpReturn {
 			reach(n)
 		}

@@ -230,7 +230,7 @@ func (p *printer) instruction(n *node) {
 	p.line("%s %s;", op, strings.Join(operands, ", "))
 }
 
-// operandType returns the type as which operand i of a plain instruction is read.
+// operandType returns the type that operand i of a plain instruction is read as.
 func (n *node) operandType(i int) Type {
 	switch {
 	case i > 0 && (n.op == "shl" || n.op == "shr" || n.op == "bfe"),

@@ -40,7 +40,7 @@ func (b *Builder) Fence(s Scope) {
 // ShuffleMode chooses a shuffle's source lane.
 type ShuffleMode uint8
 
-// The modes: lane xor arg, lane + arg, lane - arg, lane arg.
+// The modes name the source lane: lane xor arg, lane + arg, lane - arg, or arg itself.
 const (
 	ShuffleXor ShuffleMode = iota
 	ShuffleDown

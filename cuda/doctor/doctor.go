@@ -2,7 +2,7 @@
 //
 // [Examine] looks at the PCI bus, the kernel's driver, device files, containers, the environment,
 // the NVIDIA driver and its management library. Each [Finding] says what was seen and what to do
-// about it. [Report.WriteText] prints them, as the command flambeau doctor does, and
+// about it. [Report.WriteText] prints the findings, as the command flambeau doctor does.
 // [Report.ExitCode] is for scripts.
 //
 // Examine changes nothing, and opens no GPU for work.
@@ -91,8 +91,8 @@ type Report struct {
 	Libraries []Library `json:"libraries"`
 }
 
-// ExitCode returns 0 if a GPU is used and nothing is wrong, 1 if it is slower than it could be, and
-// 2 if no GPU is used.
+// ExitCode returns 0 if a GPU is used and nothing is wrong. It returns 1 if the GPU is slower than
+// it could be, and 2 if no GPU is used.
 func (r *Report) ExitCode() int { return int(r.Verdict) }
 
 func (r *Report) add(f Finding) { r.Findings = append(r.Findings, f) }

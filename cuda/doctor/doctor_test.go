@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// One machine for each diagnosis: it has only the defect of the case.
+// For each diagnosis there is a machine with only that defect.
 func TestDiagnoses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -219,7 +219,8 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// A machine without defects: no finding, a line for the GPU, and the versions.
+// The report of a machine without defects has no finding. It has a line for the GPU, and the
+// versions.
 func TestHealthy(t *testing.T) {
 	p, _, _ := healthy(t)
 	r := examine(p)
@@ -254,7 +255,7 @@ optional libraries, without which everything works too:
 	}
 }
 
-// A defect of one of two GPUs does not keep the program from using the other.
+// A defect of one of two GPUs does not keep the program from using the other GPU.
 func TestOneOfTwo(t *testing.T) {
 	p, h, _ := healthy(t)
 	p.driver = &twoGPUs{h}
@@ -304,7 +305,7 @@ func TestQuestionsWithoutAnswers(t *testing.T) {
 	}
 }
 
-// On this machine there is a GPU, or the report says why not.
+// If this machine has no GPU that can be used, the report says why.
 func TestThisMachine(t *testing.T) {
 	r := Examine()
 	var b strings.Builder

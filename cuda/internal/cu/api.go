@@ -10,8 +10,8 @@ import (
 // the current context of the calling thread.
 //
 // Some parts of the driver are not here: graphs (see [Graphs]), virtual memory (see
-// [VirtualMemory]), clusters and tensor maps. They are further interfaces, which an implementation
-// may satisfy in addition. So no implementation has a method that it cannot honour.
+// [VirtualMemory]), clusters and tensor maps. These are further interfaces, which an implementation
+// may satisfy in addition. So no implementation has a method that it cannot support.
 type API interface {
 	// Init is cuInit. It is called by Open and may be called again.
 	Init() error
@@ -47,8 +47,8 @@ type API interface {
 	PrimaryCtxRelease(d Device) error
 	// PrimaryCtxSetFlags is cuDevicePrimaryCtxSetFlags.
 	PrimaryCtxSetFlags(d Device, f CtxFlags) error
-	// CtxSetCurrent is cuCtxSetCurrent for the calling thread. Context 0 leaves the thread without
-	// one.
+	// CtxSetCurrent is cuCtxSetCurrent for the calling thread. With context 0 the thread has no
+	// current context.
 	CtxSetCurrent(c Context) error
 	// CtxSynchronize is cuCtxSynchronize: it waits for all work of the current context, and reports
 	// errors of that work.
@@ -85,9 +85,9 @@ type API interface {
 	// of dynamic shared memory.
 	OccupancyMaxActiveBlocks(f Function, blockThreads int, dynShared uint64) (int, error)
 	// LaunchKernel is cuLaunchKernel on a stream of the current context. params holds the kernel's
-	// parameters as PTX lays out the .param space, each at its own alignment. The driver copies
-	// them before the call returns. dynShared is in bytes. If the kernel fails later, a later call
-	// reports it.
+	// parameters as PTX lays out the .param space, each at its own alignment. The driver copies the
+	// parameters before the call returns. dynShared is in bytes. If the kernel fails while it runs,
+	// a later call reports the failure.
 	LaunchKernel(f Function, grid, block Dim3, dynShared uint32, s Stream, params []byte) error
 
 	// MemAlloc is cuMemAlloc in the current context: n > 0 bytes, aligned to at least 256. The call
@@ -161,10 +161,10 @@ type API interface {
 
 // Checker is satisfied by an implementation that verifies memory accesses. A pool divides a large
 // allocation into blocks, and tells the Checker where blocks begin and end. The Checker then also
-// finds an access outside of a block that stays inside of the allocation.
+// finds an access that is outside of a block but inside of the allocation.
 //
 // Both calls take effect in the order of stream s, which owns the block. Accesses enqueued before
-// BlockFreed may still use the block, those enqueued after it may not. This is enough for a pool
+// BlockFreed may still use the block. Accesses enqueued after it may not. This is enough for a pool
 // that waits for other streams before it frees a block.
 type Checker interface {
 	// BlockAllocated says that [ptr, ptr+requested) may be accessed from now on and that

@@ -5,7 +5,7 @@ package cu
 import (
 	"unsafe"
 
-	// contains the C runtime without which runtime.cgocall would need cgo
+	// this package contains the C runtime; without it, runtime.cgocall would need cgo
 	_ "github.com/ebitengine/purego"
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestLaunchArguments checks that all eleven arguments reach C, in registers and on the stack, and
-// that the packed parameters do.
+// TestLaunchArguments checks that all eleven arguments reach C, in registers and on the stack. It
+// also checks the packed parameters.
 func TestLaunchArguments(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -54,7 +54,8 @@ func TestLaunchArguments(t *testing.T) {
 	}
 }
 
-// libcAbs is a C function that returns its first argument's absolute value and ignores the others.
+// libcAbs returns the address of a C function. That function returns its first argument's absolute
+// value and ignores its other arguments.
 func libcAbs(t testing.TB) uintptr {
 	h, err := purego.Dlopen("libc.so.6", purego.RTLD_NOW)
 	if err != nil {
@@ -85,8 +86,8 @@ func TestNoAllocations(t *testing.T) {
 		"MemsetD32Async":  func() error { return api.MemsetD32Async(0, 0x10000, 64, 7) },
 		"StreamQuery":     func() error { _, err := api.StreamQuery(0); return err },
 	}
-	// Each call is measured by itself. Under the race detector sync.Pool drops every fourth block
-	// on purpose, and AllocsPerRun rounds this fraction of an allocation down to 0.
+	// Each call is measured separately. Under the race detector sync.Pool deliberately drops every
+	// fourth block, and AllocsPerRun rounds this fraction of an allocation down to 0.
 	for name, call := range calls {
 		if n := testing.AllocsPerRun(1000, func() {
 			if err := call(); err != nil {

@@ -38,7 +38,7 @@ func callback(name string) uintptr {
 		f := fakes.now
 		f.calls = append(f.calls, name)
 		a := [11]uintptr{a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10}
-		// a CUresult leaves the upper half undefined
+		// the upper half of a CUresult's register is undefined
 		return uintptr(f.handle(name, &a)) | 0xdeadbeef<<32
 	})
 	if fakes.addrs == nil {

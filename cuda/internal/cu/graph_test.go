@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// TestGraphLayouts compares the structures with the sizes and offsets that a C compiler gives those
-// of cuda.h (CUDA 12.9, 64-bit).
+// TestGraphLayouts compares the structures with those of cuda.h: their sizes and offsets, as a C
+// compiler computes them (CUDA 12.9, 64-bit).
 func TestGraphLayouts(t *testing.T) {
 	var k kernelNodeParams
 	var c memcpy3D
@@ -40,8 +40,8 @@ func TestGraphLayouts(t *testing.T) {
 	}
 }
 
-// nodesBefore are the dependencies of a node. They are global, because C gets their address and a
-// stack moves as it grows.
+// nodesBefore are the dependencies of a node. They are global, because C gets their address, and a
+// stack moves when it grows.
 var nodesBefore = []GraphNode{0x71, 0x72}
 
 // TestEachGraphCall calls every method once. It checks the C function, its arguments, the memory to

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// TestLaunchLayouts checks the sizes and offsets of the structures. The expected ones are what a C
-// compiler computes from cuda.h (CUDA 12.9, 64-bit).
+// TestLaunchLayouts checks the sizes and offsets of the structures. A C compiler computed the
+// expected numbers from cuda.h (CUDA 12.9, 64-bit).
 func TestLaunchLayouts(t *testing.T) {
 	var c launchConfig
 	var a launchAttribute

@@ -11,7 +11,7 @@ import (
 )
 
 // libraryDirs are searched after the loader's own search. They are the folders of WSL, of
-// distributions that keep the driver apart, of containers, NixOS and Jetson.
+// distributions that keep the driver in a separate folder, of containers, of NixOS and of Jetson.
 var libraryDirs = []string{
 	"/usr/lib/wsl/lib",
 	"/usr/lib/x86_64-linux-gnu",
@@ -60,7 +60,7 @@ func loadLibrary(name string, dirs []string) (*library, []string) {
 	return nil, tried
 }
 
-// systemDetail returns what the system knows about the driver.
+// systemDetail returns what the operating system reports about the driver.
 func systemDetail() string {
 	b, err := os.ReadFile("/proc/driver/nvidia/version")
 	if err != nil {

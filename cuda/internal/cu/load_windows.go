@@ -24,5 +24,5 @@ func loadLibrary(name string, _ []string) (*library, []string) {
 	}}, nil
 }
 
-// systemDetail returns what the system knows about the driver.
+// systemDetail returns what the operating system reports about the driver: nothing.
 func systemDetail() string { return "" }

@@ -102,8 +102,8 @@ func visibleDevices() string {
 }
 
 // OpenLibrary opens a library that comes with the driver. It searches in the same places as for the
-// driver's own library. If it finds none, it returns nil and what it tried. An absolute path is
-// tried as it is, and nothing else.
+// driver's own library. If it finds none, it returns nil and what it tried. If name is an absolute
+// path, only that path is tried.
 func OpenLibrary(name string) (*Library, []string) {
 	dirs := libraryDirs
 	if filepath.IsAbs(name) {

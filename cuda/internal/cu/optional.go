@@ -2,16 +2,16 @@ package cu
 
 import "unsafe"
 
-// Handles of graphs. The zero value is no object.
+// Handles of graphs. The zero value refers to no object.
 type (
 	Graph     uintptr
 	GraphNode uintptr // a node lives as long as its graph
 	GraphExec uintptr
 )
 
-// Graphs builds graphs of work, and launches each graph as one. Both implementations of this build
-// satisfy it. A graph is made and used in the calling thread's current context. Its nodes run in
-// any order that their dependencies allow.
+// Graphs builds graphs of work, and launches a whole graph with one call. Both implementations of
+// this build satisfy it. A graph is made and used in the calling thread's current context. Its
+// nodes run in any order that their dependencies allow.
 type Graphs interface {
 	// GraphCreate is cuGraphCreate: it returns an empty graph.
 	GraphCreate() (Graph, error)
@@ -80,7 +80,7 @@ type GraphKernel struct {
 // it.
 type AttributeLauncher interface {
 	// LaunchKernelEx is cuLaunchKernelEx: LaunchKernel with attributes. It returns ErrNotSupported
-	// if the driver is older than CUDA 11.6, or if the device lacks what an attribute asks for. It
+	// if the driver is older than CUDA 11.6, or if the device does not support an attribute. It
 	// returns ErrInvalidClusterSize if the grid is no multiple of the cluster.
 	LaunchKernelEx(l GraphKernel, a LaunchAttributes, s Stream) error
 }
@@ -105,14 +105,14 @@ type GraphCopy struct {
 	Peer             bool
 }
 
-// MemHandle is a piece of physical memory of a device, made by MemCreate. The zero value is no
-// memory.
+// MemHandle is a piece of physical memory of a device, made by MemCreate. The zero value refers to
+// no memory.
 type MemHandle uint64
 
-// VirtualMemory is satisfied by implementations with the driver's virtual memory management. It has
-// ranges of addresses without memory, and memory without addresses, and maps them page by page. A
-// device supports it if AttrVirtualMemoryManagement is 1. Sizes and addresses are multiples of
-// MemGranularity.
+// VirtualMemory is satisfied by implementations with the driver's virtual memory management. It
+// reserves addresses without memory, allocates memory without addresses, and maps memory at
+// addresses page by page. A device supports it if AttrVirtualMemoryManagement is 1. Sizes and
+// addresses are multiples of MemGranularity.
 type VirtualMemory interface {
 	// MemGranularity is cuMemGetAllocationGranularity (minimum) for memory on the device: the size
 	// of its pages, 2 MiB on hardware.
@@ -151,7 +151,7 @@ type Peers interface {
 	CtxDisablePeerAccess(peer Context) error
 }
 
-// Rated is satisfied by an implementation whose speed is that of a model.
+// Rated is satisfied by an implementation whose speed follows a model.
 type Rated interface {
 	// Rates returns the warp instructions and the bytes of global memory that a device does in a
 	// second.
@@ -161,16 +161,16 @@ type Rated interface {
 // Sized is satisfied by an implementation that sets the size of the segments that a pool allocates
 // from a device.
 type Sized interface {
-	// Segment returns the size in bytes. 0 leaves it to the pool.
+	// Segment returns the size in bytes. If it is 0, the pool chooses the size.
 	Segment() uint64
 }
 
 // Scarce is satisfied by an implementation that can be told to run out of memory. It serves tests
-// of programs that have to survive that.
+// of programs that must survive a lack of memory.
 type Scarce interface {
 	// RefuseMemory makes requests for memory of dev fail with ErrOutOfMemory, from the n-th request
 	// after this call on (counted from 1) until Relent. n = 0 cancels this.
 	RefuseMemory(dev Device, n uint64)
-	// Relent ends a refusal that has begun. It does not affect one that has not begun.
+	// Relent ends a refusal that has begun. A refusal that has not begun stays as it is.
 	Relent(dev Device)
 }

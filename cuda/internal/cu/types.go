@@ -5,9 +5,9 @@ import "fmt"
 // Device is the driver's ordinal of a GPU, valid after Init: 0 ≤ Device < DeviceCount.
 type Device int32
 
-// Handles of the driver's objects. The zero value is no object, except for Stream. Stream 0 is the
-// legacy default stream of the current context. It waits for all streams that were not created with
-// StreamNonBlocking, and they wait for it.
+// Handles of the driver's objects. The zero value refers to no object, except for Stream. Stream 0
+// is the legacy default stream of the current context. It waits for all streams that were not
+// created with StreamNonBlocking, and they wait for it.
 type (
 	Context  uintptr
 	Module   uintptr
@@ -16,7 +16,7 @@ type (
 	Event    uintptr
 )
 
-// DevicePtr is an address in a device's memory, or of mapped host memory as the device sees it. The
+// DevicePtr is an address in a device's memory, or a device's address of mapped host memory. The
 // host never dereferences it.
 type DevicePtr uint64
 

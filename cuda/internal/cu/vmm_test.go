@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// TestMemoryLayouts compares the structures with the sizes and offsets that a C compiler gives
-// those of cuda.h (CUDA 12.9 and 13.2, 64-bit).
+// TestMemoryLayouts compares the structures with those of cuda.h: their sizes and offsets, as a C
+// compiler computes them (CUDA 12.9 and 13.2, 64-bit).
 func TestMemoryLayouts(t *testing.T) {
 	var p memAllocationProp
 	var a memAccessDesc
@@ -44,7 +44,7 @@ func TestEachMemoryCall(t *testing.T) {
 	prop := func(i int) func(args) {
 		return func(a args) {
 			got := (*[32]byte)(pointer(a[i]))
-			// asks for pinned memory on device 3
+			// the request is for pinned memory on device 3
 			if want := [32]byte{0: 1, 8: 1, 12: 3}; *got != want {
 				t.Errorf("the description of memory is %v", *got)
 			}

@@ -15,7 +15,8 @@ type Config struct {
 	Memory  uint64 // bytes of memory of each device, default 256 MiB
 	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
 	Meta    bool   // addresses without memory, see the package comment
-	// schedule: 0 runs in the order of the calls, any other seed in an adversarial order
+	// seed of the schedule: with 0, queues run in the order of the calls, with any other seed in an
+	// adversarial order
 	Seed uint64
 	// bytes of the segments of a pool, a multiple of 1 KiB; 0: depends on the memory. A pool
 	// divides segments into small blocks, and rounds large blocks up to whole segments
@@ -33,7 +34,7 @@ type Config struct {
 
 	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
 	// instructions that a warp may execute before its kernel counts as an endless loop; the default
-	// is that of ptxvm
+	// is that of package ptxvm
 	MaxSteps int64
 	// operations that may be pending; a further call first runs some of them; default 1024
 	QueueDepth int
@@ -53,8 +54,9 @@ type Config struct {
 	NoHost func() bool
 
 	// Timeline is called for each operation that has run, with its start and its end in virtual
-	// time. Operations of one stream are reported in their order, those of several streams as they
-	// ran. It may be nil, is never called concurrently, and must not call the driver.
+	// time. Operations of one stream are reported in their order. Operations of several streams are
+	// reported in the order in which they ran. It may be nil, is never called concurrently, and
+	// must not call the driver.
 	Timeline func(op Op, start, end time.Duration)
 }
 
@@ -96,13 +98,13 @@ const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,s
 //	emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on]
 //	[,peer=off][,link=10GB][,pageable=late]
 //
-// N is the number of devices (1). mem is the memory of each: a number with KiB, MiB, GiB or TiB. sm
-// is the compute capability, seed the schedule's seed (0), and segment the size of a segment. With
-// expandable=on pools grow by pages of virtual memory. With peer=off devices cannot address each
-// other's memory. link is the number of bytes a second from one device to another, in each
-// direction (450GB): a number with kB, MB, GB or TB, which are powers of 1000. With pageable=late
-// copies access pageable memory when their turn in the stream comes. With pageable=now, the
-// default, they do it within the call. The error is a [*SpecError].
+// N is the number of devices (1). mem is the memory of each device: a number with KiB, MiB, GiB or
+// TiB. sm is the compute capability, seed the schedule's seed (0), and segment the size of a
+// segment. With expandable=on pools grow by pages of virtual memory. With peer=off devices cannot
+// address each other's memory. link is the number of bytes a second from one device to another, in
+// each direction (450GB): a number with kB, MB, GB or TB, which are powers of 1000. With
+// pageable=late copies access pageable memory when their turn in the stream comes. With
+// pageable=now, the default, they access it within the call. The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -330,7 +332,8 @@ func formatRate(r float64) string {
 }
 
 // Nearest returns the emulated compute capability, 10·major + minor, that runs most of the code for
-// a GPU of capability sm. It is the same capability, or the next lower one, or else the lowest.
+// a GPU of capability sm. It is sm itself if that is emulated, or else the next lower capability,
+// or else the lowest.
 func Nearest(sm int) int {
 	best := supportedSMs[0]
 	for _, s := range supportedSMs {

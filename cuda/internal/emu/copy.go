@@ -66,8 +66,8 @@ func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 }
 
 // MemcpyHtoDAsync copies from the host. Page-locked memory is read when the copy's turn comes.
-// Pageable memory is read within the call. With PageableLate it too is read when the copy's turn
-// comes.
+// Pageable memory is read within the call. With PageableLate, pageable memory is also read when the
+// copy's turn comes.
 func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,8 +110,8 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 }
 
 // MemcpyDtoHAsync copies to the host. Page-locked memory is written when the copy's turn comes. For
-// pageable memory the call completes the stream's work. With PageableLate a later synchronisation
-// does that.
+// pageable memory the call completes the stream's work. With PageableLate the work is completed by
+// a later synchronisation.
 //
 // In meta mode a copy to pageable memory returns ErrMeta. A copy to page-locked memory is counted
 // and dropped. A host that wants to read the memory waits for the copy first, and that wait returns
@@ -194,7 +194,7 @@ func (d *Driver) MemcpyDtoDAsync(dst, src cu.DevicePtr, n uint64, st cu.Stream) 
 	return s.ctx.dead
 }
 
-// transfer copies device memory, and the record of which bytes are initialised.
+// transfer copies device memory. It also copies the record of which bytes are initialised.
 func transfer(kind Kind, call string, to *device, dst cu.DevicePtr, from *device, src cu.DevicePtr, n uint64) error {
 	w, err := access(kind, call, to, dst, n)
 	if err != nil {

@@ -59,14 +59,14 @@ func perSecond(n uint64, rate float64) time.Duration {
 	return time.Duration(math.Ceil(float64(n) / rate * 1e9))
 }
 
-// kernel returns the time of a kernel: its launch, and the longer one of the times for instructions
-// and for memory traffic.
+// kernel returns the time of a kernel. It is the time of the launch, plus the larger of the times
+// for instructions and for memory traffic.
 func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
 }
 
-// peer returns the time of a copy between devices: a direct one, or one to the host and from the
-// host.
+// peer returns the time of a copy between devices. A copy that is not direct takes the time of a
+// copy to the host and of one from the host.
 func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	if direct {
 		return c.Copy + perSecond(bytes, c.PeerBytes)

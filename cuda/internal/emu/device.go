@@ -46,7 +46,8 @@ const (
 	multiprocessors = 4         // the number is small, because some kernels choose their grid by it
 	clockKHz        = 1_000_000 // 1 GHz
 	registersPerSM  = 64 << 10
-	// registers of a thread; only ptxas, which the emulator does not run, knows the number
+	// assumed number of registers of a thread; only ptxas, which the emulator does not run, knows
+	// the true number
 	assumedRegs = 32
 )
 

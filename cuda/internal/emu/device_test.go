@@ -156,7 +156,7 @@ func TestVirtualTime(t *testing.T) {
 	}
 	x, host := r.alloc(1<<20), r.pinned(1<<18)
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
-	// 2 µs + 1 instruction + 100 µs
+	// each launch takes 2 µs, the time of 1 instruction, and 100 µs of added latency
 	slow := func(s cu.Stream) { r.ok(r.LaunchKernel(r.fn("narrow"), one, one, 0, s, nil)) }
 	up := func(s cu.Stream, n uint64) { r.ok(r.MemcpyHtoDAsync(x, ptr(host), n, s)) }
 	const slowTime = 102*1000 + 1

@@ -13,11 +13,11 @@
 //
 // Copies from and to page-locked host memory happen when their turn in the queue comes. The call
 // captures a pageable source, and completes a copy to a pageable destination, as hardware usually
-// does. MemFree takes effect at once and waits for nothing.
+// does. MemFree takes effect immediately and waits for nothing.
 //
 // CUDA promises less about pageable memory. With PageableLate the driver does no more than CUDA
-// promises: copies of pageable memory also happen when their turn in the queue comes. A source that
-// changes before that ends the context. A destination holds poison until then.
+// promises: copies of pageable memory also happen when their turn in the queue comes. If a source
+// changes before that, the context ends. A destination holds poison until then.
 // FLAMBEAU_PAGEABLE=late sets this for each driver whose Config does not choose, for whole suites
 // of tests.
 //
@@ -50,8 +50,8 @@
 // # Time
 //
 // Each device has a virtual clock, which follows a cost model (Cost) and not the host's clock.
-// Event times are reproducible and say nothing about real speed. Config.Timeline is told when each
-// operation began and ended.
+// Event times are reproducible and say nothing about real speed. Config.Timeline is called with the
+// times at which each operation began and ended.
 //
 // A device has three engines: one for kernels, fills and copies within it, one for copies from the
 // host, and one for copies to the host. Between two devices there is a link in each direction. An
@@ -62,8 +62,8 @@
 // the time that it waits.
 //
 // An operation begins no earlier than the host submitted it. The host of each device has a clock of
-// its own: ranks that are goroutines with a device each submit side by side. A wait moves the clock
-// of the device whose context is current.
+// its own: if ranks are goroutines with one device each, they submit at the same time. A wait moves
+// the clock of the device whose context is current.
 //
 // With Seed 0 the times do not depend on how such goroutines take turns, under two conditions:
 //
@@ -71,20 +71,20 @@
 //     that uses it, for example the goroutine of the device at its end.
 //   - A stream waits only for events that have been recorded. Goroutines that wait for each other's
 //     events order the record and the wait among themselves, for example by a channel. That takes
-//     no time.
+//     no virtual time.
 //
-// Otherwise the goroutine that calls first gets the engine or the link first. If one goroutine
-// drives two devices and waits for one of them, the wait does not delay work that it later submits
-// to the other. In an adversarial schedule the order of the calls decides what the seed draws. So
-// the goroutines' turns affect times, and the order of operations that no event orders. They do not
-// affect the values that a program computes, if its events are right.
+// If a condition is not met, the goroutine that calls first gets the engine or the link first. If
+// one goroutine drives two devices and waits for one of them, the wait does not delay work that it
+// later submits to the other. In an adversarial schedule the order of the calls decides what the
+// seed draws. So the goroutines' turns affect times, and the order of operations that no event
+// orders. They do not affect the values that a program computes, if its events are right.
 //
 // # Stricter than hardware
 //
 // The emulator refuses some things that a driver may let pass: parameters whose size is not exactly
-// what the kernel declares, and copies that overlap. It refuses copies to or from another device
-// than the stream's, unless they use MemcpyPeerAsync or are a graph's copy between peers. It also
-// refuses work on memory, page-locked memory or modules that were freed while the work was pending.
+// what the kernel declares, and copies that overlap. It refuses copies to or from a device other
+// than the stream's, except by MemcpyPeerAsync or as a graph's copy between peers. It also refuses
+// work on memory, page-locked memory or modules that were freed while the work was pending.
 //
 // # Less than hardware
 //
@@ -99,9 +99,9 @@
 //
 // With Config.Meta memory has addresses and a size but no contents. Allocations count against the
 // limit, launches are checked and counted but not run, and reading a value returns ErrMeta. This
-// mode says how much memory and how many launches a step needs, for models that would not fit. Of a
-// kernel's text only the declarations are read. Page-locked memory is addresses only, too: pages
-// that nobody writes do not exist. A copy to it is counted. A host that waits for an event after
-// such a copy, as it does before it reads, gets ErrMeta. On the virtual clock a kernel takes the
-// time of its launch, and a copy its whole time.
+// mode says how much memory and how many launches a step needs, for models that would not fit. The
+// emulator reads only the declarations of a kernel's text. Page-locked memory also has addresses
+// only: pages that nobody writes do not exist. A copy to it is counted. A host waits for an event
+// after such a copy before it reads. That wait returns ErrMeta. On the virtual clock a kernel takes
+// the time of its launch, and a copy its whole time.
 package emu

@@ -26,8 +26,8 @@ const (
 var ErrMeta = errors.New("emu: mode=meta has addresses without memory, so there is no value to read")
 
 // Driver is an emulated driver with its devices. It satisfies cu.API, cu.Checker and cu.Emulated.
-// All methods may be called from several goroutines at once. The calls take turns, including those
-// that run kernels. A kernel itself uses several cores.
+// All methods may be called from several goroutines at once. Only one call runs at a time, also if
+// it runs kernels. A kernel itself uses several cores.
 type Driver struct {
 	cfg Config
 
@@ -102,8 +102,8 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// addressBase returns where a device's addresses start. The ranges of the devices are apart, so an
-// address identifies its device.
+// addressBase returns where a device's addresses start. The address ranges of the devices do not
+// overlap, so an address identifies its device.
 func addressBase(ordinal int) uint64 { return uint64(ordinal+1) << 44 }
 
 // clear gives the device an empty memory.
@@ -145,8 +145,8 @@ func (d *Driver) NowOf(ordinal int) time.Duration {
 }
 
 // Reset revives a device after a fault, which hardware cannot do. It destroys the device's memory,
-// streams, events and modules. The primary context, if retained, is as new. The error is
-// ErrInvalidDevice if there is no such device.
+// streams, events and modules. If the primary context is retained, it is like a new context. The
+// error is ErrInvalidDevice if there is no such device.
 func (d *Driver) Reset(ordinal int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,8 +194,8 @@ func deleteIf[K comparable, V any](m map[K]V, del func(V) bool) {
 
 var errDestroyed = &cu.Error{Call: "cuDevicePrimaryCtxRelease", Result: cu.ErrContextIsDestroyed}
 
-// handle returns a new value for a handle. No two objects of any kind ever have the same one, so a
-// stale or foreign handle is always detected.
+// handle returns a new value for a handle. No two objects of any kind ever have the same handle. So
+// a stale or foreign handle is always detected.
 func (d *Driver) handle() uint64 {
 	d.handles++
 	return 0x10000 + 16*d.handles

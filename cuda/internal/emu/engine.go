@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The engines of a device. Different engines work at the same time. Each engine does one thing at a
-// time.
+// These are the engines of a device. Different engines work at the same time. Each engine does one
+// thing at a time.
 const (
 	engineCompute = iota
 	engineIn
@@ -15,17 +15,17 @@ const (
 )
 
 // engine returns the calendar of the engine or link that an operation occupies while it runs. It is
-// nil for an operation that occupies none. d.mu is held.
+// nil for an operation that occupies neither. d.mu is held.
 //
 // A copy between devices occupies the link from the source to the destination. There is a link for
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
-// copy to another. (Behind a switch it would. But then the copies of two ranks would have to share
-// a link, and their times would depend on which rank called first.) A copy through the host
-// occupies the link between the host and the device in whose stream it is, like copies between host
-// and device.
+// copy to another. (Behind a switch it would slow down the other copy. But then the copies of two
+// ranks would have to share a link, and their times would depend on which rank called first.) A
+// copy through the host occupies the link between the host and the device in whose stream it is,
+// like copies between host and device.
 //
-// Kernels take turns too, although hardware runs small kernels at the same time. They share the
-// device, so that two together take about as long as one after the other.
+// Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
+// share the device, so two of them together take about as long as one after the other.
 func (d *Driver) engine(o *op) *calendar {
 	dev := o.stream.ctx.dev
 	switch o.Kind {
@@ -63,8 +63,8 @@ func (d *Driver) link(from, to int) *calendar {
 
 // calendar is the free time of an engine or a link. Operations occupy it in the order of the calls,
 // each from the moment at which it is ready. So an operation that still waits for an event delays
-// no other operation. A later one first uses the time before the waiting one begins, and after that
-// the time behind it.
+// no other operation. A later operation first uses the time before the waiting operation begins,
+// and then the time after it ends.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
 	end  time.Duration // all time from the moment end on is free
@@ -77,7 +77,8 @@ type span struct{ from, to time.Duration }
 // counts as occupied.
 const maxIdle = 256
 
-// take occupies free time from ready on, cost in all. It returns the first and the last moment.
+// take occupies free time from the moment ready on, of total length cost. It returns the beginning
+// and the end of the occupied time.
 func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 	start = -1
 	i, _ := slices.BinarySearchFunc(c.idle, ready, func(s span, t time.Duration) int {
@@ -104,8 +105,8 @@ func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 		if cost == 0 {
 			return start, end
 		}
-		// the operation has used the span from the moment from to the end: only time before from
-		// may be left
+		// The operation has used this span from the moment from to its end. So only a span before
+		// from may be left in its place.
 		i += len(left)
 	}
 	from := max(c.end, ready)

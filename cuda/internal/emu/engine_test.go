@@ -7,7 +7,7 @@ import (
 )
 
 // TestCalendar checks that ready operations occupy the free time in the order of the calls, before
-// and after those that wait, and that no time is used twice.
+// and after operations that wait. It also checks that no time is used twice.
 func TestCalendar(t *testing.T) {
 	var c calendar
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
@@ -19,7 +19,7 @@ func TestCalendar(t *testing.T) {
 		{200, 10, 200, 210}, // the operation leaves free time before it
 		{140, 0, 140, 140},  // an operation of no time occupies none
 		{150, 10, 150, 160},
-		{136, 20, 136, 166}, // 14 before, 6 after
+		{136, 20, 136, 166}, // 14 before the operation at 150, 6 after it
 		{205, 1, 210, 211},
 		{166, 34, 166, 200},
 		{136, 1, 211, 212},
@@ -57,8 +57,8 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 	}
 }
 
-// TestCalendarForgets checks that a calendar remembers a bounded number of spans, and takes
-// forgotten ones as occupied.
+// TestCalendarForgets checks that a calendar remembers a bounded number of spans, and that
+// forgotten spans count as occupied.
 func TestCalendarForgets(t *testing.T) {
 	var c calendar
 	for i := range time.Duration(10 * maxIdle) {

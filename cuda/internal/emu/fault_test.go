@@ -175,7 +175,7 @@ func TestCopiesFault(t *testing.T) {
 	}
 }
 
-// TestLaunchIsChecked checks that a wrong launch is refused at once and does no harm.
+// TestLaunchIsChecked checks that a wrong launch is refused at the call and does no harm.
 func TestLaunchIsChecked(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}

@@ -35,7 +35,7 @@ func (g *graphs) dismantle(ctx *context) {
 	deleteIf(g.execs, func(e *graphExec) bool { return slices.Contains(e.contexts(), ctx) })
 }
 
-// graph has its nodes in the order in which they were added.
+// graph is a graph of work. Its nodes are in the order in which they were added.
 type graph struct {
 	ctx   *context
 	nodes []*graphNode
@@ -299,7 +299,7 @@ func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.Devic
 	})
 }
 
-// GraphAddEmptyNode adds a node that only joins others.
+// GraphAddEmptyNode adds a node that does no work and only joins other nodes.
 func (d *Driver) GraphAddEmptyNode(h cu.Graph, after []cu.GraphNode) (cu.GraphNode, error) {
 	return d.addNode("cuGraphAddEmptyNode", h, after, func(*graph) (work, error) { return work{Op: Op{Kind: KindJoin}}, nil })
 }
@@ -401,8 +401,8 @@ type capture struct {
 }
 
 // capturable are the calls that are allowed on a stream that is being captured. A call that waits
-// would wait for ever. One that accesses pageable memory would access it only once. Events would
-// join streams, which is not emulated.
+// would wait forever. A call that accesses pageable memory would access it only during the capture,
+// and not at each launch. Events would join streams, which is not emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 
@@ -418,7 +418,7 @@ func (c *capture) add(d *Driver, w work) error {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
 	}
 	if w.ctx == nil {
-		w.ctx = c.g.ctx // this context holds even in a child graph of another device's graph
+		w.ctx = c.g.ctx // keep this context if the graph becomes a child of another graph
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}
 	if c.tail != nil {

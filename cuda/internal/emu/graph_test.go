@@ -90,7 +90,7 @@ func TestGraphAmongStreams(t *testing.T) {
 	if got := outcomes(t, run(true)); len(got) != 1 || got["36"] != seeds {
 		t.Errorf("with the event: %v, want only 36", got)
 	}
-	// before or between: (5+1)·2·3 = 36; after: (5·2+1)·3 = 33
+	// b's work runs before or within the graph: (5+1)·2·3 = 36, or after it: (5·2+1)·3 = 33
 	if got := outcomes(t, run(false)); got["33"] == 0 || got["36"] == 0 || len(got) != 2 {
 		t.Errorf("without the event: %v, want 33 and 36", got)
 	}
@@ -158,8 +158,8 @@ func TestGraphCopies(t *testing.T) {
 	}
 }
 
-// TestChildGraph checks that a graph captured on a stream runs as one node, whose dependencies hold
-// for all of it.
+// TestChildGraph checks that a graph captured on a stream runs as one node. The node's dependencies
+// hold for the whole captured graph.
 func TestChildGraph(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -187,8 +187,7 @@ func TestChildGraph(t *testing.T) {
 	}
 }
 
-// TestGraphBlocks checks that each launch begins a block anew, with new bounds and without
-// contents.
+// TestGraphBlocks checks that at each launch a block has new bounds and no contents.
 func TestGraphBlocks(t *testing.T) {
 	r := newRig(t, Config{})
 	x, s := r.alloc(512), r.stream()

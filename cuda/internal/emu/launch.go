@@ -11,9 +11,9 @@ import (
 )
 
 // LaunchKernel checks the launch and puts it into the stream's queue. It checks the dimensions,
-// .maxntid and .reqntid, shared memory, and the size of the parameter block. It refuses at once a
-// launch that hardware would refuse, or in which hardware would silently read beside the
-// parameters.
+// .maxntid and .reqntid, shared memory, and the size of the parameter block. The call refuses a
+// launch that hardware would refuse. It also refuses a launch in which hardware would silently read
+// outside of the parameters.
 func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint32, st cu.Stream, params []byte) error {
 	return d.launch("cuLaunchKernel", cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params}, cu.LaunchAttributes{}, st)
 }

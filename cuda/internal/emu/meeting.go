@@ -11,9 +11,10 @@ import (
 
 // A Meeting is one operation in several streams, usually of several devices. It stands for the
 // kernels of a library's collective: each kernel waits on its device for the others. The parts of a
-// meeting are done together, once all are queued and each is at the head of its stream. Later work
+// meeting are done together, when all are queued and each is at the head of its stream. Later work
 // in each stream then sees the effect. A host that waits for a part whose partners are not queued
-// gets an error. The contexts of the queued parts then end: on hardware all of them would hang.
+// gets an error. The contexts of the queued parts then end, because on hardware all of them would
+// hang.
 type Meeting struct {
 	name    string
 	parts   []*op
@@ -134,8 +135,8 @@ func (d *Driver) hold(m *Meeting) {
 	}
 }
 
-// A MeetingError says which part of a collective waits, and for which other parts: parts that
-// nobody has queued, or that do not get their turn.
+// A MeetingError says which part of a collective waits, and for which other parts. These are parts
+// that nobody has queued, or that never get their turn.
 type MeetingError struct {
 	Name   string
 	Device int
@@ -225,7 +226,7 @@ func (m *Shared) Write(p cu.DevicePtr, n uint64) ([]byte, error) {
 	return b, err
 }
 
-// Copy copies n bytes, and the record of which of them are initialised.
+// Copy copies n bytes. It also copies the record of which bytes are initialised.
 func (m *Shared) Copy(dst, src cu.DevicePtr, n uint64) error {
 	if dst == src {
 		return nil

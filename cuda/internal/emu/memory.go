@@ -46,7 +46,7 @@ func (dev *device) mapped() uint64 {
 	return dev.meta.mapped
 }
 
-// MemFree unmaps an allocation at once, without waiting. If pending work still uses the memory,
+// MemFree unmaps an allocation immediately, without waiting. If pending work still uses the memory,
 // that work ends its context when it runs.
 func (d *Driver) MemFree(p cu.DevicePtr) error {
 	d.mu.Lock()

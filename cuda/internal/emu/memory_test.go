@@ -46,7 +46,7 @@ func TestOutOfMemory(t *testing.T) {
 }
 
 // TestPinnedAndPageable checks that page-locked memory is accessed when the copy's turn comes, and
-// pageable memory by the call.
+// pageable memory within the call.
 func TestPinnedAndPageable(t *testing.T) {
 	r := newRig(t, Config{Pageable: PageableNow})
 	x, s := r.alloc(256), r.stream()
@@ -125,7 +125,7 @@ func TestMemsetAndCopy(t *testing.T) {
 	if v := r.read(0, y, 4); fmt.Sprintf("%x", v) != "[22331111 22332233 44556677 11111111]" {
 		t.Errorf("got %x", v)
 	}
-	// Words that were not copied are still uninitialised, the others are initialised.
+	// Words that were not copied are still uninitialised. The copied words are initialised.
 	r.ok(r.affine(0, y, 32, 1, 0))
 	r.ok(r.CtxSynchronize())
 

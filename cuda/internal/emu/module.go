@@ -28,7 +28,7 @@ type function struct {
 }
 
 // cubinMagic is the start of the result of LinkPTX. It begins like an ELF file, as a real cubin
-// does. Then comes a line with the capability, and then the PTX text.
+// does. The capability follows on the same line, and then the PTX text.
 const cubinMagic = "\x7fELF flambeau emulated cubin sm_"
 
 // ModuleLoadData parses PTX text, or a result of LinkPTX. It returns ErrInvalidPTX with the

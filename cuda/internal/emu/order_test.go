@@ -108,7 +108,7 @@ func TestReuseWithoutWait(t *testing.T) {
 }
 
 // TestLegacyDefaultStream checks that stream 0 is ordered with blocking streams, in both
-// directions, and not with others.
+// directions, and not with other streams.
 func TestLegacyDefaultStream(t *testing.T) {
 	program := func(flags cu.StreamFlags) func(r *rig) string {
 		return func(r *rig) string {

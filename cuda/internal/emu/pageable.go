@@ -8,8 +8,8 @@ import (
 )
 
 // Pageable says when copies access pageable memory, which is host memory that the driver did not
-// allocate. CUDA does not specify that, see "API synchronization behavior" in NVIDIA's reference of
-// the driver API.
+// allocate. CUDA does not specify this time, see "API synchronization behavior" in NVIDIA's
+// reference of the driver API.
 type Pageable uint8
 
 // Times at which pageable memory is accessed. The zero value means PageableNow, or what
@@ -24,8 +24,8 @@ const (
 	PageableLate
 )
 
-// usualPageable returns the setting for a Config without one. The environment variable also affects
-// emulated GPUs that a test creates by itself, so that whole suites can run with it.
+// usualPageable returns the setting for a Config that leaves the choice open. FLAMBEAU_PAGEABLE
+// also affects emulated GPUs that a test creates by itself. So whole test suites can run with it.
 func usualPageable() Pageable {
 	if os.Getenv("FLAMBEAU_PAGEABLE") == "late" {
 		return PageableLate
@@ -36,9 +36,10 @@ func usualPageable() Pageable {
 // poisonByte fills the destination of a late copy. Floats of any width made of it are NaN.
 const poisonByte = 0xff
 
-// source returns the bytes that a copy from the host reads when it runs, and a check to run before.
-// h is nil for pageable memory. A late copy reads Go memory, which the slice keeps alive. That
-// memory was passed through an interface, so it does not lie on a stack, which could move.
+// source returns the bytes that a copy from the host reads when it runs. It also returns a check
+// that must run before the copy. h is nil for pageable memory. A late copy reads Go memory, which
+// the slice keeps alive. That memory was passed through an interface, so it does not lie on a
+// stack, which could move.
 func (d *Driver) source(call string, h *hostBlock, src []byte) (from []byte, intact func() error) {
 	if h != nil {
 		return src, func() error { return h.alive(KindCopyHtoD, call, uint64(len(src))) }

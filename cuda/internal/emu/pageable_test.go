@@ -38,8 +38,7 @@ func TestLatePageable(t *testing.T) {
 	}
 }
 
-// The environment variable affects drivers whose configuration leaves the choice open, and no
-// others.
+// FLAMBEAU_PAGEABLE affects only drivers whose configuration leaves the choice open.
 func TestUsualPageable(t *testing.T) {
 	t.Setenv("FLAMBEAU_PAGEABLE", "late")
 	for set, want := range map[Pageable]Pageable{0: PageableLate, PageableNow: PageableNow, PageableLate: PageableLate} {

@@ -21,7 +21,8 @@ func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	return err == nil && dev != peer && !d.cfg.NoPeer, err
 }
 
-// peerContext returns the current context and the context peer, of another device. d.mu is held.
+// peerContext returns the current context and the context of handle peer, which must be another
+// context. d.mu is held.
 func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context, err error) {
 	if ctx, err = d.currentContext(call); err != nil {
 		return nil, nil, err
@@ -58,8 +59,8 @@ func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
 	return nil
 }
 
-// CtxDisablePeerAccess ends this access at once. A pending kernel that uses the peer's memory will
-// fault.
+// CtxDisablePeerAccess ends the access that CtxEnablePeerAccess enabled, immediately. A pending
+// kernel that uses the peer's memory will fault.
 func (d *Driver) CtxDisablePeerAccess(peer cu.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,8 +86,8 @@ func (d *Driver) partPeers(ctx *context) {
 	d.linkPeers()
 }
 
-// linkPeers tells the memory of each device which memory of other devices its kernels may access.
-// d.mu is held.
+// linkPeers sets, for the memory of each device, which memory of other devices its kernels may
+// access. d.mu is held.
 func (d *Driver) linkPeers() {
 	for _, dev := range d.devices {
 		if dev.mem == nil {

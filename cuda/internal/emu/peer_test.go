@@ -193,8 +193,8 @@ func TestPeerCopyPaths(t *testing.T) {
 }
 
 // TestPeerCopyIsNotOneMoment checks that without an event, an adversarial schedule lets the source
-// change before, in the middle of, or after a copy. With an event it never does. If the source is
-// freed meanwhile, the context ends.
+// change before, in the middle of, or after a copy. With an event the source never changes during
+// the copy. If the source is freed before the copy has run, the context ends.
 func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	run := func(seed uint64, wait bool) (v []uint32, err error) {
 		r, other := newPair(t, Config{Memory: 4 << 20, Seed: seed})

@@ -44,7 +44,7 @@ type Op struct {
 }
 
 // op is an operation in a stream's queue. Once it is done, it is a point in virtual time on which
-// others may depend.
+// other operations may depend.
 type op struct {
 	Op
 	stream *stream
@@ -76,18 +76,19 @@ type stream struct {
 	by       *device  // for a graph's launch: the device whose host submits; nil: the device of ctx
 }
 
-// weights are the weights that a stream may get in an adversarial schedule. The smallest streams
-// are rarely picked while others are ready. The largest race ahead.
+// weights are the weights that a stream may get in an adversarial schedule. Streams with the
+// smallest weight are rarely picked while others are ready. Streams with the largest weight are
+// picked most of the time.
 var weights = [...]int{1, 1, 8, 64}
 
 // enqueue appends an operation to s and returns it. d.mu is held.
 func (d *Driver) enqueue(s *stream, o *op) *op {
 	if s.capture != nil {
-		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture keeps the error
+		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// This comes before the append, so that a call may still be refused without having run its own
-	// operation. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
+	// This loop comes before the append. So a call may still be refused, and its own operation has
+	// not run. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++

@@ -63,8 +63,8 @@ func (c *Counters) kernel(name string) *KernelStats {
 	return k
 }
 
-// Stats returns a copy of the counters. It counts launches that have not run yet, but not what they
-// will do.
+// Stats returns a copy of the counters. Launches that have not run yet are counted, but not the
+// instructions that they will execute.
 func (d *Driver) Stats() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()

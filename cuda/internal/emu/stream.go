@@ -189,7 +189,7 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 
 // EventSynchronize completes the work that the event captured. In meta mode it returns ErrMeta if
 // that work includes a copy to page-locked memory: the host waits because it wants to read a value,
-// and there is none. Streams may wait for such an event.
+// and memory has no values. Streams may wait for such an event.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

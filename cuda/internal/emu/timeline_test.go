@@ -54,7 +54,8 @@ func (k *rank) send(to int, n uint64) {
 	k.do(k.MemcpyPeerAsync(k.dst[to], k.ctxs[to], k.src, k.ctxs[k.device], n, k.b))
 }
 
-// behind makes later work of one stream wait for the queued work of another, and returns the event.
+// behind makes later work of one stream wait for the queued work of another stream. It returns the
+// event between them.
 func (k *rank) behind(later, earlier cu.Stream) cu.Event {
 	e, err := k.EventCreate(cu.EventDefault)
 	k.do(err)
@@ -133,7 +134,8 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 	return list, d
 }
 
-// planted returns a latency that gives the kernels of each device a time.
+// planted returns a function for Config.Latency. It adds the i-th of the given times to each kernel
+// of device i.
 func planted(of ...time.Duration) func(Op) time.Duration {
 	return func(o Op) time.Duration {
 		if o.Kind == KindKernel {
@@ -143,10 +145,11 @@ func planted(of ...time.Duration) func(Op) time.Duration {
 	}
 }
 
-// TestPipeline runs kernels on one stream, and on another the copies of their results, behind
-// events. Both devices do so at once. A device takes the time of all its kernels or of all its
-// copies, whichever is longer. One piece of the other kind is added. The test fails if a copy
-// occupies the engine for kernels, or waits for the copies or the host of the other device.
+// TestPipeline runs kernels on one stream. On another stream it copies their results, after waits
+// for events. Both devices do this at the same time. A device takes the time of all its kernels or
+// of all its copies, whichever is longer, and the time of one piece of the other kind. The test
+// fails if a copy occupies the engine for kernels, or waits for the copies or the host of the other
+// device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -205,8 +208,8 @@ func TestPipeline(t *testing.T) {
 }
 
 // exchange returns a program in which devices send their results to each other, and add them up in
-// kernels beside others that continue. Streams wait for events of other devices, hosts for their
-// own events.
+// kernels, while other kernels continue. Streams wait for events of other devices, and hosts wait
+// for events of their own device.
 func exchange(pieces int, pause func()) func(k *rank) {
 	return func(k *rank) {
 		n := len(k.ctxs)
@@ -338,11 +341,12 @@ func TestHostsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestEngines checks that operations of the same engine take turns, that others run at the same
-// time, and that a kernel that waits for a copy does not delay a kernel that is ready.
+// TestEngines checks that operations of the same engine take turns, that operations of different
+// engines run at the same time, and that a kernel that waits for a copy does not delay a kernel
+// that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
-	// 2 µs for a copy, 4 µs for one through the host
+	// 2 µs for a direct copy, 4 µs for a copy through the host
 	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9}
 	for _, staged := range []bool{false, true} {
 		list, _ := ranks(t, Config{Cost: cost, NoPeer: staged, Latency: planted(50*us, 50*us)}, func(k *rank) {
@@ -380,7 +384,7 @@ func TestEngines(t *testing.T) {
 			t.Errorf("staged %v: %v, want it at %v", staged, m, sent)
 		}
 	}
-	// A kernel that waits does not delay another.
+	// A kernel that waits does not delay another kernel.
 	list, _ := ranks(t, Config{Cost: cost, Latency: planted(50*us, 50*us)}, func(k *rank) {
 		if k.device == 1 {
 			return

@@ -33,8 +33,8 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity returns the default size of pages: that of hardware, or less if a small memory would
-// have fewer than 32 pages.
+// granularity returns the default size of pages. It is that of hardware, or less if the memory
+// would have fewer than 32 pages.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
 	for memory < 1<<30 && g > 64<<10 && g > memory/32 {
@@ -271,7 +271,7 @@ func (d *Driver) MemSetAccess(p cu.DevicePtr, n uint64, o cu.Device) error {
 	return nil
 }
 
-// MemUnmap takes effect at once, like MemFree.
+// MemUnmap takes effect immediately, like MemFree.
 func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

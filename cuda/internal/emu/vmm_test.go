@@ -16,7 +16,7 @@ func TestVirtualMemory(t *testing.T) {
 		if n, err := r.MemGranularity(0); n != page || err != nil {
 			t.Fatalf("pages of %d, %v", n, err)
 		}
-		// these addresses are more bytes than the device has
+		// the reserved addresses are for more bytes than the device has
 		p, err := r.MemAddressReserve(64 * page)
 		r.ok(err)
 		mapAt := func(i int) {

@@ -12,9 +12,9 @@ import (
 
 // tool finds ptxas or nvdisasm. It takes the program that the environment variable names, or one in
 // the PATH. It also looks for ptxas in the user's cache, but not for nvdisasm. The tests with
-// nvdisasm read all machine code and take longer than the other tests together, so they run only on
-// request. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) a missing tool fails
-// the test.
+// nvdisasm read all machine code. They take longer than all other tests together, so they run only
+// if the variable is set. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) a
+// missing tool fails the test.
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {
@@ -35,8 +35,8 @@ func tool(t *testing.T, name, variable string) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// The real assembler accepts every golden kernel, and every kernel of [gates], for each generation
-// of devices, without spilling registers.
+// The real assembler accepts every golden kernel and every kernel of [gates], for each generation
+// of devices. It spills no registers.
 func TestAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {

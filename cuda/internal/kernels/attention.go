@@ -9,7 +9,7 @@ import (
 )
 
 // AttentionOperands are the operands of [device.Attention]. Out, Q, K and V have the shape [batch,
-// heads, length, columns]. LSE may be absent.
+// heads, length, columns]. LSE, the logarithm of each query's sum of exponentials, may be absent.
 type AttentionOperands struct {
 	Out, LSE, Q, K, V Operand
 	AttentionWeighing
@@ -19,7 +19,7 @@ type AttentionOperands struct {
 type attentionForm interface {
 	kernel() (*Kernel, error)
 	tile() (queries, keys int)
-	tensor() int // operations of tensor cores for one row of a tile of queries and one tile of keys
+	tensor() int // number of tensor-core operations for one query and one tile of keys
 }
 
 // attentionShape holds the properties of the operands that both forms need.
@@ -27,7 +27,7 @@ type attentionShape struct {
 	q, k, v, out headRows
 	w            weighingSpec
 	lse          bool
-	split        bool // each block sees a piece of the keys and stores its partial results
+	split        bool // each block computes partial results, for one piece of the keys
 }
 
 func (s attentionShape) String() string {
@@ -70,8 +70,8 @@ func AttentionReason(o AttentionOperands) string {
 // Attention plans out = softmax(scale·q·kᵀ + mask)·v, as [device.Attention] defines it. Operands
 // are of a 16-bit float type or of F32, with at most 256 features and 256 values. Each block of
 // queries goes through the keys in tiles, and keeps the running maximum and sum of each query's
-// exponentials (T. Dao, FlashAttention-2, arXiv:2307.08691). With 16-bit operands the weights are
-// relative to the maximum, and are rounded to 16 bits before they multiply the values.
+// exponentials (T. Dao, FlashAttention-2, arXiv:2307.08691). With 16-bit operands a weight is
+// exp(score - maximum). It is rounded to 16 bits before it multiplies the values.
 //
 // A few queries with many keys, as in decoding, would leave multiprocessors of g idle. In that case
 // blocks divide the keys among themselves, and a second launch combines their results (T. Dao and
@@ -129,8 +129,8 @@ func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out
 }
 
 // keyTiles returns how many tiles of keys are read for one head, summed over its blocks of queries.
-// A block has rows queries. If causal, a block skips the tiles that none of its queries sees.
-// Samples whose lengths are shorter read fewer tiles.
+// A block has rows queries. If causal, a block skips the tiles that none of its queries sees. A
+// sample whose length is less than keys reads fewer tiles than that.
 func keyTiles(causal bool, queries, keys, rows, tile int) int {
 	n := 0
 	for first := 0; first < queries; first += rows {
@@ -156,14 +156,15 @@ type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
 	first       ptx.Value // the block's first query
-	// keys from begin to end: the block reads them, and some query of the block sees them
+	// keys that the block reads; each is seen by some query of the block
 	begin, end   ptx.Value
 	q, k, v, out headOperand
 	lse          ptx.Ptr // LSE of the block's head
 }
 
-// without is the value stored in LSE for a query that sees no key. It is +Inf. With split keys it
-// is -Inf, so that attentionCombine gives a piece without visible keys the weight 0.
+// without is the value stored in LSE for a query that sees no key. It is +Inf, except with split
+// keys. There it is -Inf, so that attentionCombine gives the weight 0 to a piece without visible
+// keys.
 func (s attentionShape) without() float32 {
 	if s.split {
 		return float32(math.Inf(-1))

@@ -29,7 +29,7 @@ type attentionCase struct {
 	numbers  bool
 	scale    float64
 	lse      bool
-	launches int // expected number; 0 means 1
+	launches int // expected number of launches; 0 means 1
 	spoil    func(c attentionCase, q, k, v, mask Operand, m *machine)
 }
 
@@ -118,9 +118,10 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 }
 
 // reference returns the results and the logarithms of the sums, with bounds of their errors. A
-// product in float32 has an error of (n/8+2)·2⁻²³ of the sum of its terms' magnitudes. An
-// exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats each weight is divided
-// by the row's greatest weight and then rounded. So a small float16 has an error of 2⁻²⁵.
+// float32 sum of n products has an error of at most (n/8+2)·2⁻²³ times the sum of the products'
+// magnitudes. An exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats each
+// weight is divided by the row's greatest weight and then rounded. For float16 the rounding error
+// of a small weight is 2⁻²⁵.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64
@@ -203,7 +204,7 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
 	o := c.operands(m)
-	// copies of less than 16 bytes have bank conflicts
+	// copies of less than 16 bytes have bank conflicts, which the test then allows
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
@@ -263,8 +264,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to those elements of o that pick chooses by their row and column in [.., length,
-// columns].
+// spoiled writes v to some elements of o. pick chooses them by their row and column, the indices of
+// the last two dimensions.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	each(o, func(i int, addr uint64) {
@@ -278,8 +279,8 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// NaN and infinities of keys that a query does not see have no effect. If it sees them they spoil
-// its row. A row that sees no key is 0.
+// NaN and infinities in keys do not affect the results of queries that do not see these keys. They
+// spoil the results of the other queries. The results of a query that sees no key are 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -318,7 +319,7 @@ func TestAttentionSpecial(t *testing.T) {
 			}
 			none.check(t)
 		}
-		least := base // a mask of the least number differs from one of minus infinity
+		least := base // the least float32 in a mask does not hide a key, but -Inf does
 		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
 		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
 			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })
@@ -328,8 +329,8 @@ func TestAttentionSpecial(t *testing.T) {
 	}
 }
 
-// With few queries and many keys, blocks divide the keys, and heads that share keys are rows of one
-// tile. This holds for all types, layouts and weighings.
+// With few queries and many keys, blocks divide the keys. Heads that share keys are then rows of
+// one tile. This holds for all types, layouts and weighings.
 func TestAttentionSplit(t *testing.T) {
 	f := dtype.F32
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F16, f} {
@@ -355,12 +356,12 @@ func TestAttentionSplit(t *testing.T) {
 		spoiled(m, q, math.NaN(), func(row, column int) bool { return row == 1 && column == 3 })
 	}
 	c.check(t)
-	// two pieces would have too few keys
+	// with so few keys nothing is split: each of two pieces would be too short
 	small := attentionCase{typ: f, batch: 1, heads: 2, queries: 2, keys: 200, features: 32}
 	small.check(t)
 }
 
-// The same operands give the same bits.
+// The same operands give the same bits each time.
 func TestAttentionDeterministic(t *testing.T) {
 	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 2, queries: 40, keys: 90, features: 64, causal: true, drop: 0.2}
 	_, first := c.check(t)
@@ -379,7 +380,7 @@ func TestAttentionGolden(t *testing.T) {
 	}
 }
 
-// Operands without a kernel are refused. Without results nothing is launched.
+// Operands without a kernel are refused. A call without results has no launches.
 func TestAttentionRefuses(t *testing.T) {
 	of := func(typ dtype.Type, d ...int) AttentionOperands {
 		x := fake(typ, d...)

@@ -7,10 +7,11 @@ import (
 
 // keptOwn reports which weights dropout keeps, for a thread that owns every 8th key from key on and
 // every 16th of n queries from j on. It draws a block of random numbers for each weight, and holds
-// the answers as bits of one register.
+// the decisions as bits of one register.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
-	// loaded again for each tile; otherwise the keys of all Philox rounds would stay in registers
+	// The seed is loaded again for each tile. Otherwise the round keys of Philox, which depend on
+	// it, would stay in registers.
 	if w.s.numbers {
 		seed = w.numbers.Load()
 	}
@@ -26,7 +27,7 @@ func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Val
 	return func(r, n int) ptx.Value { return kept.And(b.U32(1 << (n*keys + r))).Ne(num(0)) }
 }
 
-// rowBlocks is the number of blocks of random numbers for one row of weights, see
+// rowBlocks returns the number of blocks of random numbers for one row of weights, see
 // [device.RowNumbers].
 func (w *weighing) rowBlocks() ptx.Value { return w.keys.Add(num(3)).Shr(num(2)) }
 
@@ -35,14 +36,15 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
 }
 
-// keptGroup is a group of 16 weights of one row, of which this lane draws four. block is the first
-// block of random numbers of the row. key is the first of the four keys, a multiple of 4.
+// keptGroup is a group of 16 weights of one row. This lane draws four of them. block is the first
+// block of random numbers of the row. key is the key of the first of these four weights, a multiple
+// of 4.
 type keptGroup struct{ block, key ptx.Value }
 
-// keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight; the
-// function that keptBits returns tests bit+more of a group. Four lanes share the work. Their lane
-// numbers differ in the bits near and 2·near. part is this lane's number among the four. The lane
-// draws bits 4·part to 4·part+3 of each group.
+// keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. The
+// function that keptBits returns tests bit number bit+more of a group. Four lanes share the work:
+// those whose lane numbers differ only in the bits near and 2·near. part is this lane's number
+// among the four. The lane draws bits 4·part to 4·part+3 of each group.
 func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))
@@ -67,9 +69,10 @@ func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(g
 	}
 }
 
-// keptAlong reports which weights of a row dropout keeps, for n keys from j on; n is a multiple of
-// 16. The weights lie in registers as the rows of a sum on tensor cores: the result is for element
-// e, 0 or 1, of fragment n.
+// keptAlong reports which weights of a row dropout keeps, for n keys from j on, where n is a
+// multiple of 16. The weights lie in registers like a row of a tensor-core accumulator. The
+// returned function takes the number of a fragment of 8 keys, and the element e of the fragment, 0
+// or 1.
 func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Value {
 	column := lane.And(num(3))
 	var groups []keptGroup
@@ -80,8 +83,9 @@ func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Valu
 	return func(n, e int) ptx.Value { return kept(n/2, 8*(n%2)+e, column.Shl(num(1))) }
 }
 
-// keptAcross is keptAlong for sums whose rows are 16 keys and whose columns are n queries from j
-// on. The result is for element e, 0 to 3, of a fragment.
+// keptAcross is keptAlong for accumulators whose rows are 16 keys and whose columns are n queries
+// from j on. The returned function takes the number of a fragment of 8 queries, and the element e
+// of the fragment, 0 to 3.
 func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.Value {
 	column, line := lane.And(num(3)), lane.Shr(num(2)).And(num(3))
 	key = key.Add(line.Shr(num(1)).Shl(num(3))).Add(lane.Shr(num(4)).Shl(num(2)))
@@ -94,12 +98,13 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 	return func(n, e int) ptx.Value { return kept(n, 4*e, line) }
 }
 
-// keptEach reports which weights dropout keeps, for some rows and n keys from j on. This thread
-// owns every 16th key from x on. The result is for row r and number n of the thread's own keys.
+// keptEach reports which weights dropout keeps, for the given rows and n keys from j on. This
+// thread owns every 16th key from x on. The returned function takes the row r, and the number n of
+// a key among the thread's own keys.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per
-	// first of the 16 keys that four neighbouring threads own together
+	// first of the 16 keys that four neighbouring threads share
 	quad := j.Add(x.Shr(num(2)).Shl(num(2)))
 	var groups []keptGroup
 	for i := 0; i < all; i += 4 {

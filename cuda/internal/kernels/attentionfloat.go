@@ -27,7 +27,7 @@ func (s attentionFloat) name() string {
 func (s attentionFloat) kernel() (*Kernel, error)  { return kernelOf(s) }
 func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
 
-// tensor is 0: the products are multiply-adds.
+// tensor returns 0, because the products are multiply-adds.
 func (s attentionFloat) tensor() int { return 0 }
 
 // attentionFloatFor chooses the largest tile that fits 99 KiB of shared memory. With few queries
@@ -47,13 +47,13 @@ func attentionFloatFor(s attentionShape, few bool) attentionFloat {
 }
 
 func (s attentionFloat) tiles() (q, k, v headTile) {
-	// one piece of four values for each of 16 threads
+	// the columns are rounded up, so that each of 16 threads has whole pieces of four values
 	values := max(64, ceilDiv(s.v.columns, 64)*64)
 	return headTileOf(8*s.rows, s.q.columns, dtype.F32), headTileOf(s.keys, s.q.columns, dtype.F32), headTileOf(s.keys, values, dtype.F32)
 }
 
-// pitch is the number of elements from one row of weights to the next. It puts neighbouring rows
-// into different banks.
+// pitch is the number of elements from one row of weights to the next. The number puts neighbouring
+// rows into different banks of shared memory.
 func (s attentionFloat) pitch() int { return s.keys/32*32 + 16 }
 
 func (s attentionFloat) shared() int {
@@ -161,9 +161,9 @@ func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []p
 	return p.AtByte(t.at(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
 }
 
-// floatScores multiplies rows of the tile at x by rows of the tile at y and returns the sums as
-// [row][column]. A thread has every 8th row of x and every 16th row of y. The tile at y may be
-// wider.
+// floatScores multiplies rows of the tile at x by rows of the tile at y and returns the sums,
+// indexed [row][column]. A thread has every 8th row of x and every 16th row of y. The tile at y may
+// be wider than the tile at x.
 func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, tileY headTile, y ptx.Ptr) [][]*ptx.Var {
 	column, row := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
 	scores := make([][]*ptx.Var, rows)
@@ -194,9 +194,10 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 	return scores
 }
 
-// addWeighted adds to a thread's rows of acc the n rows of the tile at p, each multiplied by its
-// weight. The weights lie at mine, one row for each row of acc, 8·pitch elements apart. A thread
-// has every 16th piece of four columns from piece first on.
+// addWeighted adds the n rows of the tile at p to each of a thread's rows of acc. Each row of the
+// tile is first multiplied by a weight. The weights for the first row of acc lie at mine, and those
+// for each further row 8·pitch elements later. A thread has every 16th piece of four columns, and
+// first is the number of its first piece.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, first ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(at ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value
@@ -217,8 +218,8 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t
 	})
 }
 
-// storeFloats scales a thread's sums of one row, ordered as addWeighted orders them. It stores them
-// at line. The predicate there is false if the row does not exist; then nothing is stored.
+// storeFloats scales a thread's sums of one row, in the order of addWeighted, and stores them at
+// line. The predicate there says whether the row exists; otherwise nothing is stored.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

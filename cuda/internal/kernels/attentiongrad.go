@@ -31,9 +31,9 @@ func AttentionGradReason(o AttentionGradOperands) string {
 
 // AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] defines them. It takes
 // 16-bit floats and F32, with at most 256 features and 256 values. The first launch sums g·out for
-// every query. The second one computes dk and dv: each tile of keys goes through the queries. The
-// third one computes dq: each tile of queries goes through the keys. So every sum is added in one
-// order.
+// every query. The second launch computes dk and dv: each block has a tile of keys and goes through
+// the queries. The third launch computes dq: each block has a tile of queries and goes through the
+// keys. So every sum is added in a fixed order.
 //
 // The weights are computed again from the scores and lse (T. Dao, FlashAttention-2,
 // arXiv:2307.08691, algorithm 2). With 16-bit operands, the weights and the gradients of the scores

@@ -14,9 +14,9 @@ import (
 type gradReference struct{ out, lse, dq, dk, dv, bq, bk, bv []float64 }
 
 // gradients computes out and lse with float64 and rounds them. From these and the operands it
-// computes the gradients. A product of float32 sums has an error of (n/8+2)·2⁻²³ of the sum of its
-// terms' magnitudes. A weight has the error of its score, and 2⁻²⁰ more. Rounding to 16 bits adds
-// half a unit, or 2⁻²⁵ for a small float16.
+// computes the gradients. A float32 sum of n products has an error of at most (n/8+2)·2⁻²³ times
+// the sum of the products' magnitudes. A weight has the error of its score, and 2⁻²⁰ more. Rounding
+// to 16 bits adds half a unit in the last place, or 2⁻²⁵ for a small float16.
 func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand) (r gradReference) {
 	q, k, v, g := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V)), decoded(c.typ, m.read(grad))
 	var mask []float64
@@ -148,7 +148,7 @@ func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64)
 			results = append(results, x)
 		}
 	}
-	// copies of less than 16 bytes have bank conflicts
+	// copies of less than 16 bytes have bank conflicts, which the test then allows
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
@@ -208,7 +208,7 @@ func TestAttentionGrad(t *testing.T) {
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 0, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 0, keys: 3, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 5, features: 16, values: 0},
-		// A transposed gradient with many values is summed up in parts.
+		// For a transposed gradient with many values, sums are computed in parts.
 		{typ: f, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 72, form: "turned", launches: 4},
 		{typ: h, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 130, form: "turned", launches: 4},
 	} {
@@ -231,7 +231,7 @@ func TestAttentionGrad(t *testing.T) {
 	}
 }
 
-// An absent result costs no product. The other results have the same bits without it.
+// No product is computed for an absent result. The other results have the same bits without it.
 func TestAttentionGradAbsent(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
 		c := attentionCase{typ: typ, batch: 1, heads: 4, shared: 2, queries: 40, keys: 70, features: 64, causal: true, drop: 0.2}

@@ -10,20 +10,21 @@ import (
 // attentionGrad holds the properties of the operands that both forms need for one launch of the
 // gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes through
 // the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes through
-// those of k and v. Comments call the former own rows and the latter other rows.
+// the rows of k and v. Comments call the rows that a block owns "own rows", and the rows that it
+// goes through "other rows".
 type attentionGrad struct {
 	q, k, v, g headRows
-	d1, d2     headRows // the results: dk and dv, or dq in d1; absent ones have no type
+	d1, d2     headRows // dk and dv, or dq in d1; absent results have the type Invalid
 	w          weighingSpec
-	byKey      bool // the launch for dk and dv, where the own rows are keys
+	byKey      bool // this is the launch for dk and dv, where the own rows are keys
 }
 
 // gradForm is a way to compute the results of one launch: on tensor cores, or with multiply-adds.
 type gradForm interface {
 	kernel() (*Kernel, error)
-	tile() (own, other int) // rows of the tiles
+	tile() (own, other int) // numbers of rows of a tile of own rows and of a tile of other rows
 	columnParts() int       // parts into which blocks divide the columns of the results
-	tensor() int            // operations of tensor cores for one own row and one tile of other rows
+	tensor() int            // tensor-core operations for one own row and one tile of other rows
 }
 
 func (s attentionGrad) form() gradForm {
@@ -55,7 +56,7 @@ func (s attentionGrad) kernelName(own, other int) string {
 }
 
 // tilePairs returns how many pairs of a tile of own rows and a tile of other rows are computed for
-// one head of queries. Samples whose lengths are shorter have fewer pairs.
+// one head of queries. A sample whose length is less than keys has fewer pairs than that.
 func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	if !s.byKey {
 		return keyTiles(s.w.causal, queries, keys, own, other)
@@ -75,8 +76,8 @@ func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 type gradBlock struct {
 	*ptx.Builder
 	attentionGrad
-	own, other         int       // rows of the tiles
-	w                  *weighing // the weighing, not yet moved to a head
+	own, other         int       // numbers of rows of the tiles
+	w                  *weighing // the weighing, before its pointers are moved to a head
 	group, batch, head ptx.Value // head is a head of the keys if byKey, else of the queries
 	first              ptx.Value // first own row
 	q, k, v, g, d1, d2 headOperand
@@ -113,8 +114,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns. limit is the number of rows that are
-// read. The last result is the number of rows of dk and dv, or of dq.
+// owned returns the two operands whose rows the block owns. The result limit is the number of rows
+// that are read. The result there is the number of rows of dk and dv, or of dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)
@@ -158,8 +159,8 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	g.For(g.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { one(g.head.Mad(g.group, h)) })
 }
 
-// gradPass is one head of queries. Its other rows, from start to end, are multiplied by the block's
-// own rows.
+// gradPass has the operands of one head of queries. The head's other rows, from start to end, are
+// multiplied by the block's own rows.
 type gradPass struct {
 	*gradBlock
 	w          *weighing
@@ -168,8 +169,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to copy lse of a tile of queries, from query first on, to shared memory at p.
-// It copies delta to the memory behind lse.
+// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. first is
+// the number of the first query. delta lies behind lse.
 func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {
@@ -183,8 +184,8 @@ func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	})
 }
 
-// gradRow is the weighing of one query. lse is the logarithm of the sum of its exponentials, in the
-// scale that the form needs, and delta is its sum of g·out.
+// gradRow is the weighing of one query. lse is the logarithm of the sum of the query's
+// exponentials, in the scale that the form needs. delta is the query's sum of g·out.
 type gradRow struct {
 	weighingRow
 	lse, delta ptx.Value

@@ -7,14 +7,15 @@ import (
 )
 
 // gradFloat computes one launch of attention's gradient in float32 by multiply-adds. As in
-// [attentionFloat], 16 threads share some own rows. First the weights and then the gradients of the
-// scores pass between them through shared memory, within a warp. While the block multiplies one
-// tile of other rows, it copies the other operand's tile.
+// [attentionFloat], 16 threads share some own rows. Through shared memory, the threads of a warp
+// exchange first the weights and then the gradients of the scores. There are two operands with
+// other rows. While the block multiplies a tile of one operand, it copies a tile of the other
+// operand.
 type gradFloat struct {
 	attentionGrad
 	rows  int // own rows of a thread, each 8 after the previous one
 	other int // rows of a tile of other rows
-	parts int // parts of the results' columns, one a block: more would not fit a thread's registers
+	parts int // the results' columns are divided into parts, one for each block
 }
 
 // gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.
@@ -33,8 +34,8 @@ func gradFloatFor(s attentionGrad) gradFloat {
 	return gradFloat{s, 4, 16, 1}
 }
 
-// crowded reports whether weighing needs many registers: own rows are keys, with dropout and a
-// mask.
+// crowded reports whether weighing needs many registers. It does if own rows are keys, and there
+// are dropout and a mask.
 func (s attentionGrad) crowded() bool { return s.byKey && s.w.drop && s.w.mask != dtype.Invalid }
 
 func (s gradFloat) kernel() (*Kernel, error) { return kernelOf(s) }
@@ -45,8 +46,8 @@ func (s gradFloat) name() string             { return s.kernelName(8*s.rows, s.o
 
 // tiles returns the tiles of the own rows and of the other rows. In a tile of other rows, each part
 // of the columns has a piece for each of 16 threads. Tiles of own rows have at least 32 columns,
-// and 64 where registers are scarce: with fewer columns the assembler unrolls the loops over them
-// and needs more registers.
+// and 64 where registers are scarce: with fewer columns the assembler unrolls the loops over
+// columns and needs more registers.
 func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	wide := func(columns int) headTile {
 		return headTileOf(s.other, max(1, ceilDiv(columns, 64*s.parts))*64*s.parts, dtype.F32)
@@ -61,8 +62,8 @@ func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	return own(s.q.columns), own(s.v.columns), wide(s.q.columns), wide(s.v.columns)
 }
 
-// pitch is the number of elements from one row of weights to the next. It puts neighbouring rows
-// into different banks.
+// pitch is the number of elements from one row of weights to the next. The number puts neighbouring
+// rows into different banks of shared memory.
 func (s gradFloat) pitch() int { return s.other/32*32 + 16 }
 
 func (s gradFloat) shared() int {
@@ -79,7 +80,7 @@ type gradFloatWriter struct {
 	x, y             ptx.Value // the thread's first other row, and its first own row
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
-	// mine: weights of the thread's first own row; numbers: lse and delta of queries
+	// mine points to the weights of the thread's first own row, numbers to lse and delta of queries
 	mine, numbers ptx.Ptr
 	sum1, sum2    [][]*ptx.Var
 }
@@ -129,7 +130,8 @@ func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	return list
 }
 
-// pieces returns the thread's first piece of four columns, in a result with these sums.
+// pieces returns the number of the thread's first piece of four columns, in a result that has these
+// sums.
 func (g *gradFloatWriter) pieces(sums [][]*ptx.Var) ptx.Value {
 	if g.s.parts == 1 {
 		return g.x
@@ -217,7 +219,7 @@ func (g *gradFloatWriter) share(v [][]ptx.Value) {
 }
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
-// common factors: [own row][other row].
+// common factors. The results are indexed [own row][other row].
 func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score, dp [][]*ptx.Var) (kept, changes [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	own, zero := g.first.Add(g.y), b.F32(0)

@@ -9,12 +9,12 @@ import (
 )
 
 // gradTensor computes one launch of attention's gradient of 16-bit floats on tensor cores. A warp
-// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. There
-// they are the first operands of the next products.
+// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. They
+// serve as first operands of the next products.
 type gradTensor struct {
 	attentionGrad
 	other int // rows of a tile of other rows
-	parts int // parts of the results' columns, one a block: more would not fit a thread's registers
+	parts int // the results' columns are divided into parts, one for each block
 }
 
 const gradWarps = 4
@@ -32,7 +32,7 @@ func gradTensorFor(shape attentionGrad) gradTensor {
 		if s.byKey && wide > 192 && s.w.mask != dtype.Invalid {
 			s.parts = 4
 		}
-	case wide > 96 && s.byKey: // each part computes the scores again
+	case wide > 96 && s.byKey: // every part computes the scores again
 		s.other, s.parts = 32, 2
 		if !plain {
 			s.other = 16
@@ -53,7 +53,7 @@ func (s gradTensor) columnParts() int         { return s.parts }
 func (s gradTensor) name() string             { return s.kernelName(s.rows(), s.other) }
 func (s gradTensor) rows() int                { return 16 * gradWarps }
 
-// tensor returns the operations of the tensor cores for one own row and one tile of other rows.
+// tensor returns the number of tensor-core operations for one own row and one tile of other rows.
 // Every part of the results' columns computes the scores again.
 func (s gradTensor) tensor() int {
 	x1, x2, _, _ := s.tiles()
@@ -76,8 +76,9 @@ func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
 }
 
-// shared returns bytes of shared memory: for the own rows, for one of two stages of other rows, and
-// in all. If own rows are keys, a stage also has lse and delta of its queries.
+// shared returns three numbers of bytes of shared memory: for the own rows, for one of the two
+// stages of other rows, and for the own rows and both stages. If own rows are keys, a stage also
+// has lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
@@ -99,7 +100,7 @@ type gradWriter struct {
 	lane, warpRow  ptx.Value // warpRow is the warp's first row in the tile
 	shared, stages ptx.Ptr
 
-	sum1, sum2 [][]*ptx.Var // one element for 8 columns
+	sum1, sum2 [][]*ptx.Var // indexed [8 columns][element of the fragment]
 	part       int
 }
 
@@ -132,7 +133,7 @@ func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
 	return 16 * first, max(0, min(per, width-first)), max(0, min(16*per, h.columns-16*first))
 }
 
-// write writes the code for one part of the results' columns.
+// write writes the code for one part of the results' columns, number g.part.
 func (g *gradWriter) write() {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, _, _ := s.tiles()
@@ -163,7 +164,8 @@ func (g *gradWriter) write() {
 	g.results(g.d2, g.sum2, rest, there, out2)
 }
 
-// results scales and rounds the sums, and stores them in the result by way of shared memory at p.
+// results scales and rounds the sums, and stores them in the result. They pass through shared
+// memory at p.
 func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.Value, p ptx.Ptr) {
 	first, n, columns := g.columns(o.headRows)
 	if n == 0 {
@@ -242,8 +244,8 @@ func (g *gradWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// product multiplies own rows by other rows and returns the sums: [8 other rows][element of the
-// fragment].
+// product multiplies own rows by other rows and returns the sums, indexed [8 other rows][element of
+// the fragment].
 func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
 	var acc [][]ptx.Value
 	for range g.s.other / 8 {
@@ -262,7 +264,7 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 }
 
 // multiply multiplies the first operands x by the other rows at y, and adds the products to sums. x
-// has an operand for every 16 other rows.
+// has one operand for each 16 other rows.
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {
@@ -279,9 +281,9 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 }
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
-// common factors. Both are first operands of products. Number e of fragment n belongs to own row
-// 8(e/2) + lane/4 and other row 8n + 2(lane%4) + e%2. If own rows are keys, numbers points to lse
-// and delta of the tile's queries.
+// common factors. Both have the register layout of accumulators. Element e of fragment n belongs to
+// own row 8(e/2) + lane/4 and other row 8n + 2(lane%4) + e%2. If own rows are keys, numbers points
+// to lse and delta of the tile's queries.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
@@ -373,8 +375,8 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 	return p, ds
 }
 
-// keeps returns a function that reports whether dropout keeps a weight of the tile, numbered as in
-// weigh. It returns nil if there is no dropout.
+// keeps returns a function that reports whether dropout keeps element e of fragment n of the
+// weights, see weigh. It returns nil if there is no dropout.
 func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n, e int) ptx.Value {
 	switch {
 	case !g.s.w.drop:
@@ -391,8 +393,8 @@ func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n
 	}
 }
 
-// edge reports whether some query and key of the tile do not see each other because of their
-// positions.
+// edge reports whether some query and key of the tile do not see each other because of the lengths
+// or the causal order.
 func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	end := j.Add(num(g.s.other))
 	if !g.s.byKey {
@@ -406,8 +408,8 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	return p
 }
 
-// operands rounds values that lie as sums do, and returns them as first operands, one for each 16
-// other rows.
+// operands rounds values that have the register layout of accumulators. It returns them as first
+// operands of products, one operand for each 16 other rows.
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

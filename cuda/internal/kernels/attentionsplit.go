@@ -17,10 +17,10 @@ const (
 	leastKeys  = 128
 )
 
-// grouped merges the heads of queries that share one head of keys: they become rows of one head.
-// Keys and values are then read once for all of them. It does so only for few queries and where the
-// strides allow it. With a single query the strides of Q and Out always allow it; those of a mask
-// may not.
+// grouped merges the heads of queries that share one head of keys. The merged heads become rows of
+// one head, so that keys and values are read once for all of them. It merges heads only if there
+// are few queries and the strides allow it. With a single query the strides of Q and Out always
+// allow it, but the strides of a mask may not.
 func (o AttentionOperands) grouped() AttentionOperands {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	shared := o.K.Shape.At(1)
@@ -41,8 +41,9 @@ func (o AttentionOperands) grouped() AttentionOperands {
 	return g
 }
 
-// few reports whether tiles are small and the keys may be split: there are few queries and many
-// keys. It is false for causal attention, where queries see no more keys than there are queries.
+// few reports whether there are few queries and many keys. In that case tiles are small and the
+// keys may be split. It is false for causal attention, where queries see no more keys than there
+// are queries.
 func (o AttentionOperands) few() bool {
 	return !o.Causal && o.Q.Shape.At(2) <= fewQueries && o.K.Shape.At(2) >= leastKeys
 }
@@ -58,8 +59,8 @@ func splitKeys(g *GPU, blocks, keys, tile int) int {
 }
 
 // splitAttention plans attention in which each block goes through chunk keys. The blocks store
-// partial results in float32, and the logarithms of their sums. The logarithm is -Inf for a query
-// that sees no key of a piece.
+// partial results in float32, and the logarithm of each query's sum of exponentials. If a query
+// sees no key of a piece, the logarithm is -Inf.
 func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Scratch) ([]Launch, error) {
 	n, rows, values := ceilDiv(o.K.Shape.At(2), chunk), o.Out.Shape.Head(3).Size(), o.Out.Shape.At(3)
 	pieces := Operand{Type: dtype.F32, Layout: shape.Dense(o.Out.Shape)}
@@ -80,8 +81,9 @@ func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Sc
 	return append(list, last), err
 }
 
-// attentionCombine adds the partial results of the pieces of the keys, weighted by their sums. A
-// block has one query, and a thread has every 128th value.
+// attentionCombine describes a kernel that adds up the partial results of the pieces of the keys.
+// Each is weighted by its piece's part of the query's sum of exponentials. A block has one query,
+// and a thread has every 128th value.
 type attentionCombine struct {
 	out headRows
 	lse bool
@@ -136,7 +138,7 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 }
 
 // combine plans the launch that computes the results of o from the partial results in pieces and
-// sums.
+// the logarithms in sums.
 func (o AttentionOperands) combine(pieces, sums Operand) (Launch, error) {
 	s := attentionCombine{out: headRowsOf(o.Out), lse: o.LSE.Type != dtype.Invalid}
 	k, err := kernelOf(s)

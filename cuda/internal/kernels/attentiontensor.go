@@ -10,11 +10,12 @@ import (
 )
 
 // attentionTensor computes attention of 16-bit floats on tensor cores. A warp has 16 or 32 queries.
-// Sums, scores and weights stay in its registers, where the weights already have the layout of the
-// second product's first operand.
+// Sums, scores and weights stay in the warp's registers. There the weights already have the layout
+// of the second product's first operand.
 type attentionTensor struct {
 	attentionShape
-	// the exponent applies the scale, which is positive, and nothing is added to the scores
+	// fold is true if the factor of the exponent includes the scale: the scale is positive, and
+	// nothing is added to the scores.
 	fold  bool
 	warps int
 	high  int // a warp has 16·high queries
@@ -39,11 +40,11 @@ func (s attentionTensor) tensor() int {
 
 func (s attentionTensor) tileRows() int { return 16 * s.high * s.warps }
 
-// attentionTensorFor chooses the tile.
+// attentionTensorFor chooses the size of the tiles.
 func attentionTensorFor(s attentionShape, scale float64, heads, queries int, few bool) attentionTensor {
 	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
-	switch { // tiles that fit the registers of a thread
+	switch { // these tiles fit the registers of a thread
 	case wide > 128:
 		f.keys, f.keepQ = 32, false
 	case wide > 64 && !plain, s.w.drop && (s.w.lengths || s.w.mask != dtype.Invalid):
@@ -64,8 +65,9 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared returns numbers of bytes of shared memory. first is for the queries, and later for the
-// results. stage is for one stage of keys and values. all is for the queries and two stages.
+// shared returns three numbers of bytes of shared memory. first is for the queries, whose place the
+// results take later. stage is for one stage of keys and values. all is for the queries and two
+// stages.
 func (s attentionTensor) shared() (first, stage, all int) {
 	q, k, v, out := s.tiles()
 	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
@@ -77,7 +79,8 @@ func (s attentionTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// attentionRow is the running state of one query. Each lane has one of each 8 queries of its warp.
+// attentionRow is the running state of one query. A lane has the state of every eighth query of its
+// warp.
 type attentionRow struct {
 	weighingRow
 	most, sum *ptx.Var
@@ -91,7 +94,8 @@ type attentionWriter struct {
 	lane ptx.Value
 	rows []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
 	acc  [][][]*ptx.Var // sums of the results: [t][8 values][element of the fragment]
-	// a score is multiplied by this before 2 is raised to it: log₂e, times the scale if fold is set
+	// factor of a score in the exponent of 2: log₂e, or log₂e times the weighing's scale if fold is
+	// set
 	scale ptx.Value
 }
 
@@ -138,7 +142,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.start(a.first.Add(warpRow), tileV.width)
 
-	// all queries of the warp see the keys with numbers below seen
+	// every query of the warp sees all keys with numbers below seen
 	seen := a.w.lastKey(a.first.Add(warpRow))
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
@@ -230,8 +234,8 @@ func (g *attentionWriter) key(j ptx.Value, n, e int) ptx.Value {
 	return j.Add(g.lane.And(num(3)).Shl(num(1))).Add(num(8*n + e%2))
 }
 
-// mask scales the scores, unless the exponent scales them, and applies the mask. Where edge holds,
-// it also hides keys by their position.
+// mask scales the scores, unless the exponent scales them, and applies the mask. If edge is true,
+// it also hides keys that the lengths or the causal order exclude.
 func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 	b := g.Builder
 	var vars []*ptx.Var
@@ -262,8 +266,9 @@ func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 	all(func(v *ptx.Var, t, n, e int) { score[t][n][e] = v.Get() })
 }
 
-// weigh updates the running state of the rows with a tile's scores. It returns the tile's weights,
-// relative to the rows' maxima, as first operands of products: [t][step], a step for each 16 keys.
+// weigh updates the running state of the rows with a tile's scores. It returns the tile's weights
+// exp(score - row's maximum) as first operands of products. The result is indexed [t][step], with a
+// step for each 16 keys.
 func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Value {
 	b := g.Builder
 	weights := make([][][]ptx.Value, len(score))

@@ -9,9 +9,9 @@ import (
 )
 
 // headTile is a tile of rows in shared memory. A row is one token of a head, with its number of
-// elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that the
-// same piece of eight neighbouring rows lies in different banks. So neither copies nor ldmatrix
-// have bank conflicts.
+// elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that piece
+// number i of eight neighbouring rows lies in eight different groups of banks. Then neither copies
+// nor ldmatrix have bank conflicts.
 type headTile struct {
 	rows, width int // width is the number of elements of a row
 	size        int // bytes of an element: 2 or 4
@@ -26,7 +26,8 @@ func (t headTile) rowBytes() int { return t.width * t.size }
 func (t headTile) bytes() int    { return t.rows * t.rowBytes() }
 func (t headTile) pieces() int   { return t.rowBytes() / 16 }
 
-// swap is the number of neighbouring pieces of a row that the swizzle permutes: a power of two.
+// swap returns the number of neighbouring pieces of a row that the swizzle permutes, a power of
+// two.
 func (t headTile) swap() int { return min(8, t.pieces()&-t.pieces()) }
 
 // at returns the byte offset of a 16-byte piece of a row.
@@ -37,10 +38,10 @@ func (t headTile) at(row, piece ptx.Value) ptx.Value {
 }
 
 // fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
-// of 16-bit elements at p. It reads 16 outer elements by 16 elements of k, number i along the outer
-// dimension and number step along k. If alongK is true, the tile's rows are the outer dimension,
-// its columns are k, and first is a row. Otherwise the rows are k, the columns are the outer
-// dimension, and first is a column.
+// of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The function takes
+// the operand's number along k, step, and its number along the outer dimension, i. If alongK is
+// true, the tile's rows are the outer dimension, its columns are k, and first is a row. Otherwise
+// the rows are k, the columns are the outer dimension, and first is a column.
 //
 // For the first operand the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8),
 // (8,8). For the second operand they are (0,0), (0,8), (8,0), (8,8), which are two fragments.
@@ -51,8 +52,8 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second
 		outerBit, kBit = kBit, outerBit
 	}
 	r := lane.And(num(7))
-	// A whole group of swizzled pieces is a constant number of bytes, so its address costs no
-	// instruction.
+	// A whole group of swizzled pieces takes a constant number of bytes, so adding its offset costs
+	// no instruction.
 	columns := func(i int) (within, bytes int) {
 		return 2 * i % t.swap(), 2 * i / t.swap() * t.swap() * 16
 	}
@@ -75,8 +76,8 @@ func rowVector(o Operand) int {
 	for v := 16 / o.Type.Size(); v > 1 && o.Strides.At(3) == 1; v /= 2 {
 		whole := o.Shape.At(3)%v == 0 && o.start()%uint64(v*o.Type.Size()) == 0
 		for d := range 3 {
-			// Kernels compute addresses of rows beyond the last too, so the stride of rows counts
-			// even for a single row.
+			// Kernels also compute addresses of rows beyond the last row, so the stride of rows
+			// counts even for a single row.
 			whole = whole && (o.Strides.At(d)%v == 0 || d < 2 && o.Shape.At(d) <= 1)
 		}
 		if whole {
@@ -138,7 +139,7 @@ func packable(l shape.Layout) bool {
 	return true
 }
 
-// of returns the operand moved to one head of one sample.
+// of returns the operand with its pointer at one head of one sample.
 func (o headOperand) of(batch, head ptx.Value) headOperand {
 	o.p = o.p.At(o.batch.Mul(batch.Cvt(ptx.S64))).At(o.head.Mul(head.Cvt(ptx.S64)))
 	return o
@@ -161,14 +162,14 @@ type headMover struct {
 	t       headTile
 	o       headOperand
 	threads int
-	line    func(row ptx.Value) ptx.Ptr // pointer to a row that exists
+	line    func(row ptx.Value) ptx.Ptr // returns the pointer to a row, which must exist
 
-	across     int // threads that share a row
-	down       int // rows that all threads together move at once
+	across     int // number of threads that share a row
+	down       int // number of rows that all threads together move at once
 	row, piece ptx.Value
 }
 
-// mover prepares to move tiles of o. Its caller has moved o to a head by [headOperand.of].
+// mover prepares to move tiles of o. The pointer of o must be at a head, see [headOperand.of].
 func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	across := min(32, t.pieces()&-t.pieces())
 	m := &headMover{b: b, t: t, o: o, threads: threads, line: o.line, across: across, down: threads / across}
@@ -177,7 +178,8 @@ func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 }
 
 // each calls f for each piece that this thread moves. The first column of the piece is column +
-// constant, and its byte in shared memory is at + plus. newRow runs before the pieces of each row.
+// constant. The offset of the piece's first byte in shared memory is at + plus. newRow runs before
+// the pieces of each row.
 func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, constant int, at ptx.Value, plus int)) {
 	all := func() {
 		period := max(1, 8/m.down)
@@ -200,8 +202,8 @@ func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, co
 
 // load starts to copy the operand's rows from first to limit to the tile at p. Elements beyond the
 // rows and columns are not read and become zero. The copies are asynchronous, except for 16-bit
-// elements that are moved one by one. A caller that waits for the group of copies and then for a
-// barrier has waited for both kinds.
+// elements that are moved one by one. A caller that waits for the group of copies, and then for a
+// barrier, has waited for both kinds of copies.
 func (m *headMover) load(first, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value

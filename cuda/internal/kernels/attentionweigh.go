@@ -54,13 +54,13 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing has the parameters of a weighing in a kernel. [weighing.of] moves it to one head of one
-// sample.
+// weighing has the parameters of a weighing in a kernel. [weighing.of] moves its pointers to one
+// head of one sample.
 type weighing struct {
 	*ptx.Builder
 	s                    weighingSpec
 	heads, queries, keys ptx.Value
-	scale                ptx.Value // the scale in F32, the computing type
+	scale                ptx.Value // the scale, as a float32
 	limit                ptx.Value // number of keys of the sample
 	lengths              ptx.Ptr
 	perSample            ptx.Value // distance from one sample's length to the next
@@ -68,7 +68,7 @@ type weighing struct {
 	seed, offset         ptx.Value // state of the random number generator
 	// a weight is dropped if its random bits are not greater than this bound
 	dropped ptx.Value
-	rest    ptx.Value // the factor of the weights that dropout keeps
+	rest    ptx.Value // factor that scales the weights that dropout keeps
 	numbers ptx.Ptr
 	block   ptx.Value // the head's first block of random numbers
 }
@@ -123,7 +123,7 @@ func (p *packer) packWeighing(s weighingSpec, w AttentionWeighing, weights shape
 	}
 }
 
-// of moves the weighing to one head of queries of one sample.
+// of moves the weighing's pointers to one head of queries of one sample.
 func (w *weighing) of(batch, head ptx.Value) {
 	if w.s.lengths {
 		n := w.lengths.At(w.perSample.Mul(batch.Cvt(ptx.S64))).Load()
@@ -138,7 +138,7 @@ func (w *weighing) of(batch, head ptx.Value) {
 	}
 }
 
-// weighingRow is the weighing of one query.
+// weighingRow has the parameters of a weighing for one query.
 type weighingRow struct {
 	w     *weighing
 	i     ptx.Value // index of the query
@@ -146,8 +146,8 @@ type weighingRow struct {
 	block ptx.Value // first block of the row's random numbers
 }
 
-// row returns the weighing of query i. If there is no query i, it reads the mask and the random
-// numbers of the last query.
+// row returns the parameters for query i. If there is no query i, the mask and the random numbers
+// of the last query stand for it.
 func (w *weighing) row(i ptx.Value) weighingRow {
 	r := weighingRow{w: w, i: i}
 	at := i.Min(w.queries.Sub(num(1)))
@@ -160,7 +160,7 @@ func (w *weighing) row(i ptx.Value) weighingRow {
 	return r
 }
 
-// sees reports whether the query sees key j, by the lengths and the causal order alone.
+// sees reports whether the query sees key j. It considers only the lengths and the causal order.
 func (r weighingRow) sees(j ptx.Value) ptx.Value {
 	p := j.Lt(r.w.limit)
 	if r.w.s.causal {
@@ -170,7 +170,7 @@ func (r weighingRow) sees(j ptx.Value) ptx.Value {
 }
 
 // masked returns the score with the mask applied: a mask of numbers is added, and a mask of Bool
-// sets hidden keys to -Inf. j may lie beyond the last key, and then reads the mask of the last key.
+// sets hidden keys to -Inf. If j lies beyond the last key, it reads the mask of the last key.
 func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 	w := r.w
 	if w.s.mask == dtype.Invalid {
@@ -188,7 +188,7 @@ func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns the number of the first key that no query up to number i sees.
+// lastKey returns an index of a key. No query up to number i sees that key or a later one.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Every launch of an operation is planned first, so planning should cost less than one or two
+// Every launch of an operation is planned first, so planning should take less than one or two
 // microseconds.
 func BenchmarkPlan(b *testing.B) {
 	p := program(b, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1).Add(expr.Param(0)))
@@ -44,7 +44,7 @@ func BenchmarkPlan(b *testing.B) {
 	run("layer norm", func() error { _, err := Norm(norm, device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}); return err })
 }
 
-// Each form of a kernel is built once.
+// A program builds each form of a kernel once, at its first use.
 func BenchmarkBuild(b *testing.B) {
 	big := fake(dtype.F32, 1, 1024, 1024)
 	half := fake(dtype.BF16, 1, 1024, 1024)

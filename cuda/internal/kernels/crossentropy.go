@@ -64,9 +64,9 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	return []Launch{l}, err
 }
 
-// meansOfTargets has, for each type of the losses, the reduction that MeanOfTargets plans. It
-// divides the sum of the losses, operand 0, by the number of targets, operand 1, that differ from
-// the scalar.
+// meansOfTargets maps each type of the losses to the reduction that MeanOfTargets plans. Operand 0
+// has the losses, and operand 1 the targets. The reduction divides the sum of the losses by the
+// number of targets that differ from the scalar, parameter 0.
 var meansOfTargets = map[dtype.Type]*device.Reduction{}
 
 func init() {
@@ -86,7 +86,7 @@ func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scra
 
 // CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]. dx is 0 in rows
 // whose target equals ignore or is no class. An absent g counts as 1. If count is present, g is
-// divided by it.
+// divided by count.
 func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
 	vectors := []Operand{top, rest}
@@ -121,7 +121,7 @@ func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) 
 	return []Launch{l}, err
 }
 
-// checkCrossEntropy checks x, the targets, and the vectors with one value for each row.
+// checkCrossEntropy checks x, the targets, and those operands that have one value for each row.
 func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
 	if err := checkRows(op, x); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	x := declareRows(b, "x", s.typ, s.unit)
 	ignore := b.Param("ignore", ptx.S64)
 	if value == dtype.F64 {
-		b.MinBlocks(3) // the values that a thread holds at once need twice the registers
+		b.MinBlocks(3) // float64 values need twice the registers of float32 values
 	}
 	fault := declareFault(b)
 	w := newRows(b, s.group, s.typ, rows, columns)

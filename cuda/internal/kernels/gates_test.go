@@ -22,18 +22,18 @@ type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
 	// wide is the least share of the bytes of global memory that move in accesses of 16 bytes. It
-	// is 0 for kernels that access their elements one by one. Their neighbouring threads access
-	// neighbouring elements, so the sectors are whole all the same.
+	// is 0 for kernels that access their elements one by one. In these kernels neighbouring threads
+	// access neighbouring elements, so whole sectors are used nevertheless.
 	wide float64
-	// spread is by how many sectors an access may exceed what its bytes need. 0 allows none; a case
-	// with another value gives the reason.
+	// spread is the number of sectors that an access may touch beyond the number that its bytes
+	// need. 0 allows none. A case with another value gives the reason.
 	spread float64
 	// fma is the least number of multiply-adds of a thread for each instruction that reads shared
 	// memory, in the main loop.
 	fma float64
 }
 
-// globalAccess matches an access to global memory. Its groups give the width.
+// globalAccess matches an access to global memory. The groups of the expression give the width.
 var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.(?:volatile\.)?global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
 
 func accessBytes(line string) int {
@@ -60,8 +60,8 @@ var (
 	sharedRead = regexp.MustCompile(`^\s*(?:ld\.shared|ldmatrix)\b`)
 )
 
-// mainLoop finds the loop with the most multiply-adds in a kernel's text. It returns their number,
-// and the number of instructions there that read shared memory.
+// mainLoop finds the loop with the most multiply-adds in a kernel's text. It returns the number of
+// multiply-adds in the loop, and the number of instructions that read shared memory.
 func mainLoop(text string) (multiplies, reads int) {
 	lines := strings.Split(text, "\n")
 	start := map[string]int{}
@@ -75,7 +75,7 @@ func mainLoop(text string) (multiplies, reads int) {
 		}
 		from, ok := start[m[1]]
 		if !ok {
-			continue // a forward branch
+			continue // a forward branch begins no loop
 		}
 		a, b := 0, 0
 		for _, l := range lines[from:i] {
@@ -93,7 +93,7 @@ func mainLoop(text string) (multiplies, reads int) {
 	return multiplies, reads
 }
 
-// gates lists the families.
+// gates returns the gates of all kernel families.
 func gates(t *testing.T) []gate {
 	f, h := dtype.F32, dtype.BF16
 	add := program(t, []dtype.Type{f}, []dtype.Type{f, f}, x0.Add(x1))
@@ -225,8 +225,8 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds plans a Scatter that adds 300 rows to the rows of a matrix. to is the number of its
-	// rows.
+	// adds plans a Scatter that adds 300 rows to the rows of a matrix. to is the number of the
+	// matrix's rows.
 	adds := func(typ dtype.Type, to int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), to, false)
@@ -237,7 +237,7 @@ func gates(t *testing.T) []gate {
 	return []gate{
 		{name: "attention bfloat16, decoding", plan: decode(h), wide: 0.9},
 		{name: "attention float32, decoding", plan: decode(f), wide: 0.9},
-		// The sums of the queries, lse and delta, are read one by one.
+		// For each query, lse and delta are read one by one.
 		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
 		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},
 		{name: "attention gradient float32, 256 features", plan: attendGrad(f, 256), wide: 0.96},
@@ -261,7 +261,7 @@ func gates(t *testing.T) []gate {
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
-		// Threads also read the table of addresses.
+		// Threads also read the table of addresses, and not in accesses of 16 bytes.
 		{name: "optimizer step", wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			p := sgd(t)
 			slots := m.fill(m.tensor(dtype.I64, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -277,7 +277,7 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots, Operand{})
 		}},
 
-		// Threads also read the table of addresses.
+		// Threads also read the table of addresses, and not in accesses of 16 bytes.
 		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) {
 			p := unscale(t, f)
 			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -347,16 +347,16 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.1},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
-		// Where weights are accessed by 16 bytes, elements half as wide are accessed by 8, here and
-		// in the sums above.
+		// If weights are read in accesses of 16 bytes, elements of half the size are read in
+		// accesses of 8. This also holds for the sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
-		// a vector has one weight; a warp reads weights at one or two addresses
+		// a vector of elements has one weight, and a warp reads weights at one or two addresses
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},
 		{name: "group norm gradient", plan: norm(f, f, 512, groups, true), wide: 0.6},
 
 		{name: "rows sorted by a block", plan: sorts(f, 2, 1000)},
 		{name: "the first of long rows", spread: 8, plan: func(m *machine) ([]Launch, error) {
-			m.conflicts = true // the digits decide which counters a warp accesses
+			m.conflicts = true // bank conflicts: the digits decide which counters a warp accesses
 			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(f, dense(2, 10000), 0)), true, m.scratch)
 		}},
 		{name: "the first of long rows of 64 bits", spread: 8, plan: func(m *machine) ([]Launch, error) {
@@ -372,7 +372,8 @@ func gates(t *testing.T) []gate {
 		// moved in two accesses that touch the same sectors.
 		{name: "rows added by index", wide: 0.5, spread: 2, plan: adds(f, 9)},
 		{name: "rows of 16 bits added by index", wide: 0.4, spread: 2, plan: adds(h, 2)},
-		// Neighbouring threads read the elements around their points, which lie anywhere.
+		// Neighbouring threads read the elements around their points, and the points may lie
+		// anywhere.
 		{name: "images sampled at points", spread: 8, plan: func(m *machine) ([]Launch, error) {
 			return GridSample(m.tensor(f, dense(1, 2, 8, 32), 0), m.random(m.tensor(f, dense(1, 2, 16, 16), 0)), m.random(m.tensor(f, dense(1, 8, 32, 2), 0)), device.GridSampling{})
 		}},
@@ -392,19 +393,20 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
-		// Four lanes store 16 bytes of a row at once, half a sector. The other half follows.
+		// Four lanes store 16 bytes of a row at once, half a sector. A later store fills the other
+		// half.
 		{name: "product on tensor cores, joined by all", spread: 2, wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}
 			return []Launch{m.shared(o, tensorForm{64, 64, 32, 2, 2, 3, 4}, division{chunk: 64})}, nil
 		}},
-		// Pairs of sums are stored from the registers. A factor that lies along columns is read
-		// word by word.
+		// Pairs of sums are stored directly from the registers. A factor that lies along columns is
+		// read word by word.
 		{name: "product of tf32", wide: 0.9, fma: 1, plan: tf32("N", "T")},
 		{name: "product of tf32, by words", wide: 0.9, fma: 0.2, plan: tf32("T", "N")},
 	}
 }
 
-// Every family keeps the rules of its memory. Run with -v to see the numbers.
+// Every kernel family has the properties of its gate. Run with -v to see the numbers.
 func TestKernelGates(t *testing.T) {
 	t.Logf("%-38s %8s %8s %8s %6s %9s %9s", "family", "requests", "sectors", "ideal", "wide", "conflicts", "fma/read")
 	for _, g := range gates(t) {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// gatherSpec describes a kernel that picks elements along an axis by index. The kernel moves bits,
-// so all types of one size share it.
+// gatherSpec describes a kernel that picks elements along an axis by index. The kernel does not
+// interpret the bits of elements, so all types of one size share it.
 type gatherSpec struct {
 	size   int // bytes of an element
 	index  dtype.Type
@@ -35,8 +35,8 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
 		return nil, err
 	}
-	// fixed has stride 0 along the axis, because the kernel itself adds the index times the axis's
-	// stride
+	// The kernel itself adds the index times the axis's stride. So the stride along the axis is set
+	// to 0.
 	fixed := src.Strides.With(axis, 0)
 	sp := newSpace(out.Shape, out.Strides, fixed, index.Strides).atLeastRank1()
 	size := out.Type.Size()

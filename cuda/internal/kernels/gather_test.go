@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reach returns a row-major position in a tensor of shape dims. i is a row-major position in a
-// tensor of shape index. Both elements have the same coordinates, except along axis, where at is
-// the coordinate of the returned one.
+// reach returns the row-major position of an element of a tensor with shape dims. Its coordinates
+// are those of the element at row-major position i of shape index, except along axis. Along axis
+// the coordinate is the argument at.
 func reach(dims, index shape.Dims, axis, i, at int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
@@ -31,7 +31,7 @@ func reach(dims, index shape.Dims, axis, i, at int) int {
 type indexCase struct {
 	what       string
 	big        shape.Layout // layout of the tensor that is indexed
-	small      shape.Layout // layout of the other tensor, which has the index's shape
+	small      shape.Layout // layout of the other tensor, which has the shape of the index
 	index      shape.Layout
 	axis, skip int
 }
@@ -81,8 +81,8 @@ func signed(o Operand, v uint64) int {
 	return int(v)
 }
 
-// checkFault checks that the record has a fault if wild and none otherwise, and that it names a
-// position whose index is out of bounds.
+// checkFault checks that the record has a fault if wild is true, and no fault otherwise. The fault
+// must name a position whose index is out of bounds.
 func (m *machine) checkFault(what string, fault Operand, wild bool, index Operand, bound int) {
 	m.t.Helper()
 	e := ReadFault(m.faultBytes(fault))
@@ -146,7 +146,7 @@ func TestScatter(t *testing.T) {
 func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dtype.Type) {
 	wild := typ == dtype.F32
 	m := newMachine(t)
-	m.conflicts = c.index.Shape.At(c.axis) > sortRun // the digits decide where elements are stored
+	m.conflicts = c.index.Shape.At(c.axis) > sortRun // digits decide where elements are stored
 	dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
 	index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
 	fault := m.fault()
@@ -212,7 +212,7 @@ func TestIndexGolden(t *testing.T) {
 	golden(t, "scattermax_samples", list, err)
 	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
 	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
-	golden(t, "scatteradd_tokens", list[1:], err) // The launches before these sort the positions.
+	golden(t, "scatteradd_tokens", list[1:], err) // earlier launches only sort
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
@@ -223,8 +223,8 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// Contributions to an element are combined in order. Those of a long run are combined in parts
-// first. The bits are those of plain loops that do the same.
+// Contributions to an element are combined in order. Those of a long run are first combined in
+// parts. Plain loops that combine in this order give the same bits.
 func TestScatterParts(t *testing.T) {
 	defer func(n int) { partLeast = n }(partLeast)
 	partLeast = 16
@@ -237,7 +237,7 @@ func TestScatterParts(t *testing.T) {
 		// runs of 100, 100 and 56 positions
 		{3, 256, 3, func(i int) int { return i / 100 }, false},
 		{2, 130, 1, func(i int) int { return 1 }, false}, // all positions form one run
-		// runs of a whole part, and one of a single position
+		// one run of a whole part, and one run of a single position
 		{9, 81, 12, func(i int) int { return i / 16 }, false},
 		// these positions are sorted by digits, and some indices lie outside of the axis
 		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},

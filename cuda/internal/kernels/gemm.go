@@ -11,7 +11,7 @@ import (
 )
 
 // tileLoad is how a block copies a tile of an operand from global to shared memory. The outer
-// dimension is the one that is not summed over: m of a, n of b.
+// dimension is the dimension that is not summed over: m of a, n of b.
 type tileLoad uint8
 
 const (
@@ -27,14 +27,14 @@ func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l
 func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 
 // gemmTile is the part of the result that a block computes: bm×bn results, with k in steps of bk. A
-// thread has mc chunks of 16 bytes along m, and nc along n. The threads are divided into groups,
-// one for each slice. Each group multiplies its part of every step of k, and the sums of the groups
-// are added at the end.
+// thread has mc chunks of 16 bytes along m, and nc along n. The threads are divided into slices,
+// which divide each step of k among themselves. At the end the sums of the slices are added.
 type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
-// The tiles of all kernels. A warp has 4 threads along m by 8 along n, so its reads of shared
-// memory are broadcasts or whole rows of banks. A thread does 8×8 multiply-adds for each 16 values
-// that it reads. The smaller tiles have slices, so that there are enough warps to hide latency.
+// These are the tiles of all kernels. A warp has 4 threads along m by 8 along n, so its reads of
+// shared memory are broadcasts or use each bank once. A thread does 8×8 multiply-adds for each 16
+// values that it reads. The smaller tiles have slices, so that there are enough warps to hide
+// latency.
 var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
 	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
@@ -53,7 +53,7 @@ type gemmSpec struct {
 	bias      dtype.Type // type of the bias; Invalid for none
 	parts     bool       // the product is divided along k
 	actSpec
-	sums sumsSpec // rows or columns, never both
+	sums sumsSpec // sums of the rows of a or of the columns of b, never both
 	tune productTune
 }
 
@@ -78,18 +78,18 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// large reports whether a block has as many sums as the large tile. They leave few registers for
-// other values.
+// large reports whether a block has as many sums as the large tile. These sums leave few registers
+// for other values.
 func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
 
 // shared returns the bytes of shared memory for the tiles: two buffers for each operand. Rows are
-// padded by 4 elements, so that the stores that transpose have no bank conflicts.
+// padded by 4 elements, so that the stores have no bank conflicts if they transpose.
 func (s gemmSpec) shared() int {
 	t := s.tile
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-// parks returns how many 32-bit words a thread stores in shared memory to save registers.
+// parks returns how many 32-bit words a thread keeps in shared memory in order to save registers.
 func (s gemmSpec) parks() int {
 	if s.parts {
 		return 4
@@ -97,22 +97,23 @@ func (s gemmSpec) parks() int {
 	return 2
 }
 
-// dynamicShared counts the parked words of 512 threads, the largest block.
+// dynamicShared returns the bytes of dynamic shared memory. It counts the parked words of 512
+// threads, the largest block.
 func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
 
-// crowded reports whether a thread needs more than 128 registers, the number that two blocks a
-// multiprocessor leave. An operand that is read element by element needs many registers, because
-// each line has an address of its own. These are too many if the other operand is transposed, if
-// the sum is over a part of k, or if the activation has two operands. An activation of two operands
-// is also too much with a part of k.
+// crowded reports whether a thread needs more than 128 registers. If it does, a multiprocessor
+// cannot run two blocks. An operand that is read element by element needs many registers, because
+// each row has an address of its own. A thread then needs too many if the other operand is
+// transposed, if the sum is over a part of k, or if the activation has two operands. It also needs
+// too many for a sum over a part of k together with an activation of two operands.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
 	return beside || alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
-// ProductOperands are the operands and results of a product, see [device.MatMul]. Absent ones have
-// the type Invalid.
+// ProductOperands are the operands and results of a product, see [device.MatMul]. Absent operands
+// have the type Invalid.
 type ProductOperands struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With Operand
 	Act                                          *expr.Program
@@ -121,8 +122,8 @@ type ProductOperands struct {
 	Choose                                       Chooser  // chooses the form; nil: the model does
 }
 
-// MatMul plans out[b] = a[b]·b[b] for the shapes [batch, m, k]·[batch, k, n]. 16-bit floats
-// accumulate in float32 and are rounded once. Integers wrap.
+// MatMul plans the products out[i] = a[i]·b[i] of a batch. The shapes of a and b are [batch, m, k]
+// and [batch, k, n]. 16-bit floats accumulate in float32 and are rounded once. Integers wrap.
 func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }
@@ -136,8 +137,8 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 		return nil, err
 	}
 	out, a, b := o.Out, o.A, o.B
-	// The stride of a batch of one is never used. Setting it to 0 keeps it from counting as
-	// misaligned.
+	// The stride of the batch is not used if the batch has one matrix. Setting it to 0 prevents it
+	// from counting as misaligned.
 	if out.Shape.At(0) == 1 {
 		for _, p := range []*Operand{&o.Out, &o.A, &o.B} {
 			p.Strides = p.Strides.With(0, 0)
@@ -173,7 +174,7 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	}
 	p := floatPlan{spec: floatSpecFor(&o)}
 	p.spec.tile = chooseTile(a.Type, batch, m, n)
-	// This bound keeps the traffic of partial sums at or below that of the operands.
+	// This bound keeps the traffic of partial sums at or below the traffic of the operands.
 	p.division.chunk = splitK(k, batch*p.spec.tiles(m, n), k*(m+n)/(2*m*n))
 	if p.chunk >= k || !o.divisible(p.spec, scratch) {
 		p.division = undivided(k)
@@ -184,7 +185,7 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// floatPlan is the plan of a product without tensor cores.
+// floatPlan is a product without tensor cores, together with its form.
 type floatPlan struct {
 	spec gemmSpec
 	division
@@ -216,7 +217,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which both factors are multiplied.
+// factor returns the type in which both factors are multiplied, a 16-bit type if one of them has
+// that type.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -238,7 +240,7 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // float32 may stand beside a 16-bit factor
+	for _, p := range []*Operand{out, a, b} { // one factor may be float32 if the other has 16 bits
 		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf()) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
@@ -268,9 +270,9 @@ func (o *ProductOperands) check() error {
 	return nil
 }
 
-// splitK returns the length of the part of k that one block sums up. If there are enough blocks, or
-// k is short, it is all of k. Otherwise it is a multiple of 64 that gives enough blocks. The
-// argument most bounds the number of parts.
+// splitK returns how many elements of k one block sums up. If there are enough blocks, or k is
+// short, it returns k. Otherwise it returns a multiple of 64 that gives enough blocks. most bounds
+// the number of parts.
 func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
@@ -279,8 +281,8 @@ func splitK(k, blocks, most int) int {
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 
-// vectorMatMul plans a product in which m or n is 1 as the sum over k of a·b over [batch, m, n, k].
-// A separate launch adds the bias.
+// vectorMatMul plans a product in which m or n is 1, as a reduction: the sum over k of a·b over the
+// dimensions [batch, m, n, k]. A separate launch adds the bias.
 func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	t := p.A.Type
 	times, ok := products[t]
@@ -301,7 +303,7 @@ func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	o.Shape, o.Strides = shape.Of(batch, m, n, 1), out.Strides.Append(0)
 	x.Shape, x.Strides = dims, shape.Of(a.Strides.At(0), a.Strides.At(1), 0, a.Strides.At(2))
 	y.Shape, y.Strides = dims, shape.Of(b.Strides.At(0), 0, b.Strides.At(2), b.Strides.At(1))
-	// the matrix is first, because the first operand decides how threads divide the work
+	// the matrix comes first, because the first operand decides how threads divide the work
 	matrix := [2]Operand{x, y}
 	if m == 1 {
 		matrix = [2]Operand{y, x}
@@ -344,12 +346,12 @@ func init() {
 	}
 }
 
-// productForm is a kernel for products.
+// productForm is a kernel for products, with its tile.
 type productForm interface {
 	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
 	inParts() productForm // the corresponding form for a product that is divided along k
-	// bytes of the sums that a block stores in scratch memory, if the product is divided
+	// number of bytes of the sums that a block stores in scratch memory, if the product is divided
 	partBytes() int
 }
 
@@ -392,7 +394,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 		p.u32(uint32(k))
 		t, tensor := f.(tensorSpec)
 		blocks, high := d.blocks(tiles, k), count
-		if t.loop { // one list of the tiles of all matrices
+		if t.loop { // the blocks loop over one list of the tiles of all matrices
 			p.u32(uint32(count))
 			blocks, high = min(count*tiles, d.workers), 1
 		}
@@ -418,7 +420,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 			p.u32(uint32(o.Bias.Strides.At(0)))
 		}
 		if o.Pre.Type != dtype.Invalid {
-			p.u64(o.Pre.start() - out.start()) // Pre has the layout of the result
+			p.u64(o.Pre.start() - out.start()) // Pre and the result have one layout
 		}
 		if o.With.Type != dtype.Invalid {
 			matrix(o.With)
@@ -515,21 +517,22 @@ func declareMatrices(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
 	return o
 }
 
-// ofBatch returns the operand moved to a matrix of the batch.
+// ofBatch returns the operand with its pointer at a matrix of the batch.
 func (o gemmOperand) ofBatch(matrix ptx.Value) gemmOperand {
 	o.p = o.p.At(o.batch.Mul(matrix.Cvt(ptx.S64)))
 	return o
 }
 
-// productParams has the parameters of all product kernels, moved to this block's matrix and part of
-// k. In a kernel that loops over tiles each tile has a matrix: ofMatrix moves the operands there.
+// productParams has the parameters of all product kernels. Their pointers are at this block's
+// matrix and part of k. In a kernel that loops over tiles, ofMatrix moves the pointers to the
+// matrix of each tile.
 type productParams struct {
 	m, n, k ptx.Value // k is the length of this block's part
 	// number of matrices in the batch, if blocks loop
 	matrices ptx.Value
 	a, b     gemmOperand
 	bias     gemmOperand // only the fields p and stride2 are used, and only if there is a bias
-	// out is a function, so that the address of the results needs no registers before they are
+	// out is a function, so that the address of the results takes no registers until they are
 	// stored
 	out    func() gemmOperand
 	matrix func() ptx.Value // number of the block's matrix
@@ -537,14 +540,14 @@ type productParams struct {
 	tile   ptx.Value        // number of the block's tile
 }
 
-// ofMatrix returns the parameters with all operands moved to a matrix of the batch.
+// ofMatrix returns the parameters with all pointers at a matrix of the batch.
 func (q productParams) ofMatrix(matrix func() ptx.Value) productParams {
 	q = q.leaving(matrix)
 	q.a, q.b = q.a.ofBatch(matrix()), q.b.ofBatch(matrix())
 	return q
 }
 
-// leaving returns the parameters with the results moved to a matrix of the batch.
+// leaving returns the parameters with only the pointer to the results at a matrix of the batch.
 func (q productParams) leaving(matrix func() ptx.Value) productParams {
 	o := q.out
 	q.matrix, q.out = matrix, func() gemmOperand { return o().ofBatch(matrix()) }
@@ -579,8 +582,8 @@ func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts, loop bool
 	return q
 }
 
-// tileOf returns the first row and column of the block's tile. The order of blocks goes through
-// groups of 8 tiles along m, so that blocks that run at the same time share tiles of b.
+// tileOf returns the first row and column of the block's tile. Consecutive blocks compute groups of
+// 8 tiles along m. So blocks that run at the same time share tiles of b.
 func tileOf(b *ptx.Builder, id, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
 	b.Comment("the tile of this block")
 	tilesM := m.Add(num(bm - 1)).Div(num(bm))

@@ -71,8 +71,8 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	return list[0].Kernel.Name, fmaPerLoad, float64(s.Sectors) / float64(s.IdealSectors)
 }
 
-// matrixLayout returns layouts of [batch, r, c]: row-major, column-major, padded rows, and a window
-// with steps in both dimensions.
+// matrixLayout returns the layout of [batch, r, c] that form names: row-major, column-major, with
+// padded rows, or a window with steps in both dimensions.
 func matrixLayout(form string, batch, r, c int) shape.Layout {
 	d := []int{batch, r, c}
 	switch form {
@@ -94,7 +94,7 @@ func TestMatMul(t *testing.T) {
 			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				if d[0] > 1 && typ != dtype.F32 && typ != dtype.F64 {
-					continue // a batch works alike for all types, so two types are enough
+					continue // a batch works in the same way for all types
 				}
 				what := fmt.Sprintf("%v %v %v", typ, forms, d)
 				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
@@ -106,14 +106,14 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// 16-bit floats are multiplied on tensor cores, in each storage order and for each number of
-// neighbours that one access can move.
+// 16-bit floats are multiplied on tensor cores, in each storage order, and for each number of
+// neighbouring elements that one access can move.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
 			for _, d := range [][4]int{{1, 80, 80, 48}, {2, 8, 16, 72}, {1, 64, 64, 0}, {1, 76, 68, 44}, {2, 66, 70, 38}, {1, 67, 65, 71}, {2, 1, 3, 5}, {1, 3, 4, 5}, {1, 35, 24, 7}, {1, 24, 35, 0}} {
 				if typ == dtype.F16 && d[1]%8 != 0 {
-					continue // float16 moves like bfloat16
+					continue // float16 is copied like bfloat16
 				}
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				what := fmt.Sprintf("tensor %v %v %v", typ, forms, d)
@@ -161,11 +161,12 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		// 16 in the loop, and one more read before the results are stored
+		// In the loop the ratio is 16. Before the results are stored, shared memory is read once
+		// more.
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		// lanes beyond the edge read the element at the edge together
+		// lanes beyond the edge all read the element at the edge
 		if st.Sectors > st.IdealSectors {
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}

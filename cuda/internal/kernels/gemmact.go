@@ -14,10 +14,10 @@ func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 	return s
 }
 
-// writeActivated applies the activation to a thread's results, which start at row, col, and stores
-// them. It first stores several rows in shared memory, where the tiles were, each thread at places
-// of its own. A loop then activates one chunk at a time. So the long text of an activation appears
-// once in the loop, and not once for every register. thread is this thread's number among the
+// writeActivated applies the activation to a thread's results and stores them. The results start at
+// row, col. Each thread first stores several rows at its own places in shared memory, where the
+// tiles were. A loop then activates one chunk at a time. So the long text of an activation appears
+// only once, in the loop, and not for every register. thread is this thread's number among the
 // threads that have results.
 func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the activated results")
@@ -63,8 +63,8 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 }
 
 // beside loads the elements of the operand With that belong to a chunk of results, as a vector or
-// one by one. For results beyond an edge it loads the elements at the edge; such results are never
-// stored.
+// one by one. For results beyond an edge it loads the elements at the edge. Results beyond an edge
+// are never stored.
 func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
 	n := 1
 	if g.s.vectorOut {
@@ -77,8 +77,8 @@ func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
 	return list
 }
 
-// leave stores a chunk of a row's results from column col on. It stores them activated, and also
-// before the activation if Pre is wanted.
+// leave stores a chunk of a row's results, which begins at column col. It stores the activated
+// results, and if Pre is wanted also the results before the activation.
 func (g *gemmBuilder) leave(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, beside [][]ptx.Value) {
 	store := func(to ptx.Ptr, values, beside []ptx.Value) {
 		if g.s.pre {

@@ -28,8 +28,8 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// These products treat every second row apart: rows along k, and rows along m. Both have a
-	// batch.
+	// These products handle every second row separately: rows along k, and rows along m. Both have
+	// a batch.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))
@@ -38,8 +38,8 @@ func TestTensorBias(t *testing.T) {
 	}
 }
 
-// If a sum is divided into parts, the bias is added once, and its float32 result is not rounded in
-// between.
+// If a sum is divided into parts, the bias is added once. The float32 sum is not rounded before the
+// bias is added.
 func TestMatMulBiasSplit(t *testing.T) {
 	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F32, dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16, dtype.F16}} {
 		m := newMachine(t)
@@ -95,8 +95,8 @@ func TestMatMulBiasLaunches(t *testing.T) {
 	}
 }
 
-// The kernel of a product also sums up rows of a or columns of b, for undivided k and for parts of
-// k, without a further launch.
+// The kernel of a product also sums up rows of a or columns of b, without a further launch. This
+// holds for undivided k and for parts of k.
 func TestTensorSums(t *testing.T) {
 	for i, f := range []tensorForm{tensorForms[0], {64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		typ := []dtype.Type{dtype.BF16, dtype.F16}[i%2]
@@ -142,7 +142,7 @@ func TestTensorSums(t *testing.T) {
 	}
 }
 
-// Products of float32 have sums of rows or of columns in every tile, also in parts of k.
+// Products of float32 have sums of rows or of columns in every tile, also if k is divided.
 func TestMatMulSumsFloats(t *testing.T) {
 	for i, tile := range []gemmTile{largeTile, mediumTile, smallTile} {
 		for j, kind := range []sumsSpec{{rows: true}, {columns: true}} {

@@ -32,7 +32,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	g := &gemmBuilder{Builder: b, s: s, compute: computing(s.typ.Compute())}
 	g.chunk = 16 / g.compute.Size()
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
-	warps := (t.bm / warpM) * (t.bn / warpN) // warps of a slice
+	warps := (t.bm / warpM) * (t.bn / warpN) // number of warps of a slice
 	g.threads = s.threads()
 	q := declareProduct(b, s.typ, s.typ, s.out, s.bias, s.parts, false)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
@@ -43,8 +43,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
 	shared := sharedTiles(b, g.compute, s.shared(), s.dynamicShared())
-	// To save registers, values that are needed only after the loop wait in shared memory, in
-	// pairs.
+	// To save registers, shared memory keeps values that are needed only after the loop. They are
+	// stored in pairs.
 	var parked ptx.Ptr
 	waiting := func(pair int) ptx.Ptr { return parked.At(b.ThreadID(0).Mul(num(2))).At(num(pair * 2 * g.threads)) }
 	if s.large() {
@@ -62,8 +62,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	} else if t == largeTile || t == doubleTile {
 		b.MinBlocks(2)
 	} else if t.slices > 1 {
-		// without the hint the assembler aims at more blocks, and spills registers on some
-		// architectures
+		// Without the hint the assembler would leave fewer registers to a thread, to make room for
+		// more blocks. On some architectures it would then spill registers.
 		b.MinBlocks(256 / g.threads)
 	}
 	thread := b.ThreadID(0)
@@ -76,8 +76,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		sliceA, sliceB = g.slice.Mul(num(perSlice*ldA)), g.slice.Mul(num(perSlice*ldB))
 	}
 	warpsN := t.bn / warpN
-	// Neighbouring lanes read the same chunk of b, and every second lane the same chunk of a. So
-	// half a warp reads at most one row of banks of each operand.
+	// Neighbouring lanes read the same chunk of b, and every second lane reads the same chunk of a.
+	// So half a warp reads at most 128 bytes of each operand, one word from each bank.
 	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
 	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
 
@@ -193,8 +193,9 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	return [3]int{g.threads, 1, 1}
 }
 
-// parts returns the number of parts of the loads. During a step over one tile, the kernel loads the
-// next tile part by part. If loads go through registers, it needs registers for one part only.
+// parts returns the number of parts in which a tile is loaded. During a step over one tile, the
+// kernel loads the next tile part by part. If loads go through registers, it needs registers for
+// one part only.
 func (g *gemmBuilder) parts() int {
 	n := 1
 	if g.s.large() {
@@ -219,8 +220,8 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	return list
 }
 
-// addSlices adds the sums of the slices in pairs, through shared memory. The first slice gets the
-// results. thread is the number of this thread among the n threads of its slice.
+// addSlices adds the sums of the slices in pairs, through shared memory. At the end the first slice
+// has the results. thread is the number of this thread among the n threads of its slice.
 func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
 	b, size := g.Builder, len(acc)*len(acc[0])*n
 	for half := g.s.tile.slices / 2; half > 0; half /= 2 {
@@ -228,8 +229,8 @@ func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][
 		place := func(slice ptx.Value) ptx.Ptr {
 			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
 		}
-		// chunks calls f for each chunk of this thread, with its offset. The chunks of one number
-		// lie side by side for all threads.
+		// chunks calls f for each chunk of this thread, with its offset. In shared memory, chunk
+		// number i of a thread is followed by chunk number i of the next thread.
 		chunks := func(f func(at int, v []*ptx.Var)) {
 			at := 0
 			for i := range acc {
@@ -292,17 +293,17 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 	}
 }
 
-// tileLoader copies tiles of one operand into shared memory. There a tile has one row for each k,
-// along the outer dimension. If the elements have the same order in shared and global memory, fetch
-// starts asynchronous copies and store does nothing. Otherwise fetch reads into registers, and
-// store moves them into shared memory.
+// tileLoader copies tiles of one operand into shared memory. There a tile has one row for each
+// element of k. A row runs along the outer dimension. If the elements have the same order in shared
+// and global memory, fetch starts asynchronous copies and store does nothing. Otherwise fetch reads
+// into registers, and store moves them into shared memory.
 type tileLoader struct {
 	g      *gemmBuilder
 	mode   tileLoad
 	async  bool
-	vector int // elements in a unit
+	vector int // number of elements in a unit
 	units  []loadUnit
-	first  ptx.Value // k of the thread's first unit, within the tile
+	first  ptx.Value // position along k, within the tile, of the thread's first unit
 	step   ptx.Value // bytes from one tile to the next
 	ld     int
 }
@@ -310,17 +311,17 @@ type tileLoader struct {
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
 	from ptx.Ptr // address of the first unit in the same line
-	// address of the line's first unit in the next tile; all units of the line share the variable
+	// address, in the next tile, of the line's first unit; all units of the line share the variable
 	at *ptx.Var
-	// elements from the first unit to this one along k; skip has the distance in bytes
+	// elements along k from the first unit of the line to this one; skip is that distance in bytes
 	dk   int
 	skip ptx.Value
-	to   ptx.Ptr // place in the first buffer
+	to   ptx.Ptr // address in the first buffer
 	regs []*ptx.Var
 }
 
-// loader prepares to load tiles of bo outer elements, from first on, by bk elements of k. count is
-// the size of the outer dimension. The strides count elements.
+// loader prepares to load tiles of bo outer elements by bk elements of k. The outer elements begin
+// at first. count is the size of the outer dimension. The strides count elements.
 func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
 	l := &tileLoader{g: g, mode: mode, ld: ld, vector: 1}
@@ -347,8 +348,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		outer, l.first = thread.Rem(num(per)).Mul(num(v)), thread.Div(num(per))
 		distance = func(n int) (int, int) { return 0, n / per }
 	case vectorsAlongK:
-		// A row has two vectors, a warp sixteen rows. With the padding of the rows, no two lanes
-		// store to the same bank.
+		// A row has two vectors, so a warp copies sixteen rows. The rows are padded, so that no two
+		// lanes store to the same bank.
 		outer = thread.Div(num(2)).Rem(num(bo))
 		l.first = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
 		distance = func(n int) (int, int) { return n / 2 % bo, n / (2 * bo) * 2 * v }
@@ -358,13 +359,14 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		l.first = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
-	lines := map[int]loadUnit{} // first unit of a line, by the line's outer distance
+	lines := map[int]loadUnit{} // first unit of each line, by the line's outer distance
 	to := shared.At(l.first.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)
 		unit, ok := lines[away]
 		if !ok {
-			// Elements outside of the matrix are read from its edge. Their results are not stored.
+			// Elements outside of the matrix are read from its edge. Results outside of the matrix
+			// are not stored.
 			at := first.Add(outer).Add(num(away)).Min(last)
 			unit.from = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(l.first.Bitcast(ptx.S32).MulWide(kStride))
 			unit.at = b.Var(unit.from.Address())

@@ -15,10 +15,10 @@ import (
 // A Form is one of the ways in which a planner can compute a product. All forms give the same
 // results, up to the order of sums.
 type Form struct {
-	Tile   [3]int `json:"tile"`             // rows and columns of a block's tile, and its step of k
-	Stages int    `json:"stages,omitempty"` // number of tiles in shared memory, on tensor cores
-	Whole  int    `json:"whole,omitempty"`  // number of tiles whose block sums up all of k
-	// elements of k that a block of the other tiles sums up; 0: all
+	Tile   [3]int `json:"tile"`             // rows, columns and step of k of a block's tile
+	Stages int    `json:"stages,omitempty"` // tiles in shared memory, on tensor cores
+	Whole  int    `json:"whole,omitempty"`  // tiles that are not divided along k
+	// number of elements of k that a block of the other, divided tiles sums up; 0: all
 	Chunk int  `json:"chunk,omitempty"`
 	Share bool `json:"share,omitempty"`  // all blocks of a divided tile join its parts
 	Loop  bool `json:"loop,omitempty"`   // blocks loop over tiles
@@ -107,11 +107,11 @@ type Product struct {
 	act              string     // name of the activation
 	batch, m, n, k   int
 	divisible        bool
-	canA, canB       bool // the factor may be copied first
-	sharedA, sharedB bool // one matrix serves the whole batch
+	canA, canB       bool // whether the factor may be copied first
+	sharedA, sharedB bool // whether one matrix serves the whole batch
 }
 
-// Product returns the key of the choice.
+// Product returns the product with everything on which the choice depends.
 func (c *Choice) Product() Product {
 	o := &c.o
 	p := Product{batch: o.Out.Shape.At(0), m: o.Out.Shape.At(1), n: o.Out.Shape.At(2), k: o.A.Shape.At(2), divisible: o.mayDivide()}
@@ -190,8 +190,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// Parts need memory. These bounds refuse forms that no planner makes, which could need any
-	// amount.
+	// Parts need memory. These bounds refuse forms from files that no planner makes, because such
+	// forms could need any amount of memory.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.whole), d.parts(k)
 		return parts == 1 || d.whole < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
@@ -236,16 +236,16 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 const mostParts = 64
 
 // mostForms is how many forms of a product are measured at most. A form is measured only if the
-// model predicts at most 1.6 times (likely) the seconds of the best form.
+// model predicts that it takes at most likely (1.6) times as long as the best form.
 const (
 	mostForms = 12
 	likely    = 1.6
 )
 
-// Forms returns the forms that are worth measuring, the model's own first. On tensor cores they are
-// the best few by the model, at most two for each tile. Without tensor cores there is no model:
-// each tile is among them, with k undivided, and with k divided into about as many blocks as the
-// device runs at once.
+// Forms returns the forms that are worth measuring, with the model's own choice first. On tensor
+// cores these are the best few forms by the model, at most two for each tile. Without tensor cores
+// there is no model. Then each tile gives two forms: one with k undivided, and one with k divided
+// into about as many blocks as the device runs at once.
 func (c *Choice) Forms() []Form {
 	list := []Form{c.Planned()}
 	add := func(f Form) {
@@ -304,8 +304,8 @@ func (c *Choice) floatForms(p floatPlan, add func(Form)) {
 	}
 }
 
-// Trial plans the product in form f, with its results in scratch memory. They have the same layout
-// and alignment there, so that storing them takes the same time.
+// Trial plans the product in form f, with its results in scratch memory. The results have the same
+// layout and alignment there, so that storing them takes the same time.
 func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 	p, ok := c.plan(f)
 	if !ok {
@@ -326,8 +326,9 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// within returns the size of memory that holds all elements of o, and the position of the first
-// element in it. Modulo 256, that position equals the first element's address.
+// within returns two numbers for a copy of o in other memory: the position of its first element,
+// and the size of memory that holds all elements. Modulo 256, that position equals the first
+// element's address in o.
 func (o Operand) within() (at uint64, bytes int) {
 	lo, hi, ok := o.Span()
 	if !ok {
@@ -345,7 +346,7 @@ var FormsVersion = sync.OnceValue(func() string {
 	add := func(f productForm) {
 		for _, f := range []productForm{f, f.inParts()} {
 			k, err := f.kernel()
-			if err != nil { // products that need this kernel report the error
+			if err != nil { // the product that needs this kernel reports the error
 				fmt.Fprintln(h, err)
 				continue
 			}

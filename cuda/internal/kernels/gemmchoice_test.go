@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// choices returns the products for which o asks its Chooser. The model's plan is taken for each of
-// them.
+// choices returns the products for which o asks its Chooser. The chooser leaves each choice to the
+// model.
 func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*Choice) {
 	t.Helper()
 	o.Choose = func(c *Choice) (Form, bool) {
@@ -25,7 +25,8 @@ func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*
 	return list
 }
 
-// Whichever form is chosen, the results are right. A trial does not change them.
+// Every form that a chooser may choose gives the right results. A trial does not change the
+// results.
 func TestChosenForms(t *testing.T) {
 	const f32, bf16 = dtype.F32, dtype.BF16
 	for _, c := range []struct {
@@ -117,7 +118,7 @@ func TestChosenForms(t *testing.T) {
 }
 
 // For every shape and storage order, each form that is worth measuring can be written to a file and
-// read back. A wrong form from a file is refused.
+// read back. A form in a file that does not fit is refused.
 func TestChoicesTake(t *testing.T) {
 	sizes, seen := []int{2, 16, 33, 200, 1000}, map[string]Product{}
 	for _, g := range []*GPU{a100, GPUOf(89, "", 16)} {
@@ -197,7 +198,7 @@ func TestChoiceOfNoForm(t *testing.T) {
 	if _, err := c.Trial(Form{}, fakeScratch); err == nil {
 		t.Error("a trial of no form")
 	}
-	// With k = 0 there is nothing to choose.
+	// If k is 0, the chooser is not asked.
 	o.A, o.B = fake(dtype.BF16, 1, 64, 0), fake(dtype.BF16, 1, 0, 64)
 	if list := choices(t, a100, o, fakeScratch); len(list) > 0 {
 		t.Errorf("%v", list[0].Product())

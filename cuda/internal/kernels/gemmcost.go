@@ -7,24 +7,24 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// latency is the clocks from a request to global memory until its answer: 600 to 800 on devices of
-// compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
+// latency is the number of clocks from a request to global memory to its answer: 600 to 800 on
+// devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
-// launchSeconds is the cost of a kernel that first copies an operand. Two events on a stream
-// without host work between them are some microseconds apart.
+// launchSeconds is the cost of one more kernel, which copies an operand first. Two events on a
+// stream without host work between them are some microseconds apart.
 const launchSeconds = 3e-6
 
-// turn returns the clocks that a multiprocessor needs for one step of k of one block, and the unit
-// that bounds it. All blocks of a multiprocessor share the tensor cores, shared memory and the
-// bandwidth to the cache.
+// turn returns the clocks that a multiprocessor needs for one step of k of one block, and names the
+// unit that limits the speed. All blocks of a multiprocessor share the tensor cores, shared memory
+// and the bandwidth to the cache.
 func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	f := s.form
 	wm, wn := f.warp()
 	// tf32 runs at half the rate of 16-bit types
 	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size()))
-	// The warps read fragments from shared memory, and copies write tiles to it, at 128 bytes a
-	// clock.
+	// The warps read fragments from shared memory, and copies write tiles to it. Each of them moves
+	// 128 bytes a clock.
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
@@ -44,7 +44,8 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 }
 
 // slots estimates how many instructions a warp issues in a step of k: multiplications, reads of
-// fragments, copies and counters. TestProductModelSlots compares it with the machine code.
+// fragments, copies and counters. TestProductModelSlots compares the estimate with the machine
+// code.
 func (s tensorSpec) slots() float64 {
 	f := s.form
 	wm, wn := f.warp()
@@ -73,7 +74,7 @@ func (s tensorSpec) slots() float64 {
 }
 
 // fits reports whether a form has enough registers for its copies. Many small copies need registers
-// that the sums occupy. Copies that pass through registers need more.
+// that the sums occupy. Copies that pass through registers need even more of them.
 func (s tensorSpec) fits() bool {
 	f := s.form
 	if s.singly(s.a) || s.singly(s.b) {
@@ -82,7 +83,7 @@ func (s tensorSpec) fits() bool {
 	if s.odd && f.bm < 64 {
 		return false
 	}
-	// All threads together must copy at least one row of the tile at once.
+	// All threads of the block together must copy at least one row of the tile at a time.
 	if s.unit(s.a)*f.threads() < f.bm || s.unit(s.b)*f.threads() < f.bn {
 		return false
 	}
@@ -106,8 +107,8 @@ func (g *GPU) resident(s tensorSpec) int {
 }
 
 // cost returns the seconds that the model predicts for a product with division d, and what bounds
-// it. It adds the clocks of the multiprocessor with the most blocks and the joining of parts.
-// Memory bandwidth sets a lower limit.
+// it. The seconds are those of the multiprocessor with the most blocks, plus those for joining
+// parts. Memory bandwidth sets a lower bound.
 func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float64, bound string) {
 	f, held := s.form, g.resident(s)
 	if held < 1 {
@@ -116,9 +117,10 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	turn, bound := g.turn(s)
 	whole, rest, parts := batch*d.whole, batch*(s.tiles(m, n)-d.whole), d.parts(k)
 	blocks := whole + rest*parts
-	most := ceilDiv(blocks, g.Cores) // blocks of the busiest multiprocessor
+	most := ceilDiv(blocks, g.Cores) // blocks of the multiprocessor with the most blocks
 	together := float64(min(most, held))
-	// A block's copies run stages-1 turns ahead. A turn cannot end before its copies arrive.
+	// A block's copies run stages-1 turns ahead of its multiplications. A turn cannot end before
+	// its copies arrive.
 	pace := max(turn, latency/(float64(s.stages()-1)*together))
 	if s.singly(s.a) || s.singly(s.b) { // Each step waits for loads that pass through registers.
 		pace = max(pace, latency*float64(f.bk/16)/together)
@@ -129,13 +131,13 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
 	// While a tile's first copies arrive, and while its results are stored, only other blocks
-	// multiply. A block that loops over tiles waits for the copies of its first tile only.
+	// multiply. A block that loops over tiles waits only for the copies of its first tile.
 	again := max(1, float64(most)/float64(held))
 	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
 	if s.loop {
 		waits = 2 * latency
 	}
-	if s.lates() { // The results wait in shared memory for the turns of the next tile.
+	if s.lates() { // In shared memory the results wait for turns of the next tile.
 		results := f.bm * f.bn * s.out.Size()
 		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
 		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
@@ -162,9 +164,9 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 }
 
 // joining returns the seconds that joining the sums of parts takes. Every block writes its sums.
-// The last block at a tile counts, waits for one read and reads all sums at 64 bytes a clock. If
-// blocks share this, each also waits for one answer about the others, and adds its share of the
-// parts in order.
+// The last block at a tile increments the counter, waits for one read, and reads the sums of all
+// parts at 64 bytes a clock. If the blocks of a tile share this work, each waits once more, until
+// the other blocks have written. It then adds its share of the parts in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	of := float64(parts * s.partBytes()) // bytes of the sums of a tile
 	all, rate := float64(tiles)*of, g.Bandwidth
@@ -172,7 +174,7 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 		rate = g.CacheRate * g.Clock
 	}
 	if s.share {
-		vectors := ceilDiv(s.partBytes()/16, parts) // of a block's share
+		vectors := ceilDiv(s.partBytes()/16, parts) // vectors that one block joins
 		each := float64(ceilDiv(tiles*parts, g.Cores))
 		read := max(all/rate, each*float64(vectors*parts)*16/64/g.Clock)
 		add := each * float64(ceilDiv(vectors, s.form.threads())*parts) * shareAdd
@@ -182,16 +184,17 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return all/rate + read + 3*latency/g.Clock
 }
 
-// shareAdd is the clocks in which a warp adds four sums of a part to its own, alone on its
-// scheduler. A turn of shareAhead parts is 56 instructions and one latency of shared memory.
+// shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if no
+// other warp runs on its scheduler. One turn of the loop adds shareAhead parts. It takes 56
+// instructions and one latency of shared memory.
 const shareAdd = 11
 
 // moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
-// shares it through the cache. The results move once.
+// shares it through the cache. The results are written once.
 func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)
-	// tiles along m that blocks compute before they advance along n
+	// number of tiles along m that blocks compute before they advance along n
 	rows := s.tune.or(s.tune.group, 8)
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
@@ -202,8 +205,8 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	if !s.oneB {
 		b *= float64(batch)
 	}
-	// Each group of rows reads b again, and each wave along n reads a again, unless the cache holds
-	// them.
+	// Each group of rows reads b again, and each wave along n reads a again. An operand that the
+	// cache holds is read once.
 	againA, againB := float64(ceilDiv(ceilDiv(n, f.bn), wide)), float64(ceilDiv(ceilDiv(m, f.bm), high))
 	if a < float64(g.Cache)/2 {
 		againA = 1
@@ -212,14 +215,15 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if inParts { // joining counts the stores of the parts' sums instead
+	if inParts { // joining counts the stores of the sums of parts instead
 		out = 0
 	}
 	return a*againA + b*againB + out
 }
 
-// product is everything that the choice of a form depends on. spec has no form. If it shares,
-// blocks may share the joining. chosenForm is the result.
+// product has everything that the choice of a form depends on. spec is the kernel's specification
+// without a form. If share is set, the blocks of a tile may share the joining. The result of the
+// choice is a chosenForm.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -232,14 +236,14 @@ type chosenForm struct {
 	seconds float64
 }
 
-// chosenForms caches choices: each step asks for the same ones, and a choice takes some
+// chosenForms caches choices. Each step makes the same choices again, and a choice takes some
 // microseconds.
 type chosenForms struct {
 	mu    sync.RWMutex
 	forms map[product]chosenForm
 }
 
-// keptForms limits the cache of a program whose shapes never repeat.
+// keptForms limits the size of the cache, for programs whose shapes never repeat.
 const keptForms = 4096
 
 // choose returns the cheapest form and its division. If split is false, k is not divided.
@@ -260,14 +264,16 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 	return c.spec, c.division, c.seconds
 }
 
-// even is how much slower than the fastest form another may be by the model, and still be chosen.
-// Published kernels differ from the model by more, so smaller differences say little.
+// even bounds by how much a chosen form may be slower than the fastest form, by the model.
+// Published kernels differ from the model by more than this factor, so smaller differences mean
+// little.
 const even = 1.03
 
-// compare returns the cheapest form. Among forms that are about even, it is the one that joins for
-// the shortest time. Joining needs memory, and the model knows least about it: no published kernel
-// that the model was compared with joins parts. If these are even too, the first form is chosen.
-// Forms are sorted by the bytes they read, and the divisions of a form by their parts.
+// compare returns the cheapest form. Forms whose costs differ by less than the factor even count as
+// equal. Among equal forms it returns the one that joins for the shortest time. Joining needs
+// memory, and the model knows least about it: no published kernel that the model was compared with
+// joins parts. If these times are equal too, it returns the first form. Forms are sorted by the
+// bytes they read, and the divisions of a form by their parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -317,9 +323,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 }
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
-// fill all multiprocessors once, or several times. A product that memory bounds may need only a
-// part of the multiprocessors: then there are fewer sums to join. For a single matrix, the whole
-// tiles are those that all multiprocessors share evenly, or one less for each multiprocessor.
+// fill all multiprocessors once, or several times. A product that is bound by memory may need only
+// a part of the multiprocessors. It then has fewer sums to join. For a single matrix, some tiles
+// may stay whole: as many as all multiprocessors share evenly, or one less for each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -348,21 +354,21 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 	return list
 }
 
-// mostEach limits the blocks of parts that a division has for each multiprocessor.
+// mostEach is the largest number of blocks of parts for each multiprocessor.
 const mostEach = 16
 
 // tensorPlan is the plan of a product on tensor cores.
 type tensorPlan struct {
 	tensorSpec
 	division
-	seconds float64 // predicted by the model, copies included
-	// the operand is first copied to rows that begin at multiples of 16 bytes
+	seconds float64 // time that the model predicts, copies included
+	// whether the operand is first copied to rows that begin at multiples of 16 bytes
 	realignA, realignB bool
 }
 
-// choosePlan is choose for operands that may be copied first. It copies an operand that would
-// otherwise be loaded element by element, where the copy costs less than such loads. share says
-// that blocks may share the joining of parts.
+// choosePlan is choose for operands that may be copied first. An operand that would otherwise be
+// loaded element by element is copied if the copy costs less than such loads. share says that
+// blocks may share the joining of parts.
 func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
@@ -376,15 +382,15 @@ func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan)
 	return best
 }
 
-// realignment says which operands are copied first, and what the copies cost. spec is the remaining
-// product, without a form.
+// realignment says which operands are copied first, and what the copies cost. spec is the
+// specification of the remaining product, without a form.
 type realignment struct {
 	a, b    bool
 	spec    tensorSpec
 	seconds float64
 }
 
-// realignments lists the ways to copy operands first. The first way copies none.
+// realignments lists the ways to copy operands first. The first of them copies no operand.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
 	batch, whole := out.Shape.At(0), 16/s.typ.Size()
@@ -408,7 +414,7 @@ func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 		if c.b {
 			with.b.vector, with.b.ragged = whole, b.Shape.At(alongOf(with.b, 2))%whole != 0
 			r.seconds += copies(b)
-			// If rows of b are copied in whole pieces, rows of a may begin anywhere.
+			// If rows of b can be copied in whole vectors, rows of a may begin at odd elements.
 			if !c.a && !with.b.alongK && s.singly(s.a) && oddRows(a, with.a.alongK) {
 				with.odd, with.a.vector, with.a.ragged = true, 2, true
 			}

@@ -12,8 +12,8 @@ import (
 )
 
 // product runs one form on the emulator, with a bias if there is one. It compares each result with
-// the float64 sum of the stored operands. The bound is (k/8+2)·2⁻²³ of the sum of absolute
-// products, and the rounding of the store: an instruction of the tensor cores adds eight or more
+// the float64 sum of the stored operands. The bound is (k/8+2)·2⁻²³ times the sum of absolute
+// products, plus the rounding error of the store. A tensor-core instruction adds eight or more
 // products to a sum, with one truncation.
 func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Operand) {
 	m.t.Helper()
@@ -119,7 +119,8 @@ func TestTensorEdges(t *testing.T) {
 	}
 }
 
-// NaN and infinities of an operand reach the rows and columns that they belong to, and no others.
+// NaN and infinities in a row of a or a column of b reach the results of that row or column, and no
+// other results.
 func TestTensorSpecials(t *testing.T) {
 	for _, f := range []tensorForm{tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		m := newMachine(t)
@@ -139,8 +140,8 @@ func TestTensorSpecials(t *testing.T) {
 	}
 }
 
-// Rows of an odd length are copied in pairs, and every second row is treated apart. This tests rows
-// along k and along m, every remainder of rows, a batch, parts of k, and a NaN before a row.
+// Rows of an odd length are copied in pairs, and every second row is handled separately. This tests
+// rows along k and along m, every remainder of rows, a batch, parts of k, and a NaN before a row.
 func TestTensorOddRows(t *testing.T) {
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, {128, 128, 32, 2, 2, 3, 2}} {
 		for _, orders := range []string{"NN", "TN"} {
@@ -162,8 +163,8 @@ func TestTensorOddRows(t *testing.T) {
 			}
 		}
 	}
-	// The element before an odd row is the last one of another row. A NaN there must stay in that
-	// row.
+	// The element before an odd row is the last element of another row. A NaN there must stay in
+	// that row.
 	m := newMachine(t)
 	old := m.read(m.random(m.tensor(dtype.BF16, dense(1, 66, 33), 0)))
 	x := m.fill(m.tensor(dtype.BF16, dense(1, 66, 33), 0), func(i int) uint64 {
@@ -174,7 +175,7 @@ func TestTensorOddRows(t *testing.T) {
 	})
 	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
 	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
-	// The same rows, multiplied in parts of k.
+	// This multiplies the same rows, divided into parts of k.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))
@@ -187,8 +188,8 @@ func TestTensorOddRows(t *testing.T) {
 	}
 }
 
-// An operand that would be loaded element by element is copied to rows aligned to 16 bytes, if that
-// costs less. A matrix that the whole batch shares is copied once.
+// An operand that would be loaded element by element is first copied to rows aligned to 16 bytes,
+// if the copy costs less. A matrix that the whole batch shares is copied once.
 func TestTensorRealigned(t *testing.T) {
 	for _, c := range []struct {
 		orders  string
@@ -216,7 +217,7 @@ func TestTensorRealigned(t *testing.T) {
 			t.Errorf("%s %v: %s, want %s", c.orders, c.d, name, c.biggest)
 		}
 	}
-	// With a device whose launches cost nothing, small operands are copied too. The copies are
+	// On a device whose launches cost nothing, small operands are copied too. The results are
 	// right.
 	for _, orders := range []string{"NT", "NN", "TT", "N0"} {
 		m := newMachine(t)

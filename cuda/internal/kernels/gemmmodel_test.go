@@ -62,8 +62,8 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
-// GPUOf gives an unlisted device the rates of the one listed before it, with its own number of
-// multiprocessors. All but GeForce cards add in float32 at the full rate.
+// GPUOf gives an unlisted device the rates of the device listed before it, with its own number of
+// multiprocessors. All cards except GeForce add in float32 at the full rate.
 func TestGPUOf(t *testing.T) {
 	for _, c := range []struct {
 		sm, cores, wantCores int
@@ -89,7 +89,7 @@ type modelled struct {
 	// storage orders of a and b: N for rows, T for columns; n and t if one matrix serves the batch
 	orders         string
 	batch, m, n, k int
-	// a bias is added to the results, or its gradient is computed beside them
+	// whether a bias is added to the results, or the bias's gradient is computed with them
 	bias bool
 	wide bool // the results are float32
 }
@@ -110,7 +110,7 @@ func modelledProducts() []modelled {
 	}
 	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64, false, false}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024, false, false},
 		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024, false, false})
-	for _, rows := range []int{8, 32, 64} { // sequences that each grow by one token
+	for _, rows := range []int{8, 32, 64} { // tokens of sequences that each grow by one
 		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768, true, false}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768, false, false})
 	}
 	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192, false, false}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192, false, false})
@@ -124,11 +124,12 @@ func modelledProducts() []modelled {
 	return list
 }
 
-// convolution returns the products of which package tensor composes a convolution of 64 images
-// (tensor/convproduct.go). The columns of an image have a row of memory for each element of a
-// window. They are made for as many images at once as the memory of inputs and outputs permits.
-// With many places each image is a matrix of a batch. Gradients of elements in several windows are
-// added in float32, and so are the gradients of the weight for several parts of the images.
+// convolution returns the products with which package tensor computes a convolution of 64 images
+// (tensor/convproduct.go). The matrix of an image's columns has a row for each element of a window.
+// Memory for it is bounded by the memory of inputs and outputs. This decides how many images are
+// handled together. If an image has many places, each image is a matrix of a batch. Gradients of
+// elements in several windows are added in float32. Gradients of the weight from several parts of
+// the images are also added in float32.
 func convolution(name string, side, in, out, kernel int) []modelled {
 	const images = 64
 	places, k, input := side*side, in*kernel*kernel, in*side*side
@@ -173,17 +174,17 @@ func (p modelled) plan(g *GPU) tensorPlan {
 	return g.choosePlan(out, operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true, !p.bias)
 }
 
-// bounds returns two lower bounds of a product's time. The roof is the device's: all
-// multiplications at the rate of mma.sync, or all operands moved once. The form's own bound adds
-// costs that no kernel of that form avoids. Multiprocessors idle in the last wave. The slowest unit
-// sets the pace of a turn. One latency precedes the first multiplication, and one follows the last
-// store. The sums of parts move at the cache's full rate.
+// bounds returns two lower bounds of a product's time. roof is the device's bound: the time of all
+// multiplications at the rate of mma.sync, or of moving all operands once. own is the form's bound,
+// which adds the costs that every kernel of that form has. Multiprocessors idle in the last wave.
+// The slowest unit sets the pace of a step of k. One latency precedes the first multiplication, and
+// one follows the last store. The sums of parts move at the cache's full rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {
 		moved += p.batch * p.m * p.n
 	}
-	if p.orders[0] > 'Z' { // one a for the batch
+	if p.orders[0] > 'Z' { // the whole batch has one matrix a
 		moved -= (p.batch - 1) * p.m * p.k
 	}
 	bytes := 2 * float64(moved)
@@ -203,7 +204,7 @@ func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	return roof, max(roof, own)
 }
 
-// limits names what bounds the product by the model.
+// limits returns the name of what limits the product's speed, by the model.
 func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	_, bound := g.cost(plan.tensorSpec, p.batch, p.m, p.n, p.k, plan.division)
 	switch parts := plan.division.parts(p.k); {

@@ -7,32 +7,32 @@ import (
 )
 
 // A product may be divided along k: the blocks of a tile then sum up one part of k each. Either all
-// tiles are divided, or only the last ones, which would otherwise occupy a few multiprocessors
-// while the others are idle. Everything is one launch. Each block stores its sums in scratch memory
-// and increments the counter of its tile. The last block to do so adds the sums of all parts in the
-// order of the parts, so the result does not depend on which block is the last. It then finishes
-// the tile. No block waits for another, so the blocks need not run at the same time.
+// tiles are divided, or only the last tiles. These would otherwise occupy a few multiprocessors
+// while the others are idle. The whole product is one launch. Each block stores its sums in scratch
+// memory and increments the counter of its tile. The last block to do so adds the sums of all parts
+// in the order of the parts, so the result does not depend on which block is the last. It then
+// finishes the tile. No block waits for another, so the blocks need not run at the same time.
 //
 // The last block sees everything that the others wrote, for three reasons. A barrier orders the
-// threads of a block before the thread that increments the counter. That atomic releases and
-// acquires at device scope. A second barrier orders it before the threads that read (PTX ISA,
-// "Memory Consistency Model", causality order).
+// threads of a block before the thread that increments the counter. The atomic operation of the
+// increment releases and acquires at device scope. A second barrier orders it before the threads
+// that read (PTX ISA, "Memory Consistency Model", causality order).
 
-// Counters returns the address of [CounterWords] words of 32 bits, for the launches of one stream.
-// The launches of a stream run one after the other. The words are zero before the first launch, and
-// zero again after each launch, because the last block of a tile resets the tile's word. A launch
-// that fails on the way ends the context.
+// A Counters function returns the address of [CounterWords] words of 32 bits, for the launches of
+// one stream. The launches of a stream run one after the other. The words are zero before the first
+// launch, and zero again after each launch, because the last block of a tile resets the tile's
+// word. A launch that fails while it runs makes the context unusable.
 type Counters func() (addr uint64, err error)
 
 // CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. In each matrix, the first tiles are not
-// divided; whole is their number. Each block of the other tiles sums up chunk elements of k.
-// workers is the largest number of blocks of a kernel that loops over tiles.
+// division says how a product is divided among blocks. In each matrix, the first whole tiles are
+// not divided. Each block of the other tiles sums up chunk elements of k. workers is the largest
+// number of blocks of a kernel that loops over tiles.
 type division struct{ whole, chunk, workers int }
 
-// undivided is the division in which every tile is whole.
+// undivided returns the division in which no tile is divided.
 func undivided(k int) division { return division{chunk: max(k, 1)} }
 
 func (d division) parts(k int) int { return max(1, ceilDiv(k, d.chunk)) }
@@ -45,7 +45,7 @@ type productParts struct {
 	sums, counters ptx.Ptr
 	count          ptx.Value // number of parts of a tile
 	slot           ptx.Value // number of the tile among the divided tiles
-	// number of the block's part, or the value of count if the tile is whole
+	// number of the block's part, or the value of count if the tile is not divided
 	part ptx.Value
 }
 
@@ -65,8 +65,8 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums of a thread, in whole vectors of 16 bytes. where runs its argument only in the
-// threads that own these sums.
+// partSums are sums of a thread, in whole vectors of 16 bytes. where emits the code of its argument
+// so that only the threads that own these sums run it.
 type partSums struct {
 	where func(do func())
 	list  []*ptx.Var
@@ -75,15 +75,15 @@ type partSums struct {
 func everywhere(do func()) { do() }
 
 // join stores the sums of this part. In the last block of the tile it replaces them by the sums
-// over all parts and calls finish. The block of a whole tile calls finish at once. thread is this
-// thread's number among the threads that own sums.
+// over all parts and calls finish. The block of an undivided tile stores no sums and only calls
+// finish. thread is this thread's number among the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })
 	b.If(done.Get().Ne(num(0)), finish)
 }
 
-// joined reports whether this block is the last of the tile. If so, its sums are then those over
+// joined reports whether this block is the last of the tile. If so, its sums become the sums over
 // all parts.
 func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Value {
 	t := q.sums.Elem()
@@ -124,9 +124,9 @@ func sizeOfPart(groups []partSums, threads int) (size int) {
 	return size
 }
 
-// eachVector calls f with each vector of 16 bytes of a thread's sums, and with its place in the
-// memory of a part. There, vectors lie in the order of the threads, so that neighbouring threads
-// access neighbouring memory. p is the place of the thread's first one.
+// eachVector calls f with each vector of 16 bytes of a thread's sums, and with the vector's address
+// in the memory of a part. In that memory, vectors lie in the order of the threads, so that
+// neighbouring threads access neighbouring memory. p is the address of the thread's first vector.
 func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
 	at, vector := 0, 16/p.Elem().Size()
 	for _, g := range groups {
@@ -139,7 +139,7 @@ func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v [
 	}
 }
 
-// leave stores the sums of this part. It returns the place of the tile's first part.
+// leave stores the sums of this part. It returns the address of the tile's first part.
 func (q productParts) leave(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
 	b.Comment("leave the sums of this part")
 	size := num(sizeOfPart(groups, threads))

@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A product that is divided along k is one launch in every form. No two of its blocks race. Some of
-// its tiles may be whole. A second run gives the same bits, because the counters are zero again.
+// A product that is divided along k is one launch in every form. Its blocks have no data races.
+// Some of its tiles may be undivided. A second run gives the same bits, because the counters are
+// zero again.
 func TestProductParts(t *testing.T) {
 	tile := func(typ dtype.Type, g gemmTile) func(o ProductOperands) productForm {
 		return func(o ProductOperands) productForm {
@@ -97,7 +98,7 @@ func TestProductParts(t *testing.T) {
 	}
 }
 
-// Only the last tiles, which do not occupy all multiprocessors, are divided.
+// Only the last tiles, which are too few to occupy all multiprocessors, are divided.
 func TestProductPartsOfTheLast(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 768), A: fake(dtype.BF16, 1, 8192, 3072), B: fake(dtype.BF16, 1, 3072, 768), Counters: fakeCounters}
 	list, err := MatMulSplit(a100, o, fakeScratch)
@@ -114,8 +115,8 @@ func TestProductPartsOfTheLast(t *testing.T) {
 	}
 }
 
-// The parts are added in their order, each sum rounded, whichever block is the last. The emulator
-// runs the blocks on several goroutines.
+// The parts are added in their order, and each sum is rounded, whichever block is the last. The
+// emulator runs the blocks on several goroutines.
 func TestProductPartsOrder(t *testing.T) {
 	m := newMachine(t)
 	const rows, columns, parts, chunk = 32, 64, 5, 64
@@ -142,7 +143,7 @@ func TestProductPartsOrder(t *testing.T) {
 	m.compare("parts", o.Out, func(i int) uint64 { return uint64(math.Float32bits(want[i])) })
 }
 
-// Without any one of the barriers, or with a counter of no or weaker ordering, the emulator finds a
+// If a barrier is missing, or the counter has no or a weaker memory ordering, the emulator finds a
 // race of blocks or threads.
 func TestProductPartsSynchronisation(t *testing.T) {
 	m := newMachine(t)

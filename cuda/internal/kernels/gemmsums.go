@@ -4,14 +4,14 @@ import "github.com/flambeau-go/flambeau/ptx"
 
 // A product kernel can also sum up the rows of a, or the columns of b. It adds the tiles in shared
 // memory. Only the blocks of the first column of tiles sum up rows of a, and only those of the
-// first row of tiles sum up columns of b. Each slice adds its part of k. A step over a tile is
-// added up by itself first, which makes the error of long sums smaller.
+// first row of tiles sum up columns of b. Each slice adds its part of k. The elements of one tile
+// are added up first, and then added to the sum so far. This makes the error of long sums smaller.
 
-// floatSums is the state of a float32 kernel that sums up rows of a or columns of b.
+// floatSums holds the state of a float32 kernel that sums up rows of a or columns of b.
 type floatSums struct {
 	p            ptx.Ptr
 	stride       ptx.Value
-	mine         ptx.Value // whether this thread sums up anything
+	mine         ptx.Value // whether this thread sums up rows or columns
 	thread       ptx.Value // number of the thread in its slice
 	threads, per int       // threads of a slice, and sums of a thread
 	from         ptx.Ptr   // the thread's first element in the first buffer
@@ -19,14 +19,14 @@ type floatSums struct {
 	list         []*ptx.Var
 }
 
-// sumsFit reports whether the kernel has registers for the sums. With the large tile there are none
-// if an operand is transposed by the copy, or if the results are activated.
+// sumsFit reports whether the kernel has registers for the sums. The kernel of the large tile has
+// no registers left if the copy transposes an operand, or if the results are activated.
 func (s gemmSpec) sumsFit() bool {
 	return s.tile != largeTile || s.a != vectorsAlongK && s.b != vectorsAlongK && s.act == ""
 }
 
 // declareSums declares the parameters and the sums. Each thread gets a vector of 16 bytes, and uses
-// its first elements; floatSums.per is their number. thread is the thread's number in its slice.
+// the first floatSums.per elements of it. thread is the thread's number in its slice.
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
 	ldA, ldB := t.bm+4, t.bn+4
@@ -73,7 +73,7 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	})
 }
 
-// storeSums stores the sums. row and col are the first ones of the block.
+// storeSums stores the sums. row and col are the first row and column of the block.
 func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 	r := &g.sums
 	if r.list == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Products wait for their copies and for other threads as often as they must, and no more. If any
-// one barrier, commit or wait is missing, the emulator finds a race, or a copy that nobody waited
-// for. It also finds one if a wait leaves one more group of copies in flight.
+// Products wait for their copies and for other threads only as often as they must. If any one
+// barrier, commit or wait is missing, the emulator finds a race, or a copy without a wait. It also
+// finds an error if a wait leaves one more group of copies in flight.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {
@@ -21,10 +21,10 @@ func TestMatMulSynchronisation(t *testing.T) {
 		a, b string
 		form func(c, x, y Operand) productForm
 	}{
-		// one operand goes through registers
+		// one operand is copied through registers
 		{dtype.F32, [3]int{36, 132, 40}, "N", "N", tiled(largeTile)},
 		{dtype.F32, [3]int{35, 33, 37}, "T", "N", tiled(largeTile)},
-		// both operands go through registers
+		// both operands are copied through registers
 		{dtype.F32, [3]int{36, 36, 68}, "N", "T", tiled(smallTile)},
 		{dtype.F32, [3]int{35, 33, 67}, "N", "N", tiled(mediumTile)},
 		{dtype.F64, [3]int{34, 36, 40}, "N", "N", tiled(doubleTile)},
@@ -42,7 +42,7 @@ func TestMatMulSynchronisation(t *testing.T) {
 			return s
 		}},
 		// A block loops over four tiles. The end of one tile overlaps with the first fragments and
-		// copies of the next.
+		// copies of the next tile.
 		{dtype.BF16, [3]int{136, 136, 96}, "N", "N", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form, s.loop = tensorForms[0], true

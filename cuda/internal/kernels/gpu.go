@@ -6,7 +6,7 @@ import "strings"
 // a kernel, never what is computed. The same device always gets the same plan.
 type GPU struct {
 	SM    int // compute capability times ten
-	Cores int // multiprocessors
+	Cores int // number of multiprocessors
 	// multiply-adds of 16-bit floats that a multiprocessor does in a clock, by mma.sync with
 	// float32 sums
 	Tensor    float64
@@ -14,7 +14,7 @@ type GPU struct {
 	Clock     float64 // clock of the multiprocessors in Hz
 	Bandwidth float64 // bytes of memory a second
 	Cache     int     // bytes of second-level cache
-	CacheRate float64 // bytes a clock from the second-level cache to all multiprocessors together
+	CacheRate float64 // bytes a clock from the second-level cache to all multiprocessors
 	chosen    *chosenForms
 }
 
@@ -42,7 +42,7 @@ var nominalGPUs = []GPU{
 
 // GPUOf describes a device by its compute capability (times ten), its product name and its number
 // of multiprocessors. With cores 0 the number is that of the product in nominalGPUs. A capability
-// between two known ones counts as the lower of the two.
+// between two listed ones counts as the lower of these two.
 func GPUOf(sm int, name string, cores int) *GPU {
 	g := nominalGPUs[0]
 	for _, n := range nominalGPUs {

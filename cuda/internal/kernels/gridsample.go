@@ -69,7 +69,7 @@ func planGrid(s gridSpec, n int, out, x, grid Operand, more ...Operand) ([]Launc
 
 func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if s.grad && s.Mode == device.GridBicubic && s.typ == dtype.F64 {
-		b.MinBlocks(2) // sixteen weights with their derivatives need many registers
+		b.MinBlocks(2) // sixteen weights and their derivatives need many registers
 	} else {
 		roomForRegisters(b)
 	}
@@ -129,7 +129,8 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 }
 
 // A gridTap is one element that is read in one dimension. Its index is at, and inside says whether
-// it lies in the image. w is its weight, and d is the derivative of the weight by the position.
+// it lies in the image. w is the element's weight, and d is the derivative of the weight with
+// respect to the position.
 type gridTap struct{ at, inside, w, d ptx.Value }
 
 // each calls f for each element of the image that a point reads.
@@ -142,7 +143,7 @@ func (s gridSpec) each(b *ptx.Builder, across, down []gridTap, w ptx.Value, it p
 }
 
 // taps returns the elements that coordinate x reads in a dimension of n elements, as on the CPU.
-// slope is the derivative of the position in elements by x.
+// slope is the derivative of the position, in elements, with respect to x.
 func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope ptx.Value) {
 	t := x.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }
@@ -188,7 +189,7 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 }
 
 // pad maps a position into a dimension of the given size. sign is the derivative of the mapping: 1,
-// or -1 where the position is reflected, or 0 where it is held at the border.
+// or -1 where the position is reflected, or 0 where it is clamped to the border.
 func (s gridSpec) pad(b *ptx.Builder, at, size ptx.Value) (to, sign ptx.Value) {
 	t := at.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }

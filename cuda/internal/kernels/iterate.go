@@ -12,12 +12,12 @@ import (
 // each operand in elements.
 type space struct {
 	size   []int
-	stride [][]int // [operand][dimension]
+	stride [][]int // indexed [operand][dimension]
 }
 
 // newSpace returns the space over dims with the operands' strides, with as few dimensions as
-// possible. It drops dimensions of size 1, and merges neighbouring dimensions that every operand
-// steps through evenly. The row-major index of an element does not change.
+// possible. It drops dimensions of size 1. It merges neighbouring dimensions if every operand can
+// step through both with one stride. The row-major index of an element does not change.
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
@@ -51,7 +51,7 @@ func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 
 func (s space) rank() int { return len(s.size) }
 
-// elements is the number of elements, 1 for rank 0.
+// elements returns the number of elements, which is 1 for rank 0.
 func (s space) elements() int {
 	n := 1
 	for _, v := range s.size {
@@ -86,7 +86,7 @@ func (s space) reach(k int) int {
 	return sum
 }
 
-// inner returns operand k's stride in the innermost dimension, 1 for rank 0.
+// inner returns operand k's stride in the innermost dimension. It is 1 for rank 0.
 func (s space) inner(k int) int {
 	if r := s.rank(); r > 0 {
 		return s.stride[k][r-1]
@@ -131,7 +131,7 @@ func (p *packer) packCoordinates(size []int, wide bool) {
 	for d := 1; d < len(size); d++ {
 		p.index(wide, size[d])
 		if !wide {
-			// a space without elements splits no index, so any divisor will do
+			// a space without elements splits no index, so any divisor is right
 			m, h := divisor(max(1, size[d]))
 			p.u32(m)
 			p.u32(h)
@@ -179,7 +179,7 @@ func (p *packer) packStrides(strides []int, wide bool) {
 	}
 }
 
-// dot returns the sum of coordinates times strides as a signed offset.
+// dot returns the sum of the products of coordinates and strides, as a signed offset.
 func dot(b *ptx.Builder, coord, stride []ptx.Value, wide bool) ptx.Value {
 	sum := b.Const(indexType(wide), num(0))
 	for d, c := range coord {

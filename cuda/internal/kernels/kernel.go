@@ -22,11 +22,11 @@ type Kernel struct {
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
-	Foreign      bool      // written by the program that uses Flambeau
+	Foreign      bool      // the user's program made this kernel, not the library
 	Exact        bool      // runs on devices of the capability Target only
 	Overlap      bool      // the kernel itself waits for the launches queued before it
-	// kernels for other targets with the same results; their launch shapes differ in DynShared at
-	// most
+	// kernels for other targets with the same results; their launch shapes may differ only in
+	// DynShared
 	Forms []*Kernel
 }
 
@@ -42,8 +42,8 @@ type Launch struct {
 	TF32   bool // the tensor cores multiply in TF32
 }
 
-// Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and
-// strides count elements.
+// Operand is a tensor: memory that starts at Addr, with a layout and an element type. The layout's
+// offset and strides count elements.
 type Operand struct {
 	Addr uint64
 	Type dtype.Type
@@ -75,14 +75,14 @@ type spec interface {
 	// build writes the kernel and returns the number of threads of a block along each axis. The
 	// programs are those whose keys are part of the specification.
 	build(b *ptx.Builder, programs []*expr.Program) (block [3]int)
-	// name is the name of the entry point. Within a family, two different specifications have two
-	// different names.
+	// name returns the name of the entry point. Within a family, two different specifications have
+	// two different names.
 	name() string
 }
 
-// programID identifies a program in a specification. The key alone would tell programs apart; the
-// name is there for people. The same code under two names makes two kernels. So a kernel's text
-// never depends on which of the two programs came first.
+// programID identifies a program in a specification. The key alone would tell programs apart. The
+// name is part of the kernel's name, for people. Two programs with the same code and different
+// names make two kernels. So a kernel's text never depends on which of them came first.
 type programID struct{ key, name string }
 
 func programIDOf(p *expr.Program) programID { return programID{p.Key(), p.Name()} }
@@ -111,12 +111,13 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
-// roomForRegisters asks for four blocks a multiprocessor. With up to 256 threads in a block, that
-// leaves 64 registers to each thread. Without the hint the assembler aims at more blocks than these
-// kernels need, and on some architectures it spills registers to fit them.
+// roomForRegisters asks for four blocks a multiprocessor. With up to 256 threads in a block, each
+// thread then has 64 registers. Without the hint the assembler makes room for more blocks than
+// these kernels need. On some architectures it spills registers for that.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }
 
-// packer packs a parameter block with the alignment of C, which PTX uses too.
+// packer packs a parameter block. Parameters are aligned as in C, which is also the alignment of
+// PTX.
 type packer []byte
 
 func (p *packer) align(n int) {
@@ -135,7 +136,7 @@ func (p *packer) u64(v uint64) {
 	*p = binary.LittleEndian.AppendUint64(*p, v)
 }
 
-// index packs an index in the width that the kernel uses for indices.
+// index packs an index, in the width in which the kernel has indices.
 func (p *packer) index(wide bool, v int) {
 	if wide {
 		p.u64(uint64(v))
@@ -144,8 +145,8 @@ func (p *packer) index(wide bool, v int) {
 	}
 }
 
-// launch returns the launch of k with the packed parameters. An error about the size of the
-// parameter block is a bug of this package.
+// launch returns the launch of k with the packed parameters. It returns an error if the size of the
+// parameter block is wrong, which is a bug of this package.
 func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
 	if len(p) != k.ParamSize {
 		return Launch{}, fail(k.Name, "%d bytes of parameters packed, the kernel takes %d", len(p), k.ParamSize)

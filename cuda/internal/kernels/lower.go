@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// num and real shorten constants.
+// num and real are short names for the types of constants.
 type (
 	num  = ptx.Int
 	real = ptx.Float
@@ -81,7 +81,7 @@ func narrow(b *ptx.Builder, t dtype.Type, v ptx.Value) ptx.Value {
 	return v
 }
 
-// convert is OpCvt of package expr, between computing types.
+// convert emits OpCvt of package expr, a conversion between computing types.
 func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 	from := v.Type()
 	switch {
@@ -107,7 +107,7 @@ type environment struct {
 	x      func(i int) ptx.Value      // element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's position as S64 or U32
-	at     *place                     // the element's position, if more than its value is known
+	at     *place                     // the position in parts, if these are known
 }
 
 // lower emits a program and returns its results, in the computing types of p.Out.
@@ -145,7 +145,7 @@ func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 			x = v[c.A]
 		}
 		if c.Op == expr.OpDiv && p.Code[c.A].Op == expr.OpConst && expr.Decode(c.Type, p.Code[c.A].Imm) == 1 {
-			v[i] = y.Rcp() // correctly rounded, like the quotient
+			v[i] = y.Rcp() // correctly rounded, like a quotient
 			continue
 		}
 		if c.Op == expr.OpPhilox {
@@ -237,8 +237,8 @@ func primitive(b *ptx.Builder, op expr.Op, t ptx.Type, x, y, z ptx.Value) ptx.Va
 	return x
 }
 
-// amount converts an integer to a shift amount. A 64-bit integer is clamped, so that its low word
-// has the same meaning.
+// amount converts an integer to a shift amount of 32 bits. A 64-bit integer is first clamped, so
+// that its low word is a shift amount with the same effect.
 func amount(y ptx.Value) ptx.Value {
 	if y.Type().Bits() == 64 {
 		return y.Bitcast(ptx.U64).Min(num(64)).Cvt(ptx.U32)
@@ -252,7 +252,7 @@ func scalarParams(b *ptx.Builder, types []dtype.Type) []ptx.Value {
 	for i, t := range types {
 		name := "s" + string(rune('a'+i%26)) + string(rune('0'+i/26))
 		switch {
-		case t == dtype.Invalid: // number of a scalar that the program does not use
+		case t == dtype.Invalid: // the number belongs to a scalar that the program does not use
 		case t == dtype.Bool:
 			list[i] = b.Param(name, ptx.U32).Ne(num(0))
 		default:

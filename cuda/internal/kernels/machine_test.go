@@ -27,7 +27,7 @@ type machine struct {
 	lines map[*Kernel]map[int]*ptxvm.LineStats
 	// conflicts allows bank conflicts.
 	conflicts bool
-	// traffic, if not nil, counts the bytes that pass the cache.
+	// traffic, if not nil, counts the bytes that pass between a block's cache and memory.
 	traffic *ptxvm.Traffic
 	// blocks demands that blocks do not race with each other.
 	blocks bool
@@ -41,7 +41,8 @@ func newMachine(t *testing.T) *machine {
 // scratch is a Scratch that allocates memory of the machine.
 func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
 
-// counters is a Counters of the machine. run checks that they are zero after each launch.
+// counters is a Counters function of the machine. run checks that the counters are zero after each
+// launch.
 func (m *machine) counters() (uint64, error) {
 	if m.counts == 0 {
 		o := m.tensor(dtype.I32, dense(CounterWords), 0)
@@ -53,8 +54,8 @@ func (m *machine) counters() (uint64, error) {
 
 func fakeCounters() (uint64, error) { return 1 << 30, nil }
 
-// tensor allocates exactly the memory that the layout spans, with undefined contents. It starts
-// skip elements after an aligned address.
+// tensor allocates exactly the memory that the layout spans, with undefined contents. The memory
+// starts skip elements after an aligned address.
 func (m *machine) tensor(t dtype.Type, l shape.Layout, skip int) Operand {
 	m.t.Helper()
 	lo, hi, ok := l.Span()
@@ -82,7 +83,7 @@ func each(o Operand, f func(i int, addr uint64)) {
 	}
 }
 
-// fill writes elements in row-major order. f returns their stored bits.
+// fill writes elements in row-major order. f returns the stored bits of an element.
 func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
 	each(o, func(i int, addr uint64) {
 		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))
@@ -135,8 +136,8 @@ var modules = map[*Kernel]*ptxvm.Entry{}
 // mmaFLOPs is the number of operations of an mma of 16×8×16, the shape for 16-bit factors.
 const mmaFLOPs = 2 * 16 * 8 * 16
 
-// run executes the launches. It fails the test if a kernel faults, or has a bank conflict. Only
-// results of two bytes that pass through shared memory may have conflicts.
+// run executes the launches. It fails the test if a kernel faults. It also fails the test at a bank
+// conflict, except for results of two bytes that pass through shared memory.
 func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	m.t.Helper()
 	if err != nil {
@@ -164,7 +165,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		}
 		s, err := v.Run()
 		did := int(s.MMA) * mmaFLOPs
-		if strings.Contains(k.Name, "_tf32_") { // an mma of tf32 is 16×8×8, half of the work
+		if strings.Contains(k.Name, "_tf32_") { // mma of tf32: 16×8×8, half of the work
 			did /= 2
 		}
 		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
@@ -182,8 +183,8 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		if s.BankConflicts != 0 && !m.conflicts {
 			text := strings.Split(k.PTX, "\n")
 			for line, n := range v.Lines {
-				// Results whose rows begin at any address may have a bank conflict, once for each
-				// product.
+				// If the rows of results begin at any address, storing them may have one bank
+				// conflict for each product.
 				if n.BankConflicts > 0 && !strings.Contains(text[line-1], ".shared.b16") {
 					m.t.Errorf("%s: %d bank conflicts: %s", k.Name, n.BankConflicts, strings.TrimSpace(text[line-1]))
 				}
@@ -222,7 +223,7 @@ func (m *machine) compare(what string, o Operand, want func(i int) uint64) {
 	}
 }
 
-// golden compares the text of a family's kernels with testdata.
+// golden compares the text of a family's kernels with a file in testdata.
 func golden(t *testing.T, name string, list []Launch, err error) {
 	t.Helper()
 	if err != nil || len(list) == 0 {

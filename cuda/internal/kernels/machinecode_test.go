@@ -17,8 +17,8 @@ type machineCode struct {
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
-	// the innermost loop with the most multiply-adds. If no loop has any, it is the one that loads
-	// the most bytes.
+	// the innermost loop with the most multiply-adds; if no loop has any, the loop that loads the
+	// most bytes
 	loop []instruction
 }
 
@@ -136,7 +136,7 @@ func (c *machineCode) count(prefixes ...string) int {
 	return n
 }
 
-// has reports whether the kernel has an instruction with that prefix.
+// has reports whether the kernel has an instruction whose name has that prefix.
 func (c *machineCode) has(prefix string) bool {
 	for _, i := range c.code {
 		if strings.HasPrefix(i.op, prefix) {
@@ -166,10 +166,10 @@ func (i instruction) loads() int {
 	return 4
 }
 
-// bankConflicts counts the multiply-adds of the main loop whose three source registers lie in the
-// same one of the two register banks. Each of them costs a cycle. Registers that the previous
-// instruction kept (".reuse") are not read again. (Z. Jia and others: Dissecting the NVIDIA Volta
-// GPU architecture via microbenchmarking, 2018, section 3.3.)
+// bankConflicts counts the multiply-adds of the main loop whose three source registers all lie in
+// the same register bank. There are two banks, and each conflict costs a cycle. Registers that the
+// previous instruction kept (".reuse") are not read again. (Z. Jia and others: Dissecting the
+// NVIDIA Volta GPU architecture via microbenchmarking, 2018, section 3.3.)
 func (c *machineCode) bankConflicts() int {
 	n := 0
 	var kept [4]string
@@ -201,9 +201,9 @@ func (c *machineCode) bankConflicts() int {
 }
 
 // inFlight returns the greatest number of bytes that a thread has requested from global memory and
-// not yet waited for. It follows the loops from top to bottom, or the whole code if no loop loads
-// anything. An instruction that touches a register being loaded waits for that load and for all
-// earlier ones.
+// not yet waited for. It goes through the loops from top to bottom, or through the whole code if no
+// loop loads anything. An instruction that uses a register with a pending load waits for that load
+// and for all earlier loads.
 func (c *machineCode) inFlight() int {
 	type load struct{ first, last, bytes int }
 	most := 0
@@ -253,8 +253,8 @@ func (c *machineCode) inFlight() int {
 	if !looped {
 		walk(c.code)
 	}
-	// Asynchronous copies: the bytes of one turn of the loop, and the turns that a wait may leave
-	// in flight.
+	// For asynchronous copies: copies is the number of bytes that one turn of the loop copies, and
+	// left is the number of turns that a wait may leave in flight.
 	copies, left := 0, 0
 	for _, i := range c.loop {
 		if strings.HasPrefix(i.op, "LDGSTS") {
@@ -270,16 +270,16 @@ func (c *machineCode) inFlight() int {
 
 func (i instruction) stores() int { return instruction{op: "LDG." + i.op}.loads() }
 
-// A multiprocessor of compute capability 9.0 (CUDA C++ Programming Guide, table of technical
-// specifications).
+// These are limits of a multiprocessor of compute capability 9.0 (CUDA C++ Programming Guide, table
+// of technical specifications).
 const (
 	smRegisters, smThreads, smBlocks, smShared = 65536, 2048, 32, 228 << 10
 	// bytes of shared memory that the system keeps for a block
 	blockReserve    = 1 << 10
-	multiprocessors = 132 // of an H100 SXM or H200
+	multiprocessors = 132 // number of multiprocessors of an H100 SXM or H200
 )
 
-// blocks returns how many blocks a multiprocessor holds.
+// blocks returns how many blocks of the kernel a multiprocessor holds.
 func (c *machineCode) blocks() int {
 	warps := ceilDiv(c.threads, 32)
 	perWarp := ceilDiv(c.registers*32, 256) * 256

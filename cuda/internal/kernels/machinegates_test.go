@@ -12,21 +12,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// codeGate has the bounds that the machine code of a kernel must keep.
+// codeGate has bounds for the machine code of a kernel.
 type codeGate struct {
 	name string
 	plan func() ([]Launch, error)
-	// least share of multiply-adds in the main loop's issue slots, to which bank conflicts of
-	// registers add cycles
+	// least share of the main loop's issue slots that are multiply-adds; a register bank conflict
+	// counts as one more slot
 	share  float64
 	flight int // least KiB that a multiprocessor has in flight from global memory
 	// most issue slots of the main loop for each byte that it reads or writes; 0: not checked
 	slots float64
 }
 
-// memorySlots is the number of a multiprocessor's issue slots while memory at full speed moves 32
-// bytes for it: one byte for each thread of a warp. Full speed is 4.8 TB/s. The GPU has 132
-// multiprocessors of four schedulers at 1.98 GHz.
+// memorySlots is the number of issue slots that a multiprocessor has while it moves 32 bytes, one
+// for each thread of a warp, at its share of the memory's full speed. Full speed is 4.8 TB/s. The
+// GPU has 132 multiprocessors of four schedulers at 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
 // turned returns a fake operand with stride 1 in the first of its last two dimensions.
@@ -38,7 +38,8 @@ func turned(t dtype.Type, rows, columns int) Operand {
 
 func fakeScratch(int) (uint64, error) { return 1 << 30, nil }
 
-// codeGates lists large products and large contiguous inputs of each family.
+// codeGates lists gates for large products, and for kernels of each family on large contiguous
+// inputs.
 func codeGates(t *testing.T) []codeGate {
 	f, h := dtype.F32, dtype.BF16
 	unary := func(typ dtype.Type, e *expr.Expr) func() ([]Launch, error) {
@@ -105,9 +106,9 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
 	const n = 4096
-	// A tensor core of compute capability 9.0 needs four cycles for one of the instructions counted
-	// here (2048 multiply-adds at 512 a cycle). So a quarter of the issue slots keeps it busy. A
-	// float64 multiply-add takes two slots.
+	// A tensor core of compute capability 9.0 needs four cycles for one of the mma instructions
+	// counted here (2048 multiply-adds at 512 a cycle). So mma instructions in a quarter of the
+	// issue slots keep it busy. A float64 multiply-add takes two slots.
 	list := []codeGate{
 		{name: "product float32 128×128, A·B", plan: product(square(f, n), square(f, n), square(f, n)), share: 0.89},
 		{name: "product float32 128×128, A·Bᵀ", plan: product(square(f, n), square(f, n), turned(f, n, n)), share: 0.89},
@@ -150,7 +151,7 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	for _, typ := range []dtype.Type{f, h} {
 		list = append(list, codeGate{name: fmt.Sprintf("dropout, %v", typ), plan: dropout(typ), flight: 16, slots: memorySlots / 0.8})
-		// At full bandwidth there are only 7 slots for each byte, see memorySlots.
+		// At full bandwidth there are only 7 issue slots for each byte, see memorySlots.
 		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
 			e := x0.Mul(x0.Sigmoid())
 			if name != "silu" {

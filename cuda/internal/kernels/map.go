@@ -17,7 +17,7 @@ type mapSpec struct {
 	program programID
 	vector  int    // elements that a thread computes together; 1: one by one
 	rank    int    // rank of the collapsed space, at least 1
-	dense   bool   // one dimension, in which every operand has stride 1 or 0
+	dense   bool   // there is one dimension, in which every operand has stride 1 or 0
 	scalar  uint32 // bit k: operand k (outputs first) has stride 0 in the innermost dimension
 	// bit k: the elements of operands k and k+1 are neighbours in memory, and one access moves both
 	paired uint32
@@ -48,8 +48,8 @@ func (s mapSpec) name() string {
 	return name
 }
 
-// Map plans outs[k] = p(ins…) element by element. All layouts have the same shape. params are the
-// bits of the run-time scalars.
+// Map plans outs[k] = result k of p(ins…), element by element. All layouts have the same shape.
+// params are the bits of the run-time scalars.
 func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
 	return planMap(p, outs, ins, params, mapTune{})
 }
@@ -62,7 +62,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		return nil, nil
 	}
 	var (
-		operands [8]Operand // memory on the stack, enough for the usual number of operands
+		operands [8]Operand // array on the stack, enough for the usual number of operands
 		layouts  [8]shape.Dims
 	)
 	all := append(append(operands[:0], outs...), ins...)
@@ -96,7 +96,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 			s.scalar |= 1 << k
 			vectorize = vectorize && k >= len(outs)
 		case sp.inner(k) == 1:
-		case k+1 != len(outs) && sp.besides(all, k): // both are results, or both are operands
+		case k+1 != len(outs) && sp.besides(all, k): // both are results, or both are inputs
 			s.paired |= 1 << k
 			s.dense, v = false, min(v, 8/all[k].Type.Size())
 			k++
@@ -151,7 +151,7 @@ const manyBlocks = 2048
 
 // together returns how many vectors a thread reads before it computes the first. With a single
 // operand, one vector for each thread is not enough to keep memory busy. For a long computation it
-// returns 1: the assembler would read the vectors one after the other anyway.
+// returns 1, because the assembler would place the loads one after the other anyway.
 func (s mapSpec) together(p *expr.Program) int {
 	if s.tune.together > 0 {
 		return s.tune.together
@@ -169,7 +169,7 @@ func (s mapSpec) together(p *expr.Program) int {
 }
 
 // blocks returns the size of the grid for n elements. Each thread computes as many vectors as it
-// reads together, provided that there are then still manyBlocks blocks.
+// reads together, unless there would then be fewer than manyBlocks blocks.
 func (s mapSpec) blocks(p *expr.Program, n int) int {
 	vectors, threads := ceilDiv(n, s.vector), s.threads()
 	if s.tune.grid > 0 {
@@ -222,7 +222,7 @@ func aligned(all []Operand, sp space, s mapSpec, v int) bool {
 	return true
 }
 
-// countVectors makes the innermost coordinate count vectors of v elements.
+// countVectors changes the space so that the innermost coordinate counts vectors of v elements.
 func (s space) countVectors(v int) {
 	last := len(s.size) - 1
 	s.size[last] /= v
@@ -279,14 +279,15 @@ type mapBuilder struct {
 	see      func(x ptx.Value) // if not nil, see is called with each element of operand 0
 }
 
-// operandType is the element type of operand k, outputs first.
+// operandType returns the element type of operand k. The operands' order is outputs first, then
+// inputs.
 func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) }
 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
-// body computes v elements: first, first+1, … The pointer at(k) is that of operand k of the first
-// element.
+// body computes v elements: first, first+1, … at(k) is the pointer to the first element in operand
+// k.
 func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
 	m.compute(first, v, at, m.load(v, at, scalars))
 }
@@ -297,7 +298,7 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	for i := range in {
 		k := len(m.p.Out) + i
 		switch {
-		case in[i] != nil: // loaded together with the previous operand
+		case in[i] != nil: // the element was loaded together with the previous operand
 		case m.isPaired(k):
 			both := loadVector(m.Builder, at(k), m.operandType(k), 2*v)
 			for j := range v {
@@ -350,9 +351,10 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride walks from start to end by step. It handles count steps at a time as long as that many are
-// left, and then single steps. The function one gets an index and returns two functions. The first
-// loads the element or vector, and the second computes it from the loaded values.
+// stride walks from start to end by step. It handles count steps at a time as long as count steps
+// are left, and then single steps. The argument one is a function that gets an index and returns
+// two functions. The first of these loads the element or vector, and the second computes it from
+// the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {
@@ -390,7 +392,8 @@ func repeat(v ptx.Value, n int) []ptx.Value {
 	return list
 }
 
-// buildDense walks the vectors with a stride of the grid, and then the remaining elements.
+// buildDense writes a kernel that walks the vectors with a stride of the grid, and then the
+// remaining elements.
 func (m *mapBuilder) buildDense() {
 	v := m.s.vector
 	scalars := make([]ptx.Value, len(m.p.In))
@@ -424,7 +427,8 @@ func (m *mapBuilder) buildDense() {
 	run(vectors.Mul(num(v)).Add(m.id), m.n, 1)
 }
 
-// buildStrided walks the space with a stride of the grid, and splits the index into coordinates.
+// buildStrided writes a kernel that walks the space with a stride of the grid. It splits each index
+// into coordinates.
 func (m *mapBuilder) buildStrided() {
 	v := m.s.vector
 	end := m.n

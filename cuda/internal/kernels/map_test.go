@@ -73,9 +73,9 @@ func TestMapTypes(t *testing.T) {
 	}
 }
 
-// With one operand, a thread reads two vectors before it computes either. With the usual grid that
-// would need millions of elements. Here few blocks stride over thousands of elements, with every
-// kind of end.
+// With one operand, a thread reads two vectors before it computes either of them. With the usual
+// grid, a test of that would need millions of elements. Here few blocks stride over thousands of
+// elements. The tested lengths leave every number of vectors and of single elements at the end.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))
@@ -104,7 +104,7 @@ func TestMapPairs(t *testing.T) {
 	}
 }
 
-// Dense operands of every length move in whole sectors.
+// Accesses to dense operands of every length use whole sectors.
 func TestMapDense(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64, dtype.I64, dtype.I8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ, typ}, x0.Mul(x1).Add(x0))
@@ -148,12 +148,12 @@ func TestMapLayouts(t *testing.T) {
 		for _, test := range tests {
 			mapCase(t, test.what, p, []shape.Layout{test.out}, []shape.Layout{test.a, test.b}, test.skip, nil)
 		}
-		narrowLimit = 0 // the second round has 64-bit indices
+		narrowLimit = 0 // in the second round indices have 64 bits
 	}
 }
 
-// Operands whose elements are neighbours in memory, like real and imaginary parts, are read and
-// written in one access.
+// Some operands are neighbours in memory, element by element, like real and imaginary parts. They
+// are read and written in one access.
 func TestMapSideBySide(t *testing.T) {
 	x2, x3 := expr.X(2), expr.X(3)
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
@@ -161,8 +161,8 @@ func TestMapSideBySide(t *testing.T) {
 		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
 		for _, c := range []struct {
 			what          string
-			pitch, second int // pitch: distance of rows; second: start of the second part
-			in, skip      int // step and start of the operands
+			pitch, second int // pitch: distance between rows; second: offset of the second part
+			in, skip      int // stride and offset of the operands
 			columns       int
 			paired        uint32
 		}{

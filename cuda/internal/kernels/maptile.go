@@ -8,13 +8,14 @@ import (
 )
 
 // tileSpec describes an elementwise kernel for operands that are not all contiguous along the same
-// dimension, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements, and
-// transpose the odd operands in shared memory. So all accesses to global memory run along the
-// contiguous dimension. Comments call the odd operands turned.
+// dimension, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
+// results are contiguous along the last dimension. An input is called turned if it is contiguous
+// along another dimension. Blocks transpose the turned inputs in shared memory. So all accesses to
+// global memory run along the contiguous dimension.
 type tileSpec struct {
 	program programID
 	rank    int // rank of the collapsed space
-	// The turned inputs are contiguous along axis, the results along the last dimension.
+	// The turned inputs are contiguous along axis, and the results along the last dimension.
 	axis   int
 	turned uint32 // bit i: input i is turned
 }
@@ -28,8 +29,8 @@ const (
 	tileHeight = 8 // threads of a block along the tile's second side
 )
 
-// tileSpecFor returns the specification for a map over the space, whose first outs operands are the
-// results. It returns false if it is better to turn no input.
+// tileSpecFor returns the specification for a map over the space. The first outs operands of the
+// space are the results. It returns false if a kernel without turned inputs is better.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last := sp.rank() - 1
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
@@ -56,8 +57,8 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	return s, s.turned != 0
 }
 
-// outer returns the entries of list for the dimensions outside of the tiles, and those for the two
-// dimensions that span the tiles.
+// outer splits list, which has an entry for each dimension. It returns the entries of the
+// dimensions outside of the tiles, and those of the two dimensions that span the tiles.
 func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	for d, v := range list[:s.rank-1] {
 		if d != s.axis {
@@ -97,8 +98,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// A dimension is added in front. So split, which needs no size for the first one, returns a
-	// coordinate for each outer dimension.
+	// split needs the sizes of all dimensions but the first. So a dimension is added in front, and
+	// split returns a coordinate for each outer dimension.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value
@@ -129,7 +130,7 @@ func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		return base[k].At(dot(b, []ptx.Value{a, l}, strides[k][s.rank-2:], false))
 	}
 	tx, ty := b.ThreadID(0), b.ThreadID(1)
-	const pitch = tileSide + 1 // keeps reads along columns free of bank conflicts
+	const pitch = tileSide + 1 // no bank conflicts when reading along columns
 	shared := make([]ptx.Ptr, len(p.In))
 	for i, t := range p.In {
 		if s.turned>>i&1 == 0 {

@@ -17,7 +17,7 @@ const oneBits = 0x3f800000
 // multiSpec describes a kernel that runs one program over many groups of tensors.
 type multiSpec struct {
 	program programID
-	finite  bool // the kernel also looks for infinities and NaN
+	finite  bool // the kernel also searches for infinities and NaN
 }
 
 func (s multiSpec) name() string {
@@ -28,13 +28,13 @@ func (s multiSpec) name() string {
 }
 
 // MultiMapTable returns the table in which the kernel of [MultiMap] finds its tensors, and the
-// number of blocks. The table has to lie in device memory, aligned to 8 bytes. For one program it
-// depends only on addresses and sizes, so a caller can keep it from step to step.
+// number of blocks. The table has to lie in device memory, aligned to 8 bytes. For a given program
+// the table depends only on addresses and sizes. So a caller can keep it from step to step.
 //
 // The table begins with two words (64-bit, little-endian) for each block: the position of its
-// group's record in the table, in words, and the first element that the block computes. Then it has
-// a record for each group: the number of elements, whether all addresses allow vectors, and the
-// addresses, outputs first.
+// group's record in the table, in words, and the first element that the block computes. Then the
+// table has a record for each group: the number of elements, whether all addresses allow vectors,
+// and the addresses, those of the outputs first.
 func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
 	const op = "multimap"
 	if len(outs) != len(ins) {
@@ -92,8 +92,8 @@ func multiVector(p *expr.Program) int {
 
 // MultiMap plans the program over the groups of a table that [MultiMapTable] made and the caller
 // copied to the device. params are the bits of the run-time scalars on the device, 8 bytes each.
-// found has the type Invalid, or is a float32 of 0 or 1. It becomes 1 if an element of any group's
-// first operand is infinite or NaN.
+// found has the type Invalid, or is a float32 of 0 or 1. found becomes 1 if an element of any
+// group's first input is infinite or NaN.
 func MultiMap(p *expr.Program, table uint64, blocks int, params, found Operand) ([]Launch, error) {
 	if blocks == 0 {
 		return nil, nil

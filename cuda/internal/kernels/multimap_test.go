@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// adamW is a step of AdamW over (p, m, v, g). Its scalars are rate, decay·rate, β₁, β₂, ε and the
-// two bias corrections (I. Loshchilov, F. Hutter: Decoupled weight decay regularization, 2019).
+// adamW returns the program of a step of AdamW over (p, m, v, g). Its scalars are rate, decay·rate,
+// β₁, β₂, ε and the two bias corrections (I. Loshchilov, F. Hutter: Decoupled weight decay
+// regularization, 2019).
 func adamW(t testing.TB, param dtype.Type) *expr.Program {
 	p, m, v, g := expr.X(0), expr.X(1), expr.X(2), expr.X(3)
 	s := func(i int) *expr.Expr { return expr.Param(i, dtype.F32) }
@@ -86,13 +87,13 @@ func TestMultiMap(t *testing.T) {
 	}
 }
 
-// unscale is x·p0 for gradients of one type.
+// unscale returns the program that multiplies gradients of type typ by scalar 0.
 func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// An infinity or a NaN in any place sets found. Nothing else does. The results are the same as
-// without found.
+// An infinity or a NaN in any place sets found. No other value sets it. The other results are the
+// same as without found.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)

@@ -11,9 +11,10 @@ import (
 )
 
 // normSpec describes the normalisation of rows, or its gradient. A thread reads vectors of its row.
-// If they all fit its registers it reads each of them once, otherwise once for each pass.
+// If all its vectors fit its registers, the thread reads each vector once, otherwise once for each
+// pass.
 type normSpec struct {
-	typ, weight, bias dtype.Type // weight, bias: Invalid if absent
+	typ, weight, bias dtype.Type // weight and bias are Invalid if absent
 	y                 dtype.Type // type of the result, or of the result's gradient
 	grad, rms, zero   bool
 	plus              bool // an operand is added to the gradient
@@ -44,8 +45,8 @@ func (s normSpec) name() string {
 	return fmt.Sprintf("%s_v%d_h%d_%d", strings.Join(name, "_"), s.vector, s.held, s.group)
 }
 
-// NormOperands are the operands and results of a normalisation, see [device.Norm]. Absent ones have
-// the type Invalid.
+// NormOperands are the operands and results of a normalisation, see [device.Norm]. Absent operands
+// have the type Invalid.
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // gradient of the result
@@ -55,8 +56,8 @@ type NormOperands struct {
 // Norm plans a normalisation of the rows of o.X.
 func Norm(o NormOperands, n device.RowNorm) ([]Launch, error) { return planNorm("norm", o, n, false) }
 
-// NormGrad plans the gradients of the rows of o.X, into o.Out, and of weight and bias. It reads the
-// gradient of the result from o.Grad. See [NormGradReason].
+// NormGrad plans the gradient of the rows of o.X, which it stores in o.Out, and the gradients of
+// weight and bias. It reads the gradient of the result from o.Grad. See [NormGradReason].
 func NormGrad(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	if o.DWeight.Type != dtype.Invalid || o.DBias.Type != dtype.Invalid {
 		return planNormSums(o, n, scratch)
@@ -70,7 +71,7 @@ func planNorm(op string, o NormOperands, n device.RowNorm, grad bool) ([]Launch,
 		y, matrices = o.Grad, append(matrices, o.Grad)
 	}
 	alike := []Operand{o.X, o.Out, y}
-	for i := range alike[1:] { // with float32 rows, the result may have 16 bits
+	for i := range alike[1:] { // if the rows are float32, the result may be a 16-bit float
 		if v := &alike[i+1]; o.X.Type == dtype.F32 && v.Type == y.Type && y.Type.IsHalf() {
 			v.Type = dtype.F32
 		}
@@ -133,7 +134,7 @@ func (p *packer) scalar(t dtype.Type, v float64) {
 }
 
 // choose decides how a row's columns are read. A thread keeps up to 32 values of 4 bytes in
-// registers, or up to 16 pairs for a gradient.
+// registers, or for a gradient up to 16 pairs of values.
 func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	s.vector = 16 / widest(s.typ, s.weight, s.bias)
 	if s.runs {
@@ -167,9 +168,9 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	}
 }
 
-// widest returns the size of the widest of some types. A thread reads several columns together. In
-// the widest type they fill 16 bytes, which is one access. More columns would need two accesses.
-// Both would touch the same sectors, and each would use half of a sector.
+// widest returns the size of the widest type of a list. A thread reads several columns together. In
+// the widest type these columns fill 16 bytes, which is one access. With more columns there would
+// be two accesses. Both would touch the same sectors, and each would use half of them.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {
@@ -185,10 +186,10 @@ type normWork struct {
 	*rowWork
 	s     normSpec
 	t     ptx.Type
-	n     ptx.Value // number of columns in the computing type
+	n     ptx.Value // number of columns, as a value of the computing type
 	start ptx.Value // first weight of the row
 	inner ptx.Value
-	// number of each vector kept in registers, and whether the row has such a vector
+	// numbers of the vectors kept in registers, and whether the row has these vectors
 	at, inside []ptx.Value
 }
 
@@ -214,7 +215,7 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			w.inner = b.Param("inner", ptx.U32)
 		}
 	}
-	to := s.y // the type of the results
+	to := s.y // type of the results
 	if s.grad {
 		to = s.typ
 	}
@@ -378,7 +379,7 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values loads the thread's values by load. It keeps those for which there are registers.
+// values loads the thread's values with load. It keeps as many of them as it has registers for.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
 	for _, i := range w.at {
@@ -395,12 +396,12 @@ func (r rowValues) mapped(f func(i ptx.Value, v []ptx.Value) []ptx.Value) rowVal
 	return out
 }
 
-// pairwise adds up a list, neighbours first.
+// pairwise adds up the values of a list: first neighbours, then neighbouring sums.
 func pairwise(list []ptx.Value) ptx.Value {
 	return combinePairs(list, func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 }
 
-// combinePairs combines the values of a list, neighbours first.
+// combinePairs combines the values of a list: first neighbours, then neighbouring results.
 func combinePairs(list []ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	for len(list) > 1 {
 		var next []ptx.Value

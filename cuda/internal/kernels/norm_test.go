@@ -49,7 +49,7 @@ func slowNorm(x, g, w, b []float64, columns int, n device.RowNorm) (y, dx, mean,
 
 // normCase has the properties of the operands of one normalisation.
 type normCase struct {
-	typ, affine   dtype.Type // affine: type of weight and bias
+	typ, affine   dtype.Type // type of x; affine: type of weight and bias
 	rows, columns int
 	weight, bias  bool
 	n             device.RowNorm

@@ -11,15 +11,15 @@ import (
 
 // normSumsSpec describes a kernel for the gradient of the normalisation of rows, together with the
 // gradients of weight and bias. A warp or a block goes through rows and holds one row at a time in
-// registers. Meanwhile it adds the row's terms to the sums of its columns. So the operands are read
-// once.
+// registers. It uses the row for its gradient, and adds the row's terms to the sums over the
+// columns. So the operands are read only once.
 type normSumsSpec struct {
-	typ, g, weight dtype.Type // types; weight is Invalid if there is no weight
+	typ, g, weight dtype.Type // types of x, g and weight; weight is Invalid if absent
 	rms            bool
-	// dx, dw, db: the results that are wanted; plus: an operand is added to dx
+	// dx, dw, db: which results are wanted; plus: an operand is added to dx
 	dx, dw, db, plus bool
 	vector           int  // elements of one access
-	held             int  // vectors of a row that a thread has
+	held             int  // number of vectors of a row that a thread has
 	ragged           bool // some threads have one vector less
 	group            int  // threads of a row
 }
@@ -51,12 +51,12 @@ func (s normSumsSpec) name() string {
 }
 
 const (
-	// A thread has at most normValues columns, each in four or five registers. If it reads them one
-	// by one it has at most oddValues, because each needs an address.
+	// A thread has at most normValues columns, each in four or five registers. If it reads its
+	// columns one by one, it has at most oddValues columns, because each needs an address.
 	normValues, oddValues = 32, 24
-	// normParts is the largest number of parts of a sum.
+	// normParts is the largest number of parts into which a sum is divided.
 	normParts = 1024
-	// normWarps is the number of warps of a block whose warps have a row each.
+	// normWarps is the number of warps in a block whose warps have one row each.
 	normWarps = 4
 )
 
@@ -69,8 +69,9 @@ func normPartRows(t dtype.Type) int {
 	return 48
 }
 
-// NormGradReason says why no kernel computes the gradient together with those of weight and bias.
-// It returns "" if there is a kernel, or if neither of the two is wanted.
+// NormGradReason says why no kernel computes the gradient of x together with the gradients of
+// weight and bias. It returns "" if there is a kernel, or if neither the gradient of weight nor
+// that of bias is wanted.
 func NormGradReason(o NormOperands, n device.RowNorm) string {
 	switch {
 	case o.DWeight.Type == dtype.Invalid && o.DBias.Type == dtype.Invalid:
@@ -78,15 +79,16 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	case n.Period != 1 || n.Inner != 1:
 		return "the gradients of weights that columns or rows share are sums over what has one weight"
 	}
-	// The addresses are not known yet. This assumes the worst: elements that are read one by one.
+	// The addresses are not known yet, so this assumes the worst case: elements that are read one
+	// by one.
 	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, o.Grad.Type, 1) {
 		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
 	}
 	return ""
 }
 
-// normRoom returns the largest number of columns of a thread. Elements that are read one by one
-// leave room for fewer columns if g has another type than t, because converting needs registers.
+// normRoom returns how many columns of a row a thread can have. If elements are read one by one and
+// g has another type than t, it is fewer, because converting needs registers.
 func normRoom(t, g dtype.Type, vector int) int {
 	if vector == 1 && g != t {
 		return oddValues - 2
@@ -120,9 +122,9 @@ func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 	return s
 }
 
-// planNormSums plans the gradient with those of weight and bias, as two launches. In the first
-// kernel each block stores its part of each sum. The second kernel adds these parts up. The number
-// of parts depends only on the number of rows and on the type.
+// planNormSums plans the gradients of x, weight and bias as two launches. In the first kernel each
+// block stores its part of each sum. The second kernel adds these parts up. The number of parts
+// depends only on the number of rows and on the type.
 func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	const op = "norm gradient"
 	if why := NormGradReason(o, n); why != "" {
@@ -200,7 +202,7 @@ type normSumsWork struct {
 	inside  ptx.Value // whether the thread has the last vector
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // half of shared that the next row uses
+	turn    *ptx.Var // which half of shared the next row uses
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -293,8 +295,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for each of the thread's vectors. i is the vector's first column. In the list of the
-// thread's values, the vector's values begin at the index from.
+// each runs f for each of the thread's vectors. i is the vector's first column. from is the index
+// of the vector's first value in the list of the thread's values.
 func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }
@@ -306,8 +308,8 @@ func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	}
 }
 
-// gradient stores rstd·(h - m(h) - z·m(h·z)) + more for a row, with h = g·weight and m the mean
-// over the row.
+// gradient stores rstd·(h - m(h) - z·m(h·z)) + more for a row. Here h = g·weight, z = (x -
+// mean)·rstd, and m is the mean over the row.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
@@ -379,7 +381,7 @@ func (w *normSumsWork) across(list []ptx.Value) []ptx.Value {
 	return list
 }
 
-// leave stores the block's part of the sums.
+// leave stores the block's part of the sums in partial.
 func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	var list [][]*ptx.Var
 	for _, v := range sums {
@@ -404,8 +406,8 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// The values that a lane stores at once lie in one plane. The distance between planes keeps
-	// neighbouring lanes free of bank conflicts.
+	// In one step each lane of a warp stores chunk values, side by side in one plane. The gap
+	// between planes prevents bank conflicts of neighbouring lanes.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
 	if chunk < s.vector {
@@ -450,8 +452,8 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	}
 }
 
-// normPartsSpec describes the kernel that adds up the parts of the sums. The lanes of a warp have
-// neighbouring sums, and each sum has eight threads.
+// normPartsSpec describes the kernel that adds up the parts of the sums. The lanes of a warp add up
+// neighbouring sums. Eight threads work on each sum.
 type normPartsSpec struct{ acc dtype.Type }
 
 func (s normPartsSpec) name() string { return "norm_grad_sums_" + s.acc.String() }

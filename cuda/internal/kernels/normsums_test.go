@@ -25,7 +25,7 @@ func slowNormSums(x, g, mean, rstd []float64, columns int) (dw, db, size []float
 	return dw, db, size
 }
 
-// Tests the gradient of x together with those of weight and bias, in all forms of the kernel.
+// Tests the gradients of x, weight and bias, in all forms of the kernel.
 func TestNormSums(t *testing.T) {
 	layer := device.RowNorm{Eps: 1e-3, Period: 1, Inner: 1, Zero: true}
 	rms := device.RowNorm{Eps: 1e-3, RMS: true, Period: 1, Inner: 1}
@@ -134,7 +134,8 @@ func TestNormSums(t *testing.T) {
 	}
 }
 
-// A gradient with its sums moves little more than the bytes of its operands: each is read once.
+// The gradient with its sums moves only a few bytes more than its operands have, because each
+// operand is read once.
 func TestNormSumsBytes(t *testing.T) {
 	for _, c := range []struct {
 		typ, g dtype.Type

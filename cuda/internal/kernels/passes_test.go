@@ -41,7 +41,7 @@ func newRandomKernel(seed uint64) *ptx.Builder {
 func (k *randomKernel) pick() ptx.Value {
 	if i := k.rng.IntN(len(k.values) + len(k.vars)); i < len(k.vars) {
 		v := k.vars[i].Get()
-		k.values = append(k.values, v) // a snapshot that may be used much later
+		k.values = append(k.values, v) // the variable's current value, which may be used much later
 		return v
 	}
 	return k.values[k.rng.IntN(len(k.values))]
@@ -51,7 +51,7 @@ func (k *randomKernel) condition() ptx.Value {
 	return k.pick().Compare(ptx.Relation(k.rng.IntN(6)), k.pick())
 }
 
-// expression returns a new value.
+// expression emits a random expression and returns its value.
 func (k *randomKernel) expression() ptx.Value {
 	a, c := k.pick(), k.pick()
 	switch k.rng.IntN(16) {
@@ -136,7 +136,7 @@ func (k *randomKernel) statements(n, depth int) {
 	}
 }
 
-// The passes do not change what a kernel computes.
+// The builder's optimisation passes do not change what a kernel computes.
 func TestPassesPreserveMeaning(t *testing.T) {
 	shorter := 0
 	for seed := range uint64(150) {

@@ -8,7 +8,7 @@ import (
 
 // TestPrintedKernels writes the golden kernels, and those of [gates] and [codeGates], into the
 // folder that FLAMBEAU_PRINT_PTX names. Each family is planned for large operands. Older drivers
-// have older compilers: .ci/run ptxas compiles the folder with them.
+// have older compilers. With these, `.ci/run ptxas` compiles the kernels of the folder.
 func TestPrintedKernels(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_PRINT_PTX")
 	if folder == "" || folder == "0" || folder == "1" {

@@ -10,7 +10,7 @@ import (
 // stores them.
 type actSpec struct {
 	act  string     // key of the activation, "" for none
-	pre  bool       // the results before the activation are stored too
+	pre  bool       // the results before the activation are stored as well
 	with dtype.Type // type of the second operand, Invalid for none
 }
 
@@ -37,15 +37,16 @@ func (o *ProductOperands) acting() actSpec {
 	return actSpec{o.Act.Key(), o.Pre.Type != dtype.Invalid, o.With.Type}
 }
 
-// likeOut reports whether p has the layout of the results. The distance from a result to the
-// element of p with the same index is then always the same. It must be a multiple of 16 bytes.
+// likeOut reports whether p has the layout of the results. Then the distance in memory from a
+// result to the element of p with the same index is constant. It must also be a multiple of 16
+// bytes.
 func (o *ProductOperands) likeOut(p *Operand) bool {
 	return p.Type.Size() == o.Out.Type.Size() && p.Strides == o.Out.Strides && (p.start()-o.Out.start())%16 == 0
 }
 
 // activatedInTile reports whether a block can apply the activation before it stores its results.
-// That happens in shared memory, which float32 sums of 16-bit factors do not pass through. Pre must
-// have the layout of Out, so that one distance leads from each result to its element of Pre.
+// The block activates results in shared memory, but float32 sums of 16-bit factors do not pass
+// through it. Pre must have the layout of Out, see likeOut.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }
@@ -69,7 +70,7 @@ func activatedBehind(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, erro
 	return append(list, last...), err
 }
 
-// activation is the state of a kernel that applies an activation.
+// activation holds the state of a kernel that applies an activation.
 type activation struct {
 	b    *ptx.Builder
 	s    actSpec
@@ -96,7 +97,7 @@ func declareActivation(b *ptx.Builder, s actSpec, out dtype.Type, programs []*ex
 }
 
 // beside loads the n elements of With that belong to n neighbouring results, in their stored type.
-// If n is more than 1 these elements are neighbours too, in pieces of at least 16 bytes.
+// If n is more than 1, these elements are neighbours in memory too.
 func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 	if a.s.with == dtype.Invalid {
 		return nil
@@ -107,8 +108,9 @@ func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 	return loadStored(a.with.p.At(row.Bitcast(ptx.S32).MulWide(a.with.stride1)).At(col), a.s.with, n)
 }
 
-// apply returns the activation of values, which are rounded results in their computing type, and of
-// the elements of With that belong to them. The bits are those of a map.
+// apply applies the activation to values, which are rounded results in their computing type. beside
+// has the elements of With that belong to these results. The results have the same bits as those of
+// a [Map] launch.
 func (a *activation) apply(values, beside []ptx.Value) []ptx.Value {
 	if a.f == nil {
 		return values

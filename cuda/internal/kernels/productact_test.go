@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An activation is part of the product's launch. Its bits are those of its program applied to Pre.
+// An activation is part of the product's launch. The results have the bits of the activation's
+// program, applied to Pre.
 func TestTensorAct(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		for j, layout := range []string{"N", "T", "padded"} {
@@ -42,7 +43,7 @@ func TestTensorAct(t *testing.T) {
 }
 
 // The second operand of an activation may have any type. It is read in pieces if its rows allow
-// that, and otherwise element by element. This tests whole rows, odd rows, transposed ones, every
+// that, and otherwise element by element. This tests whole rows, odd rows, transposed rows, every
 // second row of a, and a batch.
 func TestTensorActWith(t *testing.T) {
 	small, large := tensorForm{64, 64, 32, 2, 2, 3, 4}, tensorForms[0]
@@ -75,10 +76,10 @@ func TestTensorActWith(t *testing.T) {
 		if c.typ == dtype.BF16 {
 			typ = dtype.BF16
 		}
-		if c.orders == "Nodd" { // rows of k begin at even and odd elements in turn
+		if c.orders == "Nodd" { // rows along k begin at even and odd elements in turn
 			k, rows = 25, c.form.bm+4
 		}
-		if c.orders == "TN" { // rows of m begin at even and odd elements in turn
+		if c.orders == "TN" { // rows along m begin at even and odd elements in turn
 			rows = c.form.bm + 1
 		}
 		out := m.tensor(typ, matrixLayout(c.out, c.batch, rows, c.n), 0)
@@ -112,14 +113,14 @@ func TestTensorActWith(t *testing.T) {
 	}
 }
 
-// Products of float32 and float64 can have an activation in every tile, for whole rows and others.
-// The second operand is read in vectors or element by element.
+// Products of float32 and float64 can have an activation in every tile, for rows that fill whole
+// vectors and for others. The second operand is read in vectors or element by element.
 func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type
 		tile       gemmTile
 		out, other string // layouts of the results and of the second operand
-		odd        int    // columns beyond the tile
+		odd        int    // number of columns beyond the tile
 		vector     bool
 	}{
 		{dtype.F32, dtype.F32, largeTile, "N", "N", 4, true},
@@ -190,7 +191,8 @@ func TestMatMulActAssemble(t *testing.T) {
 	a.finish()
 }
 
-// activated compares results with the program, applied to the stored results before the activation.
+// activated checks the results. It applies the activation's program to the stored results before
+// the activation, and compares.
 func (m *machine) activated(what string, o ProductOperands) {
 	m.t.Helper()
 	in := [][]uint64{m.read(o.Pre)}
@@ -206,8 +208,8 @@ func (m *machine) activated(what string, o ProductOperands) {
 	})
 }
 
-// geluGradient is the program of gelu's gradient. Its operands are the gradient of the result, and
-// the argument of gelu.
+// geluGradient returns the program of gelu's gradient. Its operands are the gradient of the result,
+// and the argument of gelu.
 func geluGradient(t dtype.Type) *expr.Program {
 	x := expr.X(1)
 	density := x.Mul(x).Mul(expr.C(-0.5)).Exp().Mul(expr.C(0.3989422804014327))

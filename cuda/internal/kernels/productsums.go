@@ -30,8 +30,9 @@ func (o *ProductOperands) summing() sumsSpec {
 }
 
 // sumsBehind returns the sums that need launches of their own. These are all sums if the blocks
-// cannot compute them: in a product with a vector, and where blocks round factors. If both kinds
-// are wanted, the sums of columns get a launch, because there are registers for one kind only.
+// cannot compute any: in a product with a vector, and where blocks round factors. If sums of rows
+// and of columns are wanted, those of columns get a launch, because a kernel has registers for only
+// one kind.
 func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {
@@ -43,7 +44,8 @@ func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for some of the sums, and removes these sums from o.
+// summed plans launches for some sums, selected by the argument which. It removes these sums from
+// o.
 func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)
@@ -67,7 +69,7 @@ func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch
 	return list, nil
 }
 
-// sumRows plans the sums of the rows of a matrix, given as a batch of one.
+// sumRows plans the sums of the rows of a matrix, which is given as a batch of one.
 func sumRows(sums, of Operand, scratch Scratch) ([]Launch, error) {
 	sums.Shape, sums.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
 	return Reduce(&device.Reduction{Map: identities[of.Type]}, sums, []Operand{of}, nil, scratch)

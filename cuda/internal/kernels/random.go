@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// philox returns the block of [expr.Philox] for a seed and a counter of 64 bits each.
+// philox returns the four words of [expr.Philox] for a seed and a counter of 64 bits each.
 func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 	halves := func(v ptx.Value) (lo, hi ptx.Value) {
 		v = v.Bitcast(ptx.U64)
@@ -28,7 +28,7 @@ func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 }
 
 // A place is an element's position in a program's space: first + add, where first is a multiple of
-// vector. add and vector are known when the kernel is built, so that neighbouring elements share a
+// vector. add and vector are known when the kernel is built. So neighbouring elements can use one
 // drawn block.
 type place struct {
 	first       ptx.Value
@@ -40,7 +40,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 	per := 4 >> d.Shift // elements that share a block
 	var block ptx.Value
 	if at.first.Type().Bits() == 64 {
-		// the shift loses upper bits, as in Draw.Word
+		// the shift drops the same upper bits as in Draw.Word
 		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
 	} else {
 		block = at.first.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
@@ -54,7 +54,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 		}
 		return words[word]
 	}
-	// unknown lists the bits of the word's number that depend on first.
+	// unknown lists the bits of the word's number that are not known when the kernel is built.
 	var unknown []int
 	for bit := 1; bit < per; bit *= 2 {
 		if word := bit << d.Shift; bit >= at.vector && word&int(d.Clear) == 0 {
@@ -73,7 +73,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 	return choose(unknown, known)
 }
 
-// indexOf reports whether value i of a program is the element's position, in any type.
+// indexOf reports whether value i of a program is the index of the element, in any type.
 func indexOf(p *expr.Program, i int32) bool {
 	for p.Code[i].Op == expr.OpCvt {
 		i = p.Code[i].A
@@ -82,7 +82,7 @@ func indexOf(p *expr.Program, i int32) bool {
 }
 
 // lowBits returns the value of an OpAnd of the element's position and a constant, if the constant
-// is less than at.vector. Then the bits of the position that matter are known.
+// is less than at.vector. Then these bits of the position are known when the kernel is built.
 func lowBits(p *expr.Program, c expr.Instr, at *place) (v uint64, ok bool) {
 	for _, o := range [2][2]int32{{c.A, c.B}, {c.B, c.A}} {
 		if k := p.Code[o[1]]; k.Op == expr.OpConst && k.Imm < uint64(at.vector) && indexOf(p, o[0]) {

@@ -18,8 +18,8 @@ const (
 	// a warp computes one result, with its lanes along the reduced dimensions
 	warpPerRow  reduceForm = iota
 	blockPerRow            // a block computes one result
-	// a block computes 32 results, or 32 vectors of results: lanes along the results, 8 threads for
-	// each
+	// a block computes 32 results, or 32 vectors of results; its lanes lie along the results, and 8
+	// threads share each result
 	columns
 )
 
@@ -36,10 +36,10 @@ const (
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
 
-// reduceSpec describes a reduction kernel. o counts the results, and r the elements that are
-// combined into one result.
+// reduceSpec describes a reduction kernel. Names with o are about results, and names with r about
+// the elements that are combined into one result.
 type reduceSpec struct {
-	// In the last stage mapping has no key. Its name is the type of the partial values.
+	// In the last stage mapping has no key, and its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
@@ -47,7 +47,7 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// elements of one access: along the row, or along the results in the column form
+	// elements of one access, along the row, or in the column form along the results
 	vector  int
 	uniform uint16 // bit k: operand k has one value for a whole vector
 	// vectors that a thread loads together; 0 leaves the number to the builder
@@ -81,9 +81,9 @@ func (s reduceSpec) name() string {
 }
 
 // reduction is the plan of a reduction over collapsed spaces. If it also counts, the map has a
-// second result, and the plan counts how often that is true. The map's first result then depends on
-// operand 0 alone, and is combined as without the count. Finish gets the count, an int64, as
-// operand 1.
+// second result, and the plan counts how often the second result is true. The first result then
+// depends only on operand 0, and is combined in the same way as without the count. Finish gets the
+// count, an int64, as operand 1.
 type reduction struct {
 	r          *device.Reduction
 	out        Operand
@@ -94,7 +94,7 @@ type reduction struct {
 	o, n       int   // number of results, and number of elements that make one result
 	wide       bool
 	scalars    []uint64
-	partial    uint64 // partial values; their positions (for arg) or counts are at position
+	partial    uint64 // address of partial values; position has their positions (for arg) or counts
 	position   uint64
 	chunk, cut int // elements of a chunk, and number of chunks
 	vector     int // elements of one access
@@ -102,10 +102,10 @@ type reduction struct {
 	tune       reduceTune
 }
 
-// Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins
-// do not. The same call always combines in the same order. That order depends on r, and on the
-// shapes, layouts, types and alignment of the operands. Sums of floats are combined pairwise from
-// runs of at most a few dozen elements.
+// Reduce plans a reduction. It combines the results of r.Map(ins…) over the dimensions in which out
+// has size 1 and ins do not. The same call always combines in the same order. That order depends on
+// r, and on the shapes, layouts, types and alignment of the operands. Sums of floats are combined
+// pairwise from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
@@ -123,7 +123,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
 	p := &reduction{r: r, out: out, count: count, ins: ins, scalars: params, tune: tune}
-	var kept, red [shape.MaxRank]int // numbers of dimensions
+	var kept, red [shape.MaxRank]int // lists of dimension numbers
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
 		switch {
@@ -144,7 +144,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
 	index := dims.Contiguous()
-	var buffer [2][8]shape.Dims // memory on the stack, enough for the usual number of operands
+	var buffer [2][8]shape.Dims // array on the stack, enough for the usual number of operands
 	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))
@@ -188,7 +188,7 @@ const (
 	reduceThreads = 256
 	columnWidth   = 32 // results of a block in the column form
 	columnHeight  = reduceThreads / columnWidth
-	chains        = 4 // least number of independent accumulators of a thread
+	chains        = 4 // least number of accumulators of a thread
 	wantedBlocks  = 264
 )
 
@@ -236,7 +236,8 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 }
 
 // chunks returns how many elements a group of threads combines, and the number of groups for one
-// result. Chains of additions stay short, and a large device gets enough blocks.
+// result. The numbers are chosen so that no accumulator adds too many elements, and a large device
+// gets enough blocks.
 func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	var most, least, blocks int
 	switch form {
@@ -247,7 +248,7 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	case columns:
 		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth*p.vector)
 		if p.vector > 1 {
-			most /= 2 // a thread has half as many chains for each result
+			most /= 2 // a thread has half as many accumulators for each result
 		}
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
@@ -343,7 +344,8 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	return a.launch(k, blocks)
 }
 
-// mergeParams merges the scalar types of two programs that number their scalars alike.
+// mergeParams merges the lists of scalar types of two programs. Both programs number the scalars in
+// the same way.
 func mergeParams(a, b []dtype.Type) []dtype.Type {
 	if len(b) == 0 {
 		return a
@@ -360,8 +362,8 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 }
 
 // vectors returns how many neighbouring elements of each operand a thread of the given form reads
-// in one access, or 1 if the layouts do not allow more. It also returns the operands that have the
-// same value for all of these elements. The neighbours lie along the row that is combined, or along
+// in one access, or 1 if the layouts do not allow more. In uniform it marks the operands that have
+// one value for all of these elements. The neighbours lie along the row that is combined, or along
 // the results in the column form.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
@@ -410,8 +412,8 @@ func multiples(list []int, of int) bool {
 	return true
 }
 
-// loader returns a function that loads element i of result o. With vectors it loads the elements
-// from i on, or in the column form element i of the results from o on.
+// loader returns a function that loads element i of result o. With vectors it loads several values:
+// the elements from i on, or in the column form element i of each result from o on.
 func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	b := r.Builder
 	if r.s.stage == lastStage {
@@ -457,8 +459,9 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the loaded operands x. position and c are the
-// vector's position.
+// element computes element j of a vector from the loaded operands x. position is the index at which
+// the result's elements begin. c has the vector's coordinates in the reduced dimensions. Both are
+// needed only if the map uses the index.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder
 	values := lower(b, r.mapping, environment{

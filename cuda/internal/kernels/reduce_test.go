@@ -14,9 +14,9 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// slowReduce is the reference. For each result it returns the combination in float64, the sum of
-// magnitudes for the error bound, and the position. Values are in the computing type, in row-major
-// order.
+// slowReduce computes a reduction in a simple way. For each result it returns the value in float64,
+// the sum of magnitudes for the error bound, and the position. Values are in the computing type, in
+// row-major order.
 func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (value, size []float64, position []int, counts []int) {
 	n := out.Size()
 	value, size = make([]float64, n), make([]float64, n)
@@ -104,7 +104,7 @@ func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, 
 		ok := g == w || g != g && w != w
 		if to.IsFloat() && (r.Kind == device.Sum || r.Kind == device.Prod) {
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[to]
-			depth := 64.0 // chains of a few dozen elements, combined as trees
+			depth := 64.0 // runs of a few dozen elements, combined as trees
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			bound := depth*unit*size[i] + eps*math.Abs(w)
 			if r.Kind == device.Prod {
@@ -201,7 +201,7 @@ func TestReduceKinds(t *testing.T) {
 	}
 }
 
-// The first of equal values wins, wherever the chunks and lanes divide the row.
+// Among equal values the first one wins, however chunks and lanes divide the row.
 func TestArgTies(t *testing.T) {
 	for _, n := range []int{1, 40, 1025, 9000} {
 		for _, kind := range []device.ReduceKind{device.ArgMax, device.ArgMin} {
@@ -226,7 +226,7 @@ func TestArgTies(t *testing.T) {
 	}
 }
 
-// The map may use several operands, scalars and the index. The finish has the same scalars.
+// The map may use several operands, scalars and the index. The program Finish has the same scalars.
 func TestReducePrograms(t *testing.T) {
 	square := program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, x0.Mul(x0).Add(expr.Index(dtype.I64).Cvt(dtype.F32)))
 	mean := program(t, []dtype.Type{dtype.F16}, []dtype.Type{dtype.F32}, x0.Mul(expr.Param(0)))
@@ -251,7 +251,7 @@ func TestReducePrograms(t *testing.T) {
 	}
 }
 
-// An operand with one value for a whole vector is read once for the vector.
+// An operand that has one value for a whole vector of elements is read once for the vector.
 func TestReduceUniform(t *testing.T) {
 	r := &device.Reduction{Kind: device.Sum, Map: program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1))}
 	for _, test := range []struct {

@@ -17,7 +17,7 @@ type reduceBuilder struct {
 	mapping, finish *expr.Program
 	unroll          int        // independent accumulators of a thread, and loads in flight
 	acc             dtype.Type // computing type of the values that are combined
-	// type of the register that holds such a value; Bool is 0 or 1 in a u32
+	// type of the register that holds a combined value; Bool is 0 or 1 in a u32
 	reg        ptx.Type
 	results, n ptx.Value
 	chunk, cut ptx.Value
@@ -39,7 +39,8 @@ type reduceOperand struct {
 // cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
 const cheapMap = 8
 
-// partialValue is a running value. at is its position for arg reductions, or else its count.
+// partialValue is a running value of the combination. at is its position for arg reductions, or its
+// count.
 type partialValue struct{ v, at ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
@@ -131,8 +132,8 @@ func (r *reduceBuilder) declare() {
 	r.params = scalarParams(b, types)
 }
 
-// rows writes a kernel in which each group of threads, a warp or the block, combines one chunk of
-// one result.
+// rows writes a kernel in which each group of threads combines one chunk of one result. A group is
+// a warp or the block.
 func (r *reduceBuilder) rows(group int) {
 	b := r.Builder
 	var id, lane ptx.Value
@@ -228,9 +229,9 @@ func (r *reduceBuilder) columns() {
 	})
 }
 
-// planeOf returns the distance in shared memory between the planes of a vector of v results. A
-// plane holds the same element of all vectors. The distance keeps threads that read neighbouring
-// elements of a vector on different banks.
+// planeOf returns the distance between planes in shared memory, for vectors of v results. A plane
+// holds the same element of all vectors. With this distance, threads that read neighbouring
+// elements of a vector use different banks.
 func planeOf(v int, t ptx.Type) int {
 	if v == 1 {
 		return reduceThreads
@@ -238,8 +239,10 @@ func planeOf(v int, t ptx.Type) int {
 	return reduceThreads + 128/max(t.Bits()/8, 4)/v
 }
 
-// accumulate combines elements lane, lane+group, … of chunk c of result o, in several chains. With
-// vectors lane counts vectors. In the column form it returns one value for each result from o on.
+// accumulate combines elements lane, lane+group, … of chunk c for result o, in several
+// accumulators. If the row is read in vectors, lane is the number of a vector. In the column form
+// it combines the elements of a vector of results, from result o on, and returns one value for each
+// of these results.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)
@@ -297,7 +300,7 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 	return out
 }
 
-// tree combines a list pairwise.
+// tree combines the values of a list pairwise.
 func (r *reduceBuilder) tree(list []partialValue) partialValue {
 	for len(list) > 1 {
 		var next []partialValue
@@ -314,7 +317,7 @@ func wrap(t dtype.Type, v ptx.Value) ptx.Value {
 	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
 }
 
-// nowhere returns the position, or the count, of a chain that has no value yet.
+// nowhere returns the position, or the count, of an accumulator that has no value yet.
 func (r *reduceBuilder) nowhere() ptx.Value {
 	if r.s.counts {
 		return r.Const(indexType(r.s.wide), num(0))
@@ -333,7 +336,7 @@ func (r *reduceBuilder) identity() ptx.Value {
 	largest := r.s.kind == device.Max || r.s.kind == device.ArgMax
 	switch stored := r.mapping.Out[0]; {
 	case stored == dtype.U8:
-		// The identity is that of the narrow type, not of the computing type, because it is the
+		// This is the identity of the narrow type, not of the computing type, because it is the
 		// result of an empty reduction.
 		if largest {
 			return b.Bits(t, 0)
@@ -386,7 +389,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	case kind == device.Min:
 		return partialValue{v: x.v.MinNaN(y.v)}
 	}
-	// The result is the first position of the extreme value. NaN is more extreme than any number.
+	// The result is the first position of the extreme value. NaN counts as more extreme than any
+	// number.
 	var better, same ptx.Value
 	if r.s.kind == device.ArgMax {
 		better = y.v.Gt(x.v)
@@ -403,7 +407,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	return partialValue{take.Select(y.v, x.v), take.Select(y.at, x.at)}
 }
 
-// acrossWarp combines the lanes of each group of width lanes. Every lane gets the result.
+// acrossWarp combines the values of neighbouring lanes, in groups of width lanes. Every lane gets
+// the result of its group.
 func (r *reduceBuilder) acrossWarp(a partialValue, width int) partialValue {
 	for d := width / 2; d > 0; d /= 2 {
 		other := partialValue{v: a.v.Shuffle(ptx.ShuffleXor, num(d))}
@@ -440,7 +445,7 @@ func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
 }
 
 // write applies finish and stores result o. In the first stage it stores the partial value of chunk
-// c.
+// c instead.
 func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 	b := r.Builder
 	if r.s.stage == firstStage {

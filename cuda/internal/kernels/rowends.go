@@ -21,8 +21,8 @@ func (f rowForm) String() string {
 }
 
 // rowVectors returns how the rows of operands of one type can be read. Rows that begin at any
-// address can be read in vectors if the rows of all operands have the same distance from a multiple
-// of 16 bytes.
+// address can be read in vectors on one condition: corresponding rows of all operands must have the
+// same distance from a multiple of 16 bytes.
 func rowVectors(list ...Operand) rowForm {
 	x, v := list[0], 16/list[0].Type.Size()
 	if !unitColumns(list...) {
@@ -42,15 +42,15 @@ func rowVectors(list ...Operand) rowForm {
 }
 
 // rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
-// multiple of 32 bytes, where the vectors begin so that a warp's vectors fill whole sectors. The
-// others lie after the last vector. Together they are fewer than the lanes of a warp, and a thread
-// keeps its column in a register.
+// multiple of 32 bytes, where the vectors begin, so that a warp's vectors fill whole sectors. The
+// remaining columns of the row's ends lie after the last vector. Together they are fewer than the
+// lanes of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
 	first  ptx.Value // the first vector's first column
 	column ptx.Value // this thread's column
 	inside ptx.Value // whether this thread has a column
 	kept   []*ptx.Var
-	now    bool // code for an end is being written; its indices count columns
+	now    bool // whether code for a row's ends is being written; indices then count columns
 }
 
 // access makes the kernel read the columns of x's row in form f.
@@ -59,7 +59,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	if v == 1 {
 		return
 	}
-	// the code of a function of the values appears unroll·v times
+	// the code of a function of a column's values is emitted unroll·v times
 	w.vector, w.unroll = v, max(1, min(2, 8/v))
 	if !f.odd {
 		w.columns = w.columns.Div(num(v))
@@ -67,7 +67,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 	size := x.t.Size()
 	first := w.U32(0).Sub(x.p.Address().Cvt(ptx.U32)).And(num(31)).Shr(num(bits.TrailingZeros(uint(size))))
-	behind := w.columns.Sub(first) // not negative: rowVectors returns odd only for enough columns
+	behind := w.columns.Sub(first) // not negative, see rowVectors
 	w.columns = behind.Div(num(v))
 	vectors := w.columns.Mul(num(v))
 	w.ends = &rowEnds{

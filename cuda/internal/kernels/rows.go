@@ -9,26 +9,26 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// rowWork is what kernels that process one row at a time (softmax, cross-entropy) have in common.
-// Each row has a warp or a block.
+// rowWork is the common part of kernels that process one row at a time (softmax, cross-entropy). A
+// row has a warp or a block.
 type rowWork struct {
 	*ptx.Builder
 	group   int // threads of a row
 	unroll  int // loads that a thread has in flight together
-	vector  int // neighbouring columns of a load; columns and the indices below count vectors
+	vector  int // columns of a load; columns and the indices below count vectors
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
-	shared  ptx.Ptr // one value for each warp, if a row has a block
-	cached  int     // columns of a row, of each operand, that fit shared memory; 0: no cache
-	cache   ptx.Ptr // the row's cache; a thread reads only what it stored itself
+	shared  ptx.Ptr // memory for one value of each warp, if a row has a block
+	cached  int     // columns of each operand's row that fit shared memory; 0: no cache
+	cache   ptx.Ptr // the row's cache; a thread reads only what it has stored itself
 	kinds   int     // number of operands in the cache
 	kind    dtype.Type
-	ends    *rowEnds // ends of the row, if rows are odd
+	ends    *rowEnds // ends of the row; nil if rows are not odd
 }
 
-// cachedColumns returns the number of columns, at least columns, for which a row's cache in shared
-// memory has room. It is 0 if the row is too long for a cache (see longSoftmax), or if the
+// cachedColumns returns for how many columns a row's cache in shared memory has room. The number is
+// at least columns. It is 0 if the row is too long for a cache (see longSoftmax), or if the
 // computing type does not have 4 bytes. A cache is for kernels that read a row more than once.
 func cachedColumns(t dtype.Type, columns int) int {
 	if t.Compute().Size() != 4 {
@@ -42,8 +42,9 @@ func cachedColumns(t dtype.Type, columns int) int {
 	return 0
 }
 
-// inCache reserves shared memory for n columns of each of the block's rows, for kinds operands, as
-// elements of t. A kernel that uses vectors must call access before it.
+// inCache reserves shared memory for a cache of n columns of each of the block's rows. The cache
+// holds kinds operands, as elements of t. A kernel that uses vectors must call access before it
+// calls inCache.
 func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	for w.ends != nil && len(w.ends.kept) < kinds {
 		w.ends.kept = append(w.ends.kept, w.Var(w.Const(computing(t.Compute()), real(0))))
@@ -59,15 +60,16 @@ func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	}
 }
 
-// acrossBytes is the shared memory that a row's threads need in addition to the cache.
+// acrossBytes is the number of bytes of shared memory that a row's threads need in addition to the
+// cache.
 const acrossBytes = 4 * rowThreads / 32
 
 func cacheBytes(t dtype.Type, n, kinds, group int) int {
 	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
-// chunks calls f for each piece of vector i, of up to 16 bytes. Each piece lies in a plane of its
-// own, so that neighbouring lanes have no bank conflicts.
+// chunks calls f for each piece of vector i, of up to 16 bytes. In the cache, each piece of a
+// vector lies in a plane of its own, so that neighbouring lanes have no bank conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	n := min(w.vector, 16/w.kind.Size())
 	for first := 0; first < w.kinds*w.vector; first += n {
@@ -106,8 +108,9 @@ func rowGroup(columns int) int {
 
 func rowBlocks(rows, columns int) int { return ceilDiv(rows, rowThreads/rowGroup(columns)) }
 
-// loadsInFlight returns how many loads of type t a thread issues before it uses the first. All
-// threads together then have enough bytes in flight to hide the latency of memory.
+// loadsInFlight returns how many loads of type t a thread issues before it uses the first one. The
+// number is chosen so that all threads together have enough bytes in flight to hide the latency of
+// memory.
 func loadsInFlight(t dtype.Type) int {
 	if t.Size() <= 2 {
 		return 8
@@ -115,7 +118,7 @@ func loadsInFlight(t dtype.Type) int {
 	return 4
 }
 
-// newRows begins a kernel for rows of type t. Groups without a row return.
+// newRows begins a kernel for rows of type t. A group of threads without a row returns.
 func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *rowWork {
 	w := &rowWork{Builder: b, group: group, columns: columns, unroll: loadsInFlight(t), vector: 1}
 	if group == 32 {
@@ -128,7 +131,8 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	return w
 }
 
-// each runs load and then use for the columns of this thread. Several loads precede their uses.
+// each runs load and then use for the columns of this thread. It issues several loads before the
+// first use.
 func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value, v []ptx.Value)) {
 	tail := w.whole()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
@@ -145,13 +149,13 @@ func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value,
 	w.atEnds(func(i ptx.Value) { use(i, load(i)) })
 }
 
-// whole returns the number of columns in whole rounds of the unrolled loops.
+// whole returns the number of columns that whole turns of the unrolled loops process.
 func (w *rowWork) whole() ptx.Value {
 	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
 }
 
 // reduce combines f(load(i)) over the row, beginning with start. Every thread of the row gets the
-// same bits. Each thread has several chains, which makes rounding errors grow slowly.
+// same bits. Each thread has several accumulators, so rounding errors grow more slowly.
 func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	vars := make([]*ptx.Var, w.unroll)
 	for k := range vars {
@@ -187,13 +191,14 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 	w.If(w.LaneID().Eq(num(0)), func() { w.shared.At(w.WarpID()).Store(v) })
 	w.Barrier()
 	v = w.shared.At(w.LaneID().And(num(warps-1))).Load().WarpReduceWidth(warps, combine)
-	w.Barrier() // all have read before the next reduction stores
+	w.Barrier() // all threads have read before the next reduction stores
 	return v
 }
 
-// max returns the greatest f of a column's operands over the row. It is the first to read the
-// operands, so several loads are in flight together, even in the last round. The order of the
-// columns does not matter to a maximum. If the row has a cache, max keeps the loaded values in it.
+// max returns the maximum, over the columns of the row, of f(the column's operands). It is the
+// first function to read the operands. So it keeps several loads in flight together, even in the
+// last turn. This changes the order of the columns, which does not matter to a maximum. If the row
+// has a cache, max keeps the loaded values in it.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))
 	const rounds = 4
@@ -240,8 +245,8 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 }
 
 // exponentials has the running maximum of the elements that a thread has read, and the sum of
-// exp(element - maximum). A greater element rescales the sum (M. Milakov, N. Gimelshein: Online
-// normalizer calculation for softmax, 2018, arXiv:1805.02867).
+// exp(element - maximum). If a greater element comes, the sum is rescaled (M. Milakov, N.
+// Gimelshein: Online normalizer calculation for softmax, 2018, arXiv:1805.02867).
 type exponentials struct {
 	w               *rowWork
 	infinite, least ptx.Value
@@ -280,7 +285,7 @@ func (e *exponentials) total() (top, sum ptx.Value) {
 	return top, sum
 }
 
-// exponentials returns the total of a row that is read once.
+// exponentials returns the maximum and the sum of a row, which it reads once.
 func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (top, sum ptx.Value) {
 	e := w.newExponentials(t)
 	w.atEnds(func(i ptx.Value) { e.add(load(i)) })
@@ -304,7 +309,7 @@ func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (
 	return e.total()
 }
 
-// sum adds up f of each column's operands over the row.
+// sum adds up f(the column's operands) over the columns of the row.
 func (w *rowWork) sum(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	return w.reduce(w.Const(t, real(0)), func(x, y ptx.Value) ptx.Value { return x.Add(y) }, load,
 		func(v []ptx.Value) ptx.Value { return pairwise(w.apply(v, f)) })
@@ -323,8 +328,7 @@ func (w *rowWork) apply(v []ptx.Value, f func(v []ptx.Value) ptx.Value) []ptx.Va
 	return out
 }
 
-// write stores f of each column to out. The arguments of f are the column's number and its
-// operands.
+// write stores f(i, the column's operands) to out, for each column i.
 func (w *rowWork) write(out rowOperand, load func(i ptx.Value) []ptx.Value, f func(i ptx.Value, v []ptx.Value) ptx.Value) {
 	w.each(load, func(i ptx.Value, v []ptx.Value) {
 		column, j := w.first(i), -1
@@ -349,7 +353,7 @@ func (w *rowWork) loadAll(list ...rowOperand) func(i ptx.Value) []ptx.Value {
 
 func itself(v []ptx.Value) ptx.Value { return v[0] }
 
-// call applies a function of the expression language to a value of its own type.
+// call emits a function of the expression language. Its argument and its result have the type of x.
 func call(b *ptx.Builder, name string, x ptx.Value) ptx.Value {
 	t := dtype.F32
 	if x.Type() == ptx.F64 {
@@ -359,7 +363,7 @@ func call(b *ptx.Builder, name string, x ptx.Value) ptx.Value {
 	return lower(b, p, environment{x: func(int) ptx.Value { return x }})[0]
 }
 
-// rowOperand has a rank-2 operand's parameters in a kernel.
+// rowOperand has the parameters of a rank-2 operand of a kernel.
 type rowOperand struct {
 	t           dtype.Type
 	p           ptx.Ptr
@@ -367,7 +371,7 @@ type rowOperand struct {
 	unit        bool // neighbouring columns are neighbours in memory
 }
 
-// declareRows declares a rank-2 operand.
+// declareRows declares the parameters of a rank-2 operand.
 func declareRows(b *ptx.Builder, name string, t dtype.Type, unit bool) rowOperand {
 	o := rowOperand{t: t, p: b.Pointer(name, storage(t)), row: b.Param(name+"r", ptx.S64), unit: unit}
 	if !unit {
@@ -394,7 +398,7 @@ func unitColumns(list ...Operand) bool {
 	return true
 }
 
-// at returns the operand moved to the start of the row.
+// at returns the operand with its pointer at the start of the row.
 func (o rowOperand) at(row ptx.Value) rowOperand {
 	o.p = o.p.At(row.Cvt(ptx.S64).Mul(o.row))
 	return o

@@ -23,8 +23,8 @@ func (m *machine) decode(o Operand) []float64 {
 	return v
 }
 
-// near compares with float64 references. An element may differ from its reference v by
-// tolerance·(1+|v|).
+// near compares the elements of o with float64 references. An element may differ from its reference
+// v by tolerance·(1+|v|).
 func (m *machine) near(what string, o Operand, want []float64, tolerance float64) {
 	m.t.Helper()
 	bad := 0
@@ -41,7 +41,8 @@ func (m *machine) near(what string, o Operand, want []float64, tolerance float64
 
 var roundings = map[dtype.Type]float64{dtype.F32: 4e-7, dtype.F64: 2e-15, dtype.F16: 1e-3, dtype.BF16: 8e-3}
 
-// slowSoftmax returns softmax and its logarithm of each row of n columns.
+// slowSoftmax returns, for each row of n columns, softmax, its logarithm, and the logarithm of the
+// sum of exponentials.
 func slowSoftmax(x []float64, n int) (y, log, lse []float64) {
 	y, log = make([]float64, len(x)), make([]float64, len(x))
 	for r := 0; r < len(x); r += n {
@@ -76,7 +77,7 @@ func TestSoftmax(t *testing.T) {
 			for _, l := range layouts {
 				for _, log := range []bool{false, true} {
 					m := newMachine(t)
-					skip := 1 // rows whose vectors are not aligned
+					skip := 1 // in these rows vectors are not aligned
 					if log || d[1] > 8000 {
 						skip = 0
 					}
@@ -105,7 +106,8 @@ func TestSoftmax(t *testing.T) {
 }
 
 // Tests rows that are kept in shared memory, of each size of cache. Rows have the least and the
-// greatest length for a size, and are read in vectors or one by one. The first row is -∞.
+// greatest length for a size, and are read in vectors or one by one. The elements of the first row
+// are -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
@@ -122,7 +124,7 @@ func TestSoftmaxKept(t *testing.T) {
 					want = wantLog
 				}
 				for i, g := range m.decode(y) {
-					w := want[i] // the spacing of float16 near 0 is 2⁻²⁴
+					w := want[i] // the distance of neighbouring float16 numbers near 0 is 2⁻²⁴
 					if w != w && g == g || w == w && !(math.Abs(g-w) <= 2*roundings[typ]*math.Abs(w)+0x1p-25) {
 						t.Fatalf("%s, %d columns: element %d is %v, want %v", list[0].Kernel.Name, columns, i, g, w)
 					}
@@ -132,9 +134,9 @@ func TestSoftmaxKept(t *testing.T) {
 	}
 }
 
-// Rows are read once if they fit shared memory. Summing up their exponentials reads them once in
-// any case. The test counts how often an element's bytes move, reads and writes together, in
-// 32-byte sectors.
+// A row is read once if it fits shared memory. Summing up its exponentials reads it once in any
+// case. The test counts how often an element's bytes move, reads and writes together, in 32-byte
+// sectors.
 func TestRowsAreReadOnce(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, c := range []struct {
@@ -170,7 +172,7 @@ func TestRowsAreReadOnce(t *testing.T) {
 	}
 }
 
-// Rows begin and end at each place of a sector, and have special values at their ends.
+// Rows begin and end at every position within a sector, and have special values at their ends.
 func TestOddRows(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		v := 16 / typ.Size()
@@ -179,7 +181,7 @@ func TestOddRows(t *testing.T) {
 				const rows = 17
 				m := newMachine(t)
 				l := dense(rows, columns)
-				if skip == 1 { // rows of a wider matrix
+				if skip == 1 { // these are rows of a wider matrix
 					l = strided([]int{rows, columns}, []int{columns + 2, 1})
 				}
 				x, y, dx := m.tensor(typ, l, skip), m.tensor(typ, l, skip), m.tensor(typ, l, skip)
@@ -241,7 +243,7 @@ func TestLongSoftmax(t *testing.T) {
 			m := newMachine(t)
 			x, y := m.tensor(c.typ, dense(2, c.columns), 0), m.tensor(c.typ, dense(2, c.columns), 0)
 			m.fill(x, func(i int) uint64 {
-				if i == 2*c.columns-1 { // the last element of all is the greatest
+				if i == 2*c.columns-1 { // the greatest element is the last one of the last row
 					return expr.Encode(c.typ, 9)
 				}
 				return expr.Encode(c.typ, float64(i*7919%4096)/512-4)
@@ -276,8 +278,8 @@ func TestLongSoftmax(t *testing.T) {
 	}
 }
 
-// A greater element rescales the earlier sum. This tests rows whose elements grow, and infinities
-// and NaN anywhere in them.
+// If a greater element comes, the sum so far is rescaled. This tests rows whose elements grow, and
+// rows with infinities and NaN in any place.
 func TestExponentialsRescaled(t *testing.T) {
 	const columns = 8200
 	m := newMachine(t)

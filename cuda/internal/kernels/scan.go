@@ -9,10 +9,11 @@ import (
 
 // scanSpec describes a scan along the middle dimension of rank-3 operands.
 //
-// A warp or a block scans a column tile by tile. If many columns are neighbours, one thread scans a
-// whole column. In a tile each thread first scans a few elements. Then each warp scans the totals
-// of its threads by shuffles, and the block scans the totals of its warps. The total of the earlier
-// tiles is carried from tile to tile. The order depends only on the shape and the kind of the scan.
+// A warp or a block scans a column tile by tile. But if many columns are neighbours in memory, one
+// thread scans a whole column. In a tile each thread first scans a few elements. Then each warp
+// scans the totals of its threads by shuffles, and the block scans the totals of its warps. The
+// total of the earlier tiles is carried from tile to tile. The order in which elements are combined
+// depends only on the shape and the kind of the scan.
 type scanSpec struct {
 	kind    device.ScanKind
 	typ     dtype.Type
@@ -23,9 +24,10 @@ type scanSpec struct {
 	phase   scanPhase
 }
 
-// A scanPhase is a launch of the scan of long columns that are too few for a device. First, blocks
-// compute the totals of segments. Then a thread adds up the totals of each column. Last, blocks
-// scan the segments. Each segment starts with the total of the segments before it.
+// A scanPhase is one launch of the scan of long columns that are too few to occupy the device. In
+// the first launch, blocks compute the totals of segments. In the second launch, a thread adds up
+// the totals of each column. In the last launch, blocks scan the segments. Each segment starts with
+// the total of the segments before it.
 type scanPhase uint8
 
 const (
@@ -75,7 +77,7 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratc
 		s.group = rowThreads
 	}
 	if kind == device.ScanLogSumExp {
-		s.each = 1 // the formula's code is long
+		s.each = 1 // the code for the formula of a recurrence is long
 	}
 	if s.each > 1 && inner == 1 && n%s.each == 0 {
 		s.vector = s.each

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scanOperand is a column of an operand.
+// scanOperand has the parameters of an operand. After a move, its pointer is at a column.
 type scanOperand struct {
 	t      dtype.Type
 	p      ptx.Ptr
@@ -25,7 +25,7 @@ func (s scanSpec) declare(b *ptx.Builder, name string, t dtype.Type) scanOperand
 	return o
 }
 
-// scanWork is a scan in a kernel, moved to the thread's column.
+// scanWork holds the state of a kernel that scans. Its pointers are at the thread's column.
 type scanWork struct {
 	*ptx.Builder
 	scanSpec
@@ -35,7 +35,7 @@ type scanWork struct {
 	ins []scanOperand
 	// per, segments and segment are used only for columns that are scanned in segments
 	per, segments, segment ptx.Value
-	totals                 []ptx.Ptr // totals of this column, one for each segment
+	totals                 []ptx.Ptr // totals of the segments of this column
 }
 
 // positions reports whether the scan stores positions of elements, not values.
@@ -120,7 +120,7 @@ func (w *scanWork) at(o scanOperand, i ptx.Value) ptx.Ptr {
 	return o.p.At(i.Cvt(ptx.S64).Mul(o.stride[1]))
 }
 
-// value returns the scan's element at place i, whose parts are made of the loaded values x.
+// value returns the scan's element at place i. The element's parts are made of the loaded values x.
 func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 	for k := range x {
 		x[k] = convert(w.Builder, x[k], w.acc)
@@ -239,7 +239,7 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines far with near, where far comes before near. It is associative.
+// combine combines far with near, where far comes before near. The operation is associative.
 func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
@@ -262,9 +262,9 @@ func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	return selectAll(take, near, far)
 }
 
-// join does what combine does, but far may be absent. If hasNear is given, near may be absent too.
-// Mostly the identity can stand for an absent value. In a linear recurrence it cannot, because it
-// may meet infinite factors.
+// join combines like combine, but far may be absent. If hasNear is given, near may be absent too.
+// For most kinds of scan the identity can stand for an absent value. In a linear recurrence it
+// cannot: the identity would be multiplied by factors that may be infinite.
 func (w *scanWork) join(far, near []ptx.Value, hasFar ptx.Value, hasNear ...ptx.Value) []ptx.Value {
 	v := w.combine(far, near)
 	if w.kind != device.ScanLinear {
@@ -324,8 +324,8 @@ func set(list []*ptx.Var, v []ptx.Value) {
 	}
 }
 
-// upTo combines v of each lane with the values of all lanes before it. The distance of the lanes
-// doubles in each step.
+// upTo combines v of each lane with the values of all lanes before it. In each step, the distance
+// to the lane whose value is added doubles.
 func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 	for d := 1; d < width; d *= 2 {
 		other := shuffleAll(v, ptx.ShuffleUp, num(d))
@@ -356,8 +356,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 	w.For(from, to, num(w.group*w.each), func(tile ptx.Value, _ ptx.Loop) {
 		first := lane.Mad(num(w.each), tile)
-		// Beyond the end a vector would reach out of the column. Threads there read the last
-		// vector, and their values are not used.
+		// A vector that begins beyond the end would reach out of the column. Threads there read the
+		// last vector, and their values are not used.
 		place := first
 		if w.vector > 1 {
 			place = first.Min(w.n.Sub(num(w.each)))
@@ -367,7 +367,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.each-1], 32)
-		// true if there is a lane before this one, which then has elements
+		// whether there is a lane before this lane; such a lane has elements
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {
@@ -382,7 +382,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 				all[i] = p.At(w.LaneID().And(num(warps - 1))).Load()
 			}
 			all = w.upTo(all, warps)
-			w.Barrier() // all threads have read the totals before the next tile stores its own
+			w.Barrier() // all threads have read the totals before the next tile is scanned
 			later := w.WarpID().Ne(num(0))
 			warpsBefore := shuffleAll(all, ptx.ShuffleIndex, w.WarpID().Sub(num(1)).And(num(31)))
 			before = w.join(selectAll(later, warpsBefore, start), before, later, behind)
@@ -410,7 +410,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 }
 
 // prefixes replaces the total of each of a column's segments by the total of all segments before
-// it. It loads several totals at once, and combines them one after the other.
+// it. It loads several totals together, and combines them one after the other.
 func (w *scanWork) prefixes() {
 	carry := w.vars(w.start())
 	step := func(i ptx.Value, v []ptx.Value) {
@@ -420,7 +420,7 @@ func (w *scanWork) prefixes() {
 	}
 	ahead := 16 / w.parts()
 	if w.kind == device.ScanLogSumExp {
-		ahead = 2 // the formula's code is long
+		ahead = 2 // the code for the formula of a recurrence is long
 	}
 	tail := w.segments.And(num(^uint32(ahead - 1)))
 	w.For(w.U32(0), tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {

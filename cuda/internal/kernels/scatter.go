@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scatterSpec describes a kernel in which each thread owns a line along the axis and walks its
-// indices in order. If distinct, no two positions have the same target, and each thread owns a
-// position.
+// scatterSpec describes a kernel in which each thread owns a line along the axis. The thread goes
+// through the line's indices in order. If distinct is set, no two positions have the same target,
+// and each thread owns a single position.
 type scatterSpec struct {
 	kind     device.ScatterKind
 	typ      dtype.Type
 	index    dtype.Type
-	rank     int // rank of the space without the axis; if distinct, of the whole space
+	rank     int // rank of the space without the axis, or of the whole space if distinct is set
 	wide     bool
 	distinct bool
 }
@@ -34,11 +34,11 @@ func (s scatterSpec) name() string {
 }
 
 // Scatter plans the combination of src[i…] into dst[i… with index[i…] along axis]. Contributions to
-// one element are combined in the order of their positions along the axis. If there are many, parts
-// of a fixed size are combined in that order first, and then the results of the parts. So the
-// result has the same bits on every run. distinct promises that no two positions have the same
-// target. Indices outside of the axis are skipped and reported. If positions are sorted by index
-// first, an element is combined in the computing type, see [ScatterSorts].
+// one element are combined in the order of their positions along the axis. If there are many
+// contributions, parts of a fixed size are combined in that order first, and then the results of
+// the parts. So the result has the same bits on every run. distinct promises that no two positions
+// have the same target. Indices outside of the axis are skipped and reported. If positions are
+// sorted by index first, an element is combined in the computing type, see [ScatterSorts].
 func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinct bool, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
 	op := "scatter-" + kind.String()
 	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
@@ -80,8 +80,8 @@ func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype
 	return kind, t
 }
 
-// ScatterSorts reports whether [Scatter] sorts the positions, so that an element of 16 bits is
-// rounded once.
+// ScatterSorts reports whether [Scatter] sorts the positions. Then an element of 16 bits is rounded
+// only once.
 func ScatterSorts(dst, src, index Operand, axis int) bool {
 	sp := withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides)
 	return orderOf(sp, src.Shape.At(axis), dst.Shape.At(axis)) != byLines
@@ -93,21 +93,21 @@ type scatterOrder uint8
 
 const (
 	byLines scatterOrder = iota // no positions are sorted: a thread walks a line
-	// one line of indices serves whole slices; the positions of that line are sorted
+	// one line of indices serves whole slices, and the positions of that line are sorted
 	bySlices
-	bySamples // each line has its own indices; the positions of each are sorted
+	bySamples // each line has its own indices; the positions of each line are sorted
 )
 
-// orderOf chooses the order. The strides of the index are the third of sp. With bySlices a slice
-// must be large enough to occupy a block, or there must be so many positions that a single thread
-// would take long. With bySamples there must be few lines, because for many lines one thread each
-// is enough. The keys of the sort have 32 bits.
+// orderOf chooses the order. The third list of strides in sp belongs to the index. With bySlices a
+// slice must be large enough to occupy a block, or there must be so many positions that a single
+// thread would take long. With bySamples there must be few lines: many lines already occupy the
+// device with one thread for each. The keys of the sort have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, even := true, true // even: all neighbouring lines of indices have the same distance
+	shared, even := true, true // even: neighbouring lines of indices have one distance
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {
@@ -168,7 +168,8 @@ func declareScattered(b *ptx.Builder, name string, t ptx.Type, rank int, wide bo
 	return scatterOperand{b.Pointer(name, t), declareStrides(b, name+"s", rank, wide), b.Param(name+"a", ptx.S64)}
 }
 
-// combineScattered combines x, an element of the target in the computing type, with v.
+// combineScattered combines v with x, an element of the target in the computing type, and returns
+// the result.
 func combineScattered(kind device.ScatterKind, x, v ptx.Value) ptx.Value {
 	switch kind {
 	case device.ScatterAdd:

@@ -11,13 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A run is the sorted positions that have the same index. It is divided into parts of partOf
-// positions, which are combined at the same time. If a run has more than one part, a second kernel
-// combines the results of its parts.
+// A run consists of all positions that have the same index, which are neighbours after sorting. It
+// is divided into parts of partOf positions, which are combined at the same time. If a run has more
+// than one part, a second kernel combines the results of its parts.
 //
-// The result of each part of such a run has a slot of its own. In the sorted order, two whole parts
-// start at least a part's length apart, and so do two last parts, which are shorter. So the slot is
-// 2·(start / length), plus 1 for a short part.
+// The result of each part of such a run is stored in a slot of its own. The last part of a run may
+// be shorter than a whole part. In the sorted order, two whole parts start at least a part's length
+// apart. So do two short parts. So the slot is 2·(start / length), plus 1 for a short part.
 
 // partOf returns the number of positions in a part, for n sorted positions. It is about the square
 // root of n, so that the longest run has as many parts as a part has positions. Tests lower
@@ -32,7 +32,7 @@ var partLeast = 128
 type segmentSpec struct {
 	kind    device.ScatterKind
 	typ     dtype.Type
-	samples bool // each line has its own indices; otherwise one line of indices serves all lines
+	samples bool // each line has its own indices; otherwise all lines share one line of indices
 	rank    int  // rank of the space of lines
 	vector  int  // neighbouring lines that a thread combines together
 	group   int  // threads of a part
@@ -54,13 +54,13 @@ func (s segmentSpec) name() string {
 	return name
 }
 
-// sorted plans a scatter that sorts the positions by their indices first.
+// sorted plans a scatter that first sorts the positions by their indices.
 func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	n, lines := a.src.Shape.At(a.axis), a.sp.elements()
 	s := segmentSpec{kind: a.s.kind, typ: a.s.typ, samples: a.order == bySamples, rank: a.s.rank, vector: 1, group: 1, wide: a.s.wide}
 	by := sortPlan{sortSource: sortSource{typ: a.index.Type, index: true}, rows: 1, n: n, x: a.index,
 		bound: a.dst.Shape.At(a.axis), inner: a.inner(), fault: a.fault, tag: a.tag}
-	distance := 0 // distance of neighbouring lines of indices
+	distance := 0 // distance between neighbouring lines of indices
 	if s.samples {
 		by.rows, distance = lines, a.sp.stride[2][s.rank-1]
 	} else {
@@ -134,7 +134,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	return list, err
 }
 
-// lineVector returns how many neighbouring lines are loaded and stored at once.
+// lineVector returns how many neighbouring lines a thread loads and stores together.
 func (a *scatterPlan) lineVector() int {
 	v := min(8, 16/a.s.typ.Size())
 	if a.sp.size[a.s.rank-1]%v != 0 || a.sp.inner(0) != 1 || a.sp.inner(1) != 1 ||
@@ -144,12 +144,12 @@ func (a *scatterPlan) lineVector() int {
 	return v
 }
 
-// segments is the state of a kernel that combines runs.
+// segments holds the state of a kernel that combines runs.
 type segments struct {
 	*ptx.Builder
 	segmentSpec
 	places, n, part       ptx.Value
-	columns               ptx.Value // number of vectors of lines
+	columns               ptx.Value // number of lines, counted in vectors
 	coords                coordinates
 	dst, src              scatterOperand
 	bound                 ptx.Value
@@ -187,7 +187,8 @@ func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	return lo.Get()
 }
 
-// starts returns the first place from low on that has the given key. The place high has that key.
+// starts returns the first place from low on that has the given key. It assumes that the place high
+// has that key.
 func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -199,16 +200,16 @@ func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	return hi.Get()
 }
 
-// has reports whether place p has the given key. It is false if isPlace is false: p is then outside
-// of the row.
+// has reports whether place p has the given key. If isPlace is false, p lies outside of the row,
+// and has returns false.
 func (w *segments) has(isPlace, p, key ptx.Value) ptx.Value {
 	same := w.Var(w.U32(0))
 	w.If(isPlace, func() { same.Set(w.keys.At(p).Load().Eq(key).Select(w.U32(1), num(0))) })
 	return same.Get().Ne(num(0))
 }
 
-// eachColumn runs f for each vector of lines of this thread. f gets the start of the line in src,
-// and the address of its element in dst.
+// eachColumn runs f for each vector of lines of this thread. f gets the number of the vector, its
+// start in src, and the address of its target in dst.
 func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value, from, to ptx.Ptr)) {
 	at := func(i, column ptx.Value) {
 		c := w.coords.split(i)
@@ -231,7 +232,7 @@ func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value,
 	w.For(column, w.columns, step, func(c ptx.Value, _ ptx.Loop) { at(c, c) })
 }
 
-// partial returns the pointer to the result of a part for a vector of lines.
+// partial returns the pointer to the result of a part, for a vector of lines.
 func (w *segments) partial(slot, column ptx.Value) ptx.Ptr {
 	return w.partials.At(slot.Cvt(ptx.U64).Mul(w.columns.Cvt(ptx.U64)).Add(column.Cvt(ptx.U64)).Mul(num(w.vector)))
 }

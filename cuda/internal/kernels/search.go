@@ -22,7 +22,7 @@ func (s searchSpec) name() string {
 	return name
 }
 
-// Search plans out = the number of elements in a row of sorted that come before each value, see
+// Search plans out, the number of elements of a row of sorted that come before each value, see
 // [device.Search].
 func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	rows, m, n := values.Shape.At(0), values.Shape.At(1), sorted.Shape.At(1)
@@ -32,7 +32,7 @@ func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	if rows > 1<<31-1 || m > 1<<31-1 || n > 1<<31-1 {
 		return nil, fail("search", "%d rows of %d in which %d are looked up exceed 2³¹", rows, n, m)
 	}
-	if sorted.Type == dtype.Bool { // bytes of 0 and 1 have the same order
+	if sorted.Type == dtype.Bool { // as bytes, false and true are 0 and 1, in the same order
 		sorted.Type, values.Type = dtype.U8, dtype.U8
 	}
 	k, err := kernelOf(searchSpec{typ: sorted.Type, right: right})

@@ -37,8 +37,8 @@ func (s softmaxSpec) name() string {
 	return name
 }
 
-// Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands. All have one
-// floating-point type.
+// Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands. All operands
+// have one floating-point type.
 func Softmax(out, x Operand, log bool) ([]Launch, error) {
 	return planSoftmax("softmax", softmaxSpec{log: log}, out, x)
 }
@@ -62,8 +62,8 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax plans the launch of a kernel in which each block has several rows, as many as the
-// argument each says.
+// launchSoftmax plans the launch of a kernel in which each block has several rows. each is the
+// number of rows of a block.
 func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
@@ -95,8 +95,8 @@ func checkRows(op string, list ...Operand) error {
 }
 
 // kept returns the type and the number of the values that the cache holds for each column. For
-// softmax it is one value in the computing type, the element and later its exponential. For the
-// gradient it is both operands as they were read.
+// softmax the cache holds one value in the computing type: the element, and later its exponential.
+// For the gradient it holds both operands as they were read.
 func (s softmaxSpec) kept() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2
@@ -112,7 +112,7 @@ func (s softmaxSpec) dynamicShared() int {
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	if s.typ == dtype.F64 && s.form.odd {
-		// The ends of rows need registers, and float64 values need twice as many.
+		// The columns at the ends of rows need registers, and float64 values need twice as many.
 		b.MinBlocks(3)
 	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)

@@ -25,22 +25,22 @@ type longSoftmax struct {
 const (
 	longThreads = 512
 	// A thread has 128 registers. Some of these hold values: longRegisters for elements of 32 bits,
-	// longHalves for elements of 16 bits. Loads of 16-bit elements need more registers for
-	// themselves.
+	// longHalves for elements of 16 bits. longHalves is less, because the loads of 16-bit elements
+	// need more registers themselves.
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
 )
 
-// longSoftmaxFor returns how a row is kept. It returns false if the row cannot be kept, or if the
-// part that can be kept is too small.
+// longSoftmaxFor returns the specification of a kernel for rows of this length. It returns false if
+// the row cannot be kept, or if the part that can be kept is too small.
 func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	l := longSoftmax{typ: s.typ, log: s.log, grad: s.grad, form: s.form}
 	v := s.form.vector
 	if v == 1 || s.typ.Compute().Size() != 4 {
 		return l, false
 	}
-	across := v * longThreads // number of columns, if each thread holds one vector
+	across := v * longThreads // number of columns, with one vector for each thread
 	l.held = longRegisters / (v * l.kinds())
 	if s.typ.IsHalf() {
 		l.held = longHalves / (v * l.kinds())
@@ -124,7 +124,8 @@ func (s longSoftmax) forward(w *longRows, t ptx.Type, y, x rowOperand) {
 	})
 }
 
-// gradient stores the same as the method of softmaxSpec. For the logarithm the sum needs g alone.
+// gradient stores the same values as [softmaxSpec.gradient]. For the logarithm, the first pass
+// reads only g.
 func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 	first, other := w.loadAll(y, g), w.loadAll()
 	term := func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) }
@@ -152,13 +153,14 @@ func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 // longRows holds the state while build writes a longSoftmax kernel.
 type longRows struct {
 	*rowWork
-	rounds int           // vectors that a thread has in flight together
+	rounds int           // number of vectors that a thread has in flight together
 	held   [][]ptx.Value // the vectors that a thread keeps in registers
-	kept   ptx.Value     // vectors with a smaller number are in registers or shared memory
+	kept   ptx.Value     // vectors whose numbers are below kept are in registers or shared memory
 }
 
-// A turn is a number of vectors that a thread processes together. Their distance is the number of a
-// block's threads. A vector beyond the end is replaced by the last one, and inside is false for it.
+// A turn is a number of vectors that a thread processes together. at has their numbers: each is
+// greater than the previous one by the number of the block's threads. In place of a vector beyond
+// the end, at has the row's last vector, and inside is false.
 type turn struct{ at, inside []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
@@ -171,8 +173,7 @@ func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
 	return t
 }
 
-// some calls f for a few of the vectors at a time. f computes something for each of their values at
-// once.
+// some passes the vectors to f, a few at a time.
 func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	for few := range slices.Chunk(v, max(1, 16/len(v[0]))) {
 		f(few)
@@ -180,7 +181,8 @@ func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 }
 
 // read loads all vectors of the row, and passes a few of them at a time to use. In place of a
-// vector beyond the end it passes the value neutral. It keeps the vectors for which there is room.
+// vector beyond the end it passes the value neutral. It keeps the first vectors, as many as there
+// is room for.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, use func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
@@ -211,8 +213,8 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 	})
 }
 
-// again stores f of each column to out. f gets the values that read has loaded for the column, and
-// after them the values that the function other loads.
+// again computes f for each column and stores the results to out. f gets the values that read has
+// loaded for the column, and after them the values that the function other loads.
 func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
 		storeVector(w.Builder, out.element(w.first(i)), out.t, w.apply(v, f))

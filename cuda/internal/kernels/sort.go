@@ -11,13 +11,13 @@ import (
 )
 
 // A sortSource says what is sorted: the elements of rows, rows of indices below a bound, or keys
-// and positions that an earlier kernel has picked. Each element has an unsigned key. Equal keys
-// keep their order.
+// and positions that an earlier kernel has picked. Each element has an unsigned key, and elements
+// are sorted by their keys. Elements with equal keys keep their order.
 type sortSource struct {
 	typ        dtype.Type
 	descending bool
-	index      bool // indices outside of the bound have the bound as their key, and so come last
-	picked     bool // an array of keys, with the size of typ, and one of positions
+	index      bool // indices are sorted; those outside of the bound have the bound as key
+	picked     bool // arrays of keys, with the size of typ, and of positions are sorted
 }
 
 func (s sortSource) name() string {
@@ -37,20 +37,21 @@ func (s sortSource) name() string {
 // wide reports whether keys have 64 bits.
 func (s sortSource) wide() bool { return !s.index && s.typ.Size() == 8 }
 
-// keyBits returns how many bits of [device.SortKey] can differ. For a 16-bit float, whose key is
-// that of a float32, these are the upper bits. For an integer they are the lower bits.
+// keyBits returns in how many bits the keys of type t can differ, see [device.SortKey]. A 16-bit
+// float has the key of a float32, and these bits are the upper bits of the key. For an integer they
+// are the lower bits.
 func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
 		return 1
-	// 1 sign, 8 exponent and 10 mantissa bits: the least numbers are normal in float32
+	// 1 sign, 8 exponent and 10 mantissa bits; in float32 even the least float16 numbers are normal
 	case dtype.F16:
 		return 19
 	}
 	return 8 * t.Size()
 }
 
-// sortKeys has the program that computes the key, for each type and direction.
+// sortKeys maps a type and a direction to the program that computes the key.
 var sortKeys = map[sortSource]*expr.Program{}
 
 func init() {
@@ -97,7 +98,7 @@ func (s sortSource) declare(b *ptx.Builder) sortInput {
 	return in
 }
 
-// at returns the input moved to a row.
+// at returns the input with its pointers at a row.
 func (in sortInput) at(row ptx.Value) sortInput {
 	if in.picked {
 		first := row.MulWide(in.n)
@@ -108,7 +109,7 @@ func (in sortInput) at(row ptx.Value) sortInput {
 	return in
 }
 
-// element loads element i, from which key computes the key.
+// element loads element i. The method key computes the key from it.
 func (in sortInput) element(b *ptx.Builder, i ptx.Value) ptx.Value {
 	if in.picked {
 		return in.keys.At(i).Load()
@@ -172,7 +173,7 @@ type sortPlan struct {
 	used int // bits of a key
 	// bound is used if the source is indices
 	bound int
-	inner int // distance of neighbours along the axis; inner rows have one outer position
+	inner int // distance of neighbours along the axis; inner rows share an outer position
 	fault uint64
 	tag   uint32
 }
@@ -206,7 +207,7 @@ func (a *sortPlan) bits() int {
 // of each row. Without out, the arrays at keys and order get all keys and their 32-bit positions.
 type sortTarget struct {
 	k           int
-	out         Operand // I64, of rank 2
+	out         Operand // has type I64 and rank 2
 	keys, order uint64
 }
 
@@ -234,7 +235,7 @@ func declareSorted(b *ptx.Builder, arrays, wide bool) sortOutput {
 	return sortOutput{k: b.Param("k", ptx.U32), out: declareRows(b, "y", dtype.I64, false)}
 }
 
-// at returns the output moved to a row of n elements.
+// at returns the output with its pointers at a row of n elements.
 func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
 	if arrays {
 		first := row.MulWide(n)
@@ -245,7 +246,7 @@ func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
 	return o
 }
 
-// Argsort plans out = the positions of each row's first elements in sorted order, see
+// Argsort plans out, the positions of each row's first elements in sorted order, see
 // [device.Argsort].
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
 	rows, n, k := x.Shape.At(0), x.Shape.At(1), out.Shape.At(1)
@@ -289,8 +290,8 @@ func (a *sortPlan) sort(to sortTarget, scratch Scratch) ([]Launch, error) {
 var sortRun = 2048
 
 // blockSort describes a kernel in which a block sorts a row by a bitonic network (K. E. Batcher:
-// Sorting networks and their applications, 1968). Elements that are less than a warp apart are
-// compared by shuffles, others in shared memory.
+// Sorting networks and their applications, 1968). Elements that are less than 32 places apart are
+// compared by shuffles, other elements in shared memory.
 //
 // A 32-bit key and its position are one word of 64 bits, with the key in the upper half.
 type blockSort struct {
@@ -340,9 +341,9 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 		b.For(b.U32(0), num(s.width), num(threads), func(i ptx.Value, _ ptx.Loop) { f(i.Add(lane)) })
 	}
-	// meet compares v, which is element i, with the elements at the distances j, j/2, …, 1, all
-	// less than a warp, and exchanges them where needed. size is the length of the sorted runs in
-	// this stage.
+	// meet compares v, which is element i, with the elements at the distances j, j/2, …, 1, and
+	// exchanges them where needed. All these distances are less than a warp. size is the length of
+	// the sorted runs in this stage.
 	meet := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
 		for ; j > 0; j /= 2 {
 			other := shuffleAll(v, ptx.ShuffleXor, num(j))
@@ -356,7 +357,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	every(func(i ptx.Value) {
-		element := in.element(b, i.Min(in.n.Sub(num(1)))) // beyond the row, the last element
+		element := in.element(b, i.Min(in.n.Sub(num(1)))) // at most the row's last element
 		there := i.Lt(in.n)
 		key := in.key(b, element)
 		if s.source.index {

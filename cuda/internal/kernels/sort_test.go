@@ -46,7 +46,7 @@ func TestArgsortLong(t *testing.T) {
 	argsorts(t, [][3]int{{2, 512, 512}, {1, 1025, 1025}, {3, 700, 10}, {1, 3000, 3000}, {1, 17000, 40}, {2, 9000, 1}})
 }
 
-// Rows whose lengths are near the limits of a block and of a tile.
+// Tests rows whose lengths are near the limits of a block and of a tile.
 func TestArgsortLengths(t *testing.T) {
 	for i, n := range []int{2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193} {
 		m := newMachine(t)
@@ -57,7 +57,7 @@ func TestArgsortLengths(t *testing.T) {
 		list, err := Argsort(y, x, false, m.scratch)
 		m.run(list, err)
 		in := m.decode(x)
-		if typ == dtype.I64 { // all elements differ as float64 too
+		if typ == dtype.I64 { // all elements differ, also as float64
 			for k, v := range m.read(x) {
 				in[k] = float64(int64(v))
 			}
@@ -100,7 +100,7 @@ func argsorts(t *testing.T, shapes [][3]int) {
 			}
 			descending := n%2 == 1
 			m := newMachine(t)
-			m.conflicts = d[1] > sortRun // the digits decide where elements are stored
+			m.conflicts = d[1] > sortRun // bank conflicts: the digits decide where elements go
 			l := dense(d[0], d[1])
 			if n%3 == 1 {
 				l = shape.Dense(shape.Of(d[1], d[0])).Transpose(0, 1)

@@ -10,12 +10,13 @@ import (
 
 // Long rows are sorted by digits of 8 bits, the lowest digit first. Each pass is stable. A pass
 // reads and writes each element once: a block sorts a tile, and learns from the blocks of the
-// earlier tiles how many elements of each digit come before its own. D. Merrill, M. Garland:
-// Single-pass parallel prefix scan with decoupled look-back, 2016; A. Adinets, D. Merrill:
-// Onesweep, 2022, arXiv:2206.01784.
+// earlier tiles how many elements with each digit come before its own elements. The method is that
+// of D. Merrill, M. Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and
+// A. Adinets, D. Merrill: Onesweep, 2022, arXiv:2206.01784.
 //
-// A block draws a ticket when it starts, and waits only for blocks with lower tickets. These have
-// started too, and the block with the lowest ticket waits for nobody. So every block ends.
+// A block draws a ticket when it starts, and waits only for blocks with lower tickets. Blocks with
+// lower tickets have started too, and the block with the lowest ticket waits for nobody. So every
+// block ends.
 
 const (
 	digitBits = 8
@@ -23,21 +24,21 @@ const (
 	sortWarps = rowThreads / 32
 )
 
-// radixItems is the number of elements of a tile that a thread has. With 64-bit keys it is half of
-// that. Tests lower it. A tile has fewer elements than radixPrefix.
+// radixItems is the number of elements of a tile that a thread has. With 64-bit keys a thread has
+// half as many. Tests lower it. A tile has fewer elements than radixPrefix.
 var radixItems = 16
 
 const radixPrefix = 1 << 13
 
 // radixPart is the least number of elements of a row that a block counts. At most radixCounters
-// blocks count, unless there are more rows.
+// blocks count digits, unless there are more rows.
 const (
 	radixPart     = 1 << 14
 	radixCounters = 1 << 10
 )
 
-// radix plans the sorting of long rows. The first launch counts the digits of all passes, then each
-// pass is a launch.
+// radix plans the sorting of long rows. The first launch counts the digits of all passes. Then
+// there is a launch for each pass.
 func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	const op = "argsort"
 	wide, items, passes := a.wide(), radixItems, max(1, ceilDiv(a.bits(), digitBits))
@@ -52,8 +53,8 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	per := ceilDiv(ceilDiv(a.n, parts), rowThreads) * rowThreads
 	parts = ceilDiv(a.n, per)
 
-	// The state has a ticket for each pass. After the tickets, each tile publishes its number of
-	// elements with each digit.
+	// The state has a ticket counter for each pass. Behind these counters, each tile has a place
+	// where it publishes its number of elements with each digit.
 	const ticketWords = 64
 	states := ticketWords + passes*a.rows*tiles*digits
 	state, err := scratch(4 * states)
@@ -101,7 +102,7 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 		list = append(list, l)
 	}
 
-	// The passes read and write two arrays in turn. The last pass writes the target.
+	// Each pass reads one of two arrays and writes the other. The last pass writes the target.
 	var arrays [2]sortTarget
 	size := 4
 	if wide {
@@ -144,7 +145,8 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// next returns the plan for n elements of each row that were picked into from.
+// next returns the plan for sorting n elements of each row, which an earlier kernel has picked and
+// stored in from.
 func (a *sortPlan) next(from sortTarget, n int) sortPlan {
 	t := dtype.I32
 	if a.wide() {
@@ -178,8 +180,8 @@ func blockPrefix(b *ptx.Builder, v ptx.Value, warps ptx.Ptr) ptx.Value {
 	return before
 }
 
-// rankOf returns how many of a warp's elements with the same digit come before this one. The
-// counters of the warp hold the numbers for the earlier items, and rankOf adds this item to them.
+// rankOf returns how many of a warp's elements come before this one and have the same digit. The
+// counters of the warp hold the counts of the earlier items, and rankOf adds this item to them.
 func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
 	peers := b.U32(1<<32 - 1) // lanes with the same digit
 	for bit := range digitBits {
@@ -195,7 +197,8 @@ func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
 	return before.Add(lower)
 }
 
-// digitTotals returns how many elements with this thread's digit each warp has, and their sum.
+// digitTotals returns part, how many elements with this thread's digit each warp has, and total,
+// their sum.
 func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, total ptx.Value) {
 	total = b.U32(0)
 	for w := range part {
@@ -205,8 +208,8 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 	return part, total
 }
 
-// startDigits replaces each warp's count of this thread's digit by the place in the block where
-// these elements start.
+// startDigits replaces each warp's count of elements with this thread's digit. The new value is the
+// place in the block where these elements start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)
@@ -320,7 +323,7 @@ func (radixBases) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 // radixPass describes a kernel that sorts rows by one digit, tile by tile.
 type radixPass struct {
 	source sortSource // its field picked is true in all passes but the first
-	arrays bool       // keys and positions are stored; otherwise the first k positions
+	arrays bool       // the pass stores keys and positions; otherwise the first k positions
 	items  int        // elements of a thread
 }
 
@@ -342,7 +345,7 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 	tile := s.items * rowThreads
 	sortedKeys, sortedOrder := b.Shared("sorted_keys", keyType(wide), tile), b.Shared("sorted_order", ptx.U32, tile)
-	counters := b.Shared("counters", ptx.U32, sortWarps*digits) // each warp's counts by digit
+	counters := b.Shared("counters", ptx.U32, sortWarps*digits) // counts of each warp, by digit
 	places := b.Shared("places", ptx.U32, digits)
 	sums, drawn := b.Shared("sums", ptx.U32, sortWarps), b.Shared("drawn", ptx.U32, 1)
 

@@ -9,9 +9,9 @@ import (
 
 // The first few elements of a long row are found without sorting the row. A block finds the first
 // elements of a part of the row. It determines the key of the last wanted element digit by digit,
-// the highest digit first: it counts the next digit of those elements that agree with that key so
-// far. The elements found in all parts form a shorter row, which is treated in the same way. A row
-// that is short enough is sorted.
+// the highest digit first. For each digit it counts the values of that digit, among the elements
+// whose higher digits equal those of the key. The elements found in all parts form a shorter row,
+// which is treated in the same way. A row that is short enough is sorted.
 
 // selectMost is the largest number of elements that are found in this way. It is half of the
 // smallest part.
@@ -101,7 +101,7 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.Comment("the digits of the last of those that are wanted")
 	wanted := k.Min(count)
 	begins := b.Var(b.Const(key[0].Type(), num(0))) // upper digits of the last wanted key
-	rest := b.Var(wanted)                           // how many wanted elements have these digits
+	rest := b.Var(wanted)                           // wanted elements that begin with these digits
 	shift := b.Var(top.Bitcast(ptx.S32))
 	b.Loop(func(l ptx.Loop) {
 		counts.At(thread).Store(num(0))
@@ -134,7 +134,7 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	last, equals := begins.Get(), rest.Get()
 	lessThan := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Lt(last)).Ballot() }
 	equalTo := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Eq(last)).Ballot() }
-	// counts of a warp: smaller elements in the lower half, equal ones in the upper half
+	// counts of a warp: of smaller elements in the lower half, of equal elements in the upper half
 	both := b.U32(0)
 	for i := range key {
 		both = both.Add(lessThan(i).Popc()).Add(equalTo(i).Popc().Shl(num(16)))

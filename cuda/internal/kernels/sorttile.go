@@ -24,8 +24,8 @@ func (s tileSort) name() string {
 	return name
 }
 
-// tile returns the kernel with which one block sorts a whole row by digits, and whether there is
-// one. place is the number of a word's bits for the position.
+// tile returns the kernel with which one block sorts a whole row by digits. ok is false if there is
+// no such kernel. place is the number of a word's bits for the position.
 func (a *sortPlan) tile() (s tileSort, place int, ok bool) {
 	s = tileSort{source: a.sortSource, items: 2 * radixItems}
 	place = bits.Len(uint(a.n - 1))
@@ -63,7 +63,7 @@ func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	at, elements := make([]ptx.Value, s.items), make([]ptx.Value, s.items)
 	for i := range s.items {
 		at[i] = b.WarpID().Mad(num(32*s.items), b.LaneID()).Add(num(32 * i))
-		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1)))) // beyond the row, the last element
+		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1)))) // beyond the row: its last element
 	}
 	word := make([]*ptx.Var, s.items)
 	for i, x := range elements {

@@ -6,7 +6,7 @@ import (
 )
 
 // besideInPieces reports whether the elements of With that belong to 16 bytes of results can be
-// loaded at once. to is how the results are stored.
+// loaded in one access. to says how the results are stored.
 func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 	switch to {
 	case storePieces:
@@ -17,9 +17,9 @@ func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 	return false
 }
 
-// leave stores rounded results, a single one or words of two. It stores them activated, and also
-// before the activation if Pre is wanted. beside has the elements of With that belong to the
-// results.
+// leave stores rounded results: a single result, or words of two results. It stores the activated
+// results, and if Pre is wanted also the results before the activation. beside has the elements of
+// With that belong to the results.
 func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store := func(to ptx.Ptr) {
 		if len(v) > 1 {
@@ -49,8 +49,8 @@ func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store(to)
 }
 
-// together returns how many pieces or elements of With a thread loads at once. steps is the number
-// of steps in which the thread stores its results.
+// together returns how many pieces or elements of With a thread loads before it uses the first one.
+// steps is the number of steps in which the thread stores its results.
 func (g *tensorBuilder) together(steps, most int) int {
 	if g.s.with == dtype.Invalid {
 		return 1
@@ -58,13 +58,13 @@ func (g *tensorBuilder) together(steps, most int) int {
 	return min(steps, most)
 }
 
-// besideAhead is how many pieces of With a thread has in flight while it activates as many earlier
-// ones.
+// besideAhead is how many pieces of With a thread has in flight. Meanwhile it activates as many
+// earlier pieces.
 const besideAhead = 4
 
-// askBeside loads the elements of With that belong to the pieces that a thread stores, from row
-// first of the block on. For pieces beyond an edge it loads those at the edge; their results are
-// never stored.
+// askBeside loads the elements of With for the pieces that a thread stores, beginning with the
+// block's row number first. In place of pieces beyond an edge it loads pieces at the edge. Results
+// beyond an edge are never stored.
 func (g *tensorBuilder) askBeside(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.to != storePieces {
 		return

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// loadsOf returns the combinations of operand loads that [GPU.choose] allows for a form.
+// loadsOf returns the combinations of operand loads that [GPU.choose] allows for a form, as
+// specifications.
 func loadsOf(f tensorForm) []tensorSpec {
 	k8, o8 := tensorLoad{alongK: true, vector: 8}, tensorLoad{vector: 8}
 	list := []tensorSpec{{a: k8, b: o8}, {a: k8, b: k8}, {a: o8, b: o8}, {a: o8, b: k8}, {a: tensorLoad{true, 8, true, false}, b: tensorLoad{true, 8, true, false}}}
@@ -46,8 +47,8 @@ func tf32LoadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// No form spills a register on any architecture, with any way to load and to store. The test takes
-// minutes, and runs only with FLAMBEAU_SOAK=1. TestAssemble runs a part of it every time.
+// No form spills a register, on any architecture and with any way to load and to store. The test
+// takes minutes, and runs only with FLAMBEAU_SOAK=1. TestAssemble runs a part of it every time.
 func TestTensorAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
@@ -73,14 +74,15 @@ func TestTensorAssemble(t *testing.T) {
 					}
 					a.add(k)
 				}
-				// The gradient of an activation, whose second operand is the activation's argument.
+				// This form applies the gradient of an activation. Its second operand is the
+				// activation's argument.
 				s.out, s.bias, s.sums, s.actSpec = dtype.BF16, dtype.Invalid, sumsSpec{}, actSpec{act: back.Key(), with: dtype.BF16}
 				k, err := s.kernel(back)
 				if err != nil {
 					t.Fatal(err)
 				}
 				a.add(k)
-				// A block that loops over tiles, with the activation and plain.
+				// This form loops over tiles, with the activation and without.
 				plain := s
 				plain.out, plain.actSpec = dtype.F32, actSpec{}
 				half := plain

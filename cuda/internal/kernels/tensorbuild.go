@@ -14,18 +14,18 @@ type tensorBuilder struct {
 	s            tensorSpec
 	m, n, k      ptx.Value
 	shared       ptx.Ptr
-	results      ptx.Ptr // where results pass through shared memory
-	stage        int     // bytes of a stage
+	results      ptx.Ptr // shared memory through which results pass
+	stage        int     // number of bytes of a stage
 	lane         ptx.Value
-	tileM, tileN ptx.Value // first row and column of the block
+	tileM, tileN ptx.Value // first row and column of the block's tile
 	warpM, warpN ptx.Value // first row and column of the warp within the block
-	// 1 if this block, or this sum, has the rows of a that begin at odd elements
+	// 1 if this block or this sum has the rows of a that begin at odd elements, else 0
 	odd ptx.Value
 	acc [][][]*ptx.Var
-	// of the tile before, if blocks loop: its first row and column, and the first row of its
-	// results that is not stored yet
+	// first row and column of the tile before, and the first row of its results that is not stored
+	// yet; used if blocks loop
 	lastM, lastN, later *ptx.Var
-	out                 gemmOperand // its results, at address outAt
+	out                 gemmOperand // results of the previous tile, at address outAt
 	outAt               *ptx.Var
 	act                 activation
 	beside              [][]*ptx.Var // pieces of the operand With, one for each step
@@ -37,7 +37,7 @@ type tensorBuilder struct {
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
-	// Without the hint the assembler aims at fewer registers, and spills.
+	// Without the hint the assembler uses fewer registers than there are, and spills.
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks()))
 	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts, s.loop)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
@@ -50,7 +50,7 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	return [3]int{f.threads(), 1, 1}
 }
 
-// oneTile computes the tile of a block that has no other.
+// oneTile computes the only tile of a block that does not loop.
 func (g *tensorBuilder) oneTile(q productParams) {
 	f, s := g.s.form, g.s
 	g.k = q.k
@@ -72,7 +72,7 @@ func (g *tensorBuilder) oneTile(q productParams) {
 	g.complete(q)
 }
 
-// begin declares shared memory and the sums.
+// begin declares shared memory and the accumulators.
 func (g *tensorBuilder) begin() {
 	b, s, f := g.Builder, g.s, g.s.form
 	g.stage = s.staged()
@@ -126,8 +126,8 @@ func (g *tensorBuilder) partSums() []partSums {
 	return list
 }
 
-// fragments are the registers that a warp multiplies in one step of 32 bytes of k: for a one entry
-// for each 16 rows, for b one for each 8 columns.
+// fragments are the registers that a warp multiplies in one step of 32 bytes of k. a has one entry
+// for each 16 rows, and b has one entry for each 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
 // sum adds the products of all tiles to the accumulators.
@@ -153,7 +153,7 @@ func (g *tensorBuilder) commit(loads []*tensorCopier) {
 	}
 }
 
-// fill starts the copies of all stages but one.
+// fill starts the copies of all stages except one.
 func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	b := g.Builder
 	b.Comment("fill all stages but one")
@@ -170,8 +170,8 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 }
 
 // multiplyAll adds the products of all tiles. fill has begun to copy the first tiles. Fragments of
-// the next step are read before those of this one are multiplied, so that the tensor cores do not
-// wait for shared memory.
+// the next step are read before the fragments of this step are multiplied. So the tensor cores do
+// not wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {
 	b, f := g.Builder, g.s.form
 	stages, steps := g.s.stages(), g.s.steps()
@@ -181,7 +181,7 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 		}
 		b.Barrier()
 	}
-	var parts [2]fragments // for this step and the next
+	var parts [2]fragments // fragments for this step and the next
 	for p := range parts {
 		parts[p] = g.fragmentVars()
 	}
@@ -220,8 +220,8 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragment
 				g.commit(loads)
 			}
 			for _, l := range loads {
-				// Registers are loaded in parts, so that fewer of them wait for memory during the
-				// multiplications.
+				// Loads into registers are issued in parts, so that fewer registers wait for memory
+				// during the multiplications.
 				if !l.async() {
 					stores = append(stores, l.fetch(step, steps, ahead, to.Get()))
 				}
@@ -264,8 +264,8 @@ func (g *tensorBuilder) fragmentVars() fragments {
 	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
 }
 
-// multiply adds the products of a step. It goes forth and back along the columns, so that each
-// instruction shares a fragment with the previous one.
+// multiply adds the products of a step. It reverses the direction along the columns from row to
+// row, so that each instruction shares a fragment with the previous one.
 func (g *tensorBuilder) multiply(f fragments) {
 	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {
@@ -280,8 +280,8 @@ func (g *tensorBuilder) multiply(f fragments) {
 	g.addSums(f)
 }
 
-// swizzle returns the byte offset of 16-byte piece number c of a row of length 16-bit elements. The
-// same piece of eight neighbouring rows lies in eight different groups of banks.
+// swizzle returns the byte offset of 16-byte piece number c of a row of length 16-bit elements.
+// Piece number c of eight neighbouring rows lies in eight different groups of banks.
 func swizzle(length int, row, c ptx.Value) ptx.Value {
 	pieces := length / 8
 	mask, per := min(pieces, 8)-1, max(1, 8/pieces)
@@ -297,15 +297,16 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k from the
-// stage at a byte offset. A fragment has number i along the outer dimension, from first on, and
-// number step along k. The outer dimension of the tile has length elements. For a the four
-// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For b (second) they are
-// (0,0), (0,8), (8,0), (8,8). For tf32 read 4 in place of 8 along k.
+// stage at a byte offset. The function takes the fragment's number along k, step, and its number
+// along the outer dimension, i, counted from first. The outer dimension of the tile has length
+// elements. For operand a, the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8),
+// (8,8). For operand b (second is true), they are (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has
+// 4 elements along k, not 8.
 func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, first, base, second)
 	}
-	// the bits of the matrix whose row this lane addresses
+	// bits of the number of the matrix whose row this lane addresses
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if second {

@@ -6,33 +6,33 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tensorCopier copies one operand's tiles into the stages of a [tensorSpec]'s kernel, one after the
-// other.
+// tensorCopier copies the tiles of one operand, one after the other, into the stages of a
+// [tensorSpec]'s kernel.
 type tensorCopier struct {
 	g        *tensorBuilder
 	how      tensorLoad
-	width    int // a thread stores a unit at once: width elements
+	width    int // a thread stores a unit, of width elements, in one access
 	units    int // units of a thread in a tile
-	spare    int // threads from this one on have no unit in the last round; 0: all have one
+	spare    int // threads from this number on have no unit in the last round; 0: all have one
 	rows     int // rows of the tile that all threads together copy at once
 	rowBytes int
-	// where the thread's units go in the first stage; only the first units, because the swizzle
-	// then repeats
+	// addresses of the thread's units in the first stage; only the first units, because the swizzle
+	// repeats after them
 	to       []ptx.Ptr
 	p        ptx.Ptr
 	at       *ptx.Var  // address of this thread's first element in the next tile
 	rowStep  ptx.Value // bytes from one unit to the next
 	step     ptx.Value // bytes from one element of a unit to the next
 	tileStep ptx.Value // bytes from one tile to the next
-	// positions of the elements of the first unit: outer counts in the matrix, k in the tile
+	// positions of the first unit's elements: outer in the matrix, k in the tile
 	outer, k   []ptx.Value
 	outerLimit ptx.Value
 	before     bool // copies begin one element before each row
-	first      bool // fetch copies the first tile along k, which has the starts of the rows
+	first      bool // fetch copies the first tile along k, where the rows begin
 }
 
-// copier prepares to copy tiles of an operand, with length elements along the outer dimension, to
-// byte base of each stage. Elements outside of the matrix become zero.
+// copier prepares to copy tiles of an operand, with length elements along the outer dimension. Each
+// tile goes to byte base of a stage. Elements outside of the matrix become zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
 	size, from := g.s.typ.Size(), how.memory(g.s.typ).Size()
@@ -68,7 +68,7 @@ func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStri
 	}
 	bytes := func(stride ptx.Value, n int) ptx.Value { return stride.MulWide(num(from * n)).Bitcast(ptx.U64) }
 	c.rowStep, c.step, c.tileStep = bytes(rowStride, c.rows), bytes(stride, 1), bytes(kStride, bk)
-	// Along the dimension of unit stride, no multiplication is needed.
+	// Along the dimension with unit stride, no multiplication is needed.
 	start := p
 	for _, d := range []struct {
 		at, stride ptx.Value
@@ -89,9 +89,9 @@ func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 // advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.at.Set(c.at.Get().Add(c.tileStep)) }
 
-// fetch starts to copy one of the parts of a tile, which begins at k, into the stage at a byte
-// offset. The caller has to call store later. It moves the elements that go through registers into
-// shared memory.
+// fetch starts to copy one part of a tile into the stage at a byte offset. The tile begins at k.
+// The caller must call the function store later, which moves the elements that go through registers
+// into shared memory.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
 	b, g, size := c.g.Builder, c.g, c.g.s.typ.Size()
 	type unit struct {
@@ -139,7 +139,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			}
 			if c.first && g.s.odd && c.how.alongK {
 				outer, at := place(0)
-				// Loads a zero before the row's first element.
+				// This loads a zero in place of the element before the row.
 				b.IfElse(at.Eq(num(math.MaxUint32)), func() {
 					lo := b.Bits(storage(g.s.typ), 0)
 					hi := b.Var(lo)
@@ -185,12 +185,13 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 	}
 }
 
-// wholeUnits reports whether elements that go through registers are read one unit at a time.
+// wholeUnits reports whether elements that go through registers are read in whole units, not one by
+// one.
 func (c *tensorCopier) wholeUnits() bool {
 	return c.how.wide && c.how.vector == c.width && !c.how.ragged
 }
 
-// word returns the word of shared memory for two neighbouring elements.
+// word returns two neighbouring elements as a word for shared memory.
 func (c *tensorCopier) word(lo, hi ptx.Value) ptx.Value {
 	if c.how.wide {
 		return c.g.Pack2(storage(c.g.s.typ), lo, hi)

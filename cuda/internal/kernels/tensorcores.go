@@ -9,23 +9,24 @@ import (
 )
 
 // tensorSpec describes a matrix product of 16-bit floats, or of float32 as tf32, on the tensor
-// cores. If the operands allow it, tiles are copied asynchronously, some stages ahead. They are
+// cores. If the operands allow it, tiles are copied asynchronously, some stages ahead. Tiles are
 // swizzled in shared memory, so that neither copies nor reads have bank conflicts.
 type tensorSpec struct {
-	typ  dtype.Type // of a and b; F32 means tf32
-	out  dtype.Type // typ, or F32
+	typ  dtype.Type // type of a and b; F32 means tf32
+	out  dtype.Type // type of the result: typ, or F32
 	form tensorForm
 	a, b tensorLoad
 	odd  bool // every second row of a begins at an odd element
 	to   tensorStore
-	bias dtype.Type // Invalid if absent
+	bias dtype.Type // type of the bias; Invalid: none
 	actSpec
 	sums  sumsSpec
-	parts bool // the product is divided along k
-	share bool // all blocks of a divided tile join its parts
-	loop  bool // blocks loop over tiles
+	parts bool // whether the product is divided along k
+	share bool // whether all blocks of a divided tile join its parts
+	loop  bool // whether blocks loop over tiles
 	tune  productTune
-	// one matrix serves the whole batch; known while a form is chosen, and not to the kernel
+	// whether one matrix serves the whole batch; this affects only the choice of a form, not the
+	// kernel
 	oneA, oneB bool
 }
 
@@ -38,10 +39,11 @@ type tensorForm struct {
 	blocks         int // blocks for which a multiprocessor has registers
 }
 
-// The forms of all tensor core kernels. A warp of 64×64 reads the least of shared memory for what
-// it multiplies: 128 values for 4096 products. It needs as many registers as a thread may have.
-// Products of few rows are bound by the bytes of the other operand. For them there are small
-// blocks, many of which run at once, with steps of 64 k, which are whole lines of memory.
+// These are the forms of all kernels on tensor cores. A warp of 64×64 reads the fewest values from
+// shared memory for each product: 128 values for 4096 products. It needs as many registers as a
+// thread may have. Products of few rows are bound by the bytes of the other operand. For these
+// products there are small blocks, many of which run at the same time. A step then has 64 elements
+// of k, which fill whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -71,7 +73,7 @@ type tensorLoad struct {
 	// registers
 	vector int
 	ragged bool // the last copy of a row is not whole
-	wide   bool // float32 in memory, rounded to 16 bits in registers
+	wide   bool // the factor is float32 in memory, and rounded to 16 bits in registers
 }
 
 func (l tensorLoad) String() string {
@@ -91,24 +93,24 @@ func (l tensorLoad) String() string {
 	return name
 }
 
-// tensorStore is how results are stored.
+// tensorStore says how results are stored.
 type tensorStore uint8
 
 const (
-	storeElements tensorStore = iota // any strides
-	// rows that are contiguous and begin at any address: 16-byte pieces, with single elements at
-	// the ends; float32 results one by one
+	storeElements tensorStore = iota // elements one by one, for any strides
+	// rows that are contiguous and begin at any address: in 16-byte pieces, with single elements at
+	// the ends, or float32 results one by one
 	storeShifted
-	storePieces // rows of aligned 16-byte pieces; float32 results in pairs
+	storePieces // rows of aligned 16-byte pieces; float32 results are stored in pairs
 )
 
 // operations returns the number of operations on tensor cores for a product in which each block
-// sums up chunk elements of k. The last stage of a sum is padded with zeros.
+// sums up chunk elements of k. This includes the zeros that fill the last stage of a sum.
 func (s tensorSpec) operations(m, n, k, chunk int) int {
 	steps, up := 0, func(k int) int { return ceilDiv(k, s.form.bk) }
 	for ; k > 0; k -= chunk {
 		switch c := min(k, chunk); {
-		case s.odd && s.a.alongK: // of each two tiles, the second has one more k
+		case s.odd && s.a.alongK: // a tile of odd rows sums one more k than a tile of even rows
 			steps += up(c) + up(c+1)
 		case s.odd:
 			steps += 2 * (up((c+1)/2) + up(c/2))
@@ -117,7 +119,7 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 		}
 	}
 	share := s.tiles(m, n) * s.form.bn * s.form.bm
-	if s.sums.rows { // the sums are products with ones, computed by the blocks of the first column
+	if s.sums.rows { // products with a matrix of ones, in blocks of the first column of tiles
 		share += ceilDiv(m, s.form.bm) * 8 * s.form.bm
 	}
 	if s.sums.columns {
@@ -190,7 +192,8 @@ func (s tensorSpec) name() string {
 }
 
 // tensorSpecFor returns the specification for a product of these operands, without its form. It
-// returns false if tensor cores do not multiply their type. Factors of float32 are rounded to tf32.
+// returns false if tensor cores do not multiply the operands' types. Factors of float32 are rounded
+// to tf32.
 func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	o := ProductOperands{A: a, B: b}
 	s := tensorSpec{typ: o.factor(), out: out.Type}
@@ -216,7 +219,7 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 }
 
 // neighbours returns how many elements along dimension d one access can always move, in up to 16
-// bytes: 8, 4, 2 or 1. e is the other dimension of the matrix.
+// bytes. The number is 8, 4, 2 or 1. e is the other dimension of the matrix.
 func neighbours(o Operand, d, e int) int {
 	if o.Strides.At(d) != 1 {
 		return 1
@@ -229,8 +232,8 @@ func neighbours(o Operand, d, e int) int {
 	return 1
 }
 
-// inPieces reports whether n neighbours in a row, the first of them at a multiple of n, can always
-// be moved in one access, or in pieces of 16 bytes.
+// inPieces reports whether n neighbours in a row can always be moved in one access, or in pieces of
+// 16 bytes. The first of the neighbours is at a multiple of n.
 func (o Operand) inPieces(n int) bool {
 	return neighbours(o, 2, 1) >= min(n, 16/o.Type.Size())
 }
@@ -248,8 +251,8 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 // stages returns the number of tiles of each operand in shared memory.
 func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, s.form.stages) }
 
-// blocks returns how many blocks a multiprocessor holds. Two operands that go through registers
-// need more registers, and so does an operand that is rounded there.
+// blocks returns how many blocks a multiprocessor holds. It holds fewer if two operands go through
+// registers, or if an operand is rounded in registers, because more registers are needed.
 func (s tensorSpec) blocks() int {
 	less := 0
 	if s.singly(s.a) && s.singly(s.b) {
@@ -262,13 +265,14 @@ func (s tensorSpec) blocks() int {
 }
 
 // pitch returns the distance in elements between rows of results in shared memory. A shifted row
-// begins up to 7 elements late. The padding makes room for that, and keeps stores free of bank
-// conflicts.
+// begins up to 7 elements after its place. The padding makes room for this, and keeps stores free
+// of bank conflicts.
 func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
-// shared returns the bytes of shared memory. Results of 16 bits pass through it after the last
-// step, where the stages were. In a loop they need memory of their own, because the stages fill
-// again. A share of a tile's parts passes through it too, at once if all blocks have one.
+// shared returns the bytes of shared memory. After the last step, results of 16 bits pass through
+// the memory of the stages. In a loop they need memory of their own, because the stages fill again.
+// If blocks share the joining of a tile, a block's share of all parts passes through shared memory
+// too.
 func (s tensorSpec) shared() int {
 	stages, results := s.stages()*s.staged(), s.form.bm*s.pitch()*2
 	switch {
@@ -285,22 +289,22 @@ func (s tensorSpec) shared() int {
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
 // oddRows reports whether the rows of a begin at even and odd elements in turn. Every second row
-// can then be copied in pairs from its start, and the others from one element before. There is no
-// such form for few rows.
+// can then be copied in pairs from its start. The other rows can be copied in pairs from the
+// element before. There is no such form for few rows.
 func oddRows(a Operand, alongK bool) bool {
 	row, along := 1, 2
 	if !alongK {
 		row, along = 2, 1
 	}
-	// If rows lie along m, copies read the element before a row. It must be the last one of the
-	// previous row.
+	// If rows lie along m, copies read the element before a row. That element must be the last
+	// element of the previous row.
 	stride := a.Strides.At(row)
 	return a.Shape.At(1) > 32 && a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
 		(alongK || stride == a.Shape.At(along))
 }
 
-// tensorMatMul plans a product of 16-bit floats, or of float32 as tf32, in the form that the model
-// of the device, or o.Choose, chooses.
+// tensorMatMul plans a product of 16-bit floats, or of float32 as tf32. The device's model or
+// o.Choose chooses the form.
 func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	out, a, b := o.Out, o.A, o.B
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)

@@ -8,20 +8,22 @@ import (
 )
 
 // A kernel may loop over tiles with as many blocks as fit the device at once. A block then begins
-// the copies of its next tile before it stores the results of the last one. So the latency of a
-// tile's first copies, and its stores, no longer leave the tensor cores idle. That matters where a
-// multiprocessor holds a single block: no other block then uses the tensor cores meanwhile.
+// the copies of its next tile before it stores the results of the previous tile. So the tensor
+// cores are no longer idle during the latency of a tile's first copies, and during its stores. That
+// matters if a multiprocessor holds a single block, because no other block can use the tensor cores
+// meanwhile.
 
-// loops reports whether the kernel of a form may loop over tiles: all copies are asynchronous, and
-// the tile is large enough for them to matter. Parts of k leave no registers for the next tile's
-// addresses. Nor do rows of results that begin anywhere, unless they are stored as they are.
+// loops reports whether the kernel of a form may loop over tiles. All copies must be asynchronous,
+// and the tile must be so large that a loop pays. A form with parts of k has no registers for the
+// next tile's addresses. The same is true if rows of results begin anywhere, unless the results are
+// plain sums.
 func (s tensorSpec) loops() bool {
 	simple := s.to == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
 	return s.form.bm*s.form.bn >= 128*128 && (s.to == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
-// looped returns the form with a loop, and the division with its workers. It returns false if the
-// form may not loop, or if each block would have one tile.
+// looped returns the form with a loop, and the division with the number of workers. It returns
+// false if the form may not loop, or if each block would have only one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)
@@ -29,21 +31,22 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 	return s, d, s.loops() && 0 < d.workers && d.workers < batch*s.tiles(m, n)
 }
 
-// lates reports whether results are stored while the next tile is multiplied. They wait in shared
-// memory of their own until then. Short copies leave no registers for this.
+// lates reports whether results are stored while the next tile is multiplied. Until then the
+// results wait in shared memory of their own. If copies move less than 16 bytes, there are no
+// registers for this.
 func (s tensorSpec) lates() bool {
 	return s.loop && s.to == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
-// laterPieces is how many pieces of 16 bytes a thread stores in each round of the next tile's
-// loop over k.
+// laterPieces is how many pieces of 16 bytes a thread stores in each turn of the next tile's loop
+// over k.
 const laterPieces = 2
 
-// laterBytes is how many bytes of results a block stores in each round of the next tile's loop
-// over k.
+// laterBytes is how many bytes of results a block stores in each turn of the next tile's loop over
+// k.
 func (s tensorSpec) laterBytes() int { return laterPieces * 16 * s.form.threads() }
 
-// storeLater stores some pieces of the last tile's results, if there are any left.
+// storeLater stores some pieces of the previous tile's results, if any are left.
 func (g *tensorBuilder) storeLater() {
 	b := g.Builder
 	b.If(g.later.Get().Lt(num(g.s.form.bm)), func() {
@@ -60,15 +63,15 @@ func (g *tensorBuilder) storeLater() {
 	})
 }
 
-// storeRest stores the results that the turns have left.
+// storeRest stores the results that storeLater has not stored yet.
 func (g *tensorBuilder) storeRest() {
 	g.Comment("the results that the turns have left")
 	g.While(func() ptx.Value { return g.later.Get().Lt(num(g.s.form.bm)) }, func(ptx.Loop) { g.storeLater() })
 }
 
 // loopTiles computes tiles id, id + workers, id + 2·workers, … of one list of the tiles of all
-// matrices of a batch. Each turn begins a tile's copies, stores the results of the tile before, and
-// multiplies. The last turn has no tile, only results to store: its copies are of zero bytes.
+// matrices of a batch. Each turn begins a tile's copies, stores the results of the previous tile,
+// and multiplies. The last turn only stores results. It has no tile, so its copies move zero bytes.
 func (g *tensorBuilder) loopTiles(q productParams) {
 	b, f := g.Builder, g.s.form
 	g.begin()
@@ -81,7 +84,7 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
 	late := g.s.lates()
 	if late {
-		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // no results yet
+		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // there are no results yet
 		g.outAt = b.Var(g.out.p.Address())
 	}
 	b.For(q.tile, tiles.Add(workers), workers, func(id ptx.Value, _ ptx.Loop) {

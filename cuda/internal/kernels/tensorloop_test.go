@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A kernel that loops over tiles gives the bits of the one with a block for each tile. That holds
-// for one worker and for several, at edges, and with whatever is done to the sums. In a batch a
-// worker goes from the tiles of one matrix to those of another.
+// A kernel that loops over tiles gives the same bits as the kernel with a block for each tile. That
+// holds for one worker and for several, at edges, and with every bias, activation and way to store.
+// In a batch a worker goes from the tiles of one matrix to the tiles of another.
 func TestTensorLoop(t *testing.T) {
 	for i, c := range []struct {
 		typ, out dtype.Type
@@ -96,7 +96,7 @@ func TestTensorLoopPlanned(t *testing.T) {
 	if k := list[0].Kernel; list[0].Grid[0] != uint32(h100.Cores) || k.DynShared > h100.Shared {
 		t.Errorf("%s: %d blocks with %d bytes of shared memory", k.Name, list[0].Grid[0], k.DynShared)
 	}
-	for _, small := range []int{64, 128} { // one tile for each multiprocessor at most
+	for _, small := range []int{64, 128} { // at most one tile for each multiprocessor
 		o := ProductOperands{Out: fake(dtype.BF16, 1, small, 768), A: fake(dtype.BF16, 1, small, 768), B: fake(dtype.BF16, 1, 768, 768)}
 		if p := h100.choosePlan(o.Out, o.A, o.B, false, true); p.loop {
 			t.Errorf("%d rows: %v in a loop of %d workers", small, p.form, p.workers)
@@ -104,7 +104,7 @@ func TestTensorLoopPlanned(t *testing.T) {
 	}
 }
 
-// A product loops without scratch memory too. With sums of rows its kernel cannot loop, and has a
+// A product also loops without scratch memory. With sums of rows its kernel cannot loop, and has a
 // block for each tile.
 func TestTensorLoopNot(t *testing.T) {
 	h100 := GPUOf(90, "", 0)

@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// roundedTo returns the stored bits of o rounded to type t, as the product rounds its float32
-// factor.
+// roundedTo returns o with its elements rounded to type t, as a product rounds its float32 factor.
 func (m *machine) roundedTo(o Operand, t dtype.Type) Operand {
 	if o.Type == t {
 		return o
@@ -21,9 +20,10 @@ func (m *machine) roundedTo(o Operand, t dtype.Type) Operand {
 	})
 }
 
-// A float32 factor beside a 16-bit one is rounded to 16 bits as it is loaded. The result has the
-// bits of the same form on factors rounded beforehand. This tests units, pairs and single elements,
-// in each storage order, with rows of any length, a batch, and parts of k.
+// If one factor has 16 bits, a float32 factor is rounded to 16 bits when it is loaded. The result
+// has the same bits as if the factor had been rounded before the product. This tests copies of
+// whole units, of pairs and of single elements, in each storage order, with rows of any length, a
+// batch, and parts of k.
 func TestMixedFactors(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		for j, d := range [][4]int{{1, 20, 72, 136}, {1, 65, 66, 70}, {2, 7, 63, 65}, {1, 1, 40, 33}, {1, 16, 64, 0}} {
@@ -56,8 +56,8 @@ func TestMixedFactors(t *testing.T) {
 	}
 }
 
-// The planner has forms for few rows by a weight of float32, also divided along k. A single row is
-// not planned as a reduction.
+// The planner has forms for the product of few rows with a weight of float32, also divided along k.
+// A product of a single row is not planned as a reduction.
 func TestMixedPlans(t *testing.T) {
 	for _, d := range [][3]int{{1, 70, 500}, {16, 64, 3000}, {50, 64, 264}} {
 		m := newMachine(t)

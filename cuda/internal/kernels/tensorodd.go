@@ -3,13 +3,13 @@ package kernels
 import "github.com/flambeau-go/flambeau/ptx"
 
 // Rows of an odd length begin at even and odd elements in turn, but copies of pairs must begin at
-// even elements. So the rows that begin at odd elements are copied from one element before. They
-// are multiplied apart from the other rows, because all rows in one instruction of the tensor cores
-// must be shifted alike.
+// even elements. So the rows that begin at odd elements are copied from the element before. They
+// are multiplied separately from the other rows, because all rows in one mma instruction must be
+// shifted by the same number of elements.
 
-// oddRows makes this block compute every second row of a, for an a whose rows lie along k. For rows
-// that begin at odd elements, the sum over k begins one index earlier. Both operands are zero
-// there.
+// oddRows makes this block compute with every second row of a, if rows of a lie along k. For rows
+// that begin at odd elements, the sum over k begins one index earlier. At that index both operands
+// are zero.
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")
@@ -23,14 +23,15 @@ func (g *tensorBuilder) oddRows(q *productParams) {
 	q.a = g.second(q.a, g.odd)
 }
 
-// second returns every second row of an operand, from row odd on.
+// second returns every second row of an operand, beginning with row odd.
 func (g *tensorBuilder) second(o gemmOperand, odd ptx.Value) gemmOperand {
 	o.p = o.p.At(odd.Bitcast(ptx.S32).MulWide(o.stride1))
 	o.stride1 = o.stride1.Shl(num(1))
 	return o
 }
 
-// ofBlock returns the rows of o that belong to this block. o has the shape of the results.
+// ofBlock returns those rows of o that belong to this block. o is an operand with the shape of the
+// results.
 func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	if g.s.odd && g.s.a.alongK {
 		o = g.second(o, g.odd)
@@ -38,10 +39,10 @@ func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	return o
 }
 
-// oddSums computes the sums for an a whose memory rows lie along m, one row for each k. It adds the
-// products of even k first. For odd k the tile begins one element earlier, so the sums move by one
-// row before the products of odd k are added. After that, the first row of the tile has products of
-// odd k only, and the last row belongs to the next tile.
+// oddSums computes the sums if rows of a lie along m in memory, one row for each k. It adds the
+// products of even k first. For odd k the tile begins one element earlier. So the sums are moved by
+// one row before the products of odd k are added. After that, the first row of the tile has only
+// products of odd k, and the last row belongs to the next tile.
 func (g *tensorBuilder) oddSums(q productParams) {
 	b, f, k := g.Builder, g.s.form, g.k
 	for odd := range 2 {
@@ -68,20 +69,21 @@ func (g *tensorBuilder) oddSums(q productParams) {
 	g.k = k
 }
 
-// moveOn moves the sums by one row, through shared memory, eight columns of each warp at a time.
-// Two places are used in turn, so that each step needs one barrier only.
+// moveOn moves the sums by one row, through shared memory. Each step moves eight columns of each
+// warp. The steps use two places in shared memory alternately, so that a step needs only one
+// barrier.
 func (g *tensorBuilder) moveOn() {
 	b, f := g.Builder, g.s.form
 	b.Comment("the sums move on by a row")
 	_, wn := f.warp()
-	place := f.bm * 8 * f.warpsN // floats of one place
+	place := f.bm * 8 * f.warpsN // number of floats in one place
 	row := g.warpM.Add(g.lane.Shr(num(2)))
 	column := g.warpN.Div(num(wn)).Mul(num(f.bm * 8)).Add(g.lane.And(num(3)).Shl(num(1)))
 	for j := range g.acc[0] {
 		p := g.shared.As(ptx.F32).At(num(j % 2 * place)).At(column)
 		at := func(i, h, back int) ptx.Ptr {
 			r := row.Add(num(i*16 + h*8))
-			if i+h == 0 && back > 0 { // the row before the first does not exist; any value will do
+			if i+h == 0 && back > 0 { // there is no row before the first; any value will do
 				r = r.Max(num(1))
 			}
 			return p.At(r.Mul(num(8))).At(num(-8 * back))

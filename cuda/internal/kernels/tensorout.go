@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finish turns the sums into results and stores them. It is the one place for changes to the sums
-// before they are rounded.
+// finish turns the sums into results and stores them. All changes to the sums before rounding
+// happen here.
 func (g *tensorBuilder) finish(q productParams) {
 	if g.s.bias != dtype.Invalid {
 		g.Comment("the bias")
@@ -23,8 +23,9 @@ func (g *tensorBuilder) finish(q productParams) {
 	}
 }
 
-// ofColumn returns the element of a one-row operand for a column, with 16-bit elements as float32.
-// Beyond the last column it returns the last element; such results are never stored.
+// ofColumn returns the element of a one-row operand for a column. It converts a 16-bit element to
+// float32. Beyond the last column it returns the last element, because results there are never
+// stored.
 func (o gemmOperand) ofColumn(b *ptx.Builder, t dtype.Type, column, columns ptx.Value) ptx.Value {
 	at := column.Min(columns.Sub(num(1)))
 	return loadVector(b, o.p.At(at.Bitcast(ptx.S32).MulWide(o.stride2)), t, 1)[0]
@@ -65,7 +66,7 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 	}
 }
 
-// storePair stores two neighbouring sums of a row as results, from column k on.
+// storePair stores two neighbouring sums of a row as results, in columns k and k+1.
 func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Value) {
 	b, t := g.Builder, c.p.Elem()
 	half := g.s.out != dtype.F32
@@ -120,7 +121,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 			}
 		}
 	}
-	if s.lates() { // storeLater stores them, behind the barriers of the next tile
+	if s.lates() { // storeLater stores the results, after the barriers of the next tile
 		return
 	}
 	b.Barrier()
@@ -134,8 +135,8 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 	}
 }
 
-// late returns by how many elements the start of a row of the block lies behind a multiple of 16
-// bytes.
+// late returns the distance, in elements, from a multiple of 16 bytes to the start of a row of the
+// block.
 func (g *tensorBuilder) late(c gemmOperand, row ptx.Value) ptx.Value {
 	line := c.p.At(g.tileM.Add(row).Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 	return line.Address().Shr(num(1)).Cvt(ptx.U32).And(num(7))
@@ -177,7 +178,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		}
 		return
 	}
-	// The activation's code is long, so it is repeated as little as possible.
+	// The activation's code is long, so it is emitted as few times as possible.
 	together := g.together(f.bm/step, besideAhead)
 	b.For(b.U32(0), b.U32(uint32(f.bm)), num(together*step), func(first ptx.Value, _ ptx.Loop) {
 		beside := make([][]ptx.Value, together)
@@ -203,15 +204,16 @@ func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []p
 	})
 }
 
-// piece returns the first of the 8 results that a thread stores at once, as row and column within
-// the block. step is the distance in rows to the thread's next piece.
+// piece returns the first of the 8 neighbouring results that a thread stores together, as row and
+// column within the block. step is the distance in rows to the thread's next piece.
 func (g *tensorBuilder) piece() (row, col ptx.Value, step int) {
 	thread, per := g.ThreadID(0), g.s.form.bn/8
 	return thread.Div(num(per)), thread.Rem(num(per)).Mul(num(8)), g.s.form.threads() / per
 }
 
 // storeShifted stores rows that begin at any address. In shared memory a row is shifted in the same
-// way, so that the 16-byte pieces are the same there. The two ends of a row are stored one by one.
+// way, so that each 16-byte piece there is one piece in global memory. The elements at the two ends
+// of a row are stored one by one.
 func (g *tensorBuilder) storeShifted(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
 	pieces := g.s.pitch() / 8

@@ -7,38 +7,38 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The blocks of a divided tile may share the work of joining its parts. A block that has left its
-// sums asks for a while whether the others have left theirs. If so, it adds up and stores a share
-// of the tile. If not, it ends. Blocks end in the order in which they arrived, so the remaining
-// ones know their shares without an exchange. The last block never asks: it takes a share at once,
-// and all of the tile if it is alone. So no block depends on another that has not begun, and the
-// blocks need not run at the same time. Every element is the sum over the parts in their order, and
-// does not depend on which block adds it.
+// The blocks of a divided tile may share the work of joining its parts. A block that has stored its
+// sums polls for a while whether the other blocks have stored their sums. If they have, it adds up
+// and stores a share of the tile. If not, it ends. Blocks end in the order in which they arrived,
+// so the remaining blocks know their shares without an exchange. The last block never polls. It
+// takes a share immediately, or all of the tile if it is alone. So no block depends on another that
+// has not begun, and the blocks need not run at the same time. Every element is the sum over the
+// parts in their order, and does not depend on which block adds it.
 //
-// A tile has two counters. The low half of the first is the number of blocks that have arrived, the
-// high half the number that have ended before the last arrived. The second counts the blocks that
-// have stored their shares. The last of them leaves zeros.
+// A tile has two counters. The low half of the first counts the blocks that have arrived. The high
+// half counts the blocks that ended before the last block arrived. The second counter counts the
+// blocks that have stored their shares. The last block to store resets both counters to zero.
 
-// mostPolls limits how often a block asks for the others of its tile. An answer takes some 800
-// clocks, so the limit is about 10 µs. The model divides a product in this way only if all blocks
-// of parts run at once, so they end together.
+// mostPolls limits how often a block polls for the other blocks of its tile. Each poll takes some
+// 800 clocks, so the limit is about 10 µs. The model shares the joining only if all blocks of parts
+// run at the same time. These blocks then finish their parts at about the same time.
 const mostPolls = 24
 
-// shareAhead is how many parts a thread reads from shared memory before it adds the first.
+// shareAhead is how many parts a thread reads from shared memory before it adds the first one.
 const shareAhead = 8
 
-// plain reports whether the results of a kernel need nothing but the sums.
+// plain reports whether a kernel computes its results from the sums of products alone.
 func (s tensorSpec) plain() bool {
 	return !s.odd && s.bias == dtype.Invalid && s.actSpec == actSpec{} && s.sums == sumsSpec{}
 }
 
-// plain reports whether the results are nothing but sums of products.
+// plain reports whether the results are sums of products, without bias, activation or other sums.
 func (o *ProductOperands) plain() bool {
 	return o.Act == nil && o.Bias.Type == dtype.Invalid && o.summing() == sumsSpec{}
 }
 
-// shares reports whether the parts of a number of tiles may be joined by all their blocks, which
-// then run at once.
+// shares reports whether the blocks of a number of tiles may share the joining of parts. All of
+// them must then fit the device at once.
 func (g *GPU) shares(s tensorSpec, tiles, parts int) bool {
 	s.share = true
 	return s.plain() && parts > 1 && 2*tiles <= CounterWords && tiles*parts <= g.Cores*g.resident(s)
@@ -47,7 +47,7 @@ func (g *GPU) shares(s tensorSpec, tiles, parts int) bool {
 // sharedVectors returns how many vectors of 16 bytes the sums of a tile have.
 func (s tensorSpec) sharedVectors() int { return s.partBytes() / 16 }
 
-// joinTogether joins the parts of a tile in all its blocks.
+// joinTogether joins the parts of a tile, with all blocks of the tile.
 func (g *tensorBuilder) joinTogether(q productParams) {
 	b, p := g.Builder, q.parts
 	from := p.leave(b, g.ThreadID(0), g.s.form.threads(), g.partSums())
@@ -70,8 +70,8 @@ func (q productParts) sharedCounters() (arrived, stored ptx.Ptr) {
 	return arrived, arrived.At(num(1))
 }
 
-// arrive returns which share of the tile the block has, and the number of shares. The first is not
-// below the second if the block has none.
+// arrive returns rank, the number of the share that the block adds up, and helpers, the number of
+// shares of the tile. If rank is not below helpers, the block has no share.
 func (g *tensorBuilder) arrive(p productParts) (rank, helpers ptx.Value) {
 	b := g.Builder
 	words := g.shared.As(ptx.U32)
@@ -100,15 +100,15 @@ func (g *tensorBuilder) arrive(p productParts) (rank, helpers ptx.Value) {
 	return v[0], v[1]
 }
 
-// storeShare adds up a share of the tile and stores the results. The sums of all parts come through
-// shared memory, so that many copies are under way at once.
+// storeShare adds up a share of the tile and stores the results. The sums of all parts are copied
+// through shared memory, so that many asynchronous copies are in flight at once.
 func (g *tensorBuilder) storeShare(from ptx.Ptr, c gemmOperand, parts, rank, helpers ptx.Value) {
 	b, s, threads := g.Builder, g.s, g.s.form.threads()
 	vectors := s.sharedVectors()
 	each := b.U32(uint32(vectors - 1)).Div(helpers).Add(num(1))
 	begin := rank.Mul(each)
 	end := begin.Add(each).Min(num(vectors))
-	// as many as have room in shared memory
+	// as many vectors as shared memory has room for
 	step := b.U32(uint32(s.shared() / 16)).Div(parts).Min(each)
 	sums := g.shared.As(ptx.F32)
 	b.For(begin, end, step, func(at ptx.Value, _ ptx.Loop) {
@@ -157,7 +157,7 @@ func (g *tensorBuilder) storeShare(from ptx.Ptr, c gemmOperand, parts, rank, hel
 	})
 }
 
-// storeVector stores four neighbouring sums of a thread, those of one instruction.
+// storeVector stores four sums of a thread, the results of one mma instruction.
 func (g *tensorBuilder) storeVector(c gemmOperand, number ptx.Value, v []ptx.Value) {
 	b, f := g.Builder, g.s.form
 	wm, wn := f.warp()

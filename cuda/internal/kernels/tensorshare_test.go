@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sharedProducts lists products whose blocks share the joining: odd sizes, a batch, whole tiles in
-// front, many parts, and each way to store.
+// sharedProducts lists products whose blocks share the joining. They have odd sizes, a batch,
+// undivided tiles before the divided tiles, many parts, and each way to store.
 func sharedProducts(m *machine) []struct {
 	o    ProductOperands
 	form tensorForm
@@ -61,8 +61,9 @@ func (m *machine) zeros(what string) {
 	}
 }
 
-// Blocks that share the joining give the same bits as a last block that joins alone. No two of them
-// race. The emulator runs the blocks one by one here, so the last of a tile joins it.
+// Blocks that share the joining give the same bits as a last block that joins alone. The blocks
+// have no data races. Here the emulator runs the blocks one by one, so the last block of a tile
+// joins all its parts.
 func TestProductShares(t *testing.T) {
 	m := newMachine(t)
 	m.blocks = true
@@ -83,8 +84,8 @@ func TestProductShares(t *testing.T) {
 	}
 }
 
-// However many blocks of a tile meet, the results have the same bits. Here blocks run at the same
-// time, and wait for each other without a limit, for one answer, or not at all.
+// The results have the same bits, however many blocks of a tile share the work. Here blocks run at
+// the same time, and poll for each other without a limit, once, or not at all.
 func TestProductSharesMeet(t *testing.T) {
 	m := newMachine(t)
 	for _, p := range sharedProducts(m) {
@@ -121,8 +122,8 @@ func TestProductSharesMeet(t *testing.T) {
 	}
 }
 
-// The model lets blocks share the joining of a long sum. A form from a file may share only if the
-// results are plain sums, and if all blocks of parts run at once.
+// The model lets blocks share the joining of a long sum. A form from a file may share the joining
+// only if the results are plain sums, and if all blocks of parts run at once.
 func TestChoiceShares(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 1<<16), B: fake(dtype.BF16, 1, 1<<16, 64), Counters: fakeCounters}
 	c := choices(t, a100, o, fakeScratch)[0]

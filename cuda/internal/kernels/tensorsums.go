@@ -5,15 +5,16 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The tensor cores sum up rows of a and columns of b, as products with ones. The warps that compute
-// the first columns of the result sum up rows of a, because they load fragments of these rows
-// anyway. In the same way the warps that compute its first rows sum up columns of b.
+// The tensor cores sum up rows of a and columns of b, as products with a matrix of ones. The warps
+// that compute the first columns of the result sum up rows of a, because they load fragments of
+// these rows anyway. In the same way, the warps that compute the first rows of the result sum up
+// columns of b.
 
-// tensorSums is the state of a kernel that sums up rows of a, or columns of b.
+// tensorSums holds the state of a kernel that sums up rows of a, or columns of b.
 type tensorSums struct {
 	p      ptx.Ptr
 	stride ptx.Value
-	mine   ptx.Value    // whether this warp sums up
+	mine   ptx.Value    // whether this warp computes sums of rows or columns
 	acc    [][]*ptx.Var // one entry for each 16 rows or columns; nil if there is nothing to sum up
 }
 
@@ -63,7 +64,7 @@ func (g *tensorBuilder) addSums(f fragments) {
 	})
 }
 
-// storeSums stores the sums, from the lanes of the first column.
+// storeSums stores the sums. Each sum is in the lane that holds the first column of its fragment.
 func (g *tensorBuilder) storeSums() {
 	store := func(what string, r *tensorSums, first, count ptx.Value) {
 		if r.acc == nil {

@@ -6,10 +6,11 @@ import (
 )
 
 // Tensor cores multiply float32 as tf32, which has the exponent of float32 and ten bits of
-// mantissa. Tiles have as many bytes as those of 16-bit floats, and so half as many k. Copies,
-// stages and fragments are the same. This file has the differences.
+// mantissa. Tiles have as many bytes as those of 16-bit floats, and so half as many elements along
+// k. Copies, stages and fragments are the same as for 16-bit floats. This file has the code that
+// differs.
 
-// of returns the form for factors of type t. With float32 a step has half as many k.
+// of returns the form for factors of type t. With float32 a step has half as many elements of k.
 func (f tensorForm) of(t dtype.Type) tensorForm {
 	f.bk = f.bk * 2 / t.Size()
 	return f
@@ -18,18 +19,18 @@ func (f tensorForm) of(t dtype.Type) tensorForm {
 // staged returns the bytes of a stage.
 func (s tensorSpec) staged() int { return s.stagedA() + s.form.bn*s.form.bk*s.typ.Size() }
 
-// stagedA returns the bytes of a's tile in a stage. It lies before b's.
+// stagedA returns the bytes of a's tile in a stage. In the stage it lies before the tile of b.
 func (s tensorSpec) stagedA() int { return s.form.bm * s.form.bk * s.typ.Size() }
 
-// steps returns the number of instructions along k for one stage. Each multiplies 32 bytes of a
-// row.
+// steps returns the number of instructions along k for one stage. Each instruction multiplies 32
+// bytes of a row.
 func (s tensorSpec) steps() int { return s.form.bk * s.typ.Size() / 32 }
 
-// unit returns how many elements a thread stores at once, at least 4 bytes.
+// unit returns how many elements a thread stores in one access, at least 4 bytes.
 func (s tensorSpec) unit(l tensorLoad) int { return max(l.vector, 4/s.typ.Size()) }
 
-// singly reports whether elements go through registers: because they are smaller than any
-// asynchronous copy, or because they are rounded there.
+// singly reports whether elements go through registers. They do if they are smaller than any
+// asynchronous copy, or if they are rounded there.
 func (s tensorSpec) singly(l tensorLoad) bool { return l.wide || l.vector*s.typ.Size() < 4 }
 
 // memory returns the type in memory of a factor that is multiplied in type t.
@@ -41,7 +42,7 @@ func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 }
 
 // tf32Slots returns how many instructions more than for 16-bit floats a warp issues in a step of k.
-// They round to tf32, and read single words.
+// The additional instructions round to tf32, and read single words.
 func (s tensorSpec) tf32Slots() int {
 	wm, wn := s.form.warp()
 	n := wm/4 + wn/4
@@ -56,7 +57,7 @@ func (s tensorSpec) tf32Slots() int {
 	return s.steps() * n
 }
 
-// factors returns fragments as operands of an instruction. It rounds float32 to tf32, ties away
+// factors returns fragments as operands of an mma instruction. It rounds float32 to tf32, ties away
 // from zero.
 func (g *tensorBuilder) factors(f [][]*ptx.Var) [][]ptx.Value {
 	list := make([][]ptx.Value, len(f))
@@ -85,10 +86,11 @@ func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column
 	return tile.At(start).At(column.Rem(num(each)).Mul(num(size)))
 }
 
-// turnedRows returns the swizzle of row k of a tile of words. It is combined by xor with the number
-// of each piece of the row. Eight words of each of four rows then lie in all banks.
+// turnedRows returns the swizzle of row k of a tile of words. The xor of the swizzle and a piece's
+// number is the place of that piece in the row. With it, four rows of eight words each use every
+// bank once.
 func turnedRows(length int, k ptx.Value) ptx.Value {
-	if length < 32 { // two rows fill the banks
+	if length < 32 { // two rows use all banks
 		return k.And(num(2))
 	}
 	return k.And(num(3)).Shl(num(1))
@@ -100,11 +102,11 @@ func (g *tensorBuilder) wordReader(length int, first ptx.Value, base int, second
 	outer, k := g.lane.Shr(num(2)), g.lane.And(num(3))
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		v := make([]ptx.Value, 4)
-		for h := range 2 { // outer elements 0 to 7, then 8 to 15
+		for h := range 2 { // h is 0 for outer elements 0 to 7, and 1 for 8 to 15
 			// The swizzle exchanges pieces within 32 elements, so 32 elements are always 128 bytes.
 			p := g.place(g.shared.At(num(base)), false, length, k, first.Add(outer).Add(num(i%2*16+h*8)))
 			p = p.At(stage).At(num(i / 2 * 128))
-			for q := range 2 { // k from 0 on, then from 4 on
+			for q := range 2 { // q is 0 for k from 0 on, and 1 for k from 4 on
 				to := 2*q + h
 				if second {
 					to = 2*h + q

@@ -23,7 +23,7 @@ func roundedTF32(list []uint64) []uint64 {
 	return rounded
 }
 
-// Every form multiplies whole tiles and a bit, in each storage order.
+// Every form multiplies matrices slightly larger than whole tiles, in each storage order.
 func TestTF32Forms(t *testing.T) {
 	for i, f := range tensorForms {
 		f = f.of(dtype.F32)
@@ -45,8 +45,8 @@ func TestTF32Forms(t *testing.T) {
 	}
 }
 
-// Rows of any length, strides, misaligned starts, biases, an empty k and batches: every way to load
-// and to store, single elements included.
+// Tests every way to load and to store, single elements included: rows of any length, strides,
+// misaligned starts, biases, an empty k, and batches.
 func TestTF32Edges(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1], tensorForms[0]} {
 		f = f.of(dtype.F32)
@@ -71,8 +71,9 @@ func TestTF32Edges(t *testing.T) {
 	}
 }
 
-// Factors are rounded to nearest, ties away from zero, as either factor and in both storage orders.
-// A product with one has the bits of the rounded factor. NaN and infinities stay in their rows.
+// Factors are rounded to nearest, ties away from zero. This holds for both factors, in both storage
+// orders. The product of a factor and 1 has the bits of the rounded factor. NaN and infinities stay
+// in their rows.
 func TestTF32Rounds(t *testing.T) {
 	values := []uint32{0x3f800fff, 0x3f801000, 0x3f801001, 0xbf801000, 0x3f803000, 0x3f7ff000, 0x00001000, 0x00000fff, 0x80000001, 0x00801000,
 		0x7f7fefff, 0x7f7ff000, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7fffffff, 0x80000000}
@@ -102,7 +103,7 @@ func TestTF32Rounds(t *testing.T) {
 			})
 		}
 	}
-	// Without the permission nothing is rounded.
+	// Without TF32, nothing is rounded.
 	m := newMachine(t)
 	in := func(d ...int) Operand { return m.random(m.tensor(dtype.F32, dense(d...), 0)) }
 	o := ProductOperands{Out: m.tensor(dtype.F32, dense(1, 40, 36), 0), A: in(1, 40, 20), B: in(1, 20, 36)}
@@ -114,7 +115,7 @@ func TestTF32Rounds(t *testing.T) {
 	}
 }
 
-// Plans with a sum in parts of k, with operands that are copied first, and with a bias and an
+// Tests plans with a sum in parts of k, with operands that are copied first, and with a bias and an
 // activation.
 func TestTF32Plans(t *testing.T) {
 	for _, d := range [][3]int{{24, 35, 3000}, {40, 68, 1024}, {70, 66, 129}} {
@@ -145,7 +146,7 @@ func TestTF32Plans(t *testing.T) {
 			}
 		}
 	}
-	// The planner has a form for every order of storage on every device, as for 16 bits.
+	// The planner has a form for every storage order on every device, as for 16-bit factors.
 	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16), GPUOf(90, "", 0), GPUOf(120, "", 0)} {
 		for _, d := range [][3]int{{1, 1, 1}, {8192, 3072, 768}, {31, 1000, 5001}, {64, 50257, 768}, {16, 16, 0}, {3, 300, 7}} {
 			for _, orders := range []string{"NN", "NT", "TN", "TT"} {
@@ -163,7 +164,7 @@ func TestTF32Plans(t *testing.T) {
 	}
 }
 
-// Fragments of either storage order, and copies of every width, have no bank conflicts.
+// Reading fragments in either storage order, and copies of every width, have no bank conflicts.
 func TestTF32Banks(t *testing.T) {
 	for _, f := range tensorForms {
 		f = f.of(dtype.F32)

@@ -10,23 +10,24 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic is a kernel that memory bounds, on rows of GPT-2's lengths. Its operands are everything
-// that it must read or write. An operand that is read and written is listed twice.
+// A traffic is a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's lengths.
+// operands are everything that it must read or write. An operand that is read and written is listed
+// twice.
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
-	// most is the allowed ratio of moved bytes to the least number; 0 means 1.05. A case with
-	// another value gives the reason.
+	// most is the allowed ratio of the moved bytes to the least possible number; 0 means 1.05. A
+	// case with another value gives the reason.
 	most float64
-	// loose says that requests touch more sectors than they need, also beyond the ends of rows. The
-	// case gives the reason.
+	// loose says that requests touch more sectors than they need, including sectors beyond the ends
+	// of rows. The case gives the reason.
 	loose bool
 }
 
 // A block is assumed to keep 32 KiB of the memory that it touched. That is at most a block's share
 // of a multiprocessor's cache, on all supported GPUs. Operands of up to keptBytes are assumed to be
-// read from memory once, because all blocks find them in the L2 cache: the weights of a norm, a
-// table of addresses.
+// read from memory once, because all blocks find them in the L2 cache: for example the weights of a
+// norm, or a table of addresses.
 const (
 	blockBytes = 32 << 10
 	keptBytes  = 32 << 10
@@ -52,7 +53,7 @@ func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, lea
 	return bytes, least, s
 }
 
-// some fills o with a few small numbers, which is faster than random ones.
+// some fills o with a few small numbers, which is faster than using random numbers.
 func some(m *machine, o Operand) Operand {
 	var few [7]uint64
 	for k := range few {
@@ -61,7 +62,7 @@ func some(m *machine, o Operand) Operand {
 	return m.fill(o, func(i int) uint64 { return few[i%len(few)] })
 }
 
-// span returns the bytes of an operand in memory. A dimension of stride 0 counts once.
+// span returns the bytes of an operand in memory. A dimension of stride 0 counts as one element.
 func span(o Operand) int {
 	n := o.Type.Size()
 	for d := range o.Shape.Rank() {
@@ -72,12 +73,13 @@ func span(o Operand) int {
 	return n
 }
 
-// traffics lists the kernels of a GPT-2 step that memory bounds, with few of its rows.
+// traffics lists the kernels of a GPT-2 step whose speed is limited by memory bandwidth, with few
+// of its rows.
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
-	// maps plans p over operands with these layouts. An operand without one is dense [rows,
-	// columns].
+	// maps plans p over operands with these layouts. An operand without a layout is dense, with the
+	// shape [rows, columns].
 	maps := func(p *expr.Program, columns int, layouts ...shape.Layout) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			out := m.tensor(p.Out[0], dense(rows, columns), 0)
@@ -152,7 +154,7 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{x, y}, list, err
 		}
 	}
-	// weights is the sum over rows of g·(x - mean)·rstd.
+	// weights plans the gradient of the weights of a norm: the sum over rows of g·(x - mean)·rstd.
 	weights := func(m *machine) ([]Operand, []Launch, error) {
 		const rows = 2048
 		full, column := dense(rows, width), strided([]int{rows, width}, []int{1, 0})
@@ -165,14 +167,15 @@ func traffics(t *testing.T) []traffic {
 		list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: p}, out, in, nil, m.scratch)
 		return append(in, out), list, err
 	}
-	// beside is a product that is bound by its result and by the activation's second operand.
+	// beside plans a product whose speed is bound by its result and by the activation's second
+	// operand.
 	beside := func(m *machine) ([]Operand, []Launch, error) {
 		o := ProductOperands{Out: m.tensor(h, dense(1, rows, width), 0), A: some(m, m.tensor(h, dense(1, rows, 16), 0)),
 			B: some(m, m.tensor(h, dense(1, 16, width), 0)), With: some(m, m.tensor(h, dense(1, rows, width), 0)), Act: geluGradient(h)}
 		list, err := MatMulSplit(a100, o, m.scratch)
 		return []Operand{o.Out, o.A, o.B, o.With}, list, err
 	}
-	// steps runs p over tensors of 32,768 elements, in place.
+	// steps plans p over tensors of 32,768 elements, in place.
 	steps := func(p *expr.Program, checked bool) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			slots := m.fill(m.tensor(whole, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -194,15 +197,15 @@ func traffics(t *testing.T) []traffic {
 		}
 	}
 	row := strided([]int{rows, 3 * width}, []int{0, 1})
-	// turns rotates the queries of 6 heads by given angles, in a projection of queries, keys and
-	// values.
+	// turns plans a rotation of the queries of 6 heads by given angles. The queries lie in a
+	// projection of queries, keys and values.
 	turns := func(typ dtype.Type, step int) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			const heads, half = 6, 64
 			c, s := expr.X(2), expr.X(3)
 			p := expr.MustLower([]*expr.Expr{x0.Mul(c).Sub(x1.Mul(s)), x1.Mul(c).Add(x0.Mul(s))}, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, f, f}, -1)
 			parts := func(x Operand, pitch int) []Operand {
-				// rotates from dimension 2 on
+				// pairs of elements of a head's row: half apart, or neighbours if step is 2
 				x.Layout = strided([]int{heads, rows, half}, []int{2 * half, pitch, step})
 				y := x
 				y.Offset += half + (1-half)*(step-1)
@@ -238,7 +241,7 @@ func traffics(t *testing.T) []traffic {
 		{name: "log softmax gradient of logits, float32", plan: softmax(f, vocab, true, true)},
 		{name: "log softmax gradient of logits, bfloat16", plan: softmax(h, vocab, true, true)},
 		// A block has room for half of both operands of the gradient, and for 52 % of a row of
-		// 128256 classes.
+		// 128256 classes. The rest of the row is read twice.
 		{name: "softmax gradient of logits, float32", most: 1.34, plan: softmax(f, vocab, false, true)},
 		{name: "softmax of 128256 classes, bfloat16", most: 1.24, plan: softmax(h, 128256, false, false)},
 		{name: "layer norm, float32", plan: norm(f, f, false)},
@@ -265,7 +268,7 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{src, out, index}, list, err
 		}},
 		// The index of a sorted position is read for that position and for its neighbours. The
-		// slice of src at the position is read once.
+		// slice of src at that position is read once.
 		{name: "gradients of tokens added up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			const tokens, table = 1024, 48
 			index := m.indices(m.tensor(whole, strided([]int{tokens, width}, []int{1, 0}), 0), table, false)
@@ -274,17 +277,18 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{src, dst, dst, index}, list, err
 		}},
 		{name: "the first 50 of logits, float32", loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // the digits decide which counters a warp accesses
+			m.conflicts = true // bank conflicts: the digits decide which counters a warp accesses
 			x, out := m.random(m.tensor(f, dense(4, vocab), 0)), m.tensor(whole, dense(4, 50), 0)
 			list, err := Argsort(out, x, true, m.scratch)
 			return []Operand{x, out}, list, err
 		}},
 		// Counting reads 4 bytes of each key. Then come four passes. The first reads 4 bytes and
 		// writes 8, two read and write 8, and the last reads 8 and writes a position. That is 64
-		// bytes an element, where 12 are the least. Communication of the tiles adds about 2 bytes.
-		// The runs of digits begin within sectors, which are then written twice.
+		// bytes for each element, and the least possible number is 12. Communication of the tiles
+		// adds about 2 bytes. A run of elements with one digit may begin within a sector. Such a
+		// sector is written twice.
 		{name: "sorted, float32", most: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // the digits decide where elements are stored
+			m.conflicts = true // bank conflicts: the digits decide where elements are stored
 			x, out := m.random(m.tensor(f, dense(1, 1<<16), 0)), m.tensor(whole, dense(1, 1<<16), 0)
 			list, err := Argsort(out, x, false, m.scratch)
 			return []Operand{x, out}, list, err
@@ -295,8 +299,8 @@ func traffics(t *testing.T) []traffic {
 	}
 }
 
-// Kernels that memory bounds move at most a twentieth more than they must, unless a case allows
-// more. Run with -v to see the numbers, which are the emulator's counts.
+// Kernels whose speed is limited by memory bandwidth move at most a twentieth more bytes than they
+// must, unless a case allows more. Run with -v to see the numbers, which are the emulator's counts.
 func TestTraffic(t *testing.T) {
 	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")
 	for _, c := range traffics(t) {

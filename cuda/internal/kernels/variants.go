@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A Variant is one way to compute an operation. The first of a list is the planner's choice. The
-// others differ from it in choices that affect speed alone, so that a measurement on a GPU can find
-// the best one. Results are the same, up to the order of sums.
+// A Variant is one way to compute an operation. The first Variant of a list is the planner's
+// choice. The others differ from it in choices that affect only speed. So a measurement on a GPU
+// can find the best Variant. Results are the same, up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch
@@ -20,10 +20,10 @@ type Variant struct {
 
 // productTune has the choices of a product's variant. 0 leaves a choice to the planner.
 type productTune struct {
-	blocks int // blocks that a multiprocessor is to hold
-	group  int // tiles along m in a group of blocks, before the next column of tiles
-	parts  int // parts in which a tile is loaded through registers
-	stages int // tiles in shared memory, on tensor cores
+	blocks int // number of blocks that a multiprocessor should hold
+	group  int // tiles along m that blocks compute before the next column of tiles
+	parts  int // number of parts in which a tile is loaded through registers
+	stages int // number of tiles in shared memory, on tensor cores
 }
 
 func (t productTune) or(own, planned int) int {
@@ -46,11 +46,12 @@ func told(letter string, n int) string {
 	return letter + strconv.Itoa(n)
 }
 
-// staticShared is the shared memory that a kernel can have without asking for it at launch.
+// staticShared is the number of bytes of shared memory that a kernel can have without asking for
+// them at launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the bytes of shared memory that a kernel asks for at launch. Besides the
-// tiles, the kernel needs as many further bytes as more says. If all of them fit static shared
+// beyondStatic returns the bytes of dynamic shared memory that a kernel asks for at launch. It
+// needs tiles bytes for its tiles, and more bytes for other data. If all of them fit static shared
 // memory, the result is 0, otherwise it is tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
@@ -76,7 +77,7 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	try := func(name string, f productForm) {
 		l.add(name, func() ([]Launch, error) { return launchMatMul(f, o) })
 		blocks := batch * f.tiles(m, n)
-		// k is divided so that each multiprocessor gets about 1, 2, 4 or 8 blocks
+		// k is divided such that each multiprocessor gets about 1, 2, 4 or 8 blocks
 		for _, want := range []int{1, 2, 4, 8} {
 			parts := min(want*g.Cores/blocks, k/64)
 			if parts < 2 || !o.divisible(f, scratch) {
@@ -125,8 +126,8 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 // mapTune has the choices of an elementwise kernel's variant. 0 leaves a choice to the planner.
 type mapTune struct {
 	threads  int // threads of a block
-	together int // vectors that a thread reads before it computes the first
-	blocks   int // blocks that a multiprocessor is to hold
+	together int // vectors that a thread reads before it computes the first one
+	blocks   int // number of blocks that a multiprocessor should hold
 	grid     int // largest number of blocks
 }
 
@@ -159,7 +160,7 @@ func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Varia
 
 // reduceTune has the choices of a reduction's variant. 0 leaves a choice to the planner.
 type reduceTune struct {
-	form   reduceForm // 1 + a reduceForm
+	form   reduceForm // 1 + the form
 	unroll int
 	chunk  int
 }
@@ -207,7 +208,7 @@ func SoftmaxVariants(out, x Operand, log bool) ([]Variant, error) {
 	return l.list, l.err
 }
 
-// lister collects variants, and drops those that equal an earlier one.
+// lister collects variants. It drops a variant that equals an earlier one.
 type lister struct {
 	list []Variant
 	err  error
@@ -220,8 +221,8 @@ func (l *lister) add(name string, plan func() ([]Launch, error)) {
 	}
 	for _, v := range l.list {
 		same := slices.EqualFunc(v.Launches, launches, func(x, y Launch) bool { return x.Kernel == y.Kernel && x.Grid == y.Grid })
-		// The planner's choice may appear a second time. The difference of its two measurements is
-		// the noise.
+		// The planner's choice may appear a second time. The difference between its two
+		// measurements shows the noise.
 		if same && (v.Name != "chosen" || len(launches) > 1) {
 			return
 		}

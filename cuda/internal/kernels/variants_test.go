@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Each variant computes the same as the planner's kernel, with the same bits if the sums are
-// divided alike.
+// Each variant computes the same results as the planner's kernel. The bits are the same too if the
+// sums are divided in the same way.
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -18,7 +18,7 @@ func TestVariants(t *testing.T) {
 		out  []int
 		ins  [][]int
 		of   func(m *machine, out Operand, ins []Operand) ([]Variant, error)
-		most float64 // error relative to 1
+		most float64 // largest allowed difference from the planner's results
 		many int     // least number of variants
 	}{
 		{"product float32", dtype.F32, []int{1, 132, 140}, [][]int{{1, 132, 40}, {1, 40, 140}}, productVariants, 1e-3, 20},

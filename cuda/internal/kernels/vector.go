@@ -6,13 +6,14 @@ import (
 )
 
 // loadVector loads n consecutive elements of type t at p and widens them. It uses accesses of up to
-// 16 bytes. The address of p is a multiple of the elements' size, or of 16 bytes if that is less.
+// 16 bytes. The address p must be a multiple of 16 bytes, or of the size of n elements if that is
+// less.
 func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
 	return widenVector(t, loadStored(p, t, n), n)
 }
 
-// loadStored loads like loadVector, but does not widen. It returns elements, or words of several
-// elements.
+// loadStored loads the elements as loadVector does, but does not widen them. It returns elements,
+// or words of several elements.
 func loadStored(p ptx.Ptr, t dtype.Type, n int) (out []ptx.Value) {
 	s := storage(t)
 	switch size := t.Size(); {
@@ -119,8 +120,8 @@ func storeWords(p ptx.Ptr, w []ptx.Value) {
 	p.As(ptx.B32).StoreVec(w...)
 }
 
-// vectorLength returns how many elements a thread handles at once. The widest operand then moves 16
-// bytes.
+// vectorLength returns how many elements a thread handles together. That number of elements of the
+// widest operand has 16 bytes.
 func vectorLength(list []Operand) int {
 	size := 1
 	for _, o := range list {
@@ -129,5 +130,5 @@ func vectorLength(list []Operand) int {
 	return min(16/size, 8)
 }
 
-// vectorBytes returns the alignment that n elements of type t need to be accessed as a vector.
+// vectorBytes returns the alignment that n elements of type t need for an access as a vector.
 func vectorBytes(t dtype.Type, n int) int { return min(16, n*t.Size()) }

@@ -30,8 +30,8 @@ func registerFor(t string, i int) string {
 	return fmt.Sprintf("%s%d", map[int]string{1: "%h", 2: "%h", 4: "%r", 8: "%rd"}[typeByName[t].Size()], i)
 }
 
-// acceptanceLines returns instructions in all combinations of types and modifiers, right and wrong
-// ones.
+// acceptanceLines returns instructions in all combinations of types and modifiers. Some are right,
+// others wrong.
 func acceptanceLines() (lines []string) {
 	add := func(f string, a ...any) { lines = append(lines, fmt.Sprintf(f, a...)) }
 	types := strings.Fields("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 tf32 f32 f64 pred")
@@ -415,9 +415,9 @@ atom.shared.add.u32 %r1, [sm], 1;
 atom.shared::cta.add.u32 %r1, [sm], 1;
 `
 
-// refusedOnPurpose matches lines that ptxas accepts and Parse refuses on purpose: instructions that
-// are not implemented, stores to kernel parameters, and mistakes that ptxas allows. ptxas finds
-// some mistakes only in a later phase, which a file with errors never reaches.
+// refusedOnPurpose matches lines that ptxas accepts and Parse deliberately refuses: instructions
+// that are not implemented, stores to kernel parameters, and mistakes that ptxas allows. ptxas
+// finds some mistakes only in a later phase, which a file with errors never reaches.
 var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f16x2 %p\d,|fma\.rz\.bf16|rcp\.r[nz]\.ftz\.f64|madc\.lo\.u16|` +
 	`fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
 	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math"
 
-// Functions with the .approx modifier. The bounds of their errors are those of the PTX ISA, section
-// "Floating Point Instructions".
+// This file has the functions with the .approx modifier. The bounds of their errors are those of
+// the PTX ISA, section "Floating Point Instructions".
 
 // exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!. For |f| <= 1/2 the remainder is below
 // 2^-29, far less than the 2 ulp of ex2.approx.
@@ -46,16 +46,17 @@ func rcpApprox(x float32) float32 { return canon(1 / x) }
 
 func rsqrtApprox(x float32) float32 {
 	if x == 0 {
-		return canon(1 / x) // keeps the sign of zero
+		return canon(1 / x) // this keeps the sign of zero
 	}
 	return canon(float32(1 / math.Sqrt(float64(x))))
 }
 
 func sqrtApprox(x float32) float32 { return canon(float32(math.Sqrt(float64(x)))) }
 
-// The hardware multiplies by 1/2π in float32 before it looks up the sine. The absolute error of
-// this product grows with |x|, within the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π].
-// turns has the same error, so that tests notice kernels without range reduction.
+// turns returns x modulo 2π for the sine and the cosine. The hardware multiplies x by 1/2π in
+// float32 before it looks up the sine. The absolute error of this product grows with |x|, within
+// the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π]. turns has the same error, so that
+// tests notice kernels without range reduction.
 func turns(x float32) float64 {
 	y := float64(x * float32(1/(2*math.Pi)))
 	return 2 * math.Pi * (y - math.Floor(y))
@@ -71,7 +72,7 @@ func sinApprox(x float32) float32 {
 func cosApprox(x float32) float32 { return canon(float32(math.Cos(turns(x)))) }
 
 // tanhApprox keeps 12 significant bits. The ISA allows a relative error of 2^-11, and tests should
-// notice that it is no accurate tanh.
+// notice that the result is not accurate.
 func tanhApprox(x float32) float32 {
 	if x != x {
 		return nan32()

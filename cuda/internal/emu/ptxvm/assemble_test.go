@@ -78,7 +78,8 @@ func TestAgainstAssembler(t *testing.T) {
 			t.Errorf("%s\n%s", out, src)
 		}
 	}
-	// plain instructions, which are assembled in one module; the others are assembled one by one
+	// lines are plain instructions, which are assembled together in one module. Other bodies are
+	// assembled one by one.
 	var lines []string
 	for _, c := range rejected {
 		if plainInstruction.MatchString(c.body) {

@@ -9,7 +9,7 @@ type asyncCopy struct {
 	group uint32 // number of groups that the lane had committed before this copy
 	off   int    // offset in shared memory
 	size  int
-	n     int // bytes from the source; the rest is zero
+	n     int // bytes from the source; the remaining bytes are zero
 	src   *region
 	at    uint64
 	pc    int32
@@ -64,7 +64,7 @@ func copyAsync(d *decoder) {
 		d.in.b, srcOff, _ = d.mem(a[1], spGlobal)
 		x.count = d.constant(uint64(x.size))
 		if len(a) == 4 {
-			// a predicate: if true, the source is not read
+			// If this predicate is true, the source is not read.
 			if r := d.register(a[3].name); a[3].kind == okWord && r != nil && r.typ == Pred {
 				p, not := d.condition(a[3])
 				whole := x.count
@@ -98,7 +98,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	pc := w.pc
 	src, count := &w.r[in.b], &w.r[x.count]
 	st := &w.cta.stats
-	// sources come first, because w.addr serves the destinations too
+	// The sources are handled first, because w.addr is used again for the destinations.
 	first := len(w.pending)
 	var zero uint32
 	for l := range w.addr {
@@ -175,8 +175,8 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 	w.addr[l] = a
 }
 
-// waitCopies completes the copies of the lanes of m, except those of each lane's n newest groups.
-// If all is set, it also completes copies that are not committed.
+// waitCopies completes the copies of the lanes of m, except the copies of each lane's n newest
+// groups. If all is set, it also completes copies that are not committed.
 //
 //go:norace
 func (w *warp) waitCopies(m uint32, n uint32, all bool) {

@@ -10,8 +10,8 @@ type blockCase struct {
 	race       bool
 }
 
-// blockCases are bodies over %r0 = block, %t = thread, %rd0 = buffer of zeros, %rd1 = its word %t,
-// %rd2 = the word of the block.
+// blockCases are bodies of kernels. %r0 is the block, %t the thread, %rd0 a buffer of zeros, %rd1
+// its word %t, and %rd2 the word of the block.
 var blockCases = []blockCase{
 	{"each block its own word", "st.global.u32 [%rd2], %r0;\n ld.global.u32 %r1, [%rd2];", false},
 	{"all blocks read", "ld.global.u32 %r1, [%rd0+128];\n st.global.u32 [%rd2], %r1;", false},

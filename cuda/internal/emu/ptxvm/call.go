@@ -8,18 +8,18 @@ type activation struct {
 	site *callSite
 	// bytes of registers on a thread's stack that this call and its callers would need
 	stack int
-	// for a function that was active already: its registers before this call
+	// registers before this call, if the function was active already
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32
 }
 
 // maxStack bounds the bytes of a thread's stack that functions need, for local memory and, counted
-// apart, for registers. On hardware the program sets that limit (CU_LIMIT_STACK_SIZE).
+// separately, for registers. On hardware the program sets that limit (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
-// call makes the lanes of m execute a function. The other lanes wait, and so do lanes of m that
-// call another function by address.
+// call makes the lanes of m execute a function. The other lanes wait. Lanes of m that call another
+// function by address wait too.
 func (w *warp) call(in *inst, m uint32) {
 	site, b := in.x.call, in.x.call.to
 	w.stack = append(w.stack, frame{pc: w.pc + 1, rpc: w.rpc, mask: w.mask, depth: w.depth})
@@ -82,8 +82,8 @@ func lanesOf(m uint32) func(yield func(l int) bool) {
 	}
 }
 
-// callee returns the function whose address the first lane of m holds, and the lanes that hold the
-// same address.
+// callee returns the function whose address the first lane of m holds, and the set of lanes that
+// hold this address.
 func (w *warp) callee(in *inst, m uint32) (b *body, group uint32) {
 	w.need(in, m, in.a)
 	r := &w.r[in.a]

@@ -2,8 +2,9 @@ package ptxvm
 
 // reconverge sets rpc of every branch to the first instruction of its block's immediate
 // post-dominator. Only the last exit of the text counts as an exit. Lanes that leave by an earlier
-// one just drop out, so that the others still meet. Post-dominators follow Cooper, Harvey and
-// Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of instructions.
+// exit are not waited for, so that the remaining lanes still meet. Post-dominators follow Cooper,
+// Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of
+// instructions.
 //
 // code is the body of the entry or of a function. The index of code[0] in the whole code is first.
 func reconverge(code []inst, first int32) {
@@ -39,14 +40,14 @@ func reconverge(code []inst, first int32) {
 			}
 		}
 	}
-	exit := n - 1 // the appended ret, or if nothing reaches it, the last unguarded exit before it
+	exit := n - 1 // the appended ret, or the last unguarded exit if nothing reaches it
 	for exit > 0 && len(preds[exit]) == 0 {
 		exit--
 		for exit > 0 && !(code[exit].kind == kExit && code[exit].guard == 0) {
 			exit--
 		}
 	}
-	// Postorder of the reversed graph, from the exit.
+	// This computes the postorder of the reversed graph, beginning at the exit.
 	num := make([]int32, n) // numbers in postorder; 0: not reached
 	var order []int32
 	type frame struct{ node, next int32 }

@@ -10,8 +10,8 @@ import (
 
 // conform is one entry of the conformance list: code over the registers %a, %b, %c (inputs), %d
 // (output) and the predicates %p %q %s, and rows of inputs followed by the expected output. regs
-// has the types of the registers that the code uses, in the order a, b, c, d. The last type is the
-// output's.
+// has the types of the registers that the code uses, in the order a, b, c, d. The last type is that
+// of the output.
 type conform struct {
 	regs string
 	code string
@@ -197,10 +197,10 @@ var floatCases = []conform{
 	{"f32 f32 f32", "mul.rn.f32 %d, %a, %b;", rows(row(sf(1.5), sf(-2), sf(-3)), row(0, inf32, qnan32), row(0x00800000, sf(.5), 0x00400000))},
 	{"f32 f32 f32", "mul.ftz.f32 %d, %a, %b;", rows(row(0x00800000, sf(.5), 0))},
 	{"f32 f32 f32 f32", "fma.rn.f32 %d, %a, %b, %c;", rows(row(sf(2), sf(3), sf(4), sf(10)),
-		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that c breaks. A float64 sum that is then
-		// rounded gets it wrong.
+		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that c breaks. A sum in float64, rounded
+		// again to float32, would be wrong.
 		row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801001), row(0x3f800800, 0x3f800800, sf(-0x1p-60), 0x3f801000),
-		// such a tie in the subnormal range
+		// This is such a tie in the subnormal range.
 		row(sf(0x1p-75), sf(0x1p-75), 0, 0), row(sf(0x1p-75), sf(0x1p-75), 1, 2), row(inf32, 0, sf(1), qnan32))},
 	{"f32 f32 f32", "add.rz.f32 %d, %a, %b;", rows(row(sf(1), sf(-0x1p-30), 0x3f7fffff), row(sf(1), sf(0x1p-24), sf(1)), row(sf(0x1p127), sf(0x1p127), 0x7f7fffff))},
 	{"f32 f32 f32", "add.rp.f32 %d, %a, %b;", rows(row(sf(1), sf(0x1p-60), 0x3f800001), row(sf(1), sf(-1), 0), row(sf(-1), sf(-0x1p-60), sf(-1)))},

@@ -220,7 +220,7 @@ func signReader(t Type) func(uint64) uint64 {
 	return func(a uint64) uint64 { return a & m }
 }
 
-// intConvert returns a loop for the frequent integer conversions, or nil for others.
+// intConvert returns a loop for a frequent integer conversion, or nil for any other conversion.
 func intConvert(st, dt, wt Type, sat bool) laneFn {
 	if sat || wt.Size() != dt.Size() {
 		return nil
@@ -339,7 +339,8 @@ func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ft
 	return f
 }
 
-// convertPair decodes cvt.rn.f16x2.f32 d, a, b and the same for bfloat16. a becomes the upper half.
+// convertPair decodes cvt.rn.f16x2.f32 d, a, b and cvt.rn.bf16x2.f32 d, a, b. a becomes the upper
+// half.
 func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu bool) {
 	d.need(80, 7, 0)
 	if st != F32 || !hasRound || mode > rz || other {
@@ -369,8 +370,8 @@ func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu b
 	d.alu(lift2(func(a, b uint64) uint64 { return one(a)<<16 | one(b) }))
 }
 
-// convertAddress decodes cvta and cvta.to, which convert between a space's addresses and generic
-// ones.
+// convertAddress decodes cvta and cvta.to, which convert between addresses of a space and generic
+// addresses.
 func convertAddress(d *decoder) {
 	d.typIn(U64)
 	to := d.take("to")

@@ -171,7 +171,8 @@ func (c *cta) fillSpecial(w *warp, s specialUse) {
 	}
 }
 
-// numSM returns the number of multiprocessors that %nsmid announces: that of A100 or H100.
+// numSM returns the number of multiprocessors that %nsmid announces. It is the number of an A100 or
+// H100.
 func numSM(sm int) int {
 	if sm >= 90 {
 		return 132
@@ -224,8 +225,8 @@ func (c *cta) reset(index uint64) {
 	}
 }
 
-// run executes one block to its end and returns a fault of the kernel. Any other panic is a bug,
-// and continues.
+// run executes one block to its end and returns a fault of the kernel. It does not recover from any
+// other panic, which is a bug.
 func (c *cta) run(index uint64) (f *Fault) {
 	defer func() {
 		switch e := recover().(type) {

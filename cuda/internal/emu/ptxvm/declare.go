@@ -141,7 +141,7 @@ func (p *parser) place(v *variable, line int, params *int) {
 }
 
 func (p *parser) initialiser(v *variable) {
-	p.initValues(v, 0) // the rest is zero
+	p.initValues(v, 0) // the remaining bytes are zero
 }
 
 func (p *parser) initValues(v *variable, depth int) {
@@ -207,7 +207,7 @@ func literal(o operand, t Type) (bits uint64, ok bool) {
 
 // ParseDeclarations is [Parse] for kernels that will not run. It reads the declarations of memory
 // in their bodies, but skips the instructions, so it does not find mistakes in them. Parameters,
-// threads and memory of an [Entry] are the same as from Parse.
+// threads and memory of an [Entry] are the same as with Parse.
 func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
 // passes skips an instruction, a label or a declaration of registers, and reports whether there was

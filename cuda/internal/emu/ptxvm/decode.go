@@ -62,7 +62,7 @@ func (d *decoder) body(stmts []stmt) {
 	first := len(e.code)
 	e.code = slices.Grow(e.code, len(stmts)+1)
 	for i := range stmts {
-		d.now = stmts[i] // a copy, because a function is decoded for each entry that calls it
+		d.now = stmts[i] // a copy, because each entry that calls a function decodes it
 		s := &d.now
 		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
 		d.stmt, d.in = s, &e.code[first+i]
@@ -82,7 +82,7 @@ func (d *decoder) body(stmts []stmt) {
 	}
 }
 
-// splitOpcode splits an opcode at its dots. "L1::no_allocate" stays whole.
+// splitOpcode splits an opcode at its dots. It does not split "L1::no_allocate".
 func splitOpcode(op string) []string { return strings.Split(op, ".") }
 
 func (d *decoder) fail(format string, args ...any) { fail(d.stmt.line, format, args...) }

@@ -9,8 +9,8 @@
 //
 // The package executes the integer, floating-point, memory, warp-level, atomic, barrier, cp.async,
 // mbarrier, ldmatrix, mma.sync and wmma instructions of PTX ISA 7.x/8.x up to sm_90. It executes
-// functions, also recursive ones and those called by address. It does not execute wgmma, TMA and
-// the transaction counts of mbarrier, textures, clusters of more than one block, 8-bit floats, and
+// functions, also recursive functions and calls by address. It does not execute wgmma, TMA and the
+// transaction counts of mbarrier, textures, clusters of more than one block, 8-bit floats, and
 // matrices of 4 and 1 bits. It does not execute SIMD video instructions, alloca, parameters of
 // functions in registers, and CUDA's device library (printf, malloc; a failed assert is a Trap that
 // quotes it). An instruction, modifier or operand type that is not executed is a *ParseError that
@@ -22,10 +22,10 @@
 // modifier, which the assembler may fuse, are not fused.
 //
 // Two kinds of tests reveal a misreading of the ISA that this package and the library's kernels
-// might share. One compares what is accepted with the real assembler, if it is installed: tens of
-// thousands of combinations of instruction, type and modifier, each accepted or refused by both.
-// The other runs kernels that others' compilers (NVIDIA's, Triton) made of sources in
-// testdata/foreign, and compares them with the same computation in Go.
+// might share. The first kind compares Parse with the real assembler, if it is installed. There are
+// tens of thousands of combinations of instruction, type and modifier, and both must accept or
+// refuse each of them. The second kind runs kernels that other compilers (NVIDIA's, Triton) made of
+// sources in testdata/foreign, and compares them with the same computation in Go.
 //
 // # What is checked
 //
@@ -38,11 +38,11 @@
 // # What is not modelled
 //
 // Lanes reconverge at immediate post-dominators. So a lane that spins for another lane of its own
-// warp never ends, and is reported as Runaway, unless the other lane has already run. At a warp-
-// level instruction the missing lanes run first. At barriers of the block and at matrix
-// instructions they do not: these are .aligned, so a divided warp there is a mistake. Races on
-// global memory between threads of one block are always found, those between blocks only on request
-// (Launch.CheckBlocks). Acquire and release order is not tracked within a block. An access with
-// .acquire or .release is itself never a race. But the data that it guards counts as a race unless
-// a barrier orders its accesses.
+// warp never ends, and is reported as Runaway, unless the other lane has already run. At a
+// warp-level instruction the missing lanes run first. At barriers of the block and at matrix
+// instructions they do not, because these are .aligned, so that a divided warp there is a mistake.
+// Races on global memory between threads of one block are always found. Races between blocks are
+// found only on request (Launch.CheckBlocks). Acquire and release order is not tracked within a
+// block. An access with .acquire or .release is itself never a race. But the data that it guards
+// counts as a race unless a barrier orders its accesses.
 package ptxvm

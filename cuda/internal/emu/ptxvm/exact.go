@@ -5,9 +5,10 @@ import (
 	"math/big"
 )
 
-// Operations on float64, and the roots of both precisions, in the directed roundings. They round
-// the exact result once. If it has too many bits, they round its first few hundred bits, and take
-// into account whether bits were cut off. They are slow, and need not be fast.
+// This file has the operations on float64, and the square roots of both precisions, in the directed
+// roundings. They round the exact result once. If the exact result has too many bits, they round
+// its first few hundred bits, and take into account whether bits were cut off. They are slow, and
+// need not be fast.
 
 // fromBig rounds x once to format f and returns the bits. x is not zero. inexact says that the
 // exact magnitude is slightly larger than x.

@@ -59,7 +59,7 @@ func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	if e < emin {
 		keep -= emin - e
 	}
-	var q, rest uint64 // q is the kept significand, rest the bits that are cut off, left-aligned
+	var q, rest uint64 // q is the kept significand; rest has the bits cut off, left-aligned
 	switch {
 	case keep >= 1:
 		q = mant >> (64 - keep)
@@ -228,8 +228,8 @@ func divOdd(x, y float64) float64 {
 }
 
 // fma32 returns a·b+c rounded once. The product of two float32 is exact in float64. Two kinds of
-// sums need the slow way: those that fall on a rounding boundary of float32, and those in the
-// subnormal range, which may fall on one.
+// sums need the slow way: sums on a rounding boundary of float32, and sums in the subnormal range,
+// which may be on such a boundary.
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)

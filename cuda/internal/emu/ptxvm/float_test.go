@@ -17,7 +17,7 @@ func TestNarrowFloats(t *testing.T) {
 			t.Fatalf("bf16 %#x: %v comes back as %#x", u, b, toBF16(b))
 		}
 		mid := math.Float32bits(f16(u))
-		// around the tie between this value and the next
+		// offsets around the tie between this value and the next one
 		for _, half := range []uint32{0, 0xfff, 0x1000, 0x1001, 0x1fff} {
 			x := math.Float32frombits(mid + half)
 			if got, want := toF16(x), fmtF16.fromF64(float64(x), rn); got != want {

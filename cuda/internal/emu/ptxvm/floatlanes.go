@@ -2,8 +2,8 @@ package ptxvm
 
 import "math"
 
-// Floating-point lane operations. Each result is rounded once to its type. Products are converted
-// explicitly, so that Go never fuses them with additions.
+// This file has the floating-point lane operations. Each result is rounded once to its type.
+// Products are converted explicitly, so that Go never fuses them with additions.
 
 func addF32(d, a, b, _ *lanes) {
 	for l := range d {
@@ -129,7 +129,8 @@ func minMax64(a, b float64, wantMax bool) float64 {
 	return math.Min(a, b)
 }
 
-// liftF32 returns the lane operation of f, with flushing and saturation as asked.
+// liftF32 returns the lane operation of f, with flushing of subnormals and with saturation if
+// wanted.
 func liftF32(f f32Op, ftz, sat bool) laneFn {
 	return func(d, a, b, c *lanes) {
 		for l := range d {

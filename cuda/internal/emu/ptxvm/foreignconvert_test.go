@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// References for convert.cu and halves.cu. See foreignfloats_test.go for their arithmetic.
+// This file computes the expected results of convert.cu and halves.cu. See foreignfloats_test.go
+// for the arithmetic.
 
 // integral rounds a finite number to an integer.
 func integral(r *big.Rat, mode string) *big.Int {
@@ -234,7 +235,7 @@ func TestForeignConversions(t *testing.T) {
 	for _, f := range rowsOf(corners(64), 64, 1)[256:] {
 		integersTo64 = append(integersTo64, f[0])
 	}
-	thirds := func(f ieee) (v []uint64) { // integers, halves and their neighbours of every size
+	thirds := func(f ieee) (v []uint64) { // integers, halves and neighbours of both
 		for e := -3; e < 66; e++ {
 			for _, k := range []int64{2, 3, 5} {
 				r := new(big.Rat).SetFrac(new(big.Int).Lsh(big.NewInt(k), uint(e+3)), big.NewInt(16))

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// References for floats.cu, convert.cu and halves.cu, computed from exact numbers. A value becomes
-// a rational number, and the operation is done on rational numbers. The result is rounded by
-// comparing it with its two neighbours in the format. The interpreter uses none of this code.
+// This file computes the expected results of floats.cu, convert.cu and halves.cu from exact
+// numbers. A value becomes a rational number, and the operation is done on rational numbers. The
+// result is rounded by comparing it with its two neighbours in the format. The interpreter uses
+// none of this code.
 
 // ieee is a binary format.
 type ieee struct {

@@ -144,8 +144,8 @@ func TestForeignTiles(t *testing.T) {
 		}
 		out := d.results(32, 12)
 		d.start(m, "ldmatrices", line(1, 32), d.words(p, 2, "p"), out, 32)
-		// plain returns the elements that lane l gets of the 8×8 matrix whose first row is r and
-		// whose first column is c.
+		// plain returns the elements of lane l in the 8×8 matrix whose first row is r and whose
+		// first column is c.
 		plain := func(r, c, l int) uint64 { return p[(r+l/4)*16+c+l%4*2] | p[(r+l/4)*16+c+l%4*2+1]<<16 }
 		trans := func(r, c, l int) uint64 { return p[(r+l%4*2)*16+c+l/4] | p[(r+l%4*2+1)*16+c+l/4]<<16 }
 		d.expect(sm+" ldmatrix", out, 32, func(l, j int) (uint64, bool) {
@@ -206,8 +206,8 @@ func TestForeignTiles(t *testing.T) {
 		ints := make([]float64, 128)
 		for i := range 16 {
 			for j := range 8 {
-				// an element's sum starts with a number from 1 to 4, by the element's place in the
-				// fragment
+				// an element's sum starts with a number from 1 to 4, which depends on the element's
+				// place in the fragment
 				s := float64(i/8*2 + j%2 + 1)
 				for k := range 32 {
 					s += float64(int8(ka[i*32+k])) * float64(kb[j*32+k])

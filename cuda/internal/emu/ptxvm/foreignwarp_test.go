@@ -17,13 +17,13 @@ func TestForeignWarps(t *testing.T) {
 				p[i] &= 0x7fffffff
 			}
 			if i/32 == 2 {
-				p[i] = uint64(i & 1 * 77) // one warp, in which the votes all and any differ
+				p[i] = uint64(i & 1 * 77) // there is one warp in which the votes all and any differ
 			}
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)
 		d.start("warps."+sm, "shuffles", line(1, n), in, out, n)
-		// seg returns the lane from which lane l gets its value in a segment of w lanes: lane l
-		// itself if the source lies outside of the segment.
+		// seg returns the number of the lane whose value lane l gets, in a segment of w lanes. It
+		// is l itself if src lies outside of the segment.
 		seg := func(l, w, src int) int {
 			if first := l / w * w; src < first || src >= first+w {
 				return l

@@ -21,7 +21,7 @@ type function struct {
 
 // link is the address of a variable or function among the initial values of a variable.
 type link struct {
-	at   int // offset of the address in the variable that holds it
+	at   int // offset of the address in the variable that contains it
 	name string
 	add  int64
 	line int
@@ -133,7 +133,7 @@ func (p *parser) call() []operand {
 	return []operand{rets, target, args}
 }
 
-// lists parses a directive that a label names in place of an instruction.
+// lists parses a directive that stands behind a label in place of an instruction.
 func (p *parser) lists(sc *scope, label string) bool {
 	switch {
 	case p.accept(".branchtargets"):
@@ -228,7 +228,7 @@ func (l *link) resolve(m *Module, globals map[*variable]uint64) uint64 {
 // body is the copy of a function in an entry.
 type body struct {
 	fn         *function
-	start, end int32 // indexes of the first instruction and of the last one, which is a kReturn
+	start, end int32 // indexes of the first instruction and of the last, a kReturn
 	regs       []int32
 	preds      []int32
 }

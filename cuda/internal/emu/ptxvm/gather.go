@@ -2,9 +2,9 @@ package ptxvm
 
 import "math/bits"
 
-// Lanes that have branched apart run one group after the other. If a group reaches an instruction
-// that needs lanes of another group, that other group runs first. Its lanes may leave the kernel,
-// as after "if (i >= n) return", or reach the same instruction.
+// Lanes that have taken different branches form groups, which run one after the other. If a group
+// reaches an instruction that needs lanes of another group, the other group runs first. Its lanes
+// may leave the kernel, as after "if (i >= n) return", or reach the same instruction.
 
 // together makes the instruction wait for the lanes that register slot mask names.
 func (d *decoder) together(mask int32, f func(w *warp, in *inst, m uint32)) {
@@ -13,9 +13,9 @@ func (d *decoder) together(mask int32, f func(w *warp, in *inst, m uint32)) {
 	d.extra().members = mask
 }
 
-// gathered reports whether the instruction can be executed now. If not, it has made another group
-// the one that runs. It also returns true if waiting would be in vain: the instruction then reports
-// which lanes are missing.
+// gathered reports whether the instruction can be executed now. If not, it has switched to another
+// group. It also returns true if waiting would be useless. The instruction then reports which lanes
+// are missing.
 func (w *warp) gathered(in *inst, m uint32) bool {
 	var want uint32
 	r := &w.r[in.x.members]
@@ -30,7 +30,7 @@ func (w *warp) gathered(in *inst, m uint32) bool {
 }
 
 // others makes a group run that has some of the missing lanes, and reports whether there is one.
-// Lanes that wait only to leave the kernel together with others leave it now.
+// Some lanes wait only to leave the kernel together with other lanes. These leave it now.
 func (w *warp) others(missing uint32) bool {
 	above := w.mask
 	for i := len(w.stack) - 1; i >= 0 && w.stack[i].depth == w.depth; i-- {

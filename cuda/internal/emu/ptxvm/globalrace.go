@@ -8,9 +8,9 @@ import (
 
 // Races on global memory between threads of one block are found as follows. Warps record the
 // accesses that they make. A barrier of all threads ends an interval: earlier accesses are ordered
-// before later ones. At that point the list of accesses is checked. For most lists a look at the
-// ranges of the writes is enough. The others are played back into a history of each word, with the
-// clocks that the warps had, by the rules of shared memory (race.go).
+// before later ones. At that point the list of accesses is checked. For most lists, comparing the
+// ranges of the writes is enough. The other lists are played back into a history of each word. This
+// uses the clocks that the warps had, and the rules of shared memory (race.go).
 
 const (
 	maxTouches = 4096 // the detector plays back a list of touches when it has this length
@@ -23,7 +23,7 @@ type touch struct {
 	lo, hi uint64 // the bytes of all lanes lie in [lo, hi)
 	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
 	list   int32  // number of the list of addresses, + 1; 0: none
-	view   int32  // number of the warp's view, + 1; 0: the warp knows of no other's work
+	view   int32  // number of the warp's view, + 1; 0: the view is empty
 	pc     int32  // index of the instruction + 1
 	mask   uint32
 	same   uint32 // lanes whose bytes the access does not change
@@ -35,7 +35,7 @@ type touch struct {
 	write  bool
 }
 
-// apart reports whether the step shows that no two lanes touch the same byte.
+// apart reports whether the step shows that the lanes touch different bytes.
 func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
@@ -120,7 +120,7 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 	g.touches = append(g.touches, t)
 }
 
-// look keeps a copy of what the warp has learned within the interval.
+// look stores a copy of what the warp has learned within the interval.
 func (g *globalLog) look(w *warp) {
 	v := view{vc: slices.Clone(w.vc)}
 	if w.pair != nil {

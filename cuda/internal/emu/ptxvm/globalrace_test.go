@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Beginnings of bodies over %t = thread, %rd0 = buffer of 64 words, %rd1 = its word %t. Constants
-// whose names begin with "word" set %rd2 to the address of that word.
+// These are beginnings of bodies. %t is the thread, %rd0 a buffer of 64 words, and %rd1 its word
+// %t. Constants whose names begin with "word" set %rd2 to the address of that word.
 const (
 	wordOtherLane = "xor.b32 %r1, %t, 1;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
 	wordOtherWarp = "xor.b32 %r1, %t, 32;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
@@ -83,7 +83,7 @@ func TestGlobalRaces(t *testing.T) {
 					}
 				}
 				if seed > 0 {
-					continue // if the warps take other turns, the fault is at the other access
+					continue // in another order of the warps, the fault is at the other access
 				}
 				for _, word := range append(c.words, "buggy", "\"buffer\"") {
 					if !strings.Contains(f.Error(), word) {

@@ -38,8 +38,8 @@ type cell struct {
 	many int32 // index+1 into readers, if more than one warp has read the cell
 }
 
-// readers holds the reads of cells that several warps have read. The set of a cell has one entry
-// for each warp.
+// readers holds the reads of cells that several warps have read. For each such cell it has a set,
+// with one entry for each warp.
 type readers struct {
 	list   []access
 	nwarps int
@@ -66,7 +66,7 @@ func (s *readers) add(c *cell) {
 type history struct {
 	cells   []cell
 	split   []bool // words that are tracked by byte
-	parts   []cell // four for each word, allocated at first need
+	parts   []cell // four cells for each word, allocated at first use
 	readers *readers
 }
 
@@ -141,9 +141,9 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 	return nil, ""
 }
 
-// readQuick records a read of one word by several lanes if no search is needed. That is so if the
-// last write is ordered before the whole warp, and if the only later reads are by this warp in its
-// current epoch. readQuick reports whether it has recorded the read.
+// readQuick records a read of one word by several lanes if no search is needed. No search is needed
+// if the last write is ordered before the whole warp, and if only this warp has read the word
+// later, in its current epoch. readQuick reports whether it has recorded the read.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {
@@ -173,8 +173,8 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// before reports whether an access is ordered before a lane (given as a mask), as far as that is
-// known without looking at pairs of lanes. If there was no access, it counts as ordered.
+// before reports whether it is known, without looking at pairs of lanes, that an access is ordered
+// before a lane. The lane is given as a mask. If there was no access, it counts as ordered.
 func (k *clocks) before(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true
@@ -227,8 +227,7 @@ func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind
 	return nil
 }
 
-// write checks and records a write of size bytes at off. did says what kind of access the returned
-// one was.
+// write checks and records a write of size bytes at off. did names the kind of the returned access.
 func (h *history) write(k *clocks, lane, off, size int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {

@@ -8,8 +8,8 @@ import (
 )
 
 // TestHostileText parses text that is made to take long, or to exhaust the stack. It must be
-// refused, or parsed in time that grows with its length. If the time grew with the square, none of
-// these tests would end.
+// refused, or parsed in time proportional to its length. If the time grew with the square of the
+// length, none of these tests would end.
 func TestHostileText(t *testing.T) {
 	const head = ".version 7.0\n.target sm_80\n.address_size 64\n"
 	many := func(n int, f func(i int) string) string {
@@ -54,8 +54,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestOddAssertion calls __assertfail with an argument of a size that no compiler passes. It must
-// not be read beyond the end of local memory.
+// TestOddAssertion calls __assertfail with an argument of a size that no compiler passes. The
+// argument must not be read beyond the end of local memory.
 func TestOddAssertion(t *testing.T) {
 	m := mustParse(t, `.version 7.0
 .target sm_80
@@ -78,7 +78,7 @@ func TestOddAssertion(t *testing.T) {
 }
 
 // TestFunctionOfTwoEntries checks that decoding a function for one entry does not change it for the
-// next.
+// next entry.
 func TestFunctionOfTwoEntries(t *testing.T) {
 	entry := func(name string) string {
 		return ".entry " + name + "(.param .u64 p)\n{\n.reg .b64 %a; .param .b64 x;\nld.param.u64 %a, [p];\nst.param.b64 [x], %a;\ncall f, (x);\nret;\n}\n"
@@ -116,8 +116,8 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 	}
 }
 
-// TestMbarrierMisuse checks that arrivals for which an object has no room, or which it does not
-// expect, are faults, and do not change the other counts of the object.
+// TestMbarrierMisuse checks two kinds of arrivals: those for which an object has no room, and those
+// which it does not expect. They are faults, and do not change the other counts of the object.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		// the copy adds an expected arrival and arrives once: 1 + 1 - 1

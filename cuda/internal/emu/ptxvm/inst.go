@@ -18,7 +18,7 @@ const (
 	kTable              // the instruction brx.idx
 	kCall               // the instruction call
 	kReturn             // end of a function
-	// calls the function run once the lanes that the instruction needs have gathered
+	// calls the function run when the lanes that the instruction needs have gathered
 	kSync
 	kNop
 )
@@ -31,7 +31,7 @@ type inst struct {
 	fma    bool  // counted in Stats.FMA
 	guard  int32 // predicate slot, 0: none
 	d      int32 // destination register slot
-	a      int32 // source register slots; unused ones are slot 0, the constant zero
+	a      int32 // source register slots; an unused source is slot 0, the constant zero
 	b      int32
 	c      int32
 	p      int32 // predicate: source of selp, first destination of setp
@@ -60,7 +60,7 @@ type extra struct {
 	acquire bool  // .acquire or .acq_rel
 	block   bool  // the access has block scope
 	mode    uint8
-	combine uint8 // setp .and/.or/.xor
+	combine uint8 // operator of setp.and, setp.or or setp.xor
 	pn      bool  // the combined predicate is negated
 	p       int32
 	count   int32 // slot of the count

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math/bits"
 
-// Integer lane operations. Frequent ones are loops over the lanes. The others are functions of one
-// lane that are lifted to a warp.
+// This file has the integer lane operations. The frequent ones are loops over the lanes. The other
+// operations are functions of one lane, which are lifted to a warp.
 
 type laneFn = func(d, a, b, c *lanes)
 
@@ -161,7 +161,7 @@ func zext32(d, a, _, _ *lanes) {
 	}
 }
 
-// The remaining operations by type.
+// These are the remaining operations, by type.
 
 func minInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {
@@ -215,7 +215,7 @@ func sadInt[T integers](d, a, b, c *lanes) {
 	}
 }
 
-// byType returns the one of its arguments that is for an integer type.
+// byType returns that one of its arguments which belongs to an integer type.
 func byType(t Type, u16, s16, u32, s32, u64, s64 laneFn) laneFn {
 	switch t {
 	case U16:

@@ -29,7 +29,7 @@ type Launch struct {
 	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, which
 	// takes several times as long.
 	CheckBlocks bool
-	// varies the order in which warps take turns; the results of correct kernels do not depend on
+	// seed of the order in which warps take turns; the results of correct kernels do not depend on
 	// it
 	Seed    uint64
 	Workers int // number of blocks that run at the same time, 0: GOMAXPROCS

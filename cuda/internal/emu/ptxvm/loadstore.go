@@ -6,7 +6,7 @@ func (d *decoder) memoryMods() {
 	ld := d.base != "st"
 	i := d.oneOf("global", "shared", "local", "param", "const", "shared::cta")
 	x.space = []space{spGeneric, spGlobal, spShared, spLocal, spParam, spConst, spShared}[i+1]
-	// other threads can see the access
+	// whether other threads can see the access
 	anyone := x.space == spGeneric || x.space == spGlobal || x.space == spShared
 	orders, caches := []string{"volatile", "relaxed", "release"}, []string{"wb", "cg", "cs", "wt"}
 	if ld {
@@ -47,8 +47,8 @@ func (d *decoder) memoryMods() {
 	d.cacheHint()
 }
 
-// cacheHint removes .L2::cache_hint and its operand, the last one, which createpolicy has made.
-// Kernels can see no effect of it.
+// cacheHint removes .L2::cache_hint and its operand. That is the last operand, a policy made by
+// createpolicy. The hint has no effect that a kernel could see.
 func (d *decoder) cacheHint() {
 	n := len(d.stmt.args)
 	if !d.take("L2::cache_hint") {
@@ -90,7 +90,7 @@ func createPolicy(d *decoder) {
 	d.alu(movLanes)
 }
 
-// adviseCache decodes discard and applypriority. Memory whose contents discard makes undefined is
+// adviseCache decodes discard and applypriority. discard makes memory undefined. Here the memory is
 // left unchanged.
 func adviseCache(d *decoder) {
 	d.need(80, 7, 4)

@@ -326,7 +326,7 @@ func (m *Memory) check(addr, size uint64, want byte, what string) error {
 }
 
 // describe says in words where [addr, addr+size) lies: in which allocation or block, or how far
-// from the nearest.
+// from the nearest one.
 func (m *Memory) describe(addr, size uint64) string {
 	if addr < smallAlign {
 		return "a null pointer"

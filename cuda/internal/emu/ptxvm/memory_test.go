@@ -95,7 +95,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// The host sees a counter in mapped host memory change.
+// The host sees that a counter in mapped host memory changes.
 func TestMappedHostMemory(t *testing.T) {
 	d := newDevice(t)
 	b := make([]byte, 32)

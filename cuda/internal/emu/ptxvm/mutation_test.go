@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Each synchronising instruction of a correct kernel is needed: without any one of them the
+// Each synchronising instruction of a correct kernel is needed: if one of them is missing, the
 // detectors report a fault, in any order of warps.
 func TestMissingSynchronisationIsFound(t *testing.T) {
 	const n = 64

@@ -11,9 +11,10 @@ type Peer struct {
 	Closed    string // why kernels cannot reach the memory; "" if they can
 }
 
-// SetPeers says which memory lies in the address ranges of other devices. Kernels that run on m
-// reach the memory of peers that are not closed like memory of m. They do not reach memory mapped
-// by Map, which belongs to its own device alone, or mapped host memory. No kernel may be running.
+// SetPeers says which memory lies in the address ranges of other devices. Kernels that run on m can
+// access the memory of a peer like memory of m, unless the peer is closed. They cannot access
+// memory mapped by Map, which belongs to its own device alone, or mapped host memory. No kernel may
+// be running.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
 // peer returns the Peer in whose range addr lies, or nil.

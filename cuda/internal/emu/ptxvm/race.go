@@ -2,13 +2,13 @@ package ptxvm
 
 import "math/bits"
 
-// The clocks of the race detectors for shared memory and for global memory. They track
-// happens-before by vector clocks over warps, like FastTrack (Flanagan and Freund, PLDI 2009):
-// every synchronisation of a warp ends an epoch of that warp. The lanes of one warp are ordered by
-// the epochs that all lanes have passed together (base). If only some lanes of a warp have
+// The race detectors for shared memory and for global memory use clocks. These track happens-before
+// by vector clocks over warps, like FastTrack (Flanagan and Freund, PLDI 2009): every
+// synchronisation of a warp ends an epoch of that warp. The lanes of one warp are ordered by the
+// epochs that all lanes have passed together (base). If only some lanes of a warp have
 // synchronised, a matrix of lanes orders them.
 
-// clocks is what one warp knows of the order.
+// clocks is what one warp knows about the order of accesses.
 type clocks struct {
 	self int
 	// for each other warp the last epoch that happened before now; its own entry is the running
@@ -60,8 +60,8 @@ func (c *clocks) syncWarp(mask, live uint32) {
 	c.vc[c.self]++
 }
 
-// ordered reports whether earlier accesses happened before what a lane of this warp does now. The
-// lanes given as a mask made them, in that epoch of that warp.
+// ordered reports whether an earlier access happened before what a lane of this warp does now. The
+// given warp made the access in the given epoch, by the lanes of the mask lanes.
 func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	if warp != c.self {
 		return epoch <= c.vc[warp]

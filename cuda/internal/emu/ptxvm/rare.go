@@ -2,7 +2,7 @@ package ptxvm
 
 import "math/bits"
 
-// Instructions that few kernels use.
+// This file has instructions that few kernels use.
 
 // multiplyCarry decodes mad.lo|hi.cc and madc.lo|hi[.cc]: one half of the product, plus c, plus the
 // carry.
@@ -68,7 +68,7 @@ func dotProduct2(d *decoder) {
 	}))
 }
 
-// bitMask decodes bmsk.clamp|wrap.b32 d, a, b. In the result, the b bits from bit a on are ones.
+// bitMask decodes bmsk.clamp|wrap.b32 d, a, b. In the result, the b bits from bit a on are 1.
 func bitMask(d *decoder) {
 	d.need(70, 7, 6)
 	d.typIn(B32)
@@ -172,7 +172,8 @@ func convertPack(d *decoder) {
 	d.alu(lift3(func(a, b, c uint64) uint64 { return uint64(uint32(c<<(2*w) | f(a)<<w | f(b))) }))
 }
 
-// setHalf decodes set of 16-bit floats. The result is 1 or all ones, for each value of a pair.
+// setHalf decodes set of 16-bit floats. For each value of a pair, the result is 1.0 or has all bits
+// set.
 func setHalf(d *decoder) {
 	st := d.typIn(F16, F16x2, BF16, BF16x2)
 	dt := d.typ()

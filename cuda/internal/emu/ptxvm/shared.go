@@ -61,7 +61,7 @@ func (w *warp) sharedReady(in *inst, l, off, total int) {
 	}
 }
 
-// notPending faults if there is a cp.async to the bytes that was not waited for.
+// notPending faults if a cp.async to these bytes has not been waited for.
 func (w *warp) notPending(in *inst, l, off, total int, does string) {
 	s := &w.cta.shared
 	for i := off >> 2; i < (off+total+3)>>2; i++ {

@@ -2,8 +2,7 @@ package ptxvm
 
 // Traffic counts the 32-byte sectors that blocks read from beyond the cache of a multiprocessor, or
 // write there. Each block has a cache of its own, with the Cached sectors that it touched last.
-// Sectors found in the cache are not counted. A sector that is read and written counts once for
-// each.
+// Sectors found in the cache are not counted. A sector that is read and written counts twice.
 type Traffic struct {
 	Cached  int
 	Sectors int64
@@ -16,8 +15,8 @@ type RangeTraffic struct {
 	Sectors     int64
 }
 
-// blockCache is the cache of a block, used by one worker for one block after the other. It replaces
-// sectors first in, first out.
+// blockCache is the cache of a block, which a worker uses for one block after the other. It
+// replaces sectors first in, first out.
 type blockCache struct {
 	Traffic
 	held  map[uint64]struct{}

@@ -6,9 +6,9 @@ import (
 	"sort"
 )
 
-// Reserve reserves size bytes of addresses without memory, and returns the first; see Map. The
-// address is a multiple of align, a power of two. The range lies below the address end. ok is false
-// if there is no such range.
+// Reserve reserves size bytes of addresses without memory, and returns the first address; see Map.
+// The address is a multiple of align, a power of two. The range lies below the address end. ok is
+// false if there is no such range.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,8 +41,8 @@ func (m *Memory) Uncommit(size uint64) {
 
 // Map puts memory at [addr, addr+size) of the reserved range that starts at home. The memory is
 // poisoned, uninitialised, and not addressable until SetAddressable. Accesses and copies may span
-// neighbouring mappings of the same range. The error says that something is already mapped there.
-// No kernel may be running.
+// neighbouring mappings of the same range. If something is already mapped there, Map returns an
+// error. No kernel may be running.
 func (m *Memory) Map(home, addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,7 +31,7 @@ type warp struct {
 	junk []uint32
 	p    []uint32 // predicates, one bit for each lane
 	pm   []uint32 // lanes that have written each predicate
-	cc   uint32   // condition code of add.cc and friends
+	cc   uint32   // condition code of add.cc and the other carry instructions
 
 	frame         // the top entry of the reconvergence stack
 	stack []frame // the entries below the top of the reconvergence stack
@@ -46,7 +46,7 @@ type warp struct {
 	tmp   lanes
 	last  *region // the region of the last global access
 
-	local, localInit []byte // 32 lanes × stride
+	local, localInit []byte // memory of 32 lanes, stride bytes for each
 	stride           int    // Entry.Local, and more if functions need it
 
 	clocks  // see race.go

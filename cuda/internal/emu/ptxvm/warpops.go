@@ -32,8 +32,8 @@ func shuffle(d *decoder) {
 	d.together(x.count, (*warp).shuffle)
 }
 
-// shuffle follows the pseudocode of the ISA: c holds the clamp value in bits 0-4 and the segment
-// mask in bits 8-12.
+// shuffle executes shfl.sync as in the pseudocode of the ISA: c holds the clamp value in bits 0-4
+// and the segment mask in bits 8-12.
 func (w *warp) shuffle(in *inst, m uint32) {
 	w.members(in, m, in.x.count)
 	w.need(in, m, in.b, in.c)
@@ -70,8 +70,8 @@ func (w *warp) shuffle(in *inst, m uint32) {
 		if m>>j&1 == 0 {
 			w.fault(ShuffleDivergence, in, l, "lane %d reads from lane %d, which does not take part", l, j)
 		}
-		// Only registers that a lane reads must be written. Often a single lane holds a result that
-		// all lanes read.
+		// Only registers that some lane reads must be written. Often a single lane has written a
+		// result that all lanes read.
 		if w.wm[in.a]>>j&1 == 0 {
 			w.uninitialised(in, in.a, 1<<j)
 		}

@@ -107,7 +107,7 @@ func warpMatrix(d *decoder) {
 	if len(a) == 3 {
 		x.count = d.src(a[2], U32)
 	}
-	// Elements pass through a register of their own, one element of each lane at a time.
+	// Elements pass through an additional register, one element of each lane at a time.
 	tmp := d.nreg
 	d.nreg++
 	one := &inst{line: d.in.line, x: &extra{space: x.space, typ: t.typ, size: t.typ.Size(), n: 1, vec: []int32{tmp}}}
@@ -263,8 +263,9 @@ func (w *warp) scatter(t tile, regs []int32, v []uint64, m uint32) {
 	}
 }
 
-// product returns a·b + c. Integers are exact and then cut to 32 bits. float64 is fused. Other
-// types are added in float32 in the order of k.
+// product returns a·b + c. Integers are added exactly, and the sum is cut to 32 bits. For float64
+// each multiplication and addition is one fused operation. Other types are added in float32 in the
+// order of k.
 func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	out := make([]uint64, td.rows*td.cols)
 	integer, wide := ta.typ.integer(), ta.typ == F64
@@ -309,9 +310,9 @@ func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 
 // multiplyOther decodes mma.sync of bytes and of float64. ok is false for other types. The layout
 // is that of "Matrix Fragments" in the ISA, with g = lane/4, t = lane%4 and e elements in a
-// register. Register q of a has row g (+8 for odd q, if there are 16 rows) and the columns from e·t
-// on, 4e further for each pair of registers. Register q of b has column g, and the rows that are
-// the columns of the corresponding register of a.
+// register. Register q of a has row g, or g+8 for odd q if there are 16 rows. Its columns begin at
+// e·t, and 4e later for each further pair of registers. Register q of b has column g. Its rows have
+// the numbers of the columns of the corresponding register of a.
 func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 	bytes := (at == S8 || at == U8) && (bt == S8 || bt == U8) && dt == S32 && ct == S32
 	if !bytes && (at != F64 || bt != F64 || ct != F64 || dt != F64) {

@@ -9,8 +9,8 @@
 // A handle is created while a device's context is current, and is used while that context is
 // current. Matrices are column-major, as in BLAS. A [Plan] is one product with the algorithm that
 // the library's heuristic prefers. [Plan.Run] queues it on a stream, or records it if the stream is
-// being captured. The only memory that it needs is the workspace that its caller passes. One
-// goroutine at a time uses a handle and its plans.
+// being captured. The only memory that [Plan.Run] needs is the workspace that its caller passes.
+// One goroutine at a time uses a handle and its plans.
 //
 // The same plan, workspace size and operands give the same bits each time. If the library divides a
 // product along k, it keeps the parts in the workspace, in float32, and adds them in a separate
@@ -32,7 +32,7 @@ const Minimum Version = 111100
 // String returns "13.10.0".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
-// Handle is cublasLtHandle_t. The zero value is no handle.
+// Handle is cublasLtHandle_t. The zero value is not a handle.
 type Handle uintptr
 
 // DataType is cudaDataType_t.
@@ -65,7 +65,7 @@ const (
 	// cublasLtMatmulPreferenceAttributes_t
 	preferWorkspace  = 1
 	preferReductions = 3
-	preferAlignment  = 5 // attribute for A; the numbers of those for B, C and D follow
+	preferAlignment  = 5 // attribute for A; the attributes for B, C and D have the next numbers
 
 	// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; the scheme "none" is always allowed
 	reduceComputeType = 2

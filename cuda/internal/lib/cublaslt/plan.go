@@ -18,13 +18,13 @@ type Matrix struct {
 }
 
 // Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
-// and sums in float32. A bias has M elements. The element of its row is added to each sum before
+// and sums in float32. A bias has M elements. To each sum, the element for its row is added before
 // rounding. Product is comparable.
 type Product struct {
 	M, N, K, Batch int
 	TransA, TransB bool // A is [K, M] in memory, B is [N, K]
 	A, B, D        Matrix
-	Bias           bool   // the bias has D's type; the whole batch has one
+	Bias           bool   // the bias has D's type; the whole batch has one bias
 	BiasAlign      uint32 // a divisor of the bias's address, like Matrix.Align
 }
 

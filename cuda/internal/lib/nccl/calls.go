@@ -82,8 +82,8 @@ func (l *Library) PreMulSum(scalar [8]byte, t DataType, c Comm) (RedOp, error) {
 	return RedOp(int32(s.n[0])), err
 }
 
-// RedOpDestroy is ncclRedOpDestroy of an op that PreMulSum has created. All calls with it must be
-// queued.
+// RedOpDestroy is ncclRedOpDestroy of an op that PreMulSum has created. All calls that use the op
+// must already be queued.
 func (l *Library) RedOpDestroy(op RedOp, c Comm) error {
 	return l.call(redOpDestroy, c, uintptr(uint32(op)), uintptr(c))
 }

@@ -128,7 +128,7 @@ func newScratch() *scratch {
 func (s *scratch) free()            { scratches.Put(s) }
 func (s *scratch) at(i int) uintptr { return uintptr(unsafe.Pointer(&s.n[i])) }
 
-// text returns a C string of the library. The library must not change it meanwhile.
+// text returns a C string of the library. The library must not change the string during the call.
 func text(p uintptr) string {
 	if p == 0 {
 		return ""

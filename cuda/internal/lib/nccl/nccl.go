@@ -34,10 +34,10 @@ func (v Version) String() string {
 	return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100)
 }
 
-// Comm is ncclComm_t: one rank of a communicator. The zero value is no communicator.
+// Comm is ncclComm_t: one rank of a communicator. The zero value is not a communicator.
 type Comm uintptr
 
-// UniqueID is ncclUniqueId, by which the ranks of one communicator find each other.
+// UniqueID is ncclUniqueId. The ranks of one communicator find each other by it.
 type UniqueID [128]byte
 
 // DataType is ncclDataType_t.
@@ -72,8 +72,8 @@ const (
 // hostImmediate is ncclScalarHostImmediate: the scalar lies in host memory, and the call reads it.
 const hostImmediate = 1
 
-// config is ncclConfig_t of version 2.18. A later library sees this by the size and the version,
-// and uses its own defaults for later fields.
+// config is ncclConfig_t of version 2.18. A later library recognises this version by the fields
+// size and version. It uses its own defaults for later fields.
 type config struct {
 	size           uintptr
 	magic          uint32

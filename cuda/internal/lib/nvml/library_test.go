@@ -124,7 +124,7 @@ func TestEachQuery(t *testing.T) {
 			put64(a[1]+8, 60)
 			put64(a[1]+16, 40)
 		case "nvmlDeviceGetComputeRunningProcesses_v3":
-			// there are more processes than the first buffer holds
+			// the machine has more processes than the first buffer has room for
 			if n := *(*uint32)(pointer(a[1])); n < 100 {
 				put32(a[1], 100)
 				return ErrInsufficientSize
@@ -217,7 +217,8 @@ func TestEachQuery(t *testing.T) {
 		t.Errorf("%d of %d queries are tested", len(queries), n)
 	}
 
-	// An older library has another name for the throttle reasons, and does not know remapped rows.
+	// An older library has another name for the throttle reasons, and has no function for remapped
+	// rows.
 	failure = 0
 	_, l = l, cu.NewLibrary("libold.so.1", func(name string) uintptr {
 		if name == "nvmlDeviceGetCurrentClocksEventReasons" || name == "nvmlDeviceGetRemappedRows" {
@@ -248,7 +249,7 @@ func TestDoesNotStart(t *testing.T) {
 	}
 }
 
-// The Go struct has the sizes and offsets that a C compiler gives the one of nvml.h.
+// The Go struct has the sizes and offsets of the C struct in nvml.h, as a C compiler computes them.
 func TestLayout(t *testing.T) {
 	var p processInfo
 	for what, v := range map[string][2]uintptr{

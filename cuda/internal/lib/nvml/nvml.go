@@ -53,7 +53,7 @@ type API interface {
 	// restart.
 	ECC(d Device) (now, pending bool, err error)
 	// ECCErrors is nvmlDeviceGetTotalEccErrors. It counts memory errors since the driver was loaded
-	// (volatile). If ever is true, it counts those of the GPU's whole life (aggregate).
+	// (volatile). If ever is true, it counts the errors of the GPU's whole life (aggregate).
 	ECCErrors(d Device, ever bool) (corrected, uncorrected uint64, err error)
 	// RemappedRows is nvmlDeviceGetRemappedRows.
 	RemappedRows(d Device) (Rows, error)
@@ -86,7 +86,7 @@ type Memory struct{ Total, Free, Used uint64 }
 // Process is nvmlProcessInfo_t.
 type Process struct {
 	PID         uint32
-	UsedMemory  uint64 // NoValue if the system does not tell, as under WDDM and in containers
+	UsedMemory  uint64 // NoValue if the system does not report it, as under WDDM and in containers
 	GPUInstance uint32 // MIG instance, NoInstance for none
 	Compute     uint32
 }
@@ -101,7 +101,7 @@ const (
 // idle GPU may lower its generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
-// Rows are rows of memory that were replaced by spare ones.
+// Rows counts rows of memory that were replaced by spare rows.
 type Rows struct {
 	Corrected, Uncorrected int  // rows replaced after errors of these kinds
 	Pending                bool // a row will be replaced at the next reset
@@ -116,7 +116,7 @@ const (
 	ThrottleIdle     Throttle = 0x1
 	ThrottleSetting  Throttle = 0x2 // clocks that a user has set (nvidia-smi -ac)
 	ThrottlePowerCap Throttle = 0x4 // software keeps the power limit
-	// clocks halved or lower: temperature, power brake or supply
+	// clocks at half or less, because of temperature, power brake or power supply
 	ThrottleHardware     Throttle = 0x8
 	ThrottleSync         Throttle = 0x10
 	ThrottleThermal      Throttle = 0x20 // software keeps the temperature limit

@@ -15,8 +15,8 @@ import (
 
 // TestRealDriver checks that NVIDIA's own library has every function that is called here, and
 // returns its version. Without a driver in the kernel, Open must say that it is unavailable.
-// FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the library, FLAMBEAU_TEST_DRIVER
-// its release (.ci/run reallibs).
+// FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the library, and
+// FLAMBEAU_TEST_DRIVER is its release (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {
@@ -43,7 +43,7 @@ func TestRealDriver(t *testing.T) {
 	if len(calls) < 20 {
 		t.Errorf("%d calls were found in library.go", len(calls))
 	}
-	// From driver 535 on this needs neither nvmlInit nor a driver in the kernel.
+	// From driver 535 on, this call needs neither nvmlInit nor a driver in the kernel.
 	version, err := (&library{l}).text("nvmlSystemGetNVMLVersion")
 	if release < "535" {
 		if !errors.Is(err, ErrUninitialized) {

@@ -83,8 +83,8 @@ func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
 	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(after), uintptr(uint32(status)))
 }
 
-// Decline makes the heuristic find nothing for the next n products. The heuristic says so by a
-// status and by an empty list in turn.
+// Decline makes the heuristic find nothing for the next n products. The heuristic reports this
+// alternately by a status and by an empty list.
 func (s *Strict) Decline(n int) { cu.Call(s.l.Function("strict_decline"), uintptr(n)) }
 
 // Calls returns the number of calls so far.

@@ -17,7 +17,7 @@ import (
 // Kind is the function that a rank called.
 type Kind int32
 
-// The calls.
+// Functions that a rank can call.
 const (
 	AllReduce Kind = iota
 	Broadcast
