@@ -120,7 +120,7 @@ const (
 	// places for which A is read in place
 	fewPlaces = 128
 	// elements of a block of all columns, up to which tasks for different rows share it
-	sharedColumns = 1 << 20
+	sharedColumns = 1 << 19
 )
 
 func newColumns(s sight, m int) *columns {
