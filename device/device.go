@@ -155,8 +155,8 @@ type Info struct {
 	PTX         string // newest PTX version that the driver compiles
 }
 
-// PlainBytes is the size in bytes below which a buffer of the CPU is ordinary Go memory. The garbage
-// collector frees such a buffer, even if nobody calls Free.
+// PlainBytes is the size in bytes below which a buffer of the CPU is ordinary Go memory. The
+// garbage collector frees such a buffer, even if nobody calls Free.
 const PlainBytes = 8 << 10
 
 // Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers below 64
