@@ -64,6 +64,7 @@ type buffer struct {
 	block *pool.Block // block of the pool; nil if the buffer is Go memory
 	gen   uint64
 	freed atomic.Bool
+	guard *stream // while this stream is recorded, Host panics; may be nil
 	// release is set for memory that the driver does not own. It is called once, when the buffer is
 	// freed. The field keeps its value after that, because objects that release refers to keep the
 	// memory valid.
@@ -168,7 +169,17 @@ func poolOrigin(o *device.Origin) pool.Origin {
 
 func (b *buffer) Device() device.Device { return b.dev }
 func (b *buffer) Size() int             { return len(b.mem) }
-func (b *buffer) Host() []byte          { return b.mem }
+
+// Host returns the memory. For a buffer of [stream.Guard] it panics.
+func (b *buffer) Host() []byte {
+	if b.guard != nil {
+		if err := refused(b.guard, "access to memory", "the host would read or write it now, and not in replays"); err != nil {
+			panic(err)
+		}
+	}
+	return b.mem
+}
+
 func (b *buffer) Use(device.Stream)     {}
 
 func (b *buffer) Addr() uintptr { return address(b.mem) }

@@ -13,7 +13,7 @@ import (
 var (
 	_ device.Recorder        = (*Device)(nil)
 	_ device.Recording       = (*recording)(nil)
-	_ device.RecordingStream = (*stream)(nil)
+	_ device.HostGuard       = (*stream)(nil)
 	_ device.Replayer        = (*replayer)(nil)
 	_ pool.Adopter           = (*memory)(nil)
 )
@@ -138,6 +138,15 @@ func (s *stream) RecordedFor() any {
 		}
 	}
 	return nil
+}
+
+// Guard returns a buffer on the memory of b. While s is recorded, its Host panics.
+func (s *stream) Guard(b device.Buffer) device.Buffer {
+	own, ok := b.(*buffer)
+	if !ok || own == nil || !s.Recording() {
+		return b
+	}
+	return &buffer{dev: own.dev, mem: own.mem, guard: s}
 }
 
 // recordingOf returns the recording of a stream, nil if its work runs at once.

@@ -84,6 +84,14 @@ type RecordingStream interface {
 	RecordedFor() any
 }
 
+// HostGuard is satisfied by recording streams of a device whose memory the host can access.
+type HostGuard interface {
+	RecordingStream
+	// Guard returns b as a buffer for work on the stream. Its Host panics with a *[RecordError],
+	// because recorded work has not run yet.
+	Guard(b Buffer) Buffer
+}
+
 // ErrRecording is wrapped by every [RecordError], for errors.Is.
 var ErrRecording = errors.New("not recordable")
 

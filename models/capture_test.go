@@ -45,6 +45,18 @@ func captureCases() []captureCase {
 			m := models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Classes: 5, Width: 4})
 			return m, images(m, 2, 3, 32, 32)
 		}},
+		{"LSTM", func() (any, func(s *tensor.Scope) *tensor.Tensor) {
+			m := &struct {
+				LSTM *nn.LSTM
+				GRU  *nn.GRU
+				Head *nn.Linear
+			}{nn.NewLSTM(6, 8, nn.RecurrentOptions{Layers: 2, Dropout: 0.2}), nn.NewGRU(8, 8, nn.RecurrentOptions{Bidirectional: true}), nn.NewLinear(16, 5)}
+			return m, func(s *tensor.Scope) *tensor.Tensor {
+				y, _, _ := m.LSTM.Forward(s.Randn(7, 3, 6), nil, nil)
+				z, _ := m.GRU.Forward(y, nil)
+				return nn.CrossEntropy(m.Head.Forward(z.Select(0, -1)), s.RandInt(0, 5, 3))
+			}
+		}},
 		{"GPT", func() (any, func(s *tensor.Scope) *tensor.Tensor) {
 			m := models.NewGPT(models.GPTConfig{Vocab: 17, Context: 12, Layers: 2, Heads: 2, Width: 16, Dropout: 0.1})
 			return m, func(s *tensor.Scope) *tensor.Tensor { return m.Loss(s.RandInt(0, 17, 2, 12), s.RandInt(0, 17, 2, 12)) }

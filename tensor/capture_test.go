@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,8 +31,13 @@ func gpu(t testing.TB, seed int) *cuda.Device {
 // CPU.
 func recorders(t *testing.T, f func(t *testing.T, open func(seed int) device.Device)) {
 	t.Run("gpu", func(t *testing.T) { f(t, func(seed int) device.Device { return gpu(t, seed) }) })
-	t.Run("cpu", func(t *testing.T) { f(t, func(int) device.Device { return opened(t, "cpu:5") }) })
+	t.Run("cpu", func(t *testing.T) { f(t, func(int) device.Device { return newRank(t) }) })
 }
+
+var ranks atomic.Int64
+
+// newRank returns a rank of the CPU that no other test uses, so that its memory can be counted.
+func newRank(t testing.TB) device.Device { return opened(t, fmt.Sprintf("cpu:%d", 20+ranks.Add(1))) }
 
 func opened(t testing.TB, name string) device.Device {
 	t.Helper()
@@ -211,7 +217,7 @@ func TestNotCapturable(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=64MiB")
 	ok(t, err)
 	t.Run("gpu", func(t *testing.T) { testNotCapturable(t, list[0], list[1], opened(t, "cpu")) })
-	t.Run("cpu", func(t *testing.T) { testNotCapturable(t, opened(t, "cpu:5"), opened(t, "cpu:6"), opened(t, "cpu")) })
+	t.Run("cpu", func(t *testing.T) { testNotCapturable(t, newRank(t), newRank(t), opened(t, "cpu")) })
 }
 
 func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {

@@ -181,7 +181,7 @@ func TestNestedCapture(t *testing.T) {
 		})
 	})
 	t.Run("cpu", func(t *testing.T) {
-		testNestedCapture(t, func(int) (dev, other device.Device) { return opened(t, "cpu:5"), opened(t, "cpu:6") })
+		testNestedCapture(t, func(int) (dev, other device.Device) { return newRank(t), newRank(t) })
 	})
 }
 

@@ -115,7 +115,7 @@ func TestNotCompiled(t *testing.T) {
 // TestCompiledWithinCapture: the work of a compiled function belongs to the capture that calls it.
 // Goroutines may call it at the same time, and old forms are closed.
 func TestCompiledWithinCapture(t *testing.T) {
-	dev := opened(t, "cpu:5")
+	dev := newRank(t)
 	before := dev.Stats().Allocated
 	m := tensor.Root().On(dev)
 	x, sum := m.Ones(4), m.Zeros(4)

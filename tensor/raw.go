@@ -14,7 +14,8 @@ import (
 // panics with an *[Error] that wraps the error.
 //
 // All tensors must be on one device. On the CPU Buf.Host of a view returns the memory. f is called
-// after the work queued on the stream is done, and may use the memory immediately.
+// after the work queued on the stream is done, and may use the memory immediately. In a capture on
+// the CPU f may queue ops on the stream, but Host panics, and Capture returns an error.
 //
 // Raw has no gradient: it panics if a gradient would be lost. Call it in Forward of a [Function],
 // on a result that [Maker.Empty] makes in the Context's scope, or in a scope with [NoGrad].
@@ -39,10 +40,14 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, ins))
 	}
 	to := s.route(op, dev)
+	guard, guards := to.stream.(device.HostGuard)
+	guards = guards && to.graph != nil
 	views := func(list []*Tensor) []device.View {
 		v := make([]device.View, len(list))
 		for i, t := range list {
-			v[i] = t.deviceView()
+			if v[i] = t.deviceView(); guards {
+				v[i].Buf = guard.Guard(v[i].Buf)
+			}
 		}
 		return v
 	}
@@ -53,9 +58,24 @@ func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []dev
 		y.st.write(op, to)
 		y.st.version.Add(1)
 	}
-	if dev.Info().Host {
+	if dev.Info().Host && !guards {
 		check(op, to.stream.Synchronize(), all...)
 	}
-	check(op, f(to.stream, views(outs), views(ins)), all...)
+	check(op, recordable(func() error { return f(to.stream, views(outs), views(ins)) }), all...)
 	runtime.KeepAlive(all)
+}
+
+// recordable calls f. If f panics because its work cannot be recorded, recordable returns the
+// error.
+func recordable(f func() error) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *device.RecordError:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	return f()
 }

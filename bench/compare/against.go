@@ -169,6 +169,7 @@ func against(args []string) {
 	only := f.String("only", "", "the cases whose names this expression matches")
 	seconds := f.Float64("seconds", 0.3, "of measuring, for each round of a side")
 	rounds := f.Int("rounds", 5, "of each case")
+	graphs := f.Bool("graphs", false, "training steps are captured and replayed")
 	busy := f.Int("load", 0, "how many processes spin beside both sides")
 	_ = f.Parse(args) // on an error, Parse ends the program
 	pattern, err := regexp.Compile(*only)
@@ -176,7 +177,7 @@ func against(args []string) {
 		log.Fatalf("-only: %v", err)
 	}
 	if f.NArg() == 0 || *rounds < 1 {
-		log.Fatal("usage: compare against [-trial] [-only REGEXP] [-seconds 0.3] [-rounds 5] [-load 0] DEVICE [COMMAND …]")
+		log.Fatal("usage: compare against [-trial] [-only REGEXP] [-seconds 0.3] [-rounds 5] [-load 0] [-graphs] DEVICE [COMMAND …]")
 	}
 	for range *busy {
 		if _, err := startPeer([]string{os.Args[0], "spin"}); err != nil {
@@ -209,7 +210,7 @@ func against(args []string) {
 		}
 		measured++
 		r := newRun(dev, c.benchCase, *seconds, *trial)
-		r.rounds = *rounds
+		r.rounds, r.graphs = *rounds, *graphs
 		if !measurePair(r, other, c) {
 			failed = append(failed, c.name)
 		}

@@ -142,6 +142,10 @@ func charGPT(r *run, home *tensor.Scope, to device.Device, batch int) *train.Pla
 // dtype.Invalid.
 func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
+		if r.graphs {
+			replaying(batch, autocast, build)(r)
+			return
+		}
 		batch := r.n(batch, 2)
 		tensor.ManualSeed(1)
 		options := []tensor.Option{tensor.Autocast(autocast)}

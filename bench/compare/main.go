@@ -14,7 +14,8 @@
 // with COMMAND. COMMAND runs PyTorch: python3 torch_against.py cuda:0. Each round gives a ratio.
 // The output has their median, and the least time that the GPU's published rates allow. On the CPU
 // it measures the cases of the first form, and COMMAND is python3 torch_compare.py --peer cpu. The
-// option -load starts processes that spin beside both sides.
+// option -load starts processes that spin beside both sides. With -graphs our training steps are
+// captured.
 //
 // The command report collects the files that scripts/gpu-run.sh has left in WORK. It writes results
 // and log to OUT. It prints each failure, and whether the promises are kept.
@@ -76,8 +77,9 @@ type run struct {
 	dev    device.Device
 	budget time.Duration
 	trial  bool
-	base   int // number of bytes in use before the case
-	rounds int // number of rounds, after each of which the peer measures; 0 means 1
+	base   int  // number of bytes in use before the case
+	graphs bool // training steps are captured and replayed, as train.Fit does
+	rounds int  // number of rounds, after each of which the peer measures; 0 means 1
 	peer   *peer
 	*row
 }
