@@ -176,12 +176,12 @@ func (d *Device) DefaultStream() device.Stream { return &d.main }
 
 // NewStream returns another stream. Its priority has no effect.
 func (d *Device) NewStream(int) (device.Stream, error) {
-	return &stream{dev: d, id: d.next.Add(1)}, nil
+	return d.newStream(), nil
 }
 
 // stream is a queue that is always empty, or one whose work is recorded.
 type stream struct {
-	dev *Device
+	dev host
 	id  uint64
 	rec atomic.Pointer[recording] // nil: the work runs at once
 }

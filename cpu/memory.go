@@ -180,7 +180,7 @@ func (b *buffer) Host() []byte {
 	return b.mem
 }
 
-func (b *buffer) Use(device.Stream)     {}
+func (b *buffer) Use(device.Stream) {}
 
 func (b *buffer) Addr() uintptr { return address(b.mem) }
 
@@ -218,7 +218,7 @@ func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte,
 
 // Upload copies src to dst, beginning at byte offset off of dst.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
-	if err := refused(s, "upload", "replays would copy the bytes of now"); err != nil {
+	if err := refused(s, "upload", uploadsOnce); err != nil {
 		return err
 	}
 	m, err := d.bytesOf("upload", "dst", dst, off, len(src))
@@ -267,17 +267,21 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 	if r := recordingOf(s); r != nil && r.add(item{dst: to, src: from}) {
 		return nil
 	}
-	d.transfer(to, from)
+	transfer(d, to, from)
 	return nil
 }
 
-// transfer copies src to dst, which may overlap.
-func (d *Device) transfer(dst, src []byte) {
+// transfer copies src to dst, which may overlap. On a device without memory both are empty.
+func transfer(d host, dst, src []byte) {
+	own, ok := d.(*Device)
+	if !ok {
+		return
+	}
 	if a, b := address(dst), address(src); a < b+uintptr(len(src)) && b < a+uintptr(len(dst)) {
 		copy(dst, src)
 		return
 	}
-	d.move(dst, src)
+	own.move(dst, src)
 }
 
 // address returns the address of a slice's first byte.

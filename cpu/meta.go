@@ -17,7 +17,7 @@ import (
 type meta struct {
 	memory int
 	pool   *pool.Pool
-	main   metaStream
+	main   stream
 	next   atomic.Uint64 // number of the last stream
 	small  atomic.Uint64 // address of the last small buffer
 }
@@ -101,34 +101,20 @@ func (b *metaBuffer) Queue() {
 	}
 }
 
-// metaStream is a stream that never has work in its queue.
-type metaStream struct {
-	dev *meta
-	id  uint64
-}
-
-func (s *metaStream) Device() device.Device         { return s.dev }
-func (s *metaStream) ID() uint64                    { return s.id }
-func (s *metaStream) Record() (device.Event, error) { return done{}, nil }
-func (s *metaStream) Synchronize() error            { return nil }
-
-// Wait blocks the caller until the event is done.
-func (s *metaStream) Wait(e device.Event) error {
-	if e == nil {
-		return nil
-	}
-	return e.Wait()
-}
-
 // Alloc returns a buffer without memory.
-func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
+func (d *meta) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, flaw(d.Name(), "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	b := &metaBuffer{dev: d, size: bytes}
-	if bytes >= device.PlainBytes {
+	r := recordingOf(s)
+	if bytes >= device.PlainBytes || r != nil && bytes > 0 {
+		var arena pool.StreamID
+		if r != nil {
+			arena = r.arena
+		}
 		var err error
-		if b.block, err = d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o)); err != nil {
+		if b.block, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o)); err != nil {
 			return nil, err
 		}
 		b.gen, b.addr = b.block.Generation(), b.block.Addr()
@@ -168,5 +154,5 @@ func (d *meta) Empty() int                   { return int(d.pool.Empty()) }
 func (d *meta) Synchronize() error           { return nil }
 func (d *meta) DefaultStream() device.Stream { return &d.main }
 func (d *meta) NewStream(int) (device.Stream, error) {
-	return &metaStream{dev: d, id: d.next.Add(1)}, nil
+	return d.newStream(), nil
 }

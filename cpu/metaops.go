@@ -26,12 +26,18 @@ func (d *meta) checkBytes(op, arg string, b device.Buffer, off, n int) error {
 }
 
 // Upload checks the buffer and reports a copy. It does not read src.
-func (d *meta) Upload(_ device.Stream, dst device.Buffer, off int, src []byte) error {
+func (d *meta) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
+	if err := refused(s, "upload", uploadsOnce); err != nil {
+		return err
+	}
 	return d.checkBytes("upload", "dst", dst, off, len(src))
 }
 
 // Download returns an error, because there are no values.
-func (d *meta) Download(_ device.Stream, dst []byte, src device.Buffer, off int) error {
+func (d *meta) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
+	if err := refused(s, "download", hostWaits); err != nil {
+		return err
+	}
 	if err := d.checkBytes("download", "src", src, off, len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}
@@ -50,6 +56,9 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 	if err := owner.checkBytes("copy", "src", src, srcOff, size); err != nil {
 		return err
 	}
+	if r := recordingOf(s); r != nil {
+		r.add(item{})
+	}
 	if t := device.Tracing(); t != nil {
 		now := device.Now()
 		t.Copy(device.CopyEvent{Device: d, Stream: s, Kind: device.HostToHost, Op: "copy", Bytes: size, Start: now, End: now})
@@ -60,10 +69,14 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 // Supports reports whether the CPU has a kernel for op.
 func (d *meta) Supports(op device.Op) bool { return supports(op) }
 
-// Run allocates the memory that the CPU needs for op, and frees it again.
-func (d *meta) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error {
+// Run allocates the memory that the CPU needs for op, and frees it again. On a stream of a recording
+// it only notes op.
+func (d *meta) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
 	if !supports(op) {
 		return unsupported(op)
+	}
+	if noted(s, op, told) {
+		return nil
 	}
 	t, err := temporaries(d, op)
 	release(t[:])

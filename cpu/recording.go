@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	_ device.Recorder        = (*Device)(nil)
-	_ device.Recording       = (*recording)(nil)
-	_ device.HostGuard       = (*stream)(nil)
-	_ device.Replayer        = (*replayer)(nil)
-	_ pool.Adopter           = (*memory)(nil)
+	_ device.Recorder  = (*Device)(nil)
+	_ device.Recording = (*recording)(nil)
+	_ device.HostGuard = (*stream)(nil)
+	_ device.Replayer  = (*replayer)(nil)
+	_ pool.Adopter     = (*memory)(nil)
 )
 
 // recording is a list of the primitives and copies that were queued on its streams. Nothing of it
@@ -26,7 +26,7 @@ var (
 // The memory comes from an arena of each device's pool. No other work gets it before the replayer
 // is closed.
 type recording struct {
-	d     *Device
+	d     host
 	mains []*stream // the first stream of each device: first of d, then of the others
 	arena pool.StreamID
 	whom  atomic.Pointer[any] // the value of For
@@ -50,9 +50,22 @@ type item struct {
 // arena 0.
 var arenas atomic.Uint64
 
+// host is a device of the CPU, with memory or without.
+type host interface {
+	device.Device
+	memoryPool() *pool.Pool
+	newStream() *stream
+}
+
+func (d *Device) memoryPool() *pool.Pool { return d.pool }
+func (d *meta) memoryPool() *pool.Pool   { return d.pool }
+
+func (d *Device) newStream() *stream { return &stream{dev: d, id: d.next.Add(1)} }
+func (d *meta) newStream() *stream   { return &stream{dev: d, id: d.next.Add(1)} }
+
 // NewRecording starts a recording with a new stream on d and one on each other rank of the CPU.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
-	list := []*Device{d}
+	list := []host{d}
 	for _, o := range others {
 		own, ok := o.(*Device)
 		switch {
@@ -62,21 +75,33 @@ func (d *Device) NewRecording(others ...device.Device) (device.Recording, error)
 				name = o.Name()
 			}
 			return nil, flaw(d.name, "record", "others", name+" is not a device of the CPU")
-		case slices.Contains(list, own):
+		case slices.Contains(list, host(own)):
 			return nil, flaw(d.name, "record", "others", own.name+" is given twice")
 		}
 		list = append(list, own)
 	}
-	r := &recording{d: d, live: true, arena: pool.StreamID(arenas.Add(1))}
-	for _, of := range list {
-		r.mains = append(r.mains, r.newStream(of))
-		of.pool.Hold(r.arena)
-	}
-	return r, nil
+	return newRecording(list), nil
 }
 
-func (r *recording) newStream(d *Device) *stream {
-	s := &stream{dev: d, id: d.next.Add(1)}
+// NewRecording starts a recording whose replays compute nothing.
+func (d *meta) NewRecording(others ...device.Device) (device.Recording, error) {
+	if len(others) > 0 {
+		return nil, flaw(d.Name(), "record", "others", "a CPU without memory is recorded alone")
+	}
+	return newRecording([]host{d}), nil
+}
+
+func newRecording(list []host) *recording {
+	r := &recording{d: list[0], live: true, arena: pool.StreamID(arenas.Add(1))}
+	for _, of := range list {
+		r.mains = append(r.mains, r.newStream(of))
+		of.memoryPool().Hold(r.arena)
+	}
+	return r
+}
+
+func (r *recording) newStream(d host) *stream {
+	s := d.newStream()
 	s.rec.Store(r)
 	r.streams = append(r.streams, s)
 	return s
@@ -117,11 +142,11 @@ func (r *recording) partner(op string, on device.Device) (*stream, error) {
 	if on != nil {
 		name = on.Name()
 	}
-	return nil, flaw(r.d.name, op, "on", name+" takes no part in the recording")
+	return nil, flaw(r.d.Name(), op, "on", name+" takes no part in the recording")
 }
 
 func (r *recording) refusal(op, why string) error {
-	return &device.RecordError{Device: r.d.name, Op: op, Why: why, Stream: r.mains[0]}
+	return &device.RecordError{Device: r.d.Name(), Op: op, Why: why, Stream: r.mains[0]}
 }
 
 // For stores the value that identifies the recording's user.
@@ -157,7 +182,11 @@ func recordingOf(s device.Stream) *recording {
 	return nil
 }
 
-const hostWaits = "the host would wait for work that does not run yet"
+// the reasons for which operations cannot be recorded
+const (
+	hostWaits   = "the host would wait for work that does not run yet"
+	uploadsOnce = "replays would copy the bytes of now"
+)
 
 // refused returns the error for an operation that cannot be recorded, nil if s is not recorded.
 func refused(s device.Stream, op, why string) error {
@@ -165,7 +194,7 @@ func refused(s device.Stream, op, why string) error {
 	if r == nil {
 		return nil
 	}
-	return &device.RecordError{Device: r.d.name, Op: op, Why: why, Stream: s}
+	return &device.RecordError{Device: r.d.Name(), Op: op, Why: why, Stream: s}
 }
 
 // Feed returns memory that each replay fills at this place of the list.
@@ -175,19 +204,19 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 		return nil, err
 	}
 	if n < 1 {
-		return nil, flaw(r.d.name, "feed", "bytes", "at least one byte is wanted")
+		return nil, flaw(r.d.Name(), "feed", "bytes", "at least one byte is wanted")
 	}
 	b, err := s.dev.Alloc(n, s, o)
 	if err != nil {
 		return nil, err
 	}
-	host := make([]byte, n)
-	if !r.add(item{dst: b.(*buffer).mem, src: host}) {
+	filled := make([]byte, n)
+	if !r.add(item{dst: b.Host(), src: filled}) {
 		b.Free()
 		return nil, r.refusal("feed", "the recording is over")
 	}
 	r.mu.Lock()
-	r.feeds = append(r.feeds, host)
+	r.feeds = append(r.feeds, filled)
 	r.mu.Unlock()
 	return b, nil
 }
@@ -202,6 +231,18 @@ func (r *recording) add(it item) bool {
 		return false
 	}
 	r.items = append(r.items, it)
+	return true
+}
+
+// noted records op if s is a stream of a recording. Else it returns false.
+func noted(s device.Stream, op device.Op, told *device.KernelEvent) bool {
+	r := recordingOf(s)
+	if r == nil || !r.add(item{op: op.Clone()}) {
+		return false
+	}
+	if told != nil {
+		told.Recorded = true
+	}
 	return true
 }
 
@@ -231,7 +272,7 @@ func (r *recording) Abort() {
 // retire gives the recording's memory back to the pools.
 func (r *recording) retire() {
 	for _, s := range r.mains {
-		s.dev.pool.Retire(r.arena, 0)
+		s.dev.memoryPool().Retire(r.arena, 0)
 	}
 }
 
@@ -253,7 +294,7 @@ type replayer struct {
 	r *recording
 	// the device whose workers run the list; for several ranks the whole CPU, because the work of
 	// one rank waits for that of another
-	d *Device
+	d host
 
 	mu    sync.Mutex
 	items []item
@@ -270,7 +311,7 @@ func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.done {
-		return &device.RecordError{Device: g.d.name, Op: "replay", Why: "the graph is closed"}
+		return &device.RecordError{Device: g.d.Name(), Op: "replay", Why: "the graph is closed"}
 	}
 	for i, to := range g.feeds {
 		fill(i, to)
@@ -279,9 +320,9 @@ func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 		it := &g.items[i]
 		var err error
 		if it.op == nil {
-			g.d.transfer(it.dst, it.src)
+			transfer(g.d, it.dst, it.src)
 		} else {
-			err = device.Rerun(g.d, &g.d.main, it.op)
+			err = device.Rerun(g.d, g.d.DefaultStream(), it.op)
 		}
 		if err != nil {
 			return &device.ReplayError{Callers: it.callers, Err: err}
@@ -316,7 +357,7 @@ func (e recordedEvent) Wait() error {
 	if !e.s.Recording() {
 		return nil
 	}
-	return &device.RecordError{Device: e.r.d.name, Op: "wait for an event", Why: "its mark was made in a recording, for the streams of that"}
+	return &device.RecordError{Device: e.r.d.Name(), Op: "wait for an event", Why: "its mark was made in a recording, for the streams of that"}
 }
 
 // Follow returns at once, because all work of the CPU is done when its call returns.

@@ -54,10 +54,7 @@ func single(op device.Op) bool {
 // Run runs op and returns when it is done. On a stream of a recording it only notes op. Only
 // [device.Run] and replays call it.
 func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
-	if r := recordingOf(s); r != nil && r.add(item{op: op.Clone()}) {
-		if told != nil {
-			told.Recorded = true
-		}
+	if noted(s, op, told) {
 		return nil
 	}
 	switch o := op.(type) {

@@ -188,7 +188,8 @@
 //   - Scopes: [NoGrad], [WithGrad], [On], [Stream], [Seed], [WithGenerator], [Named],
 //     [RecordSites], [Nondeterministic], [Composed], [Root], [NewScope], [Do], [Youngest].
 //   - Modes: [Autocast], [NoAutocast], [WithAutocast], [AllowTF32], [NoTF32].
-//   - Whole steps as one launch: [Capture], [Capturing], [CapturingGrads], [Across].
+//   - Whole steps as one launch: [Capture], [Capturing], [CapturingGrads], [Across], [Compile],
+//     [Warm], [OrEager].
 //   - Errors: [Try], [NewError].
 //   - Launches for optimizers and other packages: [Raw], [Update], [UpdateFinite], [PrepareUpdate].
 //   - Lists of ops: [Declared], [Reductions], [HostOps].
