@@ -123,9 +123,9 @@ func (q *partial) base(x piece) (offset int, ok bool) {
 	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next returns two results about the index at. come says whether this index has arrived. All
-// indices from at up to to-1 are alike: all have arrived, or none has. The result to is at most
-// end.
+// next returns a range of indices that are alike: all of them have arrived, or none has. The range
+// begins at index at, and ends before index to, which is at most end. come says whether its indices
+// have arrived.
 func (q *partial) next(at, end int) (come bool, to int) {
 	for _, r := range q.runs {
 		switch {

@@ -147,8 +147,8 @@ func (v *convolution) rows(y *Tensor) *Tensor {
 }
 
 // forward returns the convolution of x with w, plus bias unless bias is nil. With a bias, 16-bit
-// floats stay float32 until it is added, so that they are rounded once. This is done for one part
-// of the batch at a time.
+// results are float32 until the bias is added, so that they are rounded once. Where they come from
+// matrix products, only one part of the batch is in float32 at a time.
 func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	n := x.Dim(0)
 	t := x.dtype

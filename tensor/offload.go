@@ -180,7 +180,7 @@ func (v *offloaded) drop() {
 	o := v.of
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if v.seen > 0 { // the run has gone through the node that drops the value
+	if v.seen > 0 { // the node that drops the value has run in this backward pass
 		v.seen--
 	}
 	if v.refs--; v.refs > 0 {

@@ -11,8 +11,9 @@ import (
 )
 
 // A tracer is told about ops by spans around them. A span is opened and closed on the goroutine
-// that computes, so that reports of drivers in between belong to it. Scopes travel between
-// goroutines, so a span names the innermost scope that has a name.
+// that computes. What drivers report on this goroutine in between belongs to the span. A scope may
+// be opened on one goroutine and used on another. So each span itself says which named scope is the
+// innermost around it.
 
 // tracedOp opens a span for op on the operands in. The span's scope is the youngest among the given
 // scope and the scopes of the operands. t.End closes the span.

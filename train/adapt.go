@@ -111,7 +111,7 @@ type Adapt struct {
 
 // AdaptStats counts the failures from which an [Adapt] recovered.
 type AdaptStats struct {
-	Failures int // attempts and changes by Do that ran out of memory
+	Failures int // attempts at a batch, and changes run by Do, that ran out of memory
 	Redone   int // number of failures after which the same work was repeated
 	Probes   int // number of larger parts that were tried
 	Most     int // samples in a part at present; 0: batches are whole

@@ -72,7 +72,7 @@ func TestInitOfOtherClasses(t *testing.T) {
 	if !strings.Contains(errOut, `it was for others, 3 classes, ["0" "1" "2"] and is for 3 classes, ["0" "1" "two"]`) {
 		t.Error(errOut)
 	}
-	// If the weights belong to another model, this does not count as other classes.
+	// Weights of another model are an error. They are not taken for weights with other classes.
 	fails(t, "nothing was loaded", append(again, "--init", init)...)
 	if status, _, errOut := command(t, "train", "--freeze"); status != 2 || !strings.Contains(errOut, "add --init FILE") {
 		t.Error(status, errOut)

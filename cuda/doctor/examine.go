@@ -344,7 +344,8 @@ func (x *examination) noDevice(level Level, detail string) {
 	x.find("no-device", level, "the driver works but shows no GPU"+detail, "see what nvidia-smi says; in a container attach the GPU (docker run --gpus all)")
 }
 
-// initFailed explains other errors of cuInit.
+// initFailed explains an error of cuInit for which u.Reason is only InitFailed. It looks at the
+// driver's result.
 func (x *examination) initFailed(u *cu.Unavailable, level Level) {
 	id, do := "driver-failed", "nvidia-smi and the kernel's log (dmesg | grep -i nvrm) usually say more"
 	switch u.Result {

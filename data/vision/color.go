@@ -120,7 +120,7 @@ func (m *Image) adjust(what int, factor float64) {
 	if what == 2 && m.C == 1 {
 		return
 	}
-	// other is the result for factor 0. It is an image, or nil for one value of all pixels.
+	// other is the result for factor 0, or nil if all elements of that result have the value mean.
 	var other *Image
 	mean := float32(0)
 	switch what {

@@ -147,7 +147,7 @@ func testAttention(r *rig) {
 		for kind := range attentionKinds {
 			try(s, kind)
 		}
-		n++ // each size gives a kind another type and form
+		n++ // so that at the next size each kind has another type and another form
 	}
 	for i, s := range edges {
 		for kind := range 3 {

@@ -29,7 +29,7 @@ func TestSecondDerivativesAreWalked(t *testing.T) {
 	}
 }
 
-// Differences finds a difference between the matrix and a walk in both directions.
+// Differences finds what a walk missed, and what it covered although the matrix lacks it.
 func TestDifferences(t *testing.T) {
 	w := Walked{}
 	for _, o := range Matrix() {

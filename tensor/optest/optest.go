@@ -43,9 +43,9 @@ type Options struct {
 	// On a GPU each combination of both would be one more kernel. Integers that a floating point
 	// function first converts are walked in the contiguous layout only.
 	Sparse bool
-	// FirstOrder compares second derivatives with the CPU's and not with differences, which need
-	// many small runs. It is for emulated devices: for second derivatives they run the same
-	// compositions as the CPU.
+	// FirstOrder compares second derivatives with those on the CPU. The default is to compare them
+	// with central differences, which need many small runs. FirstOrder is for emulated devices. On
+	// them second derivatives are composed of the same ops as on the CPU.
 	FirstOrder bool
 	// Only, if set, selects the ops by name.
 	Only func(op string) bool

@@ -6,9 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// windowKernel holds a variant's kernels for convolutions, in addition to its kernel of products.
+// windowKernel holds a variant's kernels for convolutions, in addition to its kernel for matrix
+// products. The panels of both have the same width.
 type windowKernel struct {
-	lanes int // number of elements of a vector; panels have the width of the kernel of products
+	lanes int // number of elements of a vector
 	// window[h] adds to c[r*ldc+j], for r < h and j < the width, the sum over i < n and q < cols of
 	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j].
 	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)

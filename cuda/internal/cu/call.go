@@ -26,7 +26,7 @@ type block struct {
 
 var blocks = sync.Pool{New: func() any { return new(block) }}
 
-// getBlock returns a block for a call of fn. Its other contents are undefined.
+// getBlock returns a block for a call of fn. All fields except fn are undefined.
 func getBlock(fn uintptr) *block {
 	b := blocks.Get().(*block)
 	b.fn = fn

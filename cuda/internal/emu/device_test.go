@@ -216,7 +216,7 @@ func TestVirtualTime(t *testing.T) {
 	}
 }
 
-// TestMeta checks addresses, limits and counts without memory.
+// TestMeta checks the addresses, limits and counts of a device in meta mode, which has no memory.
 func TestMeta(t *testing.T) {
 	r := newRig(t, Config{Meta: true, Memory: 1 << 40})
 	if n := must(r.DeviceName(0))(t); n != "Emulated GPU (sm_90, meta)" {

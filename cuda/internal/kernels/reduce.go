@@ -39,7 +39,8 @@ func (s reduceStage) String() string { return [...]string{"whole", "first", "las
 // reduceSpec describes a reduction kernel. Names with o are about results, and names with r about
 // the elements that are combined into one result.
 type reduceSpec struct {
-	// In the last stage mapping has no key, and its name is the type of the partial values.
+	// mapping is applied before the reduction, and finish after it. The last stage does not apply
+	// mapping. Then mapping has no key, and its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm

@@ -173,7 +173,9 @@ type sortPlan struct {
 	used int // bits of a key
 	// bound is used if the source is indices
 	bound int
-	inner int // distance of neighbours along the axis; inner rows share an outer position
+	// inner is the number of positions after the axis of the scatter, for reports of a wrong index.
+	// Row r holds the indices at outer position r/inner and inner position r%inner.
+	inner int
 	fault uint64
 	tag   uint32
 }

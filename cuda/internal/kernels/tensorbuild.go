@@ -296,12 +296,12 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 // from the stage at a byte offset.
 type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
-// reader returns a function that loads fragments of 16 outer elements by 32 bytes of k from the
-// stage at a byte offset. The function takes the fragment's number along k, step, and its number
-// along the outer dimension, i, counted from first. The outer dimension of the tile has length
-// elements. For operand a, the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8),
-// (8,8). For operand b (second is true), they are (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has
-// 4 elements along k, not 8.
+// reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. The
+// operand's tile begins at byte base of a stage, and has length elements along the outer dimension.
+// Fragment i begins at outer element first + 16·i. A fragment is four registers, each with a matrix
+// of 8 outer elements by 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0),
+// (8,0), (0,8), (8,8). For operand b (second is true), they begin at (0,0), (0,8), (8,0), (8,8).
+// For tf32 a matrix has 4 elements along k, not 8.
 func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, first, base, second)

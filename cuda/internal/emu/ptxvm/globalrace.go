@@ -23,7 +23,7 @@ type touch struct {
 	lo, hi uint64 // the bytes of all lanes lie in [lo, hi)
 	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
 	list   int32  // number of the list of addresses, + 1; 0: none
-	view   int32  // number of the warp's view, + 1; 0: the view is empty
+	view   int32  // number of the warp's view, + 1; 0: the warp had learned nothing yet
 	pc     int32  // index of the instruction + 1
 	mask   uint32
 	same   uint32 // lanes whose bytes the access does not change
@@ -210,8 +210,8 @@ func behind(s []span, addr uint64) int {
 	return lo
 }
 
-// hulls merges overlapping writes, after suspect has sorted the writes. It returns nil if a part of
-// the interval has been played back already.
+// hulls merges overlapping writes. The writes must be sorted, which the method suspect does. hulls
+// returns nil if a part of the interval's accesses has been played back already.
 func (g *globalLog) hulls() []span {
 	if g.played {
 		return nil

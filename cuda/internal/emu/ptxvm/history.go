@@ -185,8 +185,9 @@ func (k *clocks) before(a *access, lane uint32) bool {
 	return a.epoch <= k.base || a.lanes == lane
 }
 
-// writeQuick records a write if the last write and the only later reads are ordered before it. It
-// reports whether it has recorded the write.
+// writeQuick records a write if the last write and the reads after it are known to be ordered
+// before the new write. It does not handle a cell with a set of readers. It reports whether it has
+// recorded the write.
 func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) bool {
 	if c.many != 0 || !k.before(&c.w, lane) || !k.before(&c.r, lane) {
 		return false
