@@ -390,6 +390,7 @@ package tensor
 //	autocastclass.go         classes of composed ops
 //	autocastleaves.go        the cache of casts of parameters
 //	capture.go               Capture Graph Capturing
+//	compile.go               Compile: captures of a function of tensors
 //	captureacross.go         Across: several devices in a graph
 //	capturejoin.go           Join: several goroutines in a capture
 //	capturehooks.go          functions called before and after a replay
