@@ -5,11 +5,11 @@ import "github.com/flambeau-go/flambeau/tensor"
 // BackwardShare calls Backward on loss·part/total, the contribution of one micro-batch to the loss
 // of a batch. loss is a mean over the micro-batch. part is the number of samples of the
 // micro-batch, and total is the number of samples of the batch. If the loss ignores some targets,
-// part and total count only targets that it does not ignore. The gradients of all micro-batches
-// then add up to the gradients of the mean over the batch, for any sizes of the micro-batches. Many
-// programs divide each mean by the number of micro-batches. This is right only if all micro-batches
-// have the same size. A loss that is a sum needs no share: call Backward on it. An empty
-// micro-batch adds nothing to the gradients. The options are those of Backward, without GradOutput.
+// do not count these targets in either number. The gradients of all micro-batches then add up to
+// the gradients of the mean over the batch, for any sizes of the micro-batches. Many programs
+// divide each mean by the number of micro-batches. This is right only if all micro-batches have the
+// same size. A loss that is a sum needs no share: call Backward on it. An empty micro-batch adds
+// nothing to the gradients. The options are those of Backward, without GradOutput.
 func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOption) {
 	const op = "backward_share"
 	switch {
@@ -27,13 +27,14 @@ func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOpti
 	loss.Backward(append(opts[:len(opts):len(opts)], tensor.GradOutput(g))...)
 }
 
-// Accumulate computes the gradients of a batch of n samples in micro-batches of at most size
-// samples; the last one may be smaller. It returns the batch's mean loss, in s and without a graph.
-// f returns the mean loss of the samples with indices in [from, to). It runs in a scope of its own,
-// which ends after the micro-batch's Backward, so only one micro-batch is in memory. Accumulate
-// adds the gradients to the gradients of the leaves. If the loss is a mean over independent
-// samples, the sum equals the gradient of the whole batch, except for rounding. Layers that mix the
-// samples of a batch, such as batch normalisation in training, see only one micro-batch at a time.
+// Accumulate computes the gradients of a batch of n samples in micro-batches of the given size. The
+// last micro-batch may be smaller. Accumulate returns the batch's mean loss, in s and without a
+// graph. f receives a range of indices, whose end is excluded, and returns the mean loss of the
+// samples in the range. Each call of f runs in a scope of its own, which ends after the
+// micro-batch's Backward, so only one micro-batch is in memory. Accumulate adds the gradients to
+// the gradients of the leaves. If the loss is a mean over independent samples, the sum equals the
+// gradient of the whole batch, except for rounding. Layers that mix the samples of a batch, such as
+// batch normalisation in training, see only one micro-batch at a time.
 func Accumulate(s *tensor.Scope, n, size int, f func(s *tensor.Scope, from, to int) *tensor.Tensor) *tensor.Tensor {
 	const op = "accumulate"
 	switch {

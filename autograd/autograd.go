@@ -62,8 +62,8 @@ func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOpti
 	return tensor.Gradients(outputs[0], inputs, all...)
 }
 
-// at makes a leaf for each input, and passes the leaves to the function use. use runs in a scope of
-// its own. Its results are moved to the scope of the inputs.
+// at makes a leaf for each input, and passes the leaves to a function. The function runs in a scope
+// of its own. The function's results are moved to the scope of the inputs.
 func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
 	if len(inputs) == 0 {
 		misuse(op, tensor.ErrValue, "there are no inputs")
@@ -107,7 +107,7 @@ func result(op string, f func(x []*tensor.Tensor) *tensor.Tensor, x []*tensor.Te
 }
 
 // spread puts the gradients of the differentiable inputs in their places among all inputs. The
-// other places are nil.
+// places of inputs that are not differentiable are nil.
 func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(leaves))
 	k := 0

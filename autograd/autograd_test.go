@@ -191,7 +191,7 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns the function x³·k, with the gradient 3x²·by.
+// scaled returns the function x³·k. Its VJP takes 3x² times the second argument for the derivative.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },

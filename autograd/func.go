@@ -26,8 +26,8 @@ type Func struct {
 	CrossesDevices bool
 }
 
-// Apply computes f on the operands in. The result belongs to the youngest scope among the operands.
-// If CrossesDevices is not set, all operands must be on one device.
+// Apply computes f on the given operands. The result belongs to the youngest scope among the
+// operands. If CrossesDevices is not set, all operands must be on one device.
 func (f *Func) Apply(in ...*tensor.Tensor) *tensor.Tensor {
 	if f.Name == "" || f.Forward == nil || f.Backward == nil {
 		misuse("func", tensor.ErrValue, "a Func needs Name, Forward and Backward; this one is called %q", f.Name)

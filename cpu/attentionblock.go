@@ -52,8 +52,8 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen returns an upper bound of the number of keys that a query of a sample sees, for all queries
-// with an index less than before.
+// seen returns an upper bound of the number of keys that a query of a sample sees. The bound holds
+// for the queries 0 … before-1.
 func (b *attentionBlocks) seen(sample, before int) int {
 	n := b.keys
 	if b.Causal {
@@ -205,7 +205,8 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of the given rows of a sample's head. The rows begin at number from.
+// headRows returns the memory of consecutive rows of a sample's head. The parameter from is the
+// number of the first of these rows, and the parameter rows is their count.
 func headRows(v *device.View, sample, head, from, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

@@ -73,8 +73,8 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 }
 
 // sums returns the memory in which a unit sums a gradient of keys or values, and the memory's
-// strides. first is the number of the first key. If there is only one part, this memory is the
-// gradient itself.
+// strides. The parameter first is the number of the unit's first key. If there is only one part,
+// this memory is the gradient itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, first, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, first, n), d.Strides.At(2), d.Strides.At(3)

@@ -35,7 +35,7 @@ type binding struct {
 	direct []bool // for each result, whether the step that computes it may write to the destination
 	params []uint64
 	blk    int // number of elements of a block
-	whole  int // a block must end at a multiple of this many elements; 0: anywhere
+	whole  int // a block must end at a multiple of this many elements; 0: it may end anywhere
 
 	loop       *jit.Code // loop that reads and writes the operands' own memory; nil: there is none
 	rows, cols int       // rows and columns in a unit of loop, along the innermost two dimensions

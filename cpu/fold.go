@@ -259,7 +259,8 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n positions of a tile of columns. The first position is from.
+// tile reduces n consecutive positions of a tile of columns. The parameter from is the first of
+// these positions.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)

@@ -55,8 +55,8 @@ func (pl *plan) foldValue(uniform []bool) {
 	pl.arena += foldSpill
 }
 
-// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. Each
-// bit that is set in once stands for a load of one element for each row.
+// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. The
+// parameter once is a set of bits. Each set bit stands for a load of one element for each row.
 func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, once uint64) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
@@ -101,8 +101,9 @@ func (r *reduction) chooseFold() {
 // fewer, because the goroutine cannot be preempted during a call.
 func (pl *plan) foldUnit() int { return unitOfAProgram / max(1, len(pl.folded.loop.Steps)) }
 
-// foldRows reduces rows of n values each. The first row begins at element p. The results are stored
-// at the address to. If the operands are not read in place, all rows together have at most a block.
+// foldRows reduces rows of n values each. The first row begins at element p. The last parameter is
+// the address at which the results are stored. If the operands are not read in place, all rows
+// together have at most a block.
 func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
 	if !r.inPlace {
 		r.load(w, p, n*rows)

@@ -309,8 +309,9 @@ func (f *fusion) kernels() (all []step) {
 	return all
 }
 
-// loopFor returns a form of the loop that is the whole body. Each bit that is set in once stands
-// for a load that reads one element for each row. It returns nil if there is no such form.
+// loopFor returns a form of the loop that is the whole body. The parameter once is a set of bits.
+// Each set bit stands for a load that reads one element for each row. loopFor returns nil if there
+// is no such form.
 func (pl *plan) loopFor(once uint64) *jit.Code {
 	if once == 0 {
 		return pl.fused.plain

@@ -175,7 +175,7 @@ func fused[K float32 | float64](a, b, c K) K {
 }
 
 // padGrid maps a place to a place inside a dimension of the given size. sign is the derivative of
-// the mapped place by the place at.
+// the mapped place with respect to the original place.
 func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign K) {
 	sign = 1
 	switch s.Padding {

@@ -80,7 +80,7 @@ func (d *Device) sumRows(sums, a *device.View) error {
 	return d.reduce(&device.Reduce{Reduction: &device.Reduction{Map: castProgram(dtype.F32, a.Type)}, Out: out, Ins: []device.View{*a}})
 }
 
-// repeatBias writes the bias of o, if there is one, to each row of out.
+// repeatBias writes the bias of o, if there is one, to each row of the view out.
 func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	if o.Bias.Absent() {
 		return

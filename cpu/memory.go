@@ -12,7 +12,7 @@ import (
 )
 
 // memory is the pool's backing. Its events are always done, because a method returns when its work
-// is done. Each recording has an arena of its own in the pool; all other work shares one.
+// is done. Each recording has an arena of its own in the pool. All other work shares one arena.
 type memory struct {
 	hostmem.Memory
 	shared atomic.Bool // the pool obeys the common limit of all devices
@@ -116,7 +116,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyBut(d) > 0 {
-		// The other devices have now given their cached memory back, so try again.
+		// All other devices have now given their cached memory back, so try again.
 		blk, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	}
 	if err != nil {
@@ -208,7 +208,8 @@ func (b *buffer) Queue() {
 	}
 }
 
-// bytesOf returns n bytes of the device's buffer buf, from offset off on.
+// bytesOf returns n bytes of buf, which is a buffer of the device. The parameter off is the offset
+// of the first byte.
 func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
 	if reason := device.OutsideBytes(d, buf, off, n); reason != "" {
 		return nil, flaw(d.name, op, arg, reason)
@@ -216,7 +217,7 @@ func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte,
 	return buf.(*buffer).mem[off : off+n], nil
 }
 
-// Upload copies src to dst, beginning at byte offset off of dst.
+// Upload copies src to a place in dst. The parameter off is the place's first byte.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	if err := refused(s, "upload", uploadsOnce); err != nil {
 		return err
@@ -231,7 +232,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	return err
 }
 
-// Download copies from src, beginning at byte offset off of src, to dst.
+// Download fills dst with bytes of src. The parameter off is the first byte that it copies.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	if err := refused(s, "download", hostWaits); err != nil {
 		return err

@@ -147,8 +147,8 @@ func (n *normGradTask) run(lo, hi int) {
 	}
 }
 
-// sum returns sums of part p. If which is 0, they are the sums of g·z. If which is 1, they are the
-// sums of g.
+// sum returns sums of part p. The second parameter selects the sums: 0 stands for the sums of g·z,
+// and 1 for the sums of g.
 func (n *normGradTask) sum(p, which int) unsafe.Pointer {
 	return unsafe.Add(n.sums, (2*p+which)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }
@@ -283,7 +283,7 @@ func column(v *device.View, lo int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), lo*v.Type.Size())
 }
 
-// divide divides n values by the number by.
+// divide divides each of the n values at address p by a number, the last parameter.
 func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	if t == dtype.F64 {
 		for i := range at[float64](p, n) {

@@ -28,7 +28,7 @@ type plan struct {
 	consts  []leaf
 	params  []leaf
 	scalar  []leaf // operands with a single element that is broadcast
-	loads   []leaf // all other operands
+	loads   []leaf // the operands that are not in scalar
 	index   []leaf
 	uniform []step // steps that run once for a runner
 	body    []step // steps that run for every block

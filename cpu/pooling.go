@@ -24,8 +24,8 @@ func (t *poolTask) run(lo, hi int) {
 	}
 }
 
-// windows runs f on every plane of x, with the results y of its windows. out is the result, and is
-// x or y.
+// windows runs f on every plane of x, with the results y of its windows. The view out is the result
+// of f. It is either x or y.
 func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poolTask, plane int, x, y, row []float32)) {
 	if out.Size() == 0 {
 		return
@@ -56,8 +56,9 @@ func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 	})
 }
 
-// reach adds each element of the slice from to an element of the slice to. near holds the distance
-// of that element from the beginning of the window.
+// reach adds each window's gradient to the element at which the window had its maximum. The slice
+// from holds the gradients, and the slice to holds the sums. The slice near holds, for each window,
+// the distance of the maximum from the beginning of the window.
 func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	cols, step := t.out[2], t.stride[2]
 	for z := range t.out[0] {
@@ -157,7 +158,7 @@ func (t *poolTask) apart(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 
-// addTo adds each element of the slice from to the element of dst with the same index.
+// addTo adds each element of the second slice to the element of dst with the same index.
 func addTo(dst, from []float32) {
 	if len(dst) < 32 {
 		from = from[:len(dst)]

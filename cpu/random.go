@@ -52,7 +52,8 @@ func neighbours(x []int64) int {
 // both ends.
 var randomWords = sync.Pool{New: func() any { return new([2*randomRun + 8]uint32) }}
 
-// drawRun sets out to the random numbers of consecutive elements, from index on.
+// drawRun fills the slice out with the random numbers of consecutive elements. The first of these
+// elements has the given index.
 func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
 	if direct, ok := any(out).([]uint32); ok && d == (expr.Draw{}) && index%4 == 0 {
 		whole := len(out) &^ 3
@@ -76,8 +77,9 @@ func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index
 	}
 }
 
-// pick sets out to the random numbers of consecutive elements, from index on. words holds the words
-// from number first on.
+// pick fills the slice out with the random numbers of consecutive elements. The first of these
+// elements has the given index. The slice words holds consecutive words, and the parameter first is
+// the number of its first word.
 func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, first uint64) {
 	draw := func(words []uint32) T {
 		if unsafe.Sizeof(T(0)) == 8 {

@@ -27,7 +27,7 @@ var (
 // is closed.
 type recording struct {
 	d     host
-	mains []*stream // the first stream of each device: first of d, then of the others
+	mains []*stream // the first stream of each device; the stream of d comes first
 	arena pool.StreamID
 	whom  atomic.Pointer[any] // the value of For
 
@@ -63,7 +63,8 @@ func (d *meta) memoryPool() *pool.Pool   { return d.pool }
 func (d *Device) newStream() *stream { return &stream{dev: d, id: d.next.Add(1)} }
 func (d *meta) newStream() *stream   { return &stream{dev: d, id: d.next.Add(1)} }
 
-// NewRecording starts a recording with a new stream on d and one on each other rank of the CPU.
+// NewRecording starts a recording with a new stream on d and on each of the given devices. They
+// must be other ranks of the CPU.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
 	list := []host{d}
 	for _, o := range others {

@@ -178,9 +178,10 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	if inner == 0 {
 		inner = n // if no dimension is reduced, rows have one element
 	}
-	// Before inner come the other dimensions that are not reduced, and then the reduced dimensions.
-	// Each group keeps its order. For ArgMax and ArgMin the reduced dimensions have the order of
-	// the view, because positions are counted in that order.
+	// The innermost dimensions, from inner on, stay where they are. Before them come the remaining
+	// dimensions that are not reduced, followed by the reduced dimensions. Each group keeps its
+	// order. For ArgMax and ArgMin the reduced dimensions have the order of the view, because
+	// positions are counted in that order.
 	var o [shape.MaxRank]int
 	w := 0
 	for _, k := range order[:inner] {
@@ -389,7 +390,8 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n positions of one row, from position from on.
+// row reduces n consecutive positions of one row. The parameter from is the first of these
+// positions.
 func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	p := k*r.reduc + from
 	to := chunk*r.outer + k

@@ -74,8 +74,8 @@ func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u in
 	scanColumns[T](t, w, typ, u/t.blocks, j, min(t.lanes, t.inner-j))
 }
 
-// fetch reads n elements that are stride apart. It converts them to the type to, which is float64
-// or int64.
+// fetch reads n elements that are stride apart. It converts them to float64 or int64, as the second
+// parameter says.
 func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, offset, stride, n int) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	src := unsafe.Add(pointer(v), offset*size)
@@ -93,8 +93,8 @@ func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, off
 	}
 }
 
-// put writes n numbers to elements that are stride apart. The numbers have the type from, which is
-// float64 or int64.
+// put writes n numbers to elements that are stride apart. The last parameter is the type of the
+// numbers, float64 or int64.
 func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, from dtype.Type) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	if cast := casts[from][t]; cast != nil && t != from {
@@ -201,7 +201,8 @@ func link[T float64 | int64](s, v T, product bool) T {
 	return s + v
 }
 
-// scanRow scans a part of one row. low is the first element of the part in memory.
+// scanRow scans a part of one row. The parameter low is the position of the part's element that
+// comes first in memory.
 func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, state *T, best *int64, start bool) {
 	k, step := 0, 1
 	if t.Reverse {

@@ -73,8 +73,8 @@ func interrupted(now time.Duration) {
 // other programs.
 func truce(now time.Duration) bool { return now < time.Duration(market.truce.Load()) }
 
-// spinUntil calls done until it returns true. It gives up when its patience ends, or when it is
-// interrupted.
+// spinUntil calls the function done until done returns true. spinUntil gives up when its patience
+// ends, or when it is interrupted.
 func spinUntil(began time.Duration, done func() bool) bool {
 	end := began + patience()
 	for last := began; ; {

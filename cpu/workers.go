@@ -141,8 +141,9 @@ func (c *crew) parallel(n, grain int, t task) {
 	}
 }
 
-// post shows j to the workers, and returns the place of j in the list. If very many calls run at
-// the same time, there may be no place. Then the result is nil, and the caller works alone.
+// post shows j to the workers, and returns the place of j in the list. If very many calls of
+// parallel run at the same time, the list may have no free place. Then the result is nil, and the
+// caller works alone.
 func (c *crew) post(j *job) *atomic.Pointer[job] {
 	for i := range c.posts {
 		if p := &c.posts[i]; p.Load() == nil && p.CompareAndSwap(nil, j) {

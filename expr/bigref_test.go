@@ -18,7 +18,8 @@ func bigMul(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec)
 func bigDiv(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Quo(a, b) }
 func bigNeg(a *big.Float) *big.Float    { return new(big.Float).SetPrec(bigPrec).Neg(a) }
 
-// ulps64 returns |got-want| in units in the last place of the float64 numbers around want.
+// ulps64 returns |got-want| in units in the last place of the float64 numbers around the value
+// want.
 func ulps64(got float64, want *big.Float) float64 {
 	if got != got || math.IsInf(got, 0) {
 		if w, _ := want.Float64(); w == got {

@@ -60,8 +60,8 @@ func (f format) natural(e, d *Expr) *Expr {
 	return e.FMA(C(f.ln2[0]), e.FMA(C(f.ln2[1]), f.logTail(d)).Add(d))
 }
 
-// logBase returns the logarithm of x to base b. unit is 1/ln(b), and two is the logarithm of 2 to
-// base b. Each is given as a sum of two numbers.
+// logBase returns the logarithm of x to base b. The parameter unit is 1/ln(b), and the parameter
+// two is the logarithm of 2 to base b. Each of the two parameters is given as a sum of two numbers.
 func (f format) logBase(x *Expr, unit, two []float64) *Expr {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))

@@ -32,9 +32,9 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// belowZero returns a gradient with a kink at 0: left for x0 < 0, right for x0 > 0, and the
-// expression at for x0 = 0. This expression must have the value of left at 0, but not contain x0.
-// So the second derivative at 0 is 0, as in torch.
+// belowZero returns a gradient with a kink at 0. The parameters are the gradients for x0 < 0, for
+// x0 = 0 and for x0 > 0. The gradient for x0 = 0 must not contain x0, and must equal the value that
+// the first expression has at 0. So the second derivative at 0 is 0, as in torch.
 func belowZero(left, at, right *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
 }

@@ -40,7 +40,7 @@ func DetectAnomaly(also ...AnomalyCheck) Option {
 // An Anomaly says where a NaN, or an infinity, was first seen.
 type Anomaly struct {
 	Op      string // the op whose result or gradient has the NaN or infinity
-	Operand int    // the operand whose gradient has the NaN or infinity; -1: the result has it
+	Operand int    // the operand whose gradient has the NaN or infinity; -1: the op's result has it
 	// file:line of the call of the op. It is "" if the op was called in a scope without
 	// DetectAnomaly or RecordSites.
 	Site  string
@@ -127,8 +127,8 @@ func (e *engine) anomalous(n *node, i int, d *Tensor) {
 	panic(err)
 }
 
-// inspect panics if y, the result of op applied to the operands in, has an anomaly. Ops call it
-// where the scope asks for [AnomalyForward].
+// inspect panics if y has an anomaly. y is the result of op, and the last parameter holds the
+// operands of op. Ops call inspect where the scope asks for [AnomalyForward].
 func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a := y.anomaly(checks)
 	if a == nil {

@@ -17,9 +17,9 @@ type FunctionAll interface {
 	VJP(c *Context, g []*Tensor) []*Tensor
 }
 
-// ApplyAll runs f on the operands in and returns its results, which belong to the youngest scope
-// among the operands. The results are views of one memory, which is freed when the last of them is
-// freed. An op in place on one result counts as a change of all results.
+// ApplyAll runs f on the given operands and returns the results of f. They belong to the youngest
+// scope among the operands. The results are views of one memory, which is freed when the last of
+// them is freed. An op in place on one result counts as a change of all results.
 func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	p := &resultsOf{f: f}
 	y := Apply(p, in...)

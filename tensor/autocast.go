@@ -72,10 +72,10 @@ func (s *Scope) Autocast() dtype.Type {
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on the operands in. If [Autocast] is on in the operands' scope, it casts the
-// operands as the class says. Ops that f calls are not autocast again, except for the classes
-// Through and Within. Thus a composed op has one class for the whole op. If autocast is off the
-// result is f(in). Operands may be nil and stay nil.
+// WithAutocast runs f on the given operands. If [Autocast] is on in the operands' scope, it casts
+// the operands as the class says. Ops that f calls are not autocast again, except for the classes
+// Through and Within. Thus a composed op has one class for the whole op. If autocast is off, f runs
+// on the operands themselves. Operands may be nil and stay nil.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
@@ -152,10 +152,10 @@ func castable(t *Tensor, to dtype.Type) bool {
 	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
 }
 
-// operands returns the operands in, cast as class says. Operands whose bit is set in fixed are not
-// cast. If no cache holds a cast, it is appended to made. The caller frees these casts once the op
-// has run, because the graph keeps the values that it needs. If made is nil, the casts belong to a
-// scope that frees them when it ends.
+// operands returns the operands of an op, cast as class says. The parameter in holds them. Operands
+// whose bit is set in fixed are not cast. A cast that no cache holds is appended to the list made.
+// The caller frees these casts once the op has run, because the graph keeps the values that it
+// needs. If made is nil, the casts belong to a scope that frees them when it ends.
 func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
 	to := target(class, s.modes.autocast, in, fixed)
 	if to == dtype.Invalid {

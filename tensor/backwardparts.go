@@ -123,9 +123,9 @@ func (q *partial) base(x piece) (offset int, ok bool) {
 	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next returns a range of indices that are alike: all of them have arrived, or none has. The range
-// begins at index at, and ends before index to, which is at most end. come says whether its indices
-// have arrived.
+// next returns a range of indices that are alike: all of them have arrived, or none has. The
+// parameter at is the first index of the range. The result to is the index after its last index,
+// and is at most end. The result come says whether the indices have arrived.
 func (q *partial) next(at, end int) (come bool, to int) {
 	for _, r := range q.runs {
 		switch {

@@ -49,8 +49,8 @@ var errExited = errors.New("tensor: backward: the goroutine ended in it, by runt
 // leaves. w knows the leaves by their index in the list. The leaves that a run reaches are known
 // before it begins, so w need not wait for the leaves that the run does not use. [Gradients] adds
 // to no leaf, so it is not reported. Several goroutines may run Backward at the same time: each run
-// has a [BackwardRun] of its own. If two runs reach one leaf, one may report it ready while the
-// other still adds to it.
+// has a [BackwardRun] of its own. If two runs reach one leaf, the first run may report it ready
+// while the second run still adds to it.
 //
 // Leaves must be floating point tensors that require a gradient, and each may be given once.
 // Otherwise WatchBackward panics with an *[Error] of the kind [ErrGrad] or [ErrValue]. remove ends
@@ -190,7 +190,7 @@ func (r *watchedRun) pass(order uint64) {
 	}
 }
 
-// tell calls what for every watcher of the leaf.
+// tell calls the function what for every watcher of the leaf.
 func (l *watchedLeaf) tell(what func(run BackwardRun, i int)) {
 	for k, run := range l.to {
 		if run != nil {

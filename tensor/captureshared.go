@@ -109,7 +109,7 @@ func (o *sharer) leave() {
 }
 
 // turn waits while a graph that must not be queued together with this one is being queued. The
-// caller calls done when its own replay is queued.
+// caller must call the returned function when its own replay is queued.
 func (o *sharer) turn() (done func()) {
 	o.mu.Lock()
 	for _, p := range o.passages {

@@ -67,9 +67,9 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 }
 
 // bands divides the windows of padded samples into bands of rows windows along the first dimension.
-// It calls f for each band, in a scope of its own. b is the convolution of the band. The parameters
-// from and at say where the band begins in the first dimension: from is an element of the padded
-// sample, and at is a window.
+// It calls f for each band, in a scope of its own. f receives the convolution of the band. The last
+// two parameters of f say where the band begins in the first dimension. The first of the two is an
+// element of the padded sample, and the second is a window.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {
 		b := *v
@@ -95,8 +95,9 @@ func (v *convolution) matrices(w *Tensor) *Tensor {
 	return w.reshape(shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps()))
 }
 
-// chunks divides a batch of n samples into parts of step samples. It calls f with the first sample
-// and the size of each part, in a scope of its own.
+// chunks divides a batch of n samples into parts. The parameter step is the number of samples of a
+// part. chunks calls f for each part, in a scope of its own, with the first sample and the size of
+// the part.
 func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int)) {
 	for at := 0; at < n; at += step {
 		part := c.child()
@@ -196,8 +197,8 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// product sets out to the products of a with the columns of x. a is the weight as matrices. All
-// columns of x are in memory at once.
+// product writes the products of a with the columns of x to the tensor out. a is the weight as
+// matrices. All columns of x are in memory at once.
 func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 	n, t := x.Dim(0), a.dtype
 	switch {

@@ -81,8 +81,8 @@ func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 // for integers, with a tensor and with a number as the divisor.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares the four ops. own is the derivative with respect to x. other is the
-// negative of the derivative with respect to y. A nil derivative means 0.
+// declareDivision declares the four ops. The parameter own is the derivative with respect to x. The
+// parameter other is the negative of the derivative with respect to y. A nil derivative means 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, own *expr.Expr, other func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)

@@ -78,8 +78,8 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// behind computes the same as op, with g as the first operand. It is nil unless op has exactly
-	// one operand besides g, and accepts any types.
+	// behind computes what op computes, but has g as the first operand. It is nil unless op has
+	// exactly one operand besides g, and accepts any types.
 	behind *Elementwise
 }
 
@@ -141,7 +141,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 	return p
 }
 
-// Apply computes the op on the operands in, broadcast together. params are the values of its
+// Apply computes the op on operands, which are broadcast together. params are the values of its
 // run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	if y := e.autocast(in, params); y != nil {
@@ -174,7 +174,7 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 	return y
 }
 
-// broadcast returns the common shape of the operands in.
+// broadcast returns the common shape of the given operands.
 func broadcast(op string, in []*Tensor) shape.Dims {
 	sh := in[0].layout.Shape
 	for _, t := range in[1:] {
@@ -387,8 +387,8 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// overwrites computes the gradient of operand k into the memory of g, which is the last operand in
-// in. It reports false if that is impossible or if another gradient needs g.
+// overwrites computes the gradient of operand k into the memory of g, which is the last of the
+// given operands. It reports false if that is impossible or if another gradient needs g.
 func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
 	g, to := in[len(in)-1], c.n.operands[k]
 	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {

@@ -3,9 +3,9 @@ package tensor
 import "github.com/flambeau-go/flambeau/device"
 
 // withoutWaits and withoutUses switch off the ordering between different streams. With withoutWaits
-// an op does not wait for writes and reads of other streams. With withoutUses memory is reused
-// before other streams are done with it. Only tests set them, to show that a test of streams finds
-// the mistake.
+// an op does not wait for writes and reads of other streams. With withoutUses memory may be reused
+// while another stream still uses it. Only tests set them, to show that a test of streams finds the
+// mistake.
 var withoutWaits, withoutUses bool
 
 // foreign notes that another stream than the storage's own uses the memory. The caller holds st.mu.

@@ -17,8 +17,8 @@ func (f gatherFunc) Name() string { return f.op }
 
 func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1]) }
 
-// gather selects elements by the index in[1]. An error shows given, the index that the caller
-// passed.
+// gather selects elements by the index in[1]. An error shows the last parameter, which is the index
+// that the caller passed.
 func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor) *Tensor {
 	x, index := in[0], in[1]
 	s := c.Scope()
@@ -142,8 +142,8 @@ func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index, index)
 }
 
-// indexSelectBy does what indexSelect does. index is a view of given, the index that the caller
-// passed.
+// indexSelectBy does what indexSelect does. index is a view of the last parameter, which is the
+// index that the caller passed.
 func (x *Tensor) indexSelectBy(op string, dim int, index, given *Tensor) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {

@@ -177,7 +177,8 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	return false
 }
 
-// record adds y to the graph as the result of f on the operands in, and saves the tensors keep.
+// record adds y to the graph as a result of f, and saves the tensors in keep. The parameter in
+// holds the operands of f.
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
@@ -278,8 +279,8 @@ func utoa(v uint32) string {
 	}
 }
 
-// Apply runs f on the operands in. The result belongs to the youngest scope among the operands. All
-// operands must be on one device, unless f is a [DeviceCrosser].
+// Apply runs f on the given operands. The result belongs to the youngest scope among the operands.
+// All operands must be on one device, unless f is a [DeviceCrosser].
 func Apply(f Function, in ...*Tensor) *Tensor {
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, f.Name(), nil, in))

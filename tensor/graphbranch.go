@@ -102,7 +102,7 @@ func (n *node) kept() int {
 	return k
 }
 
-// keepMore appends more to the values that n saved.
+// keepMore appends the values in its argument to the values that n saved.
 func (n *node) keepMore(more []packed) {
 	for _, p := range more {
 		n.saved = append(n.saved, saved{packed: p})

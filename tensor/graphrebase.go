@@ -210,8 +210,8 @@ func (x *Tensor) asStrided(l shape.Layout) *Tensor {
 	return x.view("as_strided", l, stridedVJP(x.layout, l))
 }
 
-// stridedVJP returns the VJP of a view. The tensor has the layout from, and its view the layout l.
-// The VJP computes the tensor's gradient from the gradient of the view.
+// stridedVJP returns the VJP of a view. The first parameter is the tensor's layout, and the second
+// is the layout of its view. The VJP computes the tensor's gradient from the gradient of the view.
 func stridedVJP(from, l shape.Layout) func(c *Context, g *Tensor) *Tensor {
 	return func(c *Context, g *Tensor) *Tensor {
 		lo, n := storageOf(from, l)

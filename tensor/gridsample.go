@@ -98,7 +98,7 @@ func (f *gridFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return d
 }
 
-// byKernel returns the gradient of one operand. The parameter of is this operand, x or grid.
+// byKernel returns the gradient of one operand. The last parameter is this operand, x or grid.
 // byKernel returns nil if the device has no kernel for it, or if the gradient must be
 // differentiable.
 func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
@@ -173,9 +173,9 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	return taps, slope
 }
 
-// each calls h for each element that is read. at is its index in the plane, and outside says
-// whether it lies outside of the image; both are [n, 1, points]. each returns the derivatives of
-// positions with respect to coordinates.
+// each calls h for each element that is read. h receives the element's index in the plane, and
+// whether the element lies outside of the image, both as [n, 1, points]. each returns the
+// derivatives of positions with respect to coordinates.
 func (f *gridFunc) each(x, grid *Tensor, h func(at, outside *Tensor, across, down gridTap)) (slopeX, slopeY *Tensor) {
 	across, slopeX := f.taps(grid, 0, x.Dim(3))
 	down, slopeY := f.taps(grid, 1, x.Dim(2))

@@ -22,9 +22,10 @@ type Hold struct {
 }
 
 // Hold holds the contiguous x for work that reads it, and also changes it if write is true. The
-// work runs after ops that are queued on x before this call. Ops that need the memory call wait.
-// wait must block until the hold is done. It must return an error if that will never happen. Holds
-// of one owner may overlap, because their work is queued in order. owner must be comparable.
+// work runs after ops that are queued on x before this call. Ops that need the memory call the
+// function wait. It must block until the hold is done. It must return an error if the hold will
+// never be done. Holds of one owner may overlap, because their work is queued in order. owner must
+// be comparable.
 //
 // The parameter in is the graph into which the work is recorded, by any goroutine. It is nil if the
 // work is not recorded.

@@ -150,7 +150,7 @@ func (p *indexPlan) view(x *Tensor) *Tensor {
 	return y
 }
 
-// operands appends the index tensors of the plan to more.
+// operands appends the index tensors of the plan to the given list.
 func (p *indexPlan) operands(more ...*Tensor) []*Tensor {
 	for _, q := range p.parts {
 		if q.mask != nil {

@@ -48,7 +48,7 @@ func leafError(op, what string, operands []*Tensor) *Error {
 	return e.hint("write %s, with the scope s of tensor.Do(func(s *tensor.Scope) { … }, tensor.NoGrad())", call)
 }
 
-// inPlace computes op on the operands in and stores the result in x, which is in[0].
+// inPlace computes op on the given operands, of which x is the first. It stores the result in x.
 func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tensor {
 	s := x.writable(op.called(), in[1:]...)
 	if sh := broadcast(op.called(), in); sh != x.layout.Shape {
@@ -83,8 +83,8 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	return x
 }
 
-// unwritten returns in with copies of the operands that op's gradient needs and that are in x's
-// memory, which is about to be overwritten.
+// unwritten returns the operands of op. Some of them may be in x's memory, which is about to be
+// overwritten. Of these, unwritten copies those that op's gradient needs.
 func (x *Tensor) unwritten(op *Elementwise, in []*Tensor) []*Tensor {
 	f := &elementwiseFunc{op: op}
 	mask, _ := f.wanted(func(i int) bool { return in[i].needsGrad })

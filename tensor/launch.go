@@ -97,8 +97,8 @@ func (x *Tensor) expandInto(v *device.View, s *shape.Dims) {
 	}
 }
 
-// operandAs returns the contiguous x as an operand of shape s, which has the same size. For a nil x
-// it returns an absent operand.
+// operandAs returns the contiguous x as an operand of shape s, which has x's number of elements.
+// For a nil x it returns an absent operand.
 func (x *Tensor) operandAs(s shape.Dims) device.View {
 	if x == nil {
 		return device.View{}
@@ -111,7 +111,7 @@ func resultOf(t dtype.Type, s shape.Dims) device.View {
 	return device.View{Type: t, Layout: shape.Dense(s)}
 }
 
-// run runs p on the operands in, expanded to y's shape, and writes y.
+// run runs p on the given operands, expanded to y's shape, and writes y.
 func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
@@ -136,8 +136,8 @@ func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []ui
 	mapOps.free.Put(m) // m keeps its lists for the next use
 }
 
-// runReduce runs p on the operands in, expanded to the shape full, and writes y, which has the same
-// number of elements as the shape kept.
+// runReduce runs p on the given operands, expanded to the shape full, and writes y. The parameter
+// kept is a shape with y's number of elements.
 func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
 	r := reduceOps.get()
 	r.Reduction, r.Params = p, params

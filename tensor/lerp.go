@@ -32,8 +32,8 @@ var (
 		Grad: []*expr.Expr{x3, x3.Mul(p0.Div(x2)), x3.Neg().Mul(p0.Mul(x1).Div(x2.Mul(x2)))}})
 )
 
-// Lerp returns x + w·(end-x) of floating point tensors, broadcast together. It is x for a weight of
-// 0 and end for 1.
+// Lerp returns x + w·(end-x) of floating point tensors, broadcast together. The result is x for a
+// weight of 0, and the operand end for a weight of 1.
 //
 //tensor:forms InPlace
 func (x *Tensor) Lerp(end, w *Tensor) *Tensor { return lerpOp.Apply([]*Tensor{x, end, w}) }

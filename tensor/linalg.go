@@ -161,8 +161,8 @@ func others(s []float64, i, j int) float64 {
 	return p
 }
 
-// cofactors sets out to det(A)·A⁻ᵀ, the cofactors of the matrix a, which it overwrites. It reports
-// false if A is so near to a singular matrix, or det(A) so near to 0 or so large, that
+// cofactors writes det(A)·A⁻ᵀ, the cofactors of the matrix a, to the slice out. It overwrites a. It
+// reports false if A is so near to a singular matrix, or det(A) so near to 0 or so large, that
 // digits would be lost.
 func cofactors(n int, a, out []float64) bool {
 	const well, tiny = 1e-4, 1e-280

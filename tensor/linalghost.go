@@ -94,8 +94,8 @@ func float64s(b []byte) []float64 {
 	return unsafe.Slice((*float64)(unsafe.Pointer(&b[0])), len(b)/8)
 }
 
-// guarded runs f. If a routine panics on operands that it cannot handle, the panic becomes the
-// message wrong.
+// guarded runs f. If a routine panics on operands that it cannot handle, guarded returns the panic
+// as a message.
 func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong string) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -38,8 +38,8 @@ func (x *Tensor) truePositions(op string) *Tensor {
 	})
 }
 
-// listTrue sets list to the positions of the bytes of mask that are not 0. The elements of list are
-// int64, one for each such byte.
+// listTrue fills the first parameter with the positions of the bytes of mask that are not 0. The
+// list has one int64 for each such byte.
 func listTrue(list, mask []byte) {
 	n := len(list) / 8
 	if n == 0 {

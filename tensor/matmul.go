@@ -41,7 +41,8 @@ func (x *Tensor) byColumns() bool {
 	return l.Shape.At(0) > 1 && l.Strides.At(0) == 1 && l.Strides.At(1) == l.Shape.At(0)
 }
 
-// multiply sets out to the product of a and b, which are matrices or batches of them.
+// multiply writes the product of a and b to the tensor out. a and b are matrices or batches of
+// matrices.
 func multiply(op string, s *Scope, out, a, b *Tensor) {
 	m := matmulOps.get()
 	m.TF32 = s.takesTF32(a.dtype)
@@ -53,9 +54,9 @@ func multiply(op string, s *Scope, out, a, b *Tensor) {
 	matmulOps.free.Put(m)
 }
 
-// multiplyAdd sets out to the product of a and b, plus bias in each row unless bias is nil. For
-// 16-bit operands out may be float32. If the device cannot do this in one op, the product is first
-// computed in the operands' type.
+// multiplyAdd writes the product of a and b to the tensor out. It adds bias to each row unless bias
+// is nil. For 16-bit operands, the tensor out may be float32. If the device cannot do this in one
+// op, the product is first computed in the operands' type.
 func multiplyAdd(op string, s *Scope, out, a, b, bias *Tensor) {
 	v := device.MatMul{TF32: s.takesTF32(a.dtype)}
 	out.batchInto(&v.Out)

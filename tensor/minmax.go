@@ -66,11 +66,11 @@ func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
 // Fmax returns the greater of x and y, broadcast together. If one operand is NaN it returns the
-// other. On a tie each operand receives half of the gradient.
+// other operand. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) }
 
 // Fmin returns the lesser of x and y, broadcast together. If one operand is NaN it returns the
-// other. On a tie each operand receives half of the gradient.
+// other operand. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
 
 // Clamp returns x limited to [lo, hi]. If a limit is 0, zeros keep their sign. NaN stays NaN. At

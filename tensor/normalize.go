@@ -299,8 +299,8 @@ func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (
 // runningOp mixes a running value x0 with a new value x1.
 var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.Mul(p1)), NoGrad: true}
 
-// update mixes the batch's mean and unbiased variance into the running statistics. For rows they
-// are first averaged over n.
+// update mixes the batch's mean and unbiased variance into the running statistics. For the kind
+// normRows, which has statistics for each sample, it first averages them over the samples.
 func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
 	n := f.count(o.x)
 	// when forward is recomputed, the running statistics include this batch already
@@ -488,7 +488,8 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy does what normalize does, but applies the function by, which contains f.
+// normalizeBy does what normalize does, but applies its first parameter, a function that contains
+// f.
 func (f *normalizeFunc) normalizeBy(by Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0

@@ -79,8 +79,8 @@ func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, la
 	return y.Cast(t)
 }
 
-// rowsOf returns the product of the sizes of all dimensions except the last ones. last is the
-// number of excluded dimensions.
+// rowsOf returns the product of the sizes of all dimensions except the last ones. The second
+// parameter is the number of excluded dimensions.
 func rowsOf(x *Tensor, last int) int {
 	n := 1
 	for i := range x.Rank() - last {
@@ -164,7 +164,7 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 // BatchNorm normalises each channel of x, of shape [n, channels, …], to mean 0 and variance 1. It
 // then scales and shifts the channel: (x - mean)/√(variance + eps)·weight + bias (S. Ioffe, C.
 // Szegedy, arXiv:1502.03167). weight, bias and statistics have shape [channels], or are nil. 16-bit
-// floats are computed in float32, and the other operands may be float32 for them.
+// floats are computed in float32. If x is a 16-bit float, the other operands may be float32.
 //
 // In training, mean and variance are those of the batch, over all dimensions except the channels.
 // The variance is the mean square distance. The running statistics, if given, are changed in place
@@ -273,12 +273,12 @@ func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 }
 
 // LocalResponseNorm divides each element of x, of shape [n, channels, …] and at least rank 3, by (k
-// + alpha·mean)^beta. The mean is over the squares at the same position in size neighbouring
-// channels. The first of these channels is size/2 channels before the element's channel. Channels
-// that do not exist count as 0 (A. Krizhevsky, I. Sutskever, G. E. Hinton, ImageNet classification
-// with deep convolutional neural networks). 16-bit floats are computed in float32. For int64 the
-// means of squares lose their fractions, as in torch, and the result is float32. torch's alpha,
-// beta and k are 1e-4, 0.75 and 1.
+// + alpha·mean)^beta. The mean is over the squares at the same position in neighbouring channels.
+// The number of these channels is size, and the first of them is size/2 channels before the
+// element's channel. Channels that do not exist count as 0 (A. Krizhevsky, I. Sutskever, G. E.
+// Hinton, ImageNet classification with deep convolutional neural networks). 16-bit floats are
+// computed in float32. For int64 the means of squares lose their fractions, as in torch, and the
+// result is float32. torch's alpha, beta and k are 1e-4, 0.75 and 1.
 func (x *Tensor) LocalResponseNorm(size int, alpha, beta, k float64) *Tensor {
 	if y := underAutocast("local_response_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].LocalResponseNorm(size, alpha, beta, k) }, x); y != nil {
 		return y

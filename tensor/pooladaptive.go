@@ -4,10 +4,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AdaptiveAvgPool1d returns the means of size windows of x, [n, channels, length] or [channels,
-// length], which is floating point. Window i of m covers entries ⌊i·length/m⌋ … ⌈(i+1)·length/m⌉-1.
-// So windows may overlap, and their sizes may differ by one. A size of -1 keeps the input's size.
-// 16-bit floats are added in float32.
+// AdaptiveAvgPool1d returns the means of windows of x, which is floating point and [n, channels,
+// length] or [channels, length]. The parameter size is the number of windows. Window i of m covers
+// entries ⌊i·length/m⌋ … ⌈(i+1)·length/m⌉-1. So windows may overlap, and their sizes may differ by
+// one. A size of -1 keeps the input's size. 16-bit floats are added in float32.
 func (x *Tensor) AdaptiveAvgPool1d(size int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool1d", 1, []int{size})
 }
@@ -24,9 +24,9 @@ func (x *Tensor) AdaptiveAvgPool3d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool3d", 3, size)
 }
 
-// AdaptiveMaxPool1d returns the maxima of size windows of x, and their positions in the input's
-// length, int64. The windows are those of [Tensor.AdaptiveAvgPool1d]. Values and gradients are as
-// for [Tensor.MaxPool1d].
+// AdaptiveMaxPool1d returns the maxima of windows of x, and their positions in the input's length,
+// int64. The parameter size is the number of windows. The windows are those of
+// [Tensor.AdaptiveAvgPool1d]. Values and gradients are as for [Tensor.MaxPool1d].
 func (x *Tensor) AdaptiveMaxPool1d(size int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool1d", 1, []int{size})
 }

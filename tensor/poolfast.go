@@ -35,8 +35,8 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 }
 
 // spreadWindows returns, for each element of the input, a sum over the windows that cover it. The
-// tensor from holds the terms, one for each window: [n, c, out…]. It is nil if the device has no
-// kernel for these sums.
+// last parameter holds the terms, one for each window: [n, c, out…]. The result is nil if the
+// device has no kernel for these sums.
 func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	if from.Size() == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 }
 
 // byKernel returns the gradient of maxima by a kernel of the device, or nil if the device has none.
-// near holds the position of each maximum in its window.
+// The tensor near holds the position of each maximum in its window.
 func (f maxFunc) byKernel(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	if g.Size() == 0 {
 		return nil

@@ -84,9 +84,9 @@ func (g *grid) along(v *Tensor, i int) *Tensor {
 	return v.reshape(onesOf(2+g.rank).With(2+i, v.Size()))
 }
 
-// begins returns the positions in the flattened input at which windows begin, which may be before
-// the input. first holds the position of the first element of each window inside of the input. Both
-// are int64, [1, 1, out…].
+// begins returns two tensors of positions in the flattened input. The first holds the positions at
+// which windows begin, which may be before the input. The second holds, for each window, the
+// position of its first element inside of the input. Both are int64, [1, 1, out…].
 func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	s := g.strides()
 	for i := range g.rank {
@@ -181,8 +181,8 @@ func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Ten
 	return most, place
 }
 
-// pick returns the elements of x, [n, c, …], at positions place in its flattened spatial
-// dimensions.
+// pick returns elements of x, [n, c, …]. The last parameter holds their positions in the flattened
+// spatial dimensions of x.
 func pick(op string, x, place *Tensor) *Tensor {
 	n, channels := x.Dim(0), x.Dim(1)
 	flat := place.reshape(shape.Of(n, channels, place.layout.Shape.Tail(2).Size()))

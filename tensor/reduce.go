@@ -132,8 +132,9 @@ func (x *Tensor) axes(op string, dims []int) (mask uint, keep bool) {
 	return mask, keep
 }
 
-// reducedShapes returns x's shape with the dimensions in mask set to 1 as kept. out lacks these
-// dimensions unless keep is set. count is the number of reduced elements.
+// reducedShapes returns two shapes of a reduction of shape s. In the first shape the dimensions in
+// mask have size 1. The second shape lacks these dimensions, unless the last parameter is true. The
+// third result is the number of reduced elements.
 func reducedShapes(s shape.Dims, mask uint, keep bool) (kept, out shape.Dims, count int) {
 	kept, count = s, 1
 	for i := range s.Rank() {

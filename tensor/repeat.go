@@ -11,8 +11,8 @@ import (
 // dimensions after it.
 func around(s shape.Dims, a int) (outer, inner int) { return s.Head(a).Size(), s.Tail(a + 1).Size() }
 
-// repeatAxis returns n copies of dimension a, one after the other. If each is true, it copies each
-// entry n times instead.
+// repeatAxis returns n copies of dimension a, one after the other. If the last parameter is true,
+// the n copies of each entry follow each other instead.
 func (x *Tensor) repeatAxis(a, n int, each bool) *Tensor {
 	s := x.layout.Shape
 	outer, inner := around(s, a)
@@ -179,7 +179,7 @@ func (f rollFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 }
 
 // Roll returns x with its entries moved by shifts[i] along dims[i]. Entries that leave at one end
-// enter at the other. A dimension that is given twice moves twice. Without dims the flattened
+// enter at the other end. A dimension that is given twice moves twice. Without dims the flattened
 // tensor moves by the only shift.
 func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 	x.use("roll")

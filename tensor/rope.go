@@ -13,9 +13,9 @@ import (
 type RoPEOptions struct {
 	Base float64 // base of the frequencies; 0 means 10000
 	// Interleaved makes neighbouring features the two parts of a complex number, as GPT-J,
-	// torchtune and the paper do. Without it, one part is from the first half of the features and
-	// the other from the second half, as in GPT-NeoX and in Hugging Face's Llama. Use the form with
-	// which the model was trained.
+	// torchtune and the paper do. Without it, the first part is from the first half of the
+	// features, and the second part is from the second half, as in GPT-NeoX and in Hugging Face's
+	// Llama. Use the form with which the model was trained.
 	Interleaved bool
 	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
 	// all features, or twice the number of the given angles.
@@ -33,7 +33,7 @@ type RoPEOptions struct {
 }
 
 // ropeProgram rotates the complex numbers X(0) + i·X(1), of type t, by angles with the cosine X(2)
-// and the sine X(3). With back it rotates in the other direction.
+// and the sine X(3). If the last parameter is true, it rotates by the negative angles.
 func ropeProgram(t, angles dtype.Type, back bool) *expr.Program {
 	return ropePrograms.get(ropeKey{t, angles, back}, func() *expr.Program {
 		a, b := x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3))
@@ -100,8 +100,8 @@ func (f *ropeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 //
 // x may be a view: for [batch, length, heads, features] pass Transpose(1, 2). Queries and keys that
 // are next to each other in memory can be rotated together. The op needs one launch for the angles,
-// unless they are given. It needs one launch for the rotated features, and one for the other
-// features.
+// unless they are given. It needs one launch for the rotated features, and one for the features
+// that are not rotated.
 func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 	const op = "rope"
 	s, dims := x.checkRoPE(op, o)

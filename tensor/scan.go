@@ -149,7 +149,7 @@ func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
 }
 
 // shifted returns x moved by one entry along an axis, towards its end, or towards its start if back
-// is set. v enters on one side, and an entry leaves on the other.
+// is set. v enters at one end, and an entry leaves at the other end.
 func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
 	return x.shiftedIn(axis, back, func() *Tensor {
 		return x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)

@@ -81,7 +81,8 @@ func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *T
 	return Apply(scatterIntoFunc{device.ScatterSet, axis, op}, x, index.numbers(x, v), index)
 }
 
-// numbers returns v expanded to the shape of x, in the type of like. It allocates one element.
+// numbers returns v expanded to the shape of x, in the type of the given tensor. It allocates one
+// element.
 func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return x.scope.On(like.st.dev).Typed(like.dtype).Full(v).expand(x.layout.Shape)
 }

@@ -318,8 +318,8 @@ func compact(owned []*Tensor) []*Tensor {
 	return live
 }
 
-// Close frees everything that s owns, except keep. These tensors move to the parent scope, with the
-// part of the graph that they need. To cut the graph off, keep x.Detach(). Close panics if s is
+// Close frees everything that s owns, except the given tensors. They move to the parent scope, with
+// the part of the graph that they need. To cut the graph off, keep x.Detach(). Close panics if s is
 // closed already or has open children.
 func (s *Scope) Close(keep ...*Tensor) { s.close(keep, false) }
 
@@ -364,7 +364,7 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 	}
 }
 
-// end marks s as closed, moves keep to the parent and drops everything else.
+// end marks s as closed, moves the given tensors to the parent and drops everything else.
 func (s *Scope) end(keep []*Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -406,8 +406,8 @@ func (s *Scope) end(keep []*Tensor) {
 	}
 }
 
-// hand moves keep to the parent, together with the nodes and leaves of s that their graph needs,
-// and the leaves' gradients. The caller holds s.mu.
+// hand moves the given tensors to the parent, together with the nodes and leaves of s that their
+// graph needs, and the leaves' gradients. The caller holds s.mu.
 func (s *Scope) hand(keep []*Tensor) {
 	p := s.parent
 	var stack []*node
@@ -526,8 +526,8 @@ func Youngest(x ...*Tensor) *Scope {
 	return youngest("youngest", x)
 }
 
-// youngest returns the scope that owns the result of op on the operands in. It panics if an operand
-// may not be used.
+// youngest returns the scope that owns the result of op on the given operands. It panics if an
+// operand may not be used.
 func youngest(op string, in []*Tensor) *Scope {
 	var y *Scope
 	for _, t := range in {

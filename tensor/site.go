@@ -87,8 +87,8 @@ type lateOp struct {
 }
 
 // lateTag returns a tag for an op on x and index, whose index error a GPU may report later. It
-// notes the op under this tag. given is the caller's index. The CPU reports index errors
-// immediately, so its ops have tag 0.
+// notes the op under this tag. The last parameter is the index that the caller passed. The CPU
+// reports index errors immediately, so its ops have tag 0.
 func lateTag(op string, x, index, given *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0

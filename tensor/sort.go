@@ -28,7 +28,7 @@ type sortStep struct {
 
 var sortPrograms cache[sortStep, *expr.Program]
 
-// sortProgram returns the program that computes out, of type int64.
+// sortProgram returns the program that computes the expressions in the list out, of type int64.
 func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Program {
 	return sortPrograms.get(step, func() *expr.Program {
 		types := make([]dtype.Type, len(out))

@@ -107,9 +107,9 @@ func (x *Tensor) between(rank *Tensor, how Interpolation) *Tensor {
 
 // Quantile returns the q-quantile over dims, or of all elements if dims is empty. Add [KeepDim] to
 // keep the dimensions. The quantile has rank q·(n-1) among the n elements in order, counted from 0.
-// If the rank is not a whole number, how says which value is returned. If a group contains NaN, its
-// quantile is NaN. q is from 0 to 1. Integers must be cast first. Unlike in PyTorch 16-bit floats
-// need not be cast.
+// If the rank is not a whole number, the parameter how says which value is returned. If a group
+// contains NaN, its quantile is NaN. q is from 0 to 1. Integers must be cast first. Unlike in
+// PyTorch 16-bit floats need not be cast.
 func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", []float64{q}, how, false, true, dims)
 }

@@ -56,10 +56,11 @@ func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} 
 
 // Searchsorted returns, for each of values, the position, int64, at which it can be inserted into
 // the last dimension of x without breaking the order. The rows of x must be in ascending order. The
-// result is the first such position. With right it is the last, after all elements equal to the
-// value. x may be a vector, in which all values are searched. Otherwise x has the sizes of values
-// in all dimensions except the last. x and values have one type. NaN sorts after all numbers. For
-// rows that are not in order the positions are meaningless.
+// result is the first such position. If the parameter right is true, the result is the last such
+// position, after all elements equal to the value. x may be a vector, in which all values are
+// searched. Otherwise x has the sizes of values in all dimensions except the last. x and values
+// have one type. NaN sorts after all numbers. For rows that are not in order the positions are
+// meaningless.
 //
 // With a sorter x need not be sorted. The sorter has x's shape, and its rows list the positions of
 // x's elements in sorted order, as [Tensor.Argsort] returns them. A position out of range is an
@@ -106,9 +107,9 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 }
 
 // Bucketize returns for each element the number of its bucket. boundaries is a vector in ascending
-// order, of x's type. Each boundary is the upper bound of a bucket, and belongs to that bucket.
-// With right it is the lower bound of a bucket, and belongs to that bucket. It is
-// [Tensor.Searchsorted] with the operands exchanged.
+// order, of x's type. Each boundary is the upper bound of a bucket, and belongs to that bucket. If
+// the parameter right is true, each boundary is the lower bound of a bucket, and belongs to that
+// bucket. Bucketize is [Tensor.Searchsorted] with the operands exchanged.
 func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	boundaries.use("bucketize")
 	if boundaries.Rank() != 1 {

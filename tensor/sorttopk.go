@@ -59,7 +59,8 @@ func (x *Tensor) oneOf(op string, dims []int) (a int, keep bool) {
 	return a, keep
 }
 
-// selected returns the elements at positions at, one for each row along axis a, and the positions.
+// selected returns one element for each row along axis a, and the positions of these elements. The
+// last parameter holds the positions.
 func (x *Tensor) selected(op string, a int, keep bool, at *Tensor) (values, indices *Tensor) {
 	values = x.taken(op, a, at)
 	if keep || x.Rank() == 0 {
@@ -192,7 +193,8 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 	return x.selected("mode", a, keep, at)
 }
 
-// alongAxis returns for each element of like its position along axis a, int64, as a view.
+// alongAxis returns, for each element of the given tensor, its position along axis a, int64, as a
+// view.
 func alongAxis(s *Scope, like *Tensor, a int) *Tensor {
 	sh := like.layout.Shape
 	return along(s.On(like.st.dev).Typed(dtype.I64).Arange(sh.At(a)), a, sh)

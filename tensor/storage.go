@@ -160,7 +160,8 @@ func (st *storage) write(op string, r route) {
 	}
 }
 
-// waitFor makes later work on s wait for the work that is queued on other now.
+// waitFor makes later work on the first stream wait for the work that is queued on the second
+// stream now.
 func waitFor(op string, s, other device.Stream) {
 	if withoutWaits {
 		return

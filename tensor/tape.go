@@ -7,11 +7,11 @@ import (
 )
 
 // A tape records which random numbers a checkpointed segment drew, and returns the same numbers
-// when the segment is computed again. Draws by other code from the generator in between do not
-// matter. Recomputing does not advance the generator. Draws from the generator of the segment's
-// scope go through the tape. An op whose operands are all older than that scope draws from the
-// generator of their scope, and so bypasses the tape. The tape recognises such an op because it
-// runs on the segment's goroutine.
+// when the segment is computed again. Between the two, other code may draw from the generator. Its
+// draws do not matter. Recomputing does not advance the generator. Draws from the generator of the
+// segment's scope go through the tape. An op whose operands are all older than that scope draws
+// from the generator of their scope, and so bypasses the tape. The tape recognises such an op
+// because it runs on the segment's goroutine.
 type tape struct {
 	kept kept[*tape] // an entry for the goroutine that computes the segment
 
@@ -81,7 +81,7 @@ func recordDraws(g *Generator) *Generator {
 }
 
 // again returns a generator that repeats the draws in t. The function that it also returns ends the
-// use of the generator. over says that forward has reached the end of the segment.
+// use of the generator. The parameter says that forward has reached the end of the segment.
 func (t *tape) again(over bool) (*Generator, func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

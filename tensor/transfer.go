@@ -202,7 +202,8 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// read does what bytes does, but writes the elements into out, which must have their length.
+// read does what bytes does, but writes the elements into the given slice, which must have their
+// length.
 func (x *Tensor) read(op string, out []byte) {
 	x.use(op)
 	if t := device.Tracing(); t != nil {

@@ -16,10 +16,10 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	update(op, p, outs, ins, params, bits, nil)
 }
 
-// UpdateFinite does what [Update] does, and also sets found, one float32 on the device that is 0 or
-// 1. found becomes 1 if an element of the first operand of a group is infinite or NaN before the
-// update. Otherwise it does not change. If the device can, this happens in the same launch. A
-// GradScaler uses it to unscale gradients, and an optimizer to skip steps.
+// UpdateFinite does what [Update] does, and also sets the tensor found, one float32 on the device
+// that is 0 or 1. It becomes 1 if an element of the first operand of a group is infinite or NaN
+// before the update. Otherwise it does not change. If the device can, this happens in the same
+// launch. A GradScaler uses it to unscale gradients, and an optimizer to skip steps.
 func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	params.use(op)
 	found.use(op)
@@ -140,7 +140,7 @@ var (
 	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}
 )
 
-// look sets found to 1 if an element of x is infinite or NaN. It runs a reduction.
+// look sets the tensor found to 1 if an element of x is infinite or NaN. It runs a reduction.
 func look(op string, s *Scope, found, x *Tensor) {
 	if x.Size() == 0 {
 		return

@@ -18,7 +18,7 @@ type grid struct {
 }
 
 // each reads sizes: one size for all spatial dimensions, or one size for each. If no size is given,
-// each size has the value of the parameter otherwise.
+// the parameter otherwise holds the size for all dimensions.
 func each(op string, x []*Tensor, what string, rank int, given []int, otherwise, least int) (v [3]int) {
 	if len(given) > 1 && len(given) != rank {
 		fail(op, ErrValue, x, "%d sizes of %s for %d dimensions; give one for all, or one for each", len(given), what, rank)

@@ -6,8 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sizes returns one number for each of rank dimensions. A single given number applies to all
-// dimensions. If no number is given, each dimension has the value of the parameter otherwise.
+// sizes returns one number for each dimension. The first parameter is the number of dimensions. A
+// single given number applies to all dimensions. If no number is given, the last parameter is the
+// number for each dimension.
 func sizes(rank int, given []int, otherwise int) []int {
 	v := make([]int, rank)
 	for i := range v {

@@ -19,8 +19,8 @@ func keys(t float64) float64 {
 }
 
 // resampleRef resizes the spatial dimensions of x. The parameter to has their new sizes. The
-// weights follow the definition of each mode. cubic is the kernel of the cubic mode. It is keys, or
-// |keys| if the absolute values of all terms are to be added.
+// weights follow the definition of each mode. cubic is the kernel of the cubic mode. It is the
+// function keys, or the absolute value of keys if the absolute values of all terms are to be added.
 func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
 		y := x

@@ -33,7 +33,8 @@ func spread(index array, axis int, dims []int) array {
 }
 
 // intoRef combines src into x by index along axis. If self is true, an element of x counts too
-// where elements of src arrive. The function named of combines the elements of one place, in order.
+// where elements of src arrive. The last parameter is the function that combines the elements of
+// one place, in order.
 func intoRef(x, index, src array, axis int, self bool, of func(v []float64) float64) array {
 	met := make([][]float64, len(x.v))
 	hit := make([]bool, len(x.v))

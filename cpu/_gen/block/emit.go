@@ -225,7 +225,7 @@ func elementwise(c *ctx, k kernel, l lowering) {
 }
 
 // writeISA writes the assembly of one instruction set, its declarations and its table. It leaves
-// out the kernels named in without.
+// out the kernels whose names are in the map.
 func writeISA(dir string, s *isa, without map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")

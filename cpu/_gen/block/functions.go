@@ -350,8 +350,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set, except those in without. It returns
-// the Go text of their table.
+// writeFunctions emits the functions of one instruction set, except those whose names are in the
+// map. It returns the Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}

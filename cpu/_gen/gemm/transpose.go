@@ -83,7 +83,7 @@ func transposeF32(b *build.Context, name, typ string, bytes int) {
 	loops(b, k, 4*many, func() { piece(many) }, 4, func() { piece(1) })
 }
 
-// transposeF64 is the same for float64, with 2x2 blocks.
+// transposeF64 does for float64 what transposeF32 does for float32. Its blocks are 2x2.
 func transposeF64(b *build.Context, isa string, bytes int) {
 	n := bytes / 8
 	name := fmt.Sprintf("transpose%dF64%s", n, isa)
@@ -123,8 +123,9 @@ func load(b *build.Context, name string) reg.GPVirtual {
 	return b.Load(b.Param(name), b.GP64()).(reg.GPVirtual)
 }
 
-// loops emits two loops over k. In the first, many handles n elements a round. In the second, few
-// handles m of the remaining elements a round.
+// loops emits two loops over k. The function many emits the body of the first loop, which handles n
+// elements a round. The function few emits the body of the second loop, which handles m of the
+// remaining elements a round.
 func loops(b *build.Context, k reg.GPVirtual, n int, many func(), m int, few func()) {
 	b.SUBQ(operand.I32(n), k)
 	b.JL(operand.LabelRef("rest"))

@@ -72,7 +72,8 @@ func (c *Conv) pair(f func(q, t, p int)) {
 	}
 }
 
-// spans lists, for keys below n, pairs of offsets. of returns a key and its pair.
+// spans lists pairs of offsets for each of the keys 0 … n-1. The function of returns a key and one
+// of the key's pairs.
 func (c *Conv) spans(n int, of func(q, t, p int) (key, a, b int)) (l pairs) {
 	l.begin = make([]int, n+2)
 	c.pair(func(q, t, p int) {
@@ -92,7 +93,8 @@ func (c *Conv) spans(n int, of func(q, t, p int) (key, a, b int)) (l pairs) {
 	return l
 }
 
-// used returns the taps that see the input from some place, and the index of each tap in that list.
+// used returns the list of the taps that see the input from some place, and each tap's index in the
+// list.
 func (c *Conv) used() (list, index []int) {
 	index = make([]int, c.taps())
 	c.pair(func(_, t, _ int) { index[t] = 1 })

@@ -101,7 +101,8 @@ func (j *weightByPlace) pack(i int) {
 	j.turn(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
 }
 
-// turn packs h of all channels, as rows of the given width.
+// turn packs h channels, as rows of the given width. The parameter all is the number of channels of
+// an image in src.
 func (j *weightByPlace) turn(dst, src []float32, all, places, h, width, n0, n1 int) {
 	var rows [64]int
 	for r := range width {

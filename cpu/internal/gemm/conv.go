@@ -9,7 +9,8 @@ import "sync"
 // variant, the order of sums depends only on the geometry.
 type Conv struct {
 	N, Groups, Channels, Outputs int
-	// Before is the padding before the input; the padding behind follows from the others
+	// Before is the padding before the input; the padding behind the input follows from the other
+	// fields
 	In, Kernel, Stride, Dilation, Before, Out [3]int
 }
 
@@ -353,8 +354,8 @@ func (j *columns) cut(l *columnLocal, look *look, u *unit) {
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile: h rows times a panel of columns. The first row is that of the output
-// channel with the number channel.
+// multiply computes a tile: h rows times a panel of columns. The parameter channel is the number of
+// the output channel to which the first row belongs.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]

@@ -33,7 +33,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		s, kernel := c.back(g, r)
 		if len(kernel) == 0 {
 			if !cleared && i > 0 {
-				c.clear(dx, r) // keep the elements that other r have set
+				c.clear(dx, r) // keep the elements that were set for other values of r
 			} else if !cleared {
 				clear(dx)
 				cleared = true

@@ -21,7 +21,8 @@ const (
 	rowVectors = 16
 )
 
-// multiply computes a batch of products if that is faster than packing, and else reports false.
+// multiply computes a batch of products if that is faster than packing. Otherwise it computes
+// nothing and reports false.
 func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int, a, b, c operand[T], accumulate bool) bool {
 	if c.cs != 1 {
 		return false
@@ -65,8 +66,8 @@ func (d *direct[T]) divided(par Parallel, tasks, rows, cols int, at part, k int,
 	})
 }
 
-// part computes a part on the calling goroutine. If the rows of B are not contiguous, panels of it
-// are packed.
+// part computes a part on the calling goroutine. If the rows of B are not contiguous, it packs
+// panels of B.
 func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool) {
 	var l *local[T, T]
 	block, vector := d.kern.blockOf(k), d.vector

@@ -7,12 +7,12 @@
 //     columns, in elements. Any distances are allowed (transposed operands, slices of larger
 //     matrices, distance 0 to repeat), but the elements of C must not coincide. C overlaps
 //     neither A nor B.
-//   - The order of the sum over k is fixed. It is divided into blocks whose length depends only
-//     on k, one after the other; for few rows it uses the lanes of a vector. The bits of the
-//     result depend on the shape, the distances and the variant (package asm's Active). They do
-//     not depend on the number of workers or on the distribution of tasks. With AVX2 and AVX-512
-//     products are fused with their addition; in generic Go they are rounded. NaN and infinities
-//     behave as in the plain sum; k = 0 gives zeros.
+//   - The order of the sum over k is fixed. The sum is divided into blocks, whose length depends
+//     only on k. The blocks are added one after the other. For few rows, each lane of a vector sums
+//     its own elements. The bits of the result depend on the shape, the distances and the variant
+//     (package asm's Active). They do not depend on the number of workers or on the distribution of
+//     tasks. With AVX2 and AVX-512 products are fused with their addition; in generic Go they are
+//     rounded. NaN and infinities behave as in the plain sum; k = 0 gives zeros.
 //   - Factors of bfloat16 have sums in float32 ([BF16]). The instruction is VDPBF16PS of
 //     AVX512_BF16. It adds the products of two neighbours along k to a sum, the second one first,
 //     each rounded to nearest even. It takes subnormal factors and sums as zeros, and its results
@@ -120,14 +120,15 @@ func (o operand[E]) check(name string, rows, cols int) {
 	}
 }
 
-// multiply computes a product. tiny, if it is not nil, computes tiny ones.
+// multiply computes a product. If the function tiny is not nil, it computes the tiny products.
 func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
 	m, n, k int, a, b operand[E], c result[T]) {
 	multiplyBatch(par, pool, kern, tiny, 1, [3]int{}, m, n, k, a, b, c)
 }
 
-// multiplyBatch computes a batch of products, one after the other. Its matrices A, B and C are the
-// given distances apart, which is not for rounded results.
+// multiplyBatch computes a batch of products, one after the other. The parameter apart holds the
+// distances between its matrices A, between its matrices B and between its matrices C. Results that
+// are rounded do not support batches.
 func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
 	batch int, apart [3]int, m, n, k int, a, b operand[E], c result[T]) {
 	if m < 0 || n < 0 || k < 0 || batch < 1 || min(apart[0], apart[1], apart[2]) < 0 {

@@ -191,7 +191,7 @@ func (j *job[E, T]) blockB(p, k0, kc int) []E {
 	return j.bufB[(j.panelsB*k0+p*j.kern.even(kc))*j.kern.width:]
 }
 
-// pack is packing task i. The first tasks pack panels of B, the others panels of A.
+// pack is packing task i. The first tasks pack panels of B, and the later tasks pack panels of A.
 func (j *job[E, T]) pack(i int) {
 	kern := j.kern
 	if i < j.packTasksB {

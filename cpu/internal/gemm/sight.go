@@ -49,8 +49,8 @@ type division struct {
 	units  int
 }
 
-// divide divides the places into units of at most about want places. If a unit has whole images, it
-// tries numbers of images up to the limit and chooses the cheapest.
+// divide divides the places into units of at most about want places. If a unit has whole images,
+// divide tries numbers of images up to the limit and chooses the cheapest.
 func (s *sight) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
@@ -154,7 +154,7 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 	for a := range 3 {
 		first[a] = u.from[a]*s.step[a] + s.lo[a]
 	}
-	// The columns left … right-1 come from the source; the others are zero.
+	// The columns left … right-1 come from the source. All other columns are zero.
 	left := min(max(0, -first[2]), l.extent[2])
 	right := max(left, min(l.extent[2], s.in[2]-first[2]))
 	to := 0
@@ -231,7 +231,8 @@ func (l *look) spread(win *windowKernel, row, in []float32, first int) {
 	}
 }
 
-// pick copies every step-th element of a row, from the element at on.
+// pick copies every step-th element of a row. The parameter at is the index of the first of these
+// elements. Elements outside of the row are zero.
 func (l *look) pick(to, in []float32, at int) {
 	for j := range to {
 		to[j] = 0

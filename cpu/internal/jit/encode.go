@@ -123,7 +123,7 @@ func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, o
 	}
 }
 
-// masks writes an instruction on mask registers. long is the L bit of the encoding.
+// masks writes an instruction on mask registers. The parameter long is the L bit of the encoding.
 func (a *assembler) masks(o opcode, long byte, reg, vvvv uint8, src operand) {
 	a.vex(o, long, reg, vvvv, src, options{})
 }
@@ -150,8 +150,8 @@ func (a *assembler) vex(o opcode, long byte, reg, vvvv uint8, src operand, opt o
 	}
 }
 
-// modrm writes the bytes that address src. after is the number of bytes of the instruction that
-// follow these bytes.
+// modrm writes the bytes that address src. The parameter after is the number of bytes of the
+// instruction that follow these bytes.
 func (a *assembler) modrm(reg byte, src operand, after int) {
 	switch {
 	case !src.memory:
@@ -233,8 +233,8 @@ const (
 	notEqual   = 0x85
 )
 
-// jump writes a jump to a later place. The function here must be called at that place; it completes
-// the jump.
+// jump writes a jump to a later place. The caller must call the returned function at that place, to
+// complete the jump.
 func (a *assembler) jump(condition byte) (here func()) {
 	a.bytes(0x0f, condition)
 	at := len(a.code)

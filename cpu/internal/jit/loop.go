@@ -23,8 +23,8 @@ type Loop struct {
 	Spill  int // offset in the arena at which spill memory begins
 }
 
-// With returns a copy of the loop. If bit i of once is set, load i of the copy reads one element
-// for each row.
+// With returns a copy of the loop. The parameter once is a set of bits. If bit i is set, load i of
+// the copy reads one element for each row.
 func (l *Loop) With(once uint64) *Loop {
 	c := *l
 	c.Loads = slices.Clone(l.Loads)
@@ -240,8 +240,8 @@ func (c *compiler) number(i int) int {
 	return c.Fold.Reg
 }
 
-// address returns the memory at the i-th address, whose elements have the given size. If once is
-// set, the address is the same for all elements.
+// address returns the memory at the i-th address, whose elements have the given size. If the flag
+// once is set, the address is the same for all elements.
 func (c *compiler) address(i, size int, once bool) operand {
 	m := memory(spare, 0)
 	if i < kept || c.held() {

@@ -55,8 +55,8 @@ func beforeFault(t testing.TB, n int) []byte {
 	return m[size-n-guard : size]
 }
 
-// prepare makes the loop of a program over rows of n elements. Each bit that is set in once selects
-// an operand with one element for each row.
+// prepare makes the loop of a program over rows of n elements. The parameter once is a set of bits.
+// Each set bit selects an operand with one element for each row.
 func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uint64) *program {
 	l := &Loop{Name: p.Name(), Code: p.Code}
 	q := &program{Program: p, loop: l, rows: rows, n: n}

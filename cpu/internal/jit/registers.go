@@ -264,9 +264,9 @@ func (c *compiler) temp() uint8 {
 	return r
 }
 
-// result returns a register for the value that the current instruction computes. If last is set,
-// the lowering's last step reads the operands and writes the result. Only then result may return
-// the register of an operand.
+// result returns a register for the value that the current instruction computes. If the flag last
+// is set, the lowering's last step reads the operands and writes the result. Only in this case may
+// the register be that of an operand.
 func (c *compiler) result(i int32, last bool) uint8 {
 	if last {
 		c.forget(c.step)

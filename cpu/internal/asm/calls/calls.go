@@ -2,8 +2,9 @@
 // driver can then run each function with one kernel ([asm.Function]) instead of dozens.
 //
 // A match is exact: the instructions between argument and result are those of the function's
-// formula. So the kernel gives the same bits. Lowering may have merged some of these instructions
-// with others, or simplified them. Then there is no match, and the primitives run.
+// formula. So the kernel gives the same bits. Lowering may have simplified some of these
+// instructions, or merged them with other instructions. Then there is no match, and the primitives
+// run.
 package calls
 
 import (
@@ -24,9 +25,9 @@ type Call struct {
 }
 
 // Find returns the calls in p that are not inside another call, sorted by Root. It finds only
-// functions for which has returns true. It skips a function if its kernel was generated from
-// another formula than the function has now. Values between Arg and Root may have other uses: see
-// [Live].
+// functions for whose names the function has returns true. It skips a function if its kernel was
+// generated from another formula than the function has now. Values between Arg and Root may have
+// other uses: see [Live].
 func Find(p *expr.Program, has func(name string) bool) []Call {
 	var found []Call
 	inside := make([]bool, len(p.Code)) // whether each value belongs to a call found before

@@ -123,8 +123,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// evalCalls evaluates p. It computes each call with a program that has only the called function.
-// Values that are not live are NaN.
+// evalCalls evaluates p. It computes each call with a program that has only the called function. It
+// gives NaN to values whose entry in the slice live is false.
 func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint64) uint64 {
 	vals := make([]uint64, len(p.Code))
 	for v, c := range p.Code {
