@@ -267,7 +267,7 @@ func (b *binding) begin(n int) *runner {
 
 func (b *binding) end(r *runner) { b.pl.rest(r) }
 
-// rest returns the runner to its pool. It first removes the pointers to operands from it.
+// rest returns the runner to its pool. It first removes the pointers to operands from the runner.
 func (pl *plan) rest(r *runner) {
 	for _, l := range pl.loads {
 		r.reg[l.val] = unsafe.Add(r.base, pl.slot[l.val])

@@ -34,8 +34,8 @@ type plan struct {
 	body    []step // steps that run for every block
 	outs    []result
 	lastUse []int       // for each operand, the last step of body that reads it; -1: none
-	fused   *fusedBody  // how the body runs as loops compiled at run time; nil: it runs as kernels
-	folded  *foldedBody // how one loop reduces rows of the first result; nil: one loop cannot
+	fused   *fusedBody  // how the body runs as loops compiled at run time; nil: there are no loops
+	folded  *foldedBody // how one loop reduces rows of the first result; nil: one loop cannot do so
 	pool    sync.Pool
 
 	wordsOnce sync.Once

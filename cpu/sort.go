@@ -76,7 +76,7 @@ func (s *sortSpace) before(a, b uint64) bool {
 	return a < b
 }
 
-// pack sets words to the words of a row.
+// pack fills s.words with the words of a row.
 func (s *sortSpace) pack(t *sortTask, row int) {
 	s.keys, s.words = resized(s.keys, t.n), resized(s.words, t.n)
 	t.keys(row, s.keys)

@@ -202,7 +202,7 @@ func (x *Expr) Gt(y *Expr) *Expr { return node(OpGt, x, y) }
 // Ge returns x >= y.
 func (x *Expr) Ge(y *Expr) *Expr { return node(OpGe, x, y) }
 
-// Select returns a where x is true, else b.
+// Select returns the value of a if x is true, and otherwise the value of b.
 func (x *Expr) Select(a, b *Expr) *Expr { return node(OpSelect, x, a, b) }
 
 // And returns x & y.

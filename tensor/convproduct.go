@@ -29,8 +29,8 @@ const manyPlaces = 512
 // nothing, because a model's peak of memory is not in a convolution.
 //
 // A step of ResNet-18 with 32 images was measured on a GPU. With the fraction 3/4 it has 2900
-// operations. With 1/2 it has 4300, and the same peak. With 1 it has 2300, but under autocast its
-// peak is 1.02 times PyTorch's (models/cudapeak_test.go).
+// operations. With the fraction 1/2 it has 4300, and the same peak of memory. With the fraction 1
+// it has 2300, but under autocast its peak is 1.02 times PyTorch's (models/cudapeak_test.go).
 //
 // With a few large images, the columns of one sample may need more memory than all inputs and
 // outputs. Then a GPU makes the columns for a part of the sample's windows.
@@ -215,7 +215,7 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 
 // data returns the gradient of x from g, the gradient of the result. It is the transposed
 // convolution of g with w, plus bias unless bias is nil. 16-bit floats stay float32 until all is
-// added, so that they are rounded once. This is done for one part of the batch at a time.
+// added, so that they are rounded once. data handles one part of the batch at a time.
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
 	if g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 && v.hasKernel(c, device.ConvData, g) {

@@ -118,8 +118,8 @@ func Expr(text string, vars Vars) *Tensor {
 	return plan.op.Apply(operands, params...)
 }
 
-// matches reports a name in the text that is not given, or a given operand that the text does not
-// name.
+// matches reports a name in the text for which there is no operand, or an operand that the text
+// does not name.
 func (x *exprText) matches(names []string, given map[string]exprOperand) *exprProblem {
 	for _, name := range x.names {
 		if _, ok := given[name]; ok {

@@ -48,8 +48,8 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 // none reports whether there is no value for any goroutine.
 func (l *goroutines[T]) none() bool { return l.n.Load() == 0 }
 
-// keep keeps a value for the calling goroutine until k.end. With loose, end may come after the
-// goroutine is gone. A look-up must then call k.here.
+// keep keeps a value for the calling goroutine until k.end. If the flag loose is set, k.end may be
+// called after the goroutine is gone. A look-up must then call k.here.
 func (l *goroutines[T]) keep(k *kept[T], of T, loose bool) {
 	*k = kept[T]{of: of, in: l, g: callsite.G()}
 	if loose {

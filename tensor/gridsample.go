@@ -264,7 +264,7 @@ var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 	return ops
 }()
 
-// gridPad maps a position to one inside a dimension of size p0. For reflection the image is
+// gridPad maps a position to a position inside a dimension of size p0. For reflection the image is
 // mirrored at low and at low+span, without end. sign is the derivative of the mapped position.
 func gridPad(p device.GridPadding, at, low, span *expr.Expr) (to, sign *expr.Expr) {
 	sign = unit

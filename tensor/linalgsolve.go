@@ -47,8 +47,8 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b has n×k
-// matrices, or vectors if vectors is true and the shapes say so. If square is true, a must have
-// square matrices.
+// matrices. If the flag vectors is true and the shapes say so, b has vectors. If the flag square is
+// true, the matrices of a must be square.
 func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)
@@ -254,9 +254,9 @@ func (x *Tensor) epsilon() float64 {
 
 // Pinv returns the Moore-Penrose pseudo-inverses of the matrices in the last two dimensions,
 // float32 or float64. Singular values count as 0 if they are at most rtol times the greatest one,
-// or at most atol. tolerances are rtol and atol, or rtol only. If none is given, rtol is torch's
-// default: the size of the longer side times the spacing of the type's numbers at 1. torch's atol
-// alone is Pinv(0, atol). Pinv works on the host ([HostOps]).
+// or at most atol. tolerances are rtol and atol, or rtol only. If no tolerance is given, rtol is
+// torch's default: the size of the longer side times the spacing of the type's numbers at 1.
+// torch's atol alone is Pinv(0, atol). Pinv works on the host ([HostOps]).
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// trailing checks that the shape of x ends in normalized. It returns the number of elements of
-// these dimensions.
+// trailing checks that the shape of x ends with the given sizes. It returns the product of these
+// sizes.
 func trailing(op string, in []*Tensor, normalized []int) int {
 	x := in[0]
 	fits := len(normalized) > 0 && len(normalized) <= x.Rank()

@@ -152,7 +152,7 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// mix mixes the new value v into a running statistic, which is the second tensor.
+// mix mixes the new value v into a running statistic, which is the third parameter.
 func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
 	in := []*Tensor{to, v.reshape(to.layout.Shape), total.reshape(shape.Of(1))}
 	run(f.op, s, op.program(in, v.dtype, to.dtype), to, in, []float64{1 - f.momentum, f.momentum})

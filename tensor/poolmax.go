@@ -189,8 +189,8 @@ func pick(op string, x, place *Tensor) *Tensor {
 	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
 }
 
-// maxFunc adds maxima that were computed before to the graph. Its operands are x, the maxima and
-// their positions.
+// maxFunc adds maxima to the graph, after they have been computed. Its operands are x, the maxima
+// and their positions.
 type maxFunc struct {
 	op string
 	g  grid // the grid of the maxima's windows; rank 0 if there is none

@@ -29,7 +29,7 @@ type Scope struct {
 	modes    modes
 	opened   *scopeSite
 	closedAt *site
-	done     *site // the call of Do that closes the scope; nil: another call does
+	done     *site // the call of Do that closes the scope; nil if no call of Do closes it
 
 	mu       sync.Mutex
 	owned    []*Tensor

@@ -233,8 +233,8 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		index, n := x.detachedIn(c).Cast(dtype.I64), minLength
 		if x.Size() > 0 {
 			most, least := index.Amax(), index.Amin()
-			// One copy to the host returns a negative number if there is one, and otherwise the
-			// greatest.
+			// A single copy to the host returns a negative number of x if there is one. Otherwise
+			// it returns the greatest number.
 			most = Where(least.LtScalar(0), least, most)
 			if v := most.Item(); v < 0 {
 				fail(op, ErrIndex, in, "the number %v is negative", v)

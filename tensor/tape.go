@@ -80,8 +80,8 @@ func recordDraws(g *Generator) *Generator {
 	return &Generator{tape: t}
 }
 
-// again returns a generator that repeats the draws in t. The function that it also returns ends the
-// use of the generator. The parameter says that forward has reached the end of the segment.
+// again returns a generator that repeats the draws in t, and a function that ends the use of the
+// generator. The flag over says that forward has reached the end of the segment.
 func (t *tape) again(over bool) (*Generator, func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,8 +17,8 @@ type grid struct {
 	out                          [3]int // number of windows
 }
 
-// each reads sizes: one size for all spatial dimensions, or one size for each. If no size is given,
-// the parameter otherwise holds the size for all dimensions.
+// each reads sizes: one size for all spatial dimensions, or one size for each dimension. If no size
+// is given, the parameter otherwise holds the size for all dimensions.
 func each(op string, x []*Tensor, what string, rank int, given []int, otherwise, least int) (v [3]int) {
 	if len(given) > 1 && len(given) != rank {
 		fail(op, ErrValue, x, "%d sizes of %s for %d dimensions; give one for all, or one for each", len(given), what, rank)
@@ -104,7 +104,8 @@ func (g *grid) inner(l shape.Layout) shape.Layout {
 }
 
 // windows returns the layout of the elements of all windows in a padded tensor [n, c, …]: [c,
-// kernel…, n, out…], or [n, c, kernel…, out…] with batchFirst. Windows that overlap share elements.
+// kernel…, n, out…], or [n, c, kernel…, out…] if batchFirst is true. Windows that overlap share
+// elements.
 func (g *grid) windows(l shape.Layout, batchFirst bool) shape.Layout {
 	w := shape.Layout{Offset: l.Offset}
 	add := func(n, stride int) { w.Shape, w.Strides = w.Shape.Append(n), w.Strides.Append(stride) }

@@ -135,8 +135,8 @@ func (g *grid) runs(s shape.Dims, n int) shape.Dims {
 
 var addTapPrograms cache[tapKey, *expr.Program]
 
-// addTaps adds a tensor, [n, c, out…], times weight(k) to tap k of the padded y, [n, c, …]. The
-// fourth parameter is the tensor that is added. It does so for all taps, one after the other.
+// addTaps adds products to all taps of the padded y, [n, c, …], one tap after the other. The
+// products for tap k are those of the fourth parameter, [n, c, out…], and weight(k).
 func (g *grid) addTaps(op string, c *Scope, y, from *Tensor, weight func(k int) *Tensor) {
 	p := addTapPrograms.get(tapKey{from: from.dtype, to: y.dtype}, func() *expr.Program {
 		e := expr.X(1).FMA(expr.X(2), expr.X(0))

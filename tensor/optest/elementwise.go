@@ -13,7 +13,8 @@ import (
 var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
 // slack lists ops whose formula cancels. The function returns how far the result may be off,
-// besides its own rounding, for a first operand x. Its unit is 2⁻²⁴, or 2⁻⁵³ in float64.
+// besides its own rounding, for a first operand x. The unit of that distance is 2⁻²⁴, or 2⁻⁵³ in
+// float64.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)

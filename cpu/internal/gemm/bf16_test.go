@@ -13,7 +13,7 @@ func encode(x float32) uint16 { return uint16(dtype.ToBFloat16(x)) }
 
 func decode(x uint16) float32 { return dtype.BFloat16(x).Float32() }
 
-// flush returns 0 with the sign of x for a subnormal x, else x.
+// flush returns 0 with the sign of x if x is subnormal, and otherwise x.
 func flush(x float32) float32 {
 	if math.Abs(float64(x)) < 0x1p-126 {
 		return float32(math.Copysign(0, float64(x)))

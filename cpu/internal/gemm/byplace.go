@@ -36,7 +36,8 @@ const (
 	// Limit of the elements of a chunk of the source. It need not fit the second-level cache as a
 	// whole, because the taps of a place are near each other.
 	placeSource = 1 << 19
-	placeResult = 1 << 15 // limit of the elements of a task's result, which stays in that cache
+	// limit of the elements of a task's result, which stays in the second-level cache
+	placeResult = 1 << 15
 )
 
 // pairs lists for each key the spans of a sum: pairs of offsets.
@@ -308,7 +309,7 @@ func (j *byPlace) put(dst []float32, ldd int, src []float32, rows []int, k int) 
 		return
 	}
 	for r := 0; r < len(rows); r += group {
-		r := min(r, len(rows)-group) // the last ones again, with those that are left
+		r := min(r, len(rows)-group) // the last group may repeat rows of the group before it
 		j.win.transposed(dst[r:], ldd, src, rows[r:r+group], k)
 	}
 }

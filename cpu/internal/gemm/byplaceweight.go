@@ -18,15 +18,16 @@ type weightByPlace struct {
 	panels   int   // panels of a group's outputs
 	columns  int   // panels of a group's channels
 	image    int   // the first image of the current chunk
-	images   int   // images in it
+	images   int   // images in the current chunk
 	few      int   // images in a packing task
 	a, b     []float32
 	sums     []float32 // of all tasks
 }
 
 const (
-	weightImages = 32      // images whose products are summed at once
-	weightSource = 1 << 20 // limit of the elements of each factor of these; a task reads a part of them
+	weightImages = 32 // images whose products are summed at once
+	// limit of the elements that each factor has for these images; a task reads a part of them
+	weightSource = 1 << 20
 )
 
 type weightPlaceBuffer struct{ a, b, sums []float32 }

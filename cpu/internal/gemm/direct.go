@@ -16,8 +16,10 @@ type direct[T float] struct {
 }
 
 const (
-	directRows = 8       // most rows of a kernel
-	directWork = 1 << 18 // multiplications up to which nothing is packed, and in a task above that
+	directRows = 8 // most rows of a kernel
+	// A product with at most this many multiplications is not packed. A larger product that is not
+	// packed is divided into tasks with about this many multiplications.
+	directWork = 1 << 18
 	rowVectors = 16
 )
 

@@ -57,8 +57,8 @@ func (c *compiler) length(size int) int {
 	return len128
 }
 
-// take returns a vector register for value v. If v is taken, the register is for a temporary. take
-// pins the register until the instruction ends.
+// take returns a vector register for value v. If v is the constant taken, the register is for a
+// temporary. take pins the register until the instruction ends.
 func (c *compiler) take(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r, o := range c.vectors[:c.registers] {
