@@ -166,7 +166,8 @@ func argOf[T number](k device.ReduceKind, x []T) int {
 	return best
 }
 
-// better reports whether v replaces best. The position of best is lower than that of v.
+// better reports whether the value v replaces the best value so far. The position of v is higher
+// than the position of that value.
 func better[T number](k device.ReduceKind, v, best T) bool {
 	if best != best {
 		return false

@@ -73,9 +73,9 @@ type buffer struct {
 
 var _ device.Borrower = (*Device)(nil)
 
-// Borrow returns a buffer on the caller's memory. If release is not nil, it is called once, when
-// the buffer is freed or queued, from any goroutine. It must not block. The buffer keeps a
-// reference to release, so that everything that release refers to is reachable as long as the
+// Borrow returns a buffer on the caller's memory. If the function release is not nil, it is called
+// once, when the buffer is freed or queued, from any goroutine. It must not block. The buffer keeps
+// a reference to release, so that everything that release refers to is reachable as long as the
 // buffer is.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {

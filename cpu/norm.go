@@ -63,7 +63,7 @@ func (d *Device) norm(o *device.Norm) {
 
 // normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
 // x, mean, rstd, weight and bias, without the absent ones. A fused multiply-add applies weight and
-// bias. If zero is set and there is no bias, -0 becomes +0.
+// bias. If the flag zero is set and there is no bias, -0 becomes +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {

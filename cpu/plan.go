@@ -98,8 +98,8 @@ var plans struct {
 // of the time of a look-up in the map.
 var lately [256]atomic.Pointer[plan]
 
-// planFor returns the plan of p. Each bit that is set in scalars stands for an operand with a
-// single element that is broadcast.
+// planFor returns the plan of p. The parameter scalars is a set of bits. Each set bit stands for an
+// operand with a single element that is broadcast.
 func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	k := planKey{p.Key(), scalars, f, asm.Active(), fusing()}
 	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]

@@ -197,8 +197,8 @@ func (q *partial) region(s *Scope, from, to int) *Tensor {
 	return q.whole.handle(q.last.op+".grad", s, q.whole.layout.Narrow(q.axis, from, to-from, 1))
 }
 
-// write allocates the whole and copies the held pieces into it. If rest is true, it first fills the
-// whole with zeros.
+// write allocates the whole and copies the held pieces into it. If the flag rest is set, it first
+// fills the whole with zeros.
 func (e *engine) write(q *partial, s *Scope, rest bool) {
 	q.whole = alloc(q.last.op+".grad", s, q.to.dev, q.to.dtype, q.to.shape)
 	e.bring(q.whole)

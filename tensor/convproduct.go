@@ -66,10 +66,11 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 	return max(1, min(n, room/one)), rows
 }
 
-// bands divides the windows of padded samples into bands of rows windows along the first dimension.
-// It calls f for each band, in a scope of its own. f receives the convolution of the band. The last
-// two parameters of f say where the band begins in the first dimension. The first of the two is an
-// element of the padded sample, and the second is a window.
+// bands divides the windows of padded samples into bands along the first dimension. The parameter
+// rows is the number of windows of a band in this dimension. bands calls f for each band, in a
+// scope of its own. f receives the convolution of the band. The last two parameters of f say where
+// the band begins in the first dimension. The first of the two is an element of the padded sample,
+// and the second is a window.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {
 		b := *v

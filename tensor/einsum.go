@@ -117,7 +117,7 @@ func (f factor) once(all []*Tensor) factor {
 
 // only returns the sum of f over the dimensions for which keep returns false. Integers become
 // int64, as in [Tensor.Sum]. A dimension of size 1 is removed without a sum, which keeps the type,
-// unless ones is set.
+// unless the flag ones is set.
 func (f factor) only(keep func(c byte) bool, ones bool) factor {
 	var over, out []int
 	var names []byte

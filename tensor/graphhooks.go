@@ -48,7 +48,7 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 // added, before the gradient is passed on or added to the leaf. The tensor that f returns replaces
 // the gradient. It must have the same shape, type and device. nil leaves the gradient as it is.
 // Hooks of one tensor run in the order of registration, and each receives the gradient that the
-// previous hook returned. remove removes the hook.
+// previous hook returned. The returned function removes the hook.
 //
 // g belongs to a scope that ends when f returns; s.From(g) moves it to scope s. It may share memory
 // with other gradients and must not be changed in place. If the tensor is changed in place, a hook

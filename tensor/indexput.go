@@ -173,8 +173,8 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 // [Tensor.Index] would select by ix. It is torch.index_put. value is a number, or a tensor of x's
 // type that broadcasts to the shape of Index's result. A tensor of another type is converted if
 // there are no index tensors or if it has rank 0. If several values have the same place, the last
-// in row-major order wins. But as in PyTorch each of them receives the place's gradient. With
-// accumulate the values are added in row-major order.
+// in row-major order wins. But as in PyTorch each of them receives the place's gradient. If
+// accumulate is true, the values are added in row-major order.
 func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	if v, ok := value.(*Tensor); ok {

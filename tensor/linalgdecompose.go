@@ -123,10 +123,11 @@ func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // Cholesky returns the lower triangular L for which L·Lᵀ = x, for the symmetric positive definite
-// matrices in the last two dimensions, float32 or float64. With upper it returns the upper
-// triangular U for which Uᵀ·U = x. It reads only the triangle of x that it returns. The gradient is
-// symmetric, as torch's. A matrix that is not positive definite is an error that wraps [ErrLinAlg]
-// and names its place in the batch. It works on the host ([HostOps]).
+// matrices in the last two dimensions, float32 or float64. If the parameter upper is true, Cholesky
+// returns the upper triangular U for which Uᵀ·U = x. It reads only the triangle of x that it
+// returns. The gradient is symmetric, as torch's. A matrix that is not positive definite is an
+// error that wraps [ErrLinAlg] and names its place in the batch. Cholesky works on the host
+// ([HostOps]).
 func (x *Tensor) Cholesky(upper bool) *Tensor {
 	x.mustSquare("cholesky")
 	return doubled("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {

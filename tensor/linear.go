@@ -46,8 +46,8 @@ func checkLinear(op string, x, weight, bias *Tensor, k int) {
 	}
 }
 
-// linear casts the operands as autocast says. It applies linearFunc to x seen as a matrix, and then
-// act, unless act is nil.
+// linear casts the operands as autocast says. It applies linearFunc to x, seen as a matrix. It then
+// applies the activation act, unless act is nil.
 func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	const op = "linear"
 	in := present(x, w, b)

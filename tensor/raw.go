@@ -10,8 +10,8 @@ import (
 // the stream on which it must queue its work, and the driver's views of the tensors. Views have the
 // tensors' strides. Expanded tensors have strides of 0; [Tensor.Contiguous] makes them dense. f may
 // read ins and write outs, but must not keep them. Its work is ordered with the work of ops on any
-// stream. The contents of outs count as changed in place, even if f returns an error. Raw then
-// panics with an *[Error] that wraps the error.
+// stream. The contents of outs count as changed in place, even if f returns an error. If f returns
+// an error, Raw panics with an *[Error] that wraps the error.
 //
 // All tensors must be on one device. On the CPU Buf.Host of a view returns the memory. f is called
 // after the work queued on the stream is done, and may use the memory immediately. In a capture on

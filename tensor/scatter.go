@@ -192,7 +192,8 @@ func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 }
 
 // change runs an op on x in place. The parameter in holds its other operands. If no gradient is
-// recorded, direct writes x's memory. Otherwise x takes over the result of computed.
+// recorded, the function direct writes x's memory. Otherwise x takes over the result of the
+// function computed.
 func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct func(s *Scope)) *Tensor {
 	s := x.writable(op, in...)
 	if !wantsGrad(op, s, append([]*Tensor{x}, in...)) {

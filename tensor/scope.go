@@ -176,7 +176,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open does what New does. loose says that another goroutine may close the scope.
+// open does what New does. The flag loose says that another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
@@ -278,7 +278,7 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 	return dev.DefaultStream()
 }
 
-// own makes s the owner of handle x. fresh says that x's storage has no owner yet either.
+// own makes s the owner of handle x. The flag fresh says that x's storage has no owner yet either.
 func (s *Scope) own(x *Tensor, fresh bool) {
 	// keep x's old scope alive: its ledger must not be queued before the storage is noted here
 	defer runtime.KeepAlive(x.scope)

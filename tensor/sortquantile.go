@@ -18,8 +18,8 @@ const (
 	Nearest
 )
 
-// quantile returns the quantiles q of x over dims, as the first dimension of the result. With skip
-// it ignores NaN.
+// quantile returns the quantiles q of x over dims, as the first dimension of the result. If the
+// flag skip is set, it ignores NaN.
 func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, single bool, dims []int) *Tensor {
 	x.use(op)
 	in := []*Tensor{x}

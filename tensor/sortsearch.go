@@ -118,8 +118,9 @@ func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	return boundaries.search("bucketize", x, right)
 }
 
-// IsIn reports for each element whether test, which may have any shape, contains it. With invert it
-// reports the opposite. Elements are compared in the promoted type. NaN equals nothing.
+// IsIn reports for each element whether the tensor test, which may have any shape, contains it. If
+// invert is true, IsIn reports the opposite. Elements are compared in the promoted type. NaN equals
+// nothing.
 func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 	in := []*Tensor{x, test}
 	s := youngest("isin", in)

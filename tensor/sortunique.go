@@ -42,8 +42,8 @@ func (x *Tensor) newRuns() *Tensor {
 // uniqueResult has the parts of a result. Parts that were not requested are nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
-// distinct finds the distinct rows of a matrix, or elements of a vector, in sorted order. With
-// consecutive it only compares neighbours.
+// distinct finds the distinct rows of a matrix, or elements of a vector, in sorted order. If
+// consecutive is true, it only compares neighbours.
 func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueResult {
 	s := x.scope
 	c := s.child()

@@ -125,8 +125,8 @@ func (x *Tensor) CUDA(i ...int) *Tensor {
 // CPU returns x on the device "cpu". A tensor on a rank of the CPU, such as "cpu:1", is copied too.
 func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
-// copyTo returns a dense copy of x on device d, in scope s and without a place in the graph. With
-// async it need not wait for the copy.
+// copyTo returns a dense copy of x on device d, in scope s and without a place in the graph. If
+// async is true, it need not wait for the copy.
 func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tensor {
 	if p := x.pinner(d); async && p != nil {
 		c := x
@@ -143,7 +143,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 }
 
 // copyInto copies x into y, which has x's size and type, is contiguous, and is new: only its home
-// stream has used its memory. With async copyInto need not wait for the copy.
+// stream has used its memory. If async is true, copyInto need not wait for the copy.
 func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	d, n := y.st.dev, x.Size()*x.dtype.Size()
 	if n == 0 {

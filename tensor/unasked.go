@@ -70,8 +70,8 @@ func (v *vigil) around(s *Scope) bool {
 	return s != nil && s.vigil.Load() == v
 }
 
-// miss tells the vigils of this goroutine about an op in s. would reports whether the modes of a
-// vigil would have changed the op.
+// miss tells the vigils of this goroutine about an op in s. The last parameter is a function that
+// reports whether the modes of a vigil would have changed the op.
 func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
 	vigils.each(func(v *vigil) bool {
 		if v.missed == nil && v.hushed == 0 && would(v) && !v.around(s) && v.here() {

@@ -10,8 +10,8 @@ import (
 // Update runs one program over groups of tensors of one device. It stores the results for ins[k] in
 // outs[k], in place. It is for optimizers. params is a tensor on that device with 8-byte slots,
 // which hold the program's scalars as bits (expr.Encode). If the device can, all groups of
-// contiguous tensors run in a single launch, which reads the scalars on the device. Each other
-// group is a launch of its own, whose scalars come from bits.
+// contiguous tensors run in a single launch, which reads the scalars on the device. Each remaining
+// group is a launch of its own, whose scalars come from the parameter bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }

@@ -17,7 +17,8 @@ import (
 // line is the source line of the latest mistake.
 var line int
 
-// here stores its caller's line number in the variable line. The mistake is on the same line.
+// here stores the number of its caller's line in the variable line. The mistake is on its caller's
+// line.
 func here() { _, _, line, _ = runtime.Caller(1) }
 
 // The test makes typical mistakes. Each error names the op, its operands and the caller's line.

@@ -63,8 +63,8 @@ func compareF(predicate uint64, cmp func(c *bc, p, b, a, o operand.Op)) lowering
 }
 
 // compareI returns the lowering of an integer comparison. It uses the instruction i(x, y), which
-// computes y > x or x == y. swapped exchanges the operands. If flip is not zero, it is the sign
-// bit. Inverting the sign bits makes the order unsigned.
+// computes y > x or x == y. If swapped is true, the operands are exchanged. If flip is not zero, it
+// is the sign bit. Inverting the sign bits makes the order unsigned.
 func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	ks := []constant{c32(1)}
 	if flip.width != 0 {

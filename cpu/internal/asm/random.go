@@ -15,8 +15,9 @@ func Philox(dst []uint32, seed, counter uint64) {
 	current.philox(dst, seed, counter)
 }
 
-// wholeRounds returns a function that does what philox does. As long as a multiple of words
-// elements remains, the kernel fills them. Plain Go fills the remaining elements.
+// wholeRounds returns a function that does what philox does. The kernel fills as many elements as
+// possible, but their number must be a multiple of the first parameter. Plain Go fills the
+// remaining elements.
 func wholeRounds(words int, kernel func(dst []uint32, seed, counter uint64)) func(dst []uint32, seed, counter uint64) {
 	return func(dst []uint32, seed, counter uint64) {
 		n := len(dst) - len(dst)%words

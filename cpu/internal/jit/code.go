@@ -21,11 +21,11 @@ func (c *Code) Spill() int { return c.spill }
 // Bytes returns a copy of the machine code and of the constants after it.
 func (c *Code) Bytes() []byte { return append([]byte(nil), c.bytes...) }
 
-// Run computes rows rows of n elements each. reg holds addresses, to which the loop refers by
-// number. After each row, the addresses of loads and stores grow by strides. strides has the order
-// in which the loop lists loads and stores; it may be nil for one row. The caller's goroutine
-// cannot be preempted during Run. An access to memory that does not exist is a bug, and Run panics
-// with the name of the program.
+// Run computes the given number of rows, each of n elements. reg holds addresses, to which the loop
+// refers by number. After each row, the addresses of loads and stores grow by strides. strides has
+// the order in which the loop lists loads and stores; it may be nil for one row. The caller's
+// goroutine cannot be preempted during Run. An access to memory that does not exist is a bug, and
+// Run panics with the name of the program.
 func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 	defer c.named(debug.SetPanicOnFault(true))
 	call(c.entry, unsafe.Pointer(unsafe.SliceData(reg)), n, rows, unsafe.Pointer(unsafe.SliceData(strides)))

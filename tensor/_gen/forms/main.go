@@ -186,7 +186,7 @@ func returned(comment, name string) string {
 	return strings.Replace(endText.ReplaceAllString(text, ""), ", broadcast together", "", 1)
 }
 
-// with returns the op of m with a number. The op's name begins with prefix. with returns "" if
+// with returns the op of m with a number. The op's name begins with prefix. The result is "" if
 // there is no such op.
 func (s *source) with(m method, prefix string) string {
 	if m.division && prefix == "" {
