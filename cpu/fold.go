@@ -221,7 +221,8 @@ func joinArgAs[T number](k device.ReduceKind, a, b []T, pa, pb []int64) {
 	}
 }
 
-// updateArg compares n values at position pos with the best values so far, and updates these.
+// updateArg compares n values at position pos with the best values so far, and updates the best
+// values.
 func updateArg(t dtype.Type, k device.ReduceKind, best, v unsafe.Pointer, at0 []int64, pos int64) {
 	n := len(at0)
 	switch t {

@@ -81,7 +81,7 @@ func (d *Device) scatterHalf(o *device.Scatter) error {
 	return bad
 }
 
-// run combines lines lo … hi-1. If elements share an index, these are numbers of parts of rows.
+// run combines lines lo … hi-1. If elements share an index, lo and hi are numbers of parts of rows.
 func (s *scatter) run(lo, hi int) {
 	if s.whole != nil {
 		for u := lo; u < hi; u++ {

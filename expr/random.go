@@ -32,8 +32,8 @@ const (
 )
 
 // A Draw says which word of a sequence of Philox blocks an element uses: word number index<<Shift
-// &^ Clear | Add. Several elements share a block if it has words for all of them. The lower half of
-// a U64 is this word, and the upper half is the next word.
+// &^ Clear | Add. Several elements share a block if the block has words for all of them. The lower
+// half of a U64 is this word, and the upper half is the next word.
 type Draw struct{ Shift, Clear, Add uint8 }
 
 // Draw returns the Draw in the Imm of an OpPhilox.

@@ -192,7 +192,8 @@ func (c *Compiled) eagerly(s *Scope, x []*Tensor) (y []*Tensor) {
 	return y
 }
 
-// deviceFor returns the device of the first operand. Without operands it is the scope's.
+// deviceFor returns the device of the first operand. If there are no operands, it returns the
+// scope's device.
 func (s *Scope) deviceFor(x []*Tensor) device.Device {
 	if len(x) > 0 {
 		return x[0].st.dev

@@ -100,8 +100,8 @@ func GatherToDevice(dim int, dev device.Device, x ...*Tensor) *Tensor {
 }
 
 // ReduceAddToDevice returns the sum of tensors from any devices, on device dev, as
-// torch.cuda.comm.reduce_add does. They have one shape and one type, and are added one after the
-// other in the given order. The result belongs to the youngest of their scopes. The gradient of
+// torch.cuda.comm.reduce_add does. The tensors have one shape and one type, and are added one after
+// the other in the given order. The result belongs to the youngest of their scopes. The gradient of
 // each tensor is the gradient of the sum, on the tensor's device.
 func ReduceAddToDevice(dev device.Device, x ...*Tensor) *Tensor {
 	const op = "reduce_add_to_device"

@@ -163,10 +163,10 @@ func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // LogSigmoid returns log(sigmoid(x)) = -log(1+e⁻ˣ) of a floating point tensor.
 func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }
 
-// Logit returns log(x/(1-x)), the inverse of Sigmoid. It is NaN outside of [0, 1]. With eps, x is
-// limited to [eps, 1-eps] first, and the gradient is 0 outside of this interval. If eps is greater
-// than ½, the lower limit wins where x < eps, as in torch. A negative eps is an error; torch treats
-// it as no eps.
+// Logit returns log(x/(1-x)), the inverse of Sigmoid. It is NaN outside of [0, 1]. If eps is given,
+// x is limited to [eps, 1-eps] first, and the gradient is 0 outside of this interval. If eps is
+// greater than ½, the lower limit wins where x < eps, as in torch. A negative eps is an error;
+// torch treats it as no eps.
 func (x *Tensor) Logit(eps ...float64) *Tensor {
 	switch {
 	case len(eps) == 0:

@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
-// solveFunc solves A·X = B for batches of one shape. With loose, the solution of a singular matrix
-// is infinities and NaN instead of an error.
+// solveFunc solves A·X = B for batches of one shape. If the field loose is set, a singular matrix
+// is no error: its solution is infinities and NaN.
 type solveFunc struct{ loose bool }
 
 func (solveFunc) Name() string { return "solve" }

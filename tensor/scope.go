@@ -106,8 +106,8 @@ func RecordSites() Option { return func(m *modes) { m.sites = true } }
 func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 
 // Composed makes heavy ops run as compositions of primitives, even if the device has a fast kernel
-// for them. Tests compare the kernels with the compositions. It also helps to find out whether a
-// kernel is wrong.
+// for them. Tests compare the kernels with the compositions. Composed also helps to find out
+// whether a kernel is wrong.
 func Composed() Option { return func(m *modes) { m.composed = true } }
 
 // joinNames returns the path of a scope with this name inside of a scope with this path.

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Stream returns the stream on which work of the scope is queued for device d. Without d it is the
-// stream for the scope's device. It is torch.cuda.current_stream. For a GPU the stream is a
+// Stream returns the stream on which work of the scope is queued for device d. Without d the result
+// is the stream for the scope's device. It is torch.cuda.current_stream. For a GPU the stream is a
 // cuda.Stream.
 func (s *Scope) Stream(d ...device.Device) device.Stream {
 	dev := s.Device() // call it even if d is given, because it marks s as used

@@ -93,8 +93,8 @@ type look struct {
 	at             int
 	channel, image int
 	row            [2]int // strides of the first two dimensions
-	// The copy's columns are sorted by their number modulo step. phase is the distance from a
-	// column to the one with the next remainder.
+	// The copy's columns are sorted by their number modulo step. phase is the distance from the
+	// columns with one remainder to the columns with the next remainder.
 	phase, step int
 	copied      bool
 	extent      [3]int // size of the copied range

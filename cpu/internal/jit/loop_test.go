@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// can reports whether this machine can run loops. CI has such machines. On other machines can logs
-// a message and returns false.
+// can reports whether this machine can run loops. CI has such machines. If the machine cannot run
+// loops, the function can logs a message and returns false.
 func can(t testing.TB) bool {
 	x := &cpu.X86
 	if err := Why(); err != nil || !x.HasAVX512F || !x.HasAVX512DQ || !x.HasAVX512BW || !x.HasAVX512VL || !x.HasBMI2 {
