@@ -18,8 +18,8 @@ func reduceBy(r, y *Expr, n int) *Expr {
 }
 
 // fmod returns x - y·trunc(x/y) without any rounding, in float64. Two float32 have a quotient of up
-// to 2²⁷⁸, which takes 6 steps. The quotient of two float64 may overflow. If y is so small that it
-// may overflow, the remainders by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ are taken first.
+// to 2²⁷⁸, which takes 6 steps. The quotient of two float64 may overflow. If y is so small that the
+// quotient may overflow, the remainders by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ are taken first.
 func fmod(x, y *Expr, wide bool) *Expr {
 	r, a := x.Abs(), y.Abs()
 	if wide {

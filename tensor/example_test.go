@@ -92,7 +92,7 @@ func ExampleTensor_Argmax() {
 }
 
 // MatMul multiplies vectors, matrices and batches of matrices. The last two dimensions multiply,
-// and the leading ones broadcast.
+// and the leading dimensions broadcast.
 func ExampleTensor_MatMul() {
 	a := tensor.From([][]float32{{1, 2}, {3, 4}})
 	v := tensor.From([]float32{1, 1})

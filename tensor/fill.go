@@ -47,8 +47,8 @@ func (x *Tensor) filledWith(op string, in []*Tensor, v *Tensor) *Tensor {
 
 // MaskedFillBy is [Tensor.MaskedFill] with the value of v, a tensor of rank 0. The gradient of v is
 // the sum of the gradients of the filled elements. v is cast to x's type. torch refuses a number
-// that the type cannot hold. Here that is not checked, because the number would have to be copied
-// to the host.
+// that the type cannot hold. This op does not check the number, because the number would have to be
+// copied to the host.
 func (x *Tensor) MaskedFillBy(mask, v *Tensor) *Tensor {
 	const op = "masked_fill"
 	x.masked(op, mask, v)

@@ -112,8 +112,8 @@ func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 }
 
 // ScatterReduce returns x with the elements of src combined into the places that index selects
-// along dim, as torch.scatter_reduce does. reduce is "sum", "prod", "mean", "amax" or "amin".
-// Without includeSelf an element of x counts only if index does not select its place. Shapes and
+// along dim, as torch.scatter_reduce does. reduce is "sum", "prod", "mean", "amax" or "amin". If
+// includeSelf is false, an element of x counts only if index does not select its place. Shapes and
 // types are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN counts as the
 // extreme. Equal extremes receive equal parts of the gradient. As in PyTorch an equal element of x
 // receives a part even if it does not count. Use ScatterReduce for example for means by group.
