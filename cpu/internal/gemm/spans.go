@@ -74,7 +74,7 @@ func (w *spanKernel) transposed(dst []float32, ldd int, src []float32, rows []in
 		var list [16]int
 		copy(list[:], rows[r:r+w.group])
 		w.turn(&dst[r], ldd, &src[0], &list, whole)
-		if k > whole { // the last four values of p, some of them for a second time
+		if k > whole { // the last four again, with those that are left
 			w.turn(&dst[(k-4)*ldd+r], ldd, &src[k-4], &list, 4)
 		}
 	}
