@@ -13,6 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -47,10 +48,11 @@ type batchShape struct {
 	n, steps int
 }
 
-// guarded is a setting of the model: a layer, a parameter, or whether there are hooks.
+// guarded is a setting of the training: a layer, a tensor, or whether there are hooks. The tensors
+// are parameters and buffers of the model and the parameters of the optimizer.
 type guarded struct {
-	of     any    // pointer to the layer or the parameter; for a layer that is no pointer, its type
-	on     bool   // the layer trains, the parameter requires a gradient, or the model has hooks
+	of     any    // pointer to the layer or the tensor; for a layer that is no pointer, its type
+	on     bool   // the layer trains, the tensor requires a gradient, or the model has hooks
 	fields string // the layer's exported numbers and texts
 	t      dtype.Type
 }
@@ -82,19 +84,49 @@ func (t *trainer) uncaptured() string {
 		for typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		if callsite.Outside(typ.PkgPath()+".", "") || strings.HasSuffix(typ.PkgPath(), "_test") {
+		if !isOursType(typ) || callsOthers(reflect.ValueOf(l)) {
 			if name == "" {
 				name = "the model"
 			}
 			return own(fmt.Sprintf("%s (%v)", name, typ))
 		}
 	}
+	if typ := reflect.TypeOf(t.c.Optimizer); !isOursType(typ) {
+		return own(fmt.Sprintf("the optimizer (%v)", typ))
+	}
 	return ""
 }
 
+// isOursType reports whether a type, or the type to which it points, is one of this library's
+// packages.
+func isOursType(typ reflect.Type) bool {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	return !callsite.Outside(typ.PkgPath()+".", "") && !strings.HasSuffix(typ.PkgPath(), "_test")
+}
+
+// callsOthers reports whether a layer of this library has a function of the program, as an
+// [nn.Lambda] does.
+func callsOthers(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return callsOthers(v.Elem())
+	case reflect.Func:
+		return !v.IsNil() && !isOurs(v)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Kind() != reflect.Pointer && callsOthers(f) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // isOurs reports whether f is a function or a method of this library's packages.
-func isOurs(f any) bool {
-	at := runtime.FuncForPC(reflect.ValueOf(f).Pointer())
+func isOurs(f reflect.Value) bool {
+	at := runtime.FuncForPC(f.Pointer())
 	if at == nil {
 		return false
 	}
@@ -114,9 +146,12 @@ func (t *trainer) replays(b *data.Batch, n int) bool {
 	}
 	if g.check || g.seen == nil {
 		g.check = false
-		if now := settingsOf(t.c.Model); !slices.Equal(now, g.guard) {
+		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
 			g.guard, g.seen = now, []batchShape{}
+		}
+		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
+			return false // a replay would not add to gradients that a callback has left
 		}
 	}
 	form := batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: n}
@@ -152,6 +187,11 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	var within *device.ReplayError // a part of the step was done, so it cannot be repeated
 	if !errors.As(err, &within) && (errors.Is(err, tensor.ErrCapture) || errors.Is(err, device.ErrOutOfMemory)) {
 		t.eagerly(err.Error())
+		return false, nil
+	}
+	var changed *optim.Error
+	if errors.As(err, &changed) {
+		t.uncapture() // nothing of the step was done, and later steps are captured anew
 		return false, nil
 	}
 	b.Free()
@@ -215,10 +255,10 @@ func (t *trainer) uncapture() {
 	}
 }
 
-// settingsOf returns the settings of a model that decide what a step does.
-func settingsOf(model any) []guarded {
-	list := []guarded{{on: nn.Hooked(model)}}
-	for _, l := range nn.Modules(model) {
+// guards returns the settings that decide what a step does.
+func (t *trainer) guards() []guarded {
+	list := []guarded{{on: nn.Hooked(t.c.Model)}}
+	for _, l := range nn.Modules(t.c.Model) {
 		m, ok := l.(interface{ Training() bool })
 		g := guarded{of: l, on: ok && m.Training()}
 		v := reflect.ValueOf(l)
@@ -230,17 +270,22 @@ func settingsOf(model any) []guarded {
 		g.fields = fieldsOf(v)
 		list = append(list, g)
 	}
-	for _, p := range nn.Parameters(model) {
+	tensors := append(nn.Parameters(t.c.Model), nn.Buffers(t.c.Model)...)
+	for _, p := range append(tensors, t.c.Optimizer.Params()...) {
 		list = append(list, guarded{of: p, on: p.NeedsGrad(), t: p.Type()})
 	}
 	return list
 }
 
-// fieldsOf returns the exported numbers, texts and lists of such of a layer, as a text.
+// fieldsOf returns the exported numbers, texts and lists of such of a layer and of the structs in
+// it, as a text.
 func fieldsOf(v reflect.Value) string {
 	var b []byte
 	for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {
 		kind := v.Type().Field(i).Type
+		if f := v.Type().Field(i); kind.Kind() == reflect.Struct && (f.IsExported() || f.Anonymous) {
+			b = append(b, fieldsOf(v.Field(i))...)
+		}
 		if kind.Kind() == reflect.Slice {
 			kind = kind.Elem()
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"reflect"
 	"time"
 
 	"github.com/flambeau-go/flambeau/amp"
@@ -365,9 +366,9 @@ func (c *Config) check() error {
 	closures := c.Compute != nil || c.Forward != nil
 	c.given = closures || c.Loss != nil
 	switch {
-	case c.Forward != nil && !isOurs(c.Forward):
+	case c.Forward != nil && !isOurs(reflect.ValueOf(c.Forward)):
 		c.foreign = "Forward"
-	case c.Loss != nil && !isOurs(c.Loss):
+	case c.Loss != nil && !isOurs(reflect.ValueOf(c.Loss)):
 		c.foreign = "Loss"
 	}
 	if !closures {
