@@ -32,13 +32,19 @@ const (
 // the optimizer's state, and show that the shapes come again.
 const eagerSteps = 3
 
+// mostCaptured is the number of shapes of batches whose steps are captured. It is what a
+// [tensor.Compiled] keeps: more shapes would be captured again and again.
+const mostCaptured = 16
+
 // captured captures the steps of a training, and replays them.
 type captured struct {
 	step  *tensor.Compiled
 	off   bool // no step is captured any more, and the log says why
 	seen  []batchShape
 	guard []guarded // the model's settings that the captured steps depend on
-	check bool      // the program may have changed settings since the last step
+	// number of shapes in seen whose steps are replays
+	replayed int
+	check    bool // the program may have changed settings since the last step
 }
 
 // batchShape counts the eager steps with batches of one shape.
@@ -46,6 +52,7 @@ type batchShape struct {
 	x, y     shape.Dims
 	tx, ty   dtype.Type
 	n, steps int
+	replayed bool // the steps are replays
 }
 
 // guarded is a setting of the training: a layer, a tensor, or whether there are hooks. The tensors
@@ -148,21 +155,27 @@ func (t *trainer) replays(b *data.Batch, n int) bool {
 		g.check = false
 		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
-			g.guard, g.seen = now, []batchShape{}
+			g.guard, g.seen, g.replayed = now, []batchShape{}, 0
 		}
 		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
 			return false // a replay would not add to gradients that a callback has left
 		}
 	}
 	form := batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: n}
-	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps = 0; return f == form })
+	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps, f.replayed = 0, false; return f == form })
 	if at < 0 {
 		at = len(g.seen)
 		g.seen = append(g.seen, form)
 	}
-	if g.seen[at].steps < eagerSteps {
-		g.seen[at].steps++
+	switch f := &g.seen[at]; {
+	case f.steps < eagerSteps:
+		f.steps++
 		return false
+	case !f.replayed && g.replayed == mostCaptured:
+		return false
+	case !f.replayed:
+		f.replayed = true
+		g.replayed++
 	}
 	if g.step == nil {
 		if why := t.uncaptured(); why != "" {
@@ -245,6 +258,16 @@ func (t *trainer) eagerly(why string) {
 	t.captured.off = true
 	t.uncapture()
 	t.say("steps run eagerly: " + why)
+}
+
+// spare frees the memory of the captured steps, because memory is short without it. It returns
+// false if no step is captured.
+func (t *trainer) spare() bool {
+	if t.captured.step == nil {
+		return false
+	}
+	t.eagerly("memory has run out, and captured steps keep theirs")
+	return true
 }
 
 // uncapture closes the graphs of the captured steps.

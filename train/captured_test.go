@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -155,6 +156,83 @@ func TestFitCapturesAdafactor(t *testing.T) {
 	}
 	if run(train.CaptureNever) != run(train.CaptureOwn) {
 		t.Error("the bits of a captured training are others")
+	}
+}
+
+// TestFitCapturesSomeShapes: each of 16 shapes is captured once, and batches of further shapes run
+// eagerly.
+func TestFitCapturesSomeShapes(t *testing.T) {
+	cpu, _ := device.Open("cpu")
+	calls := 0
+	c := countingForward(setup(t, cpu), &calls)
+	c.Valid, c.Capture, c.Epochs = nil, train.CaptureAlways, 6
+	c.Train = widening{20}
+	fit(t, c)
+	if want := 20*3 + 16 + 4*3; calls != want {
+		t.Errorf("Forward was called %d times, want %d", calls, want)
+	}
+}
+
+// widening has batches of 2, 3, … samples.
+type widening struct{ n int }
+
+func (g widening) Len() int { return g.n }
+
+func (g widening) Batches() iter.Seq2[*data.Batch, error] {
+	return func(yield func(*data.Batch, error) bool) {
+		for i := range g.n {
+			b := &data.Batch{X: tensor.Root().Ones(i+2, features), Y: tensor.Root().Typed(dtype.I64).Zeros(i + 2), Index: make([]int, i+2)}
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestFitSparesMemory: captured steps keep their memory. If it is needed for other steps, they run
+// eagerly from then on, and no batch is divided.
+func TestFitSparesMemory(t *testing.T) {
+	dev, err := device.Open("cpu:3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := dev.(interface{ SetMemoryLimit(bytes int) })
+	defer limit.SetMemoryLimit(0)
+	const n = 2048*3 + 1500
+	run := func(how train.Capturing, mib int) (bits, log string) {
+		limit.SetMemoryLimit(0)
+		tensor.ManualSeed(11)
+		ds, err := data.NewTensorDataset(tensor.Root().Randn(n, 64), tensor.Root().Typed(dtype.I64).Zeros(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := setup(t, dev)
+		c.Model = nn.To(nn.NewSequential(nn.NewLinear(64, 256), nn.ReLU{}, nn.NewLinear(256, 256), nn.ReLU{}, nn.NewLinear(256, 4)), dev)
+		c.Optimizer = optim.NewSGD(nn.Parameters(c.Model), optim.SGDConfig{LR: 0.01})
+		c.Schedule = &halving{opt: c.Optimizer, every: 10}
+		if c.Train, err = data.NewLoader(ds, data.Config{Batch: 2048}); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		c.Valid, c.Epochs, c.Capture, c.Log = nil, 4, how, &b
+		dev.Empty()
+		limit.SetMemoryLimit(mib << 20)
+		fit(t, c)
+		return weights(t, c), b.String()
+	}
+	want, _ := run(train.CaptureNever, 100)
+	short := 0
+	for _, mib := range []int{14, 24} {
+		got, log := run(train.CaptureOwn, mib)
+		if want != got {
+			t.Errorf("%d MiB: the bits of a captured training are others; the log says %q", mib, log)
+		}
+		if strings.Contains(log, "captured steps keep theirs") {
+			short++
+		}
+	}
+	if short == 0 {
+		t.Error("memory was never short")
 	}
 }
 
