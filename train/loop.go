@@ -132,6 +132,7 @@ func (t *trainer) close() error {
 	}
 	t.done = true
 	t.snapshot()
+	t.uncapture()
 	err := t.broken
 	if t.store != nil {
 		if best, ok := t.store.Best(); ok {
@@ -145,7 +146,6 @@ func (t *trainer) close() error {
 	if t.log != nil {
 		t.log.Free()
 	}
-	t.uncapture()
 	t.adapt.Close()
 	t.say()
 	if t.bar != nil {
