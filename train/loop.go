@@ -93,12 +93,7 @@ func newTrainer(c Config) (*trainer, error) {
 	if t.adapt, err = t.newAdapt(ours); err != nil {
 		return nil, err
 	}
-	t.adapt.short = func() {
-		t.snapshot()
-		if t.captured.step != nil {
-			t.eagerly("the device ran out of memory, and captured steps keep theirs")
-		}
-	}
+	t.adapt.short = t.snapshot
 	return t, nil
 }
 
@@ -442,7 +437,6 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	if err := t.read(); err != nil {
 		return err
 	}
-	t.uncapture() // the evaluation may need the memory that the graphs keep
 	began := time.Now()
 	m, err := t.c.evaluate(ctx, t.c.Valid, t.bar)
 	t.paused += time.Since(began)
