@@ -101,7 +101,7 @@ func Warm(calls int) CompileOption {
 //
 // The rules of a capture hold for f. In particular, host work of f happens in the first two calls
 // only. That includes the choice between training and evaluation mode. Other tensors that f uses,
-// such as parameters, belong to the root scope.
+// such as parameters, belong to the root scope. f must not use the Compiled itself.
 //
 // Results have no gradient graph. A call with an operand that requires a gradient panics, unless
 // the scope is [NoGrad]. Compile the whole step instead, with Backward in f.
