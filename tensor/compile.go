@@ -101,7 +101,7 @@ func Warm(calls int) CompileOption {
 //
 // The rules of a capture hold for f. In particular, host work of f happens in the first two calls
 // only. That includes the choice between training and evaluation mode. Other tensors that f uses,
-// such as parameters, belong to the root scope.
+// such as parameters, belong to the root scope. f must not use the Compiled itself.
 //
 // Results have no gradient graph. A call with an operand that requires a gradient panics, unless
 // the scope is [NoGrad]. Compile the whole step instead, with Backward in f.
@@ -177,7 +177,8 @@ func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm
 	return f
 }
 
-// eagerly runs the function without a graph.
+// eagerly runs the function without a graph. Like the results of a replay, its results share no
+// memory with other tensors.
 func (c *Compiled) eagerly(s *Scope, x []*Tensor) (y []*Tensor) {
 	s.Do(func(in *Scope) {
 		list := make([]*Tensor, len(x))
@@ -189,6 +190,12 @@ func (c *Compiled) eagerly(s *Scope, x []*Tensor) (y []*Tensor) {
 		}
 		in.Close(y...)
 	})
+	for i, t := range y {
+		if t.st.refs.Load() > 1 {
+			y[i] = t.copyTo("compiled", s, t.st.dev, false)
+			t.Free()
+		}
+	}
 	return y
 }
 
@@ -201,12 +208,16 @@ func (s *Scope) deviceFor(x []*Tensor) device.Device {
 	return s.Device()
 }
 
-// capture makes the form's graph.
-func (c *Compiled) capture(f *compiledForm, dev device.Device) error {
+// capture makes the form's graph. If it fails or panics, a later call can capture again.
+func (c *Compiled) capture(f *compiledForm, dev device.Device) (err error) {
+	defer func() {
+		if f.graph == nil {
+			f.free()
+		}
+	}()
 	for _, o := range f.shapes {
 		f.inputs = append(f.inputs, root.On(o.dev).Typed(o.t).make("compile", o.t, o.shape.Slice()))
 	}
-	var err error
 	f.graph, err = Capture(dev, func(s *Scope) {
 		in := make([]*Tensor, len(f.inputs))
 		for i, t := range f.inputs {
@@ -217,9 +228,6 @@ func (c *Compiled) capture(f *compiledForm, dev device.Device) error {
 			f.results = append(f.results, t.In(s).Detach())
 		}
 	}, f.modes.option)
-	if err != nil {
-		f.free()
-	}
 	return err
 }
 
