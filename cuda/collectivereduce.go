@@ -20,7 +20,7 @@ type reduction struct {
 	neutral uint64 // the bits of the neutral element, which changes no result
 	// for each rank: its input does not count, and neutral elements take its place
 	left    []bool
-	scalars [][8]byte    // each rank's factor before the sum; nil if all are 1
+	scalars [][8]byte    // each rank's factor before the sum; nil if all factors are 1
 	made    []nccl.RedOp // each rank's op of NCCL that multiplies by the factor and adds
 }
 

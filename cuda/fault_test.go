@@ -244,7 +244,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	}
 	y := gather(a, 1, 0, 3, 2)
 	x := gather(b, 2, 1)
-	check(t, d, b, x, 2) // a wait for this stream does not return the other stream's error
+	check(t, d, b, x, 2) // b has no error, so a wait for it does not return the error of a
 	got := make([]byte, 12)
 	is("Download", d.Download(a, got, y.Buf, 0), 1, 3, 1)
 	if !bytes.Equal(got, bytesOf([]float32{1, 0, 3})) {

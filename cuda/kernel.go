@@ -69,7 +69,8 @@ func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 }
 
 // Strided is a view that may have any strides. The program passes the strides to the kernel in
-// other arguments. As for every view, the kernel receives a pointer to the view's first element.
+// arguments of their own. As for every view, the kernel receives a pointer to the view's first
+// element.
 type Strided device.View
 
 // Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d; nil
@@ -151,7 +152,8 @@ func shapesOf(args []any) (list []shape.Dims) {
 	return list
 }
 
-// argument returns the bits of a for parameter p, or the reason why a does not fit.
+// argument returns the bits of the argument a for parameter p, or the reason why the argument does
+// not fit.
 func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 	if p.Elem != ptx.Invalid {
 		v, ok := a.(device.View)

@@ -220,8 +220,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail: if a call of the library fails, the product returns the error. No other kernel
-// computes the product, and the device still works.
+// TestProductsFail: if a call of the library fails, the product returns the error. The package's
+// own kernels do not compute the product instead. The device still works.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]

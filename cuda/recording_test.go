@@ -77,7 +77,7 @@ func testRecording(t *testing.T, d *Device) {
 		if n := d.Counters().Launches - before.Launches; n != 1 {
 			t.Errorf("%d launches, want 1", n)
 		}
-		if k%3 != 0 { // the host does not wait for the other replays
+		if k%3 != 0 { // the host waits for every third replay only
 			continue
 		}
 		f := float32(k)

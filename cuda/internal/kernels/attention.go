@@ -99,8 +99,8 @@ func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	return launchAttention(s, f, o, o.Out, o.LSE, keys)
 }
 
-// launchAttention plans the launch of a form. Each block goes through chunk keys and writes to out
-// and lse.
+// launchAttention plans the launch of a form. Each block goes through chunk keys. It writes its
+// results to the operands out and lse.
 func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()

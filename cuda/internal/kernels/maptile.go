@@ -57,8 +57,9 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	return s, s.turned != 0
 }
 
-// outer splits list, which has an entry for each dimension. It returns the entries of the
-// dimensions outside of the tiles, and those of the two dimensions that span the tiles.
+// outer splits a list that has an entry for each dimension. It returns the entries of the
+// dimensions outside of the tiles. It also returns the entries of the two dimensions that span the
+// tiles.
 func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	for d, v := range list[:s.rank-1] {
 		if d != s.axis {

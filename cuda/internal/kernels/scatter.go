@@ -36,9 +36,10 @@ func (s scatterSpec) name() string {
 // Scatter plans the combination of src[i…] into dst[i… with index[i…] along axis]. Contributions to
 // one element are combined in the order of their positions along the axis. If there are many
 // contributions, parts of a fixed size are combined in that order first, and then the results of
-// the parts. So the result has the same bits on every run. distinct promises that no two positions
-// have the same target. Indices outside of the axis are skipped and reported. If positions are
-// sorted by index first, an element is combined in the computing type, see [ScatterSorts].
+// the parts. So the result has the same bits on every run. By setting distinct the caller promises
+// that no two positions have the same target. Indices outside of the axis are skipped and reported.
+// If positions are sorted by index first, an element is combined in the computing type, see
+// [ScatterSorts].
 func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinct bool, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
 	op := "scatter-" + kind.String()
 	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
