@@ -77,7 +77,7 @@ func (f ieee) to(g ieee, v uint64, mode string) uint64 {
 	return g.bits(f.rat(v), mode)
 }
 
-// integer rounds to an integral value of the same format.
+// integer rounds to an integral value of the format.
 func (f ieee) integer(v uint64, mode string) uint64 {
 	if f.isNaN(v) {
 		return f.nan()
@@ -247,7 +247,7 @@ func TestForeignConversions(t *testing.T) {
 	}
 	for _, sm := range nvidiaTargets {
 		m := "convert." + sm
-		// Where the compiler may choose among instructions, any NaN equals any other.
+		// Where the compiler may choose among instructions, all NaNs count as equal.
 		any := func(g ...ieee) func(j int, got, want uint64) bool {
 			return func(j int, got, want uint64) bool {
 				if got == want {
