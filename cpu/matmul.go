@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// matMul runs a product. Products of 16-bit floats are summed in float32 and rounded once. If there
-// is a bias, sums begin with it.
+// matMul runs a product. If the factors are 16-bit floats, sums are computed in float32 and rounded
+// once. If there is a bias, sums begin with it.
 func (d *Device) matMul(o *device.MatMul) error {
 	for i := 0; o.Operand(i).View != nil; i++ {
 		v := o.Operand(i).View
@@ -94,12 +94,12 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 // batch by whole matrices.
 const smallProduct = 1 << 20
 
-// floatProduct multiplies float32, float64 or bfloat16 matrices. If there is a bias, a result of
-// float32 or float64 has it already, and the product is added.
+// floatProduct multiplies matrices of float32, float64 or bfloat16. If there is a bias, a result of
+// float32 or float64 holds the bias already, and the product is added to it.
 func (d *Device) floatProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
-		m := *o // a batch that repeats one matrix B is one product with all rows
+		m := *o // a batch that repeats one matrix B is one product with the rows of all matrices A
 		m.Out.Shape, m.A.Shape = m.Out.Shape.With(1, batch*rows), m.A.Shape.With(1, batch*rows)
 		multiply(d.par, &m, 0)
 		return
@@ -115,7 +115,7 @@ func (d *Device) floatProduct(o *device.MatMul) {
 	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), &p)
 }
 
-// products is a batch of float products; one worker computes each.
+// products is a batch of products of floats. One worker computes a range of the products.
 type products device.MatMul
 
 func (f *products) run(lo, hi int) {
@@ -218,8 +218,8 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 	return nil
 }
 
-// converted copies a batch of matrices to the temporary w, rounded to the 16-bit type t. If an
-// inner stride is 1, it stays 1. A batch that repeats one matrix still repeats it.
+// converted copies a batch of matrices to the temporary w, rounded to the 16-bit type t. If the
+// stride of rows or of columns is 1, it stays 1. If the batch repeats one matrix, so does the copy.
 func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.View {
 	src := *v
 	src.Shape = w.Shape

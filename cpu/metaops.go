@@ -69,8 +69,8 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 // Supports reports whether the CPU has a kernel for op.
 func (d *meta) Supports(op device.Op) bool { return supports(op) }
 
-// Run allocates the memory that the CPU needs for op, and frees it again. On a stream of a recording
-// it only notes op.
+// Run allocates the memory that the CPU needs for op, and frees it again. On a stream of a
+// recording it only notes op.
 func (d *meta) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
 	if !supports(op) {
 		return unsupported(op)

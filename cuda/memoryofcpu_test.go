@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -11,7 +12,7 @@ import (
 func TestMemoryAllocatedOfCPU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		cpu := s.Device()
-		for _, c := range []struct{ elements, counted int }{{1, 0}, {16383, 0}, {16384, 64 << 10}, {1 << 20, 4 << 20}} {
+		for _, c := range []struct{ elements, counted int }{{1, 0}, {device.PlainBytes/4 - 1, 0}, {device.PlainBytes / 4, device.PlainBytes}, {1 << 20, 4 << 20}} {
 			before := cuda.MemoryAllocated(cpu)
 			s.Zeros(c.elements)
 			if got := cuda.MemoryAllocated(cpu) - before; got != c.counted {

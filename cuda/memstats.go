@@ -9,7 +9,7 @@ import (
 )
 
 // MemoryAllocated returns how many bytes of a device's memory this process uses for tensors and
-// other buffers, with the pool's rounding. On the CPU it counts buffers of 64 KiB and more. Smaller
+// other buffers, with the pool's rounding. On the CPU it counts buffers of 8 KiB and more. Smaller
 // buffers are ordinary Go memory, which the garbage collector frees and runtime.MemStats counts.
 //
 // MemoryAllocated, [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved],

@@ -159,8 +159,9 @@ type Info struct {
 // garbage collector frees such a buffer, even if nobody calls Free.
 const PlainBytes = 8 << 10
 
-// Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers below 64
-// KiB do not come from the allocator. They are Go memory, which runtime.MemStats counts.
+// Stats counts a device's memory in bytes, as its allocator sees it. On the CPU, buffers of
+// fewer than [PlainBytes] bytes do not come from the allocator. They are Go memory, which
+// runtime.MemStats counts.
 type Stats struct {
 	Allocated, AllocatedPeak int // number of bytes in blocks that are in use
 	Reserved, ReservedPeak   int // number of bytes taken from the system

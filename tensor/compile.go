@@ -177,7 +177,8 @@ func (c *Compiled) form(m compiledModes, shapes []compiledOperand) *compiledForm
 	return f
 }
 
-// eagerly runs the function without a graph.
+// eagerly runs the function without a graph. Like the results of a replay, its results share no
+// memory with other tensors.
 func (c *Compiled) eagerly(s *Scope, x []*Tensor) (y []*Tensor) {
 	s.Do(func(in *Scope) {
 		list := make([]*Tensor, len(x))
@@ -189,6 +190,12 @@ func (c *Compiled) eagerly(s *Scope, x []*Tensor) (y []*Tensor) {
 		}
 		in.Close(y...)
 	})
+	for i, t := range y {
+		if t.st.refs.Load() > 1 {
+			y[i] = t.copyTo("compiled", s, t.st.dev, false)
+			t.Free()
+		}
+	}
 	return y
 }
 
@@ -200,12 +207,16 @@ func (s *Scope) deviceFor(x []*Tensor) device.Device {
 	return s.Device()
 }
 
-// capture makes the form's graph.
-func (c *Compiled) capture(f *compiledForm, dev device.Device) error {
+// capture makes the form's graph. If it fails or panics, a later call can capture again.
+func (c *Compiled) capture(f *compiledForm, dev device.Device) (err error) {
+	defer func() {
+		if f.graph == nil {
+			f.free()
+		}
+	}()
 	for _, o := range f.shapes {
 		f.inputs = append(f.inputs, root.On(o.dev).Typed(o.t).make("compile", o.t, o.shape.Slice()))
 	}
-	var err error
 	f.graph, err = Capture(dev, func(s *Scope) {
 		in := make([]*Tensor, len(f.inputs))
 		for i, t := range f.inputs {
@@ -216,9 +227,6 @@ func (c *Compiled) capture(f *compiledForm, dev device.Device) error {
 			f.results = append(f.results, t.In(s).Detach())
 		}
 	}, f.modes.option)
-	if err != nil {
-		f.free()
-	}
 	return err
 }
 

@@ -154,3 +154,56 @@ func TestCompiledWithinCapture(t *testing.T) {
 		t.Errorf("%d bytes are allocated, %d were before", now, before)
 	}
 }
+
+// TestCompiledPanics: a function that panics with a value of the program in its capture can be
+// captured again.
+func TestCompiledPanics(t *testing.T) {
+	fails := true
+	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
+		if fails {
+			panic("no")
+		}
+		return []*tensor.Tensor{x[0].MulScalar(float64(len(x)))}
+	}, tensor.Warm(0))
+	defer c.Close()
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float32{2})
+		func() {
+			defer func() {
+				if r := recover(); r != "no" {
+					t.Errorf("the panic was %v", r)
+				}
+			}()
+			c.Call(s, x)
+		}()
+		fails = false
+		if v := c.Call(s, x)[0].Item(); v != 2 {
+			t.Errorf("the result is %v", v)
+		}
+	})
+}
+
+// TestCompiledResultsAreNew: results share no memory with operands and parameters, in eager calls
+// as in replays.
+func TestCompiledResultsAreNew(t *testing.T) {
+	p := tensor.Root().From([]float32{5})
+	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
+		p.In(s).AddInPlace(x[0])
+		y := x[0].Neg()
+		return []*tensor.Tensor{p, x[0], y, y}
+	})
+	defer c.Close()
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.From([]float32{1})
+		for i := range 3 {
+			y := c.Call(s, x)
+			for _, t := range y {
+				t.Fill(0)
+			}
+			y[2].Fill(3)
+			if p.Item() != float64(6+i) || x.Item() != 1 || y[3].Item() != 0 {
+				t.Errorf("call %d: the parameter is %v, the operand %v, the other result %v", i, p.Item(), x.Item(), y[3].Item())
+			}
+		}
+	})
+}

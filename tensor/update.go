@@ -56,7 +56,10 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, nil))
 	}
-	m := &device.MultiMap{Program: p, Params: params.operand()}
+	m := &device.MultiMap{Program: p}
+	if len(p.Params) > 0 {
+		m.Params = params.operand()
+	}
 	multi, finds := false, false
 	if !s.modes.composed {
 		if found != nil {

@@ -102,6 +102,9 @@ type Adapt struct {
 
 	// short is called after a failure, before caches are emptied. It may be nil.
 	short func()
+	// spare is called after a failure, and frees memory that the training can do without. It
+	// returns false if there is none. It may be nil.
+	spare func() bool
 
 	team *team // computes batches on several devices; nil for one device
 	// quiet runs the Backward of each part except the last, without averaging over ranks. It may be
@@ -197,8 +200,9 @@ func (a *Adapt) Do(what string, change func()) error {
 			return nil
 		}
 		a.failed()
+		spared := a.spare != nil && a.spare()
 		a.c.Device.Empty()
-		if again || !roomy(err) {
+		if !spared && (again || !roomy(err)) {
 			return a.memoryError(what, 0, err)
 		}
 		a.stats.Redone++
@@ -265,8 +269,10 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		if err == nil && !lone {
 			break
 		}
+		spared := false
 		if !lone {
 			a.failed()
+			spared = a.spare != nil && a.spare()
 		}
 		for _, p := range a.params {
 			p.ZeroGrad()
@@ -282,6 +288,8 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 			ranks = a.ranks(b, n)
 			per = ceil(n, ranks)
 			k, probe = min(k, a.mostParts(per)), false
+		case spared:
+			a.stats.Redone++
 		case probe:
 			k, probe = a.plan.failed(per, size), false
 		case !again && roomy(err):

@@ -13,6 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/shape"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -31,13 +32,19 @@ const (
 // the optimizer's state, and show that the shapes come again.
 const eagerSteps = 3
 
+// mostCaptured is the number of shapes of batches whose steps are captured. It is what a
+// [tensor.Compiled] keeps: more shapes would be captured again and again.
+const mostCaptured = 16
+
 // captured captures the steps of a training, and replays them.
 type captured struct {
 	step  *tensor.Compiled
 	off   bool // no step is captured any more, and the log says why
 	seen  []batchShape
 	guard []guarded // the model's settings that the captured steps depend on
-	check bool      // the program may have changed settings since the last step
+	// number of shapes in seen whose steps are replays
+	replayed int
+	check    bool // the program may have changed settings since the last step
 }
 
 // batchShape counts the eager steps with batches of one shape.
@@ -45,12 +52,14 @@ type batchShape struct {
 	x, y     shape.Dims
 	tx, ty   dtype.Type
 	n, steps int
+	replayed bool // the steps are replays
 }
 
-// guarded is a setting of the model: a layer, a parameter, or whether there are hooks.
+// guarded is a setting of the training: a layer, a tensor, or whether there are hooks. The tensors
+// are parameters and buffers of the model and the parameters of the optimizer.
 type guarded struct {
-	of     any    // pointer to the layer or the parameter; for a layer that is no pointer, its type
-	on     bool   // the layer trains, the parameter requires a gradient, or the model has hooks
+	of     any    // pointer to the layer or the tensor; for a layer that is no pointer, its type
+	on     bool   // the layer trains, the tensor requires a gradient, or the model has hooks
 	fields string // the layer's exported numbers and texts
 	t      dtype.Type
 }
@@ -82,19 +91,49 @@ func (t *trainer) uncaptured() string {
 		for typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		if callsite.Outside(typ.PkgPath()+".", "") || strings.HasSuffix(typ.PkgPath(), "_test") {
+		if !isOursType(typ) || callsOthers(reflect.ValueOf(l)) {
 			if name == "" {
 				name = "the model"
 			}
 			return own(fmt.Sprintf("%s (%v)", name, typ))
 		}
 	}
+	if typ := reflect.TypeOf(t.c.Optimizer); !isOursType(typ) {
+		return own(fmt.Sprintf("the optimizer (%v)", typ))
+	}
 	return ""
 }
 
+// isOursType reports whether a type, or the type to which it points, is one of this library's
+// packages.
+func isOursType(typ reflect.Type) bool {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	return !callsite.Outside(typ.PkgPath()+".", "") && !strings.HasSuffix(typ.PkgPath(), "_test")
+}
+
+// callsOthers reports whether a layer of this library has a function of the program, as an
+// [nn.Lambda] does.
+func callsOthers(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return callsOthers(v.Elem())
+	case reflect.Func:
+		return !v.IsNil() && !isOurs(v)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Kind() != reflect.Pointer && callsOthers(f) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // isOurs reports whether f is a function or a method of this library's packages.
-func isOurs(f any) bool {
-	at := runtime.FuncForPC(reflect.ValueOf(f).Pointer())
+func isOurs(f reflect.Value) bool {
+	at := runtime.FuncForPC(f.Pointer())
 	if at == nil {
 		return false
 	}
@@ -114,20 +153,29 @@ func (t *trainer) replays(b *data.Batch, n int) bool {
 	}
 	if g.check || g.seen == nil {
 		g.check = false
-		if now := settingsOf(t.c.Model); !slices.Equal(now, g.guard) {
+		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
-			g.guard, g.seen = now, []batchShape{}
+			g.guard, g.seen, g.replayed = now, []batchShape{}, 0
+		}
+		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
+			return false // a replay would not add to gradients that a callback has left
 		}
 	}
 	form := batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: n}
-	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps = 0; return f == form })
+	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps, f.replayed = 0, false; return f == form })
 	if at < 0 {
 		at = len(g.seen)
 		g.seen = append(g.seen, form)
 	}
-	if g.seen[at].steps < eagerSteps {
-		g.seen[at].steps++
+	switch f := &g.seen[at]; {
+	case f.steps < eagerSteps:
+		f.steps++
 		return false
+	case !f.replayed && g.replayed == mostCaptured:
+		return false
+	case !f.replayed:
+		f.replayed = true
+		g.replayed++
 	}
 	if g.step == nil {
 		if why := t.uncaptured(); why != "" {
@@ -152,6 +200,11 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	var within *device.ReplayError // a part of the step was done, so it cannot be repeated
 	if !errors.As(err, &within) && (errors.Is(err, tensor.ErrCapture) || errors.Is(err, device.ErrOutOfMemory)) {
 		t.eagerly(err.Error())
+		return false, nil
+	}
+	var changed *optim.Error
+	if errors.As(err, &changed) {
+		t.uncapture() // nothing of the step was done, and later steps are captured anew
 		return false, nil
 	}
 	b.Free()
@@ -207,6 +260,16 @@ func (t *trainer) eagerly(why string) {
 	t.say("steps run eagerly: " + why)
 }
 
+// spare frees the memory of the captured steps, because memory is short without it. It returns
+// false if no step is captured.
+func (t *trainer) spare() bool {
+	if t.captured.step == nil {
+		return false
+	}
+	t.eagerly("memory has run out, and captured steps keep theirs")
+	return true
+}
+
 // uncapture closes the graphs of the captured steps.
 func (t *trainer) uncapture() {
 	if c := t.captured.step; c != nil {
@@ -215,10 +278,10 @@ func (t *trainer) uncapture() {
 	}
 }
 
-// settingsOf returns the settings of a model that decide what a step does.
-func settingsOf(model any) []guarded {
-	list := []guarded{{on: nn.Hooked(model)}}
-	for _, l := range nn.Modules(model) {
+// guards returns the settings that decide what a step does.
+func (t *trainer) guards() []guarded {
+	list := []guarded{{on: nn.Hooked(t.c.Model)}}
+	for _, l := range nn.Modules(t.c.Model) {
 		m, ok := l.(interface{ Training() bool })
 		g := guarded{of: l, on: ok && m.Training()}
 		v := reflect.ValueOf(l)
@@ -230,17 +293,22 @@ func settingsOf(model any) []guarded {
 		g.fields = fieldsOf(v)
 		list = append(list, g)
 	}
-	for _, p := range nn.Parameters(model) {
+	tensors := append(nn.Parameters(t.c.Model), nn.Buffers(t.c.Model)...)
+	for _, p := range append(tensors, t.c.Optimizer.Params()...) {
 		list = append(list, guarded{of: p, on: p.NeedsGrad(), t: p.Type()})
 	}
 	return list
 }
 
-// fieldsOf returns the exported numbers, texts and lists of such of a layer, as a text.
+// fieldsOf returns the exported numbers, texts and lists of such of a layer and of the structs in
+// it, as a text.
 func fieldsOf(v reflect.Value) string {
 	var b []byte
 	for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {
 		kind := v.Type().Field(i).Type
+		if f := v.Type().Field(i); kind.Kind() == reflect.Struct && (f.IsExported() || f.Anonymous) {
+			b = append(b, fieldsOf(v.Field(i))...)
+		}
 		if kind.Kind() == reflect.Slice {
 			kind = kind.Elem()
 		}

@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
@@ -90,6 +92,150 @@ func TestFitCaptures(t *testing.T) {
 	}
 }
 
+// TestFitCapturesAnew: captured steps follow what a callback changes in the model and in the
+// optimizer. The bits are those of eager steps.
+func TestFitCapturesAnew(t *testing.T) {
+	cpu, _ := device.Open("cpu")
+	for name, change := range map[string]func(c *train.Config) (then func() error){
+		"a buffer": func(c *train.Config) func() error {
+			n := c.Model.(*nn.Sequential).Layers[1].(*nn.BatchNorm1d)
+			return func() error { n.RunningMean = tensor.Root().Ones(8); return nil }
+		},
+		"a number of an embedded struct": func(c *train.Config) func() error {
+			n := c.Model.(*nn.Sequential).Layers[1].(*nn.BatchNorm1d)
+			return func() error { n.Momentum = 0.5; return nil }
+		},
+		"a group": func(c *train.Config) func() error {
+			p := nn.Parameters(c.Model)
+			opt := optim.NewSGD(p[:2], optim.SGDConfig{LR: 0.02})
+			c.Optimizer = opt
+			return func() error { opt.AddGroup(p[2:], optim.SGDConfig{LR: 0.02}); return nil }
+		},
+		"an option": func(c *train.Config) func() error {
+			c.Optimizer = optim.NewSGD(nn.Parameters(c.Model), optim.SGDConfig{LR: 0.02})
+			return func() error { return c.Optimizer.Groups()[0].SetOption("momentum", 0.9) }
+		},
+		"the state": func(c *train.Config) func() error {
+			return func() error { return c.Optimizer.LoadStateDict(c.Optimizer.StateDict()) }
+		},
+		"a gradient": func(c *train.Config) func() error {
+			p := nn.Parameters(c.Model)[0]
+			return func() error { p.SetGrad(tensor.Root().Ones(p.Shape().Slice()...)); return nil }
+		},
+	} {
+		run := func(how train.Capturing) string {
+			c := setup(t, cpu)
+			c.Valid, c.Capture = nil, how
+			then := change(&c)
+			c.Schedule = &halving{opt: c.Optimizer, every: 10}
+			c.OnStep = func(st *train.State) error {
+				if st.Step != 15 {
+					return nil
+				}
+				return then()
+			}
+			fit(t, c)
+			return weights(t, c)
+		}
+		if run(train.CaptureNever) != run(train.CaptureOwn) {
+			t.Errorf("%s: the bits of a captured training are others", name)
+		}
+	}
+}
+
+// TestFitCapturesAdafactor: programs without scalars are captured too.
+func TestFitCapturesAdafactor(t *testing.T) {
+	cpu, _ := device.Open("cpu")
+	run := func(how train.Capturing) string {
+		c := setup(t, cpu)
+		c.Capture = how
+		c.Optimizer = optim.NewAdafactor(nn.Parameters(c.Model), optim.AdafactorConfig{LR: 0.01})
+		c.Schedule = &halving{opt: c.Optimizer, every: 10}
+		fit(t, c)
+		return weights(t, c)
+	}
+	if run(train.CaptureNever) != run(train.CaptureOwn) {
+		t.Error("the bits of a captured training are others")
+	}
+}
+
+// TestFitCapturesSomeShapes: each of 16 shapes is captured once, and batches of further shapes run
+// eagerly.
+func TestFitCapturesSomeShapes(t *testing.T) {
+	cpu, _ := device.Open("cpu")
+	calls := 0
+	c := countingForward(setup(t, cpu), &calls)
+	c.Valid, c.Capture, c.Epochs = nil, train.CaptureAlways, 6
+	c.Train = widening{20}
+	fit(t, c)
+	if want := 20*3 + 16 + 4*3; calls != want {
+		t.Errorf("Forward was called %d times, want %d", calls, want)
+	}
+}
+
+// widening has batches of 2, 3, … samples.
+type widening struct{ n int }
+
+func (g widening) Len() int { return g.n }
+
+func (g widening) Batches() iter.Seq2[*data.Batch, error] {
+	return func(yield func(*data.Batch, error) bool) {
+		for i := range g.n {
+			b := &data.Batch{X: tensor.Root().Ones(i+2, features), Y: tensor.Root().Typed(dtype.I64).Zeros(i + 2), Index: make([]int, i+2)}
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestFitSparesMemory: captured steps keep their memory. If it is needed for other steps, they run
+// eagerly from then on, and no batch is divided.
+func TestFitSparesMemory(t *testing.T) {
+	dev, err := device.Open("cpu:3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := dev.(interface{ SetMemoryLimit(bytes int) })
+	defer limit.SetMemoryLimit(0)
+	const n = 2048*3 + 1500
+	run := func(how train.Capturing, mib int) (bits, log string) {
+		limit.SetMemoryLimit(0)
+		tensor.ManualSeed(11)
+		ds, err := data.NewTensorDataset(tensor.Root().Randn(n, 64), tensor.Root().Typed(dtype.I64).Zeros(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := setup(t, dev)
+		c.Model = nn.To(nn.NewSequential(nn.NewLinear(64, 256), nn.ReLU{}, nn.NewLinear(256, 256), nn.ReLU{}, nn.NewLinear(256, 4)), dev)
+		c.Optimizer = optim.NewSGD(nn.Parameters(c.Model), optim.SGDConfig{LR: 0.01})
+		c.Schedule = &halving{opt: c.Optimizer, every: 10}
+		if c.Train, err = data.NewLoader(ds, data.Config{Batch: 2048}); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		c.Valid, c.Epochs, c.Capture, c.Log = nil, 4, how, &b
+		dev.Empty()
+		limit.SetMemoryLimit(mib << 20)
+		fit(t, c)
+		return weights(t, c), b.String()
+	}
+	want, _ := run(train.CaptureNever, 100)
+	short := 0
+	for _, mib := range []int{14, 24} {
+		got, log := run(train.CaptureOwn, mib)
+		if want != got {
+			t.Errorf("%d MiB: the bits of a captured training are others; the log says %q", mib, log)
+		}
+		if strings.Contains(log, "captured steps keep theirs") {
+			short++
+		}
+	}
+	if short == 0 {
+		t.Error("memory was never short")
+	}
+}
+
 // TestFitSaysWhyNot: the log says once why steps are not captured. Steps whose code is this
 // library's own are captured without a word.
 func TestFitSaysWhyNot(t *testing.T) {
@@ -105,7 +251,11 @@ func TestFitSaysWhyNot(t *testing.T) {
 			c.Model.(*nn.Sequential).RegisterForwardHook(func(_, y *tensor.Tensor) *tensor.Tensor { return y })
 		},
 		"the model (train_test.outer) is": func(c *train.Config) { c.Model = &outer{Inner: c.Model.(*nn.Sequential)} },
-		"accumulates":                     func(c *train.Config) { c.Accumulate = 2 },
+		"(nn.Lambda) is the program's own code": func(c *train.Config) {
+			c.Model.(*nn.Sequential).Layers[2] = nn.NewLambda(func(x *tensor.Tensor) *tensor.Tensor { return x.Relu() })
+		},
+		"the optimizer (*train_test.slower) is": func(c *train.Config) { c.Optimizer = &slower{Optimizer: c.Optimizer} },
+		"accumulates":                           func(c *train.Config) { c.Accumulate = 2 },
 		"Compute": func(c *train.Config) {
 			m := c.Model.(nn.Module)
 			c.Compute = func(s *tensor.Scope, b *data.Batch) (y, target, loss *tensor.Tensor) {
@@ -138,6 +288,18 @@ func TestFitSaysWhyNot(t *testing.T) {
 		if weights(t, c) == plain {
 			t.Errorf("%q: nothing was trained", want)
 		}
+	}
+}
+
+// slower is an optimizer of a program's own, which makes every second step.
+type slower struct {
+	optim.Optimizer
+	calls int
+}
+
+func (o *slower) Step() {
+	if o.calls++; o.calls%2 == 0 {
+		o.Optimizer.Step()
 	}
 }
 

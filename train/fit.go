@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"reflect"
 	"time"
 
 	"github.com/flambeau-go/flambeau/amp"
@@ -110,9 +111,10 @@ type Config struct {
 	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.
 	// A replay has the bits of an eager step, and takes less time where steps are short. Host work
 	// of the step does not happen again in replays. So the zero value captures only if Forward,
-	// Loss and all layers are this library's own, without hooks. Log says once why steps are not
-	// captured. They are captured anew when a callback has changed the mode of a layer or a
-	// parameter's RequiresGrad. While a profiler traces, steps run eagerly.
+	// Loss, Optimizer and all layers are this library's own, without hooks. Log says once why steps
+	// are not captured. They are captured anew when a callback has changed the optimizer, or the
+	// mode of a layer, or a parameter's RequiresGrad. While a profiler traces, steps run eagerly.
+	// Captured steps keep their memory. If memory runs out, steps run eagerly from then on.
 	Capture Capturing
 
 	// Checkpointing makes Backward recompute activations instead of keeping them, in the parts of
@@ -173,6 +175,7 @@ type Config struct {
 
 	plain   bool            // Loss was not given in the settings
 	given   bool            // Forward, Loss or Compute was given
+	spare   func() bool     // frees memory for evaluations: see Adapt
 	foreign string          // name of the setting whose function is the program's own code
 	devices []device.Device // at least two devices, or none
 	team    *team           // evaluates on several devices; nil for one device
@@ -365,9 +368,9 @@ func (c *Config) check() error {
 	closures := c.Compute != nil || c.Forward != nil
 	c.given = closures || c.Loss != nil
 	switch {
-	case c.Forward != nil && !isOurs(c.Forward):
+	case c.Forward != nil && !isOurs(reflect.ValueOf(c.Forward)):
 		c.foreign = "Forward"
-	case c.Loss != nil && !isOurs(c.Loss):
+	case c.Loss != nil && !isOurs(reflect.ValueOf(c.Loss)):
 		c.foreign = "Loss"
 	}
 	if !closures {

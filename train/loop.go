@@ -93,6 +93,7 @@ func newTrainer(c Config) (*trainer, error) {
 	if t.adapt, err = t.newAdapt(ours); err != nil {
 		return nil, err
 	}
+	t.adapt.short = t.snapshot
 	return t, nil
 }
 
@@ -126,6 +127,7 @@ func (t *trainer) close() error {
 	}
 	t.done = true
 	t.snapshot()
+	t.uncapture()
 	err := t.broken
 	if t.store != nil {
 		if best, ok := t.store.Best(); ok {
@@ -139,7 +141,6 @@ func (t *trainer) close() error {
 	if t.log != nil {
 		t.log.Free()
 	}
-	t.uncapture()
 	t.adapt.Close()
 	t.say()
 	if t.bar != nil {

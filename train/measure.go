@@ -48,10 +48,11 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 			from, again = max(to, 1), false
 			continue
 		}
+		spared := c.spare != nil && c.spare()
 		c.Device.Empty()
 		// First repeat the whole part, since the sum over smaller parts is rounded differently.
-		if !again && roomy(failed) {
-			again = true
+		if spared || !again && roomy(failed) {
+			again = again || !spared
 			continue
 		}
 		again = false

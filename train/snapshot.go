@@ -24,7 +24,7 @@ func (t *trainer) record() error {
 		return &Error{"MemorySnapshot", fmt.Sprintf("%s keeps no history of its memory", t.c.Device.Name())}
 	}
 	h.RecordMemoryHistory()
-	t.history, t.adapt.short = h, t.snapshot
+	t.history = h
 	return nil
 }
 
@@ -35,7 +35,7 @@ func (t *trainer) snapshot() {
 	if h == nil {
 		return
 	}
-	t.history, t.adapt.short = nil, nil
+	t.history = nil
 	snap := h.MemorySnapshot()
 	h.StopMemoryHistory()
 	var params []uintptr

@@ -30,6 +30,8 @@ func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 		}
 		a.anew = true
 	}
+	a.spare = t.spare
+	t.c.spare = t.spare
 	return a, nil
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Products of bfloat16 use VDPBF16PS. Neither avo nor Go's assembler knows it. VPDPWSSD of VNNI has
 // the same operands, the same opcode and another prefix. So the generator emits VPDPWSSD, and
-// [dotInstructions] replaces each by the bytes of VDPBF16PS after registers were allocated.
+// [dotInstructions] replaces each by the bytes of VDPBF16PS when registers are allocated.
 
 var placeholder = regexp.MustCompile(`(?m)^\tVPDPWSSD +Z(\d+), Z(\d+), Z(\d+)$`)
 

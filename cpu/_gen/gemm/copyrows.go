@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// copyRows emits the packing of a panel whose rows are contiguous: it copies rows of the given
-// number of bytes.
+// copyRows emits the packing of a panel whose rows are contiguous. The kernel copies rows of the
+// given number of bytes.
 func copyRows(b *build.Context, isa string, bytes, row int) {
 	name := fmt.Sprintf("copyRows%d%s", row, isa)
 	b.Function(name)

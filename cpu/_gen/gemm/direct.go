@@ -12,8 +12,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// directs writes the kernels that read both factors in place, for products that are too small for
-// packing.
+// directs writes the kernels that read both factors in place. They are for products that are too
+// small or too narrow for packing.
 func directs(dir string) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")
@@ -40,8 +40,8 @@ func directs(dir string) {
 	}
 }
 
-// direct emits the kernel for h rows and n vectors. With at most 2 vectors, columns beyond w are
-// neither read nor written.
+// direct emits the kernel for h rows and n vectors. If n is at most 2, the kernel neither reads nor
+// writes columns beyond w.
 func direct(c *ctx, h, n int) {
 	t := c.t
 	width := n * t.bytes / t.size()
@@ -143,7 +143,7 @@ func direct(c *ctx, h, n int) {
 	c.RET()
 }
 
-// directRows stores sums to C, or adds them to C.
+// directRows stores sums in C, or adds them to C.
 func (c *ctx) directRows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask []reg.Register, add bool) {
 	at := c.GP64()
 	c.MOVQ(dst, at)

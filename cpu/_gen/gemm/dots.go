@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// dotColumns is how many columns of B a kernel of dot products handles at once. With 4 rows of A
+// dotColumns is the number of columns of B that a kernel of dot products handles. With 4 rows of A
 // their sums fill half of the registers. Each element of A and B that is loaded is used several
 // times.
 var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4, "AVX512BF16": 4}
@@ -94,7 +94,7 @@ func dots(c *ctx, h, n int) {
 	c.RET()
 }
 
-// partial returns a function that loads the first k elements; the other lanes are zero.
+// partial returns a function that loads the first k elements. It sets the other lanes to zero.
 func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	if c.t.bytes == 64 {
 		ones, bits, mask := c.GP64(), c.GP64(), c.K()
@@ -133,7 +133,7 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
 }
 
-// sum adds the lanes of v, folding halves, and stores the result.
+// sum adds the lanes of v and stores the result. It adds one half to the other, again and again.
 func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 	add := func(x, y reg.Register) {
 		if c.t.size() == 4 {

@@ -33,7 +33,7 @@ var tiles = []tile{
 	{"AVX512BF16", "uint16", 64, 14, 16},
 }
 
-// size returns the size in bytes of a lane: of a sum, and of what is multiplied in one step.
+// size returns the size in bytes of a lane. A lane has a sum, or what is multiplied in one step.
 func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8, "uint16": 4}[t.typ] }
 
 // pairs reports whether a lane holds two neighbours along k.
@@ -115,7 +115,7 @@ func check(err error) {
 type ctx struct {
 	*build.Context
 	t      tile
-	window *operand.Mem // the table from which AVX2 masks are loaded, nil until it is emitted
+	window *operand.Mem // the table from which masks of AVX2 are loaded; nil until it is emitted
 }
 
 func (c *ctx) vec() reg.VecVirtual {
@@ -264,7 +264,7 @@ func micro(c *ctx, h int) {
 	c.RET()
 }
 
-// rows stores the tile to C, or adds it to C.
+// rows stores the tile in C, or adds it to C.
 func (c *ctx) rows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
 	row := c.GP64()
 	c.MOVQ(dst, row)

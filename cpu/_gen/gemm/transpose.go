@@ -83,7 +83,7 @@ func transposeF32(b *build.Context, name, typ string, bytes int) {
 	loops(b, k, 4*many, func() { piece(many) }, 4, func() { piece(1) })
 }
 
-// transposeF64 is the same for float64, with 2x2 blocks.
+// transposeF64 emits the same packing for float64, with blocks of 2x2.
 func transposeF64(b *build.Context, isa string, bytes int) {
 	n := bytes / 8
 	name := fmt.Sprintf("transpose%dF64%s", n, isa)

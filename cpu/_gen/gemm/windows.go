@@ -8,11 +8,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// windowRows is the greatest height of a tile of a weight's gradient; each row needs a pointer
-// register.
+// windowRows is the greatest height of a tile of a weight's gradient. Each row needs a register for
+// a pointer.
 var windowRows = map[string]int{"AVX2": 6, "AVX512": 12}
 
-// windows emits the kernels for convolutions that products do not need.
+// windows emits the kernels that only convolutions use.
 func windows(b *build.Context, isa string, bytes int) {
 	for h := 1; h <= windowRows[isa]; h++ {
 		window(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h, 2)
@@ -25,8 +25,8 @@ func windows(b *build.Context, isa string, bytes int) {
 	padRows(b, isa, bytes)
 }
 
-// padRows emits the copying of rows with zeros around them. It may write past the end of a row,
-// because the next row overwrites that.
+// padRows emits the kernel that copies rows with zeros around them. It may write past the end of a
+// row, because the next row overwrites these elements.
 func padRows(b *build.Context, isa string, bytes int) {
 	lanes := bytes / 4
 	b.Function("padRows" + isa)
@@ -208,8 +208,8 @@ func pieces(b *build.Context, isa string, bytes, n int) {
 	b.RET()
 }
 
-// taps emits a convolution with a single input channel for each output: sums of few products, for
-// vectors of places.
+// taps emits the kernel of a convolution with one input channel for each output. It computes sums
+// of few products, for vectors of places.
 func taps(c *ctx) {
 	t := c.t
 	lanes := t.bytes / 4

@@ -2,30 +2,30 @@ package gemm
 
 import "sync"
 
-// byPlace computes a convolution of many small pictures, or the gradient of its input, place by
-// place. The images are the columns of its products. The source is turned once, to [chunk of
+// byPlace computes a convolution of many small images, or the gradient of its input, place by
+// place. The images are the columns of its products. The source is transposed once, to [chunk of
 // images, place, channel, image of the chunk]. Then a place of the result is a sum of products, one
-// for each tap: a panel of weights times the channels at one place of the source. Nothing is copied
-// for each tap. Taps that see the padding have no product.
+// for each tap. Each product is a panel of weights times the channels at one place of the source.
+// Nothing is copied for each tap. Taps that see the padding have no product.
 type byPlace struct {
 	kern     *kernel32
 	win      *spanKernel
 	n        int
 	groups   int
-	channels int // channels of a group, which the sum is over
-	rows     int // rows of a group's result
+	channels int // channels of a group; the sum runs over them
+	rows     int // rows of a group's result, one for each channel of the result
 	x, y     []float32
 	seen     int // places of the source
 	places   int // places of the result
 	pairs    pairs
-	used     []int // taps that see the source somewhere
+	used     []int // taps that see the source from at least one place
 	w        []float32
 	rs, cs   int // distances between the weights of neighbouring rows and channels
 	taps     int
 
 	chunks, panels int
-	block          int // channels that are summed at once
-	few            int // panels in a task
+	block          int // channels in a block of the sum
+	few            int // panels of weights in a task
 	parts          int // parts into which the places are divided
 	perPack        int // channels in a packing task
 	packs          int // packing tasks of a chunk
@@ -33,13 +33,13 @@ type byPlace struct {
 }
 
 const (
-	// Limit of the elements of a chunk of the source. It need not fit the second-level cache as a
-	// whole, because the taps of a place are near each other.
+	// Limit of the elements of a chunk of the source. The chunk need not fit the second-level cache
+	// as a whole, because the taps of a place are near each other.
 	placeSource = 1 << 19
-	placeResult = 1 << 15 // limit of the elements of a task's result, which stays in that cache
+	placeResult = 1 << 15 // limit of the elements of a task's result, which stays in this cache
 )
 
-// pairs lists for each key the spans of a sum: pairs of offsets.
+// pairs lists the spans of a sum for each key. A span is a pair of offsets.
 type pairs struct{ begin, list []int }
 
 func (p *pairs) of(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
@@ -72,7 +72,8 @@ func (c *Conv) pair(f func(q, t, p int)) {
 	}
 }
 
-// spans lists, for keys below n, pairs of offsets. of returns a key and its pair.
+// spans lists the pairs of offsets for each key below n. For a place q of the result, a tap t and a
+// place p of the input, of returns the key and the pair.
 func (c *Conv) spans(n int, of func(q, t, p int) (key, a, b int)) (l pairs) {
 	l.begin = make([]int, n+2)
 	c.pair(func(q, t, p int) {
@@ -92,7 +93,8 @@ func (c *Conv) spans(n int, of func(q, t, p int) (key, a, b int)) (l pairs) {
 	return l
 }
 
-// used returns the taps that see the input from some place, and the index of each tap in that list.
+// used returns a list of the taps that see the input from at least one place. It also returns the
+// index of each tap in this list.
 func (c *Conv) used() (list, index []int) {
 	index = make([]int, c.taps())
 	c.pair(func(_, t, _ int) { index[t] = 1 })
@@ -105,8 +107,8 @@ func (c *Conv) used() (list, index []int) {
 	return list, index
 }
 
-// small reports whether there are enough images for the lanes of vectors, and a chunk of their
-// channels is small.
+// small reports whether there are enough images for the lanes of vectors, and whether a chunk of
+// images is small. Each image has the given numbers of channels and places.
 func (c *Conv) small(channels, places int) bool {
 	width := active32().width
 	return channels*places*width <= placeSource && 4*ceil(c.N, width)*width <= 5*c.N
@@ -116,7 +118,7 @@ type placeBuffer struct{ a, src []float32 }
 
 var placeBuffers sync.Pool
 
-// forwardByPlace is Forward by places. It reports whether it did the work.
+// forwardByPlace computes Forward place by place. It reports whether it did the work.
 func (c *Conv) forwardByPlace(par Parallel, y, x, w []float32) bool {
 	if !c.small(c.Channels, size(c.In)) || c.Channels/c.Groups < 8 || !finite(par, w) {
 		return false
@@ -128,7 +130,7 @@ func (c *Conv) forwardByPlace(par Parallel, y, x, w []float32) bool {
 	return true
 }
 
-// dataByPlace is Data by places. It reports whether it did the work.
+// dataByPlace computes Data place by place. It reports whether it did the work.
 func (c *Conv) dataByPlace(par Parallel, dx, g, w []float32) bool {
 	if !c.small(c.Outputs, size(c.Out)) || c.Outputs/c.Groups < 8 {
 		return false
@@ -183,7 +185,8 @@ func (j *byPlace) panel(p int) (row, h int) {
 	return row, j.rows*(p+1)/j.panels - row
 }
 
-// pack packs a panel of weights, or turns some channels of a chunk of images.
+// pack is packing task i. It packs a panel of weights, or transposes some channels of a chunk of
+// images.
 func (j *byPlace) pack(i int) {
 	if i < j.groups*j.panels {
 		j.packA(i)
@@ -206,7 +209,8 @@ func (j *byPlace) pack(i int) {
 	}
 }
 
-// packA packs a panel of weights: for each channel and tap, one after the other, the rows.
+// packA packs panel i of the weights. For each channel and tap, the panel has the weights of all
+// its rows one after the other.
 func (j *byPlace) packA(i int) {
 	stride, taps := j.kern.stride, len(j.used)
 	row, h := j.panel(i % j.panels)
@@ -273,7 +277,7 @@ func (j *byPlace) task(i int) {
 			}
 		}
 	}
-	// Turn the sums back. The results of an image are contiguous.
+	// Transpose the sums, so that the results of an image are contiguous.
 	l.offs = l.offs[:0]
 	for p := pa; p < pb; p++ {
 		row, h := j.panel(p)
@@ -283,7 +287,7 @@ func (j *byPlace) task(i int) {
 			}
 		}
 	}
-	some := q1 - q0 // contiguous results
+	some := q1 - q0 // number of contiguous results
 	if j.parts == 1 {
 		some *= last - first
 	}
@@ -294,7 +298,8 @@ func (j *byPlace) task(i int) {
 	}
 }
 
-// put is transposed for any number of rows. It writes nothing else.
+// put transposes as [spanKernel.transposed] does, for any number of rows. It changes no other
+// elements of dst.
 func (j *byPlace) put(dst []float32, ldd int, src []float32, rows []int, k int) {
 	group := j.win.group
 	if len(rows) < group {
@@ -306,7 +311,7 @@ func (j *byPlace) put(dst []float32, ldd int, src []float32, rows []int, k int) 
 		return
 	}
 	for r := 0; r < len(rows); r += group {
-		r := min(r, len(rows)-group) // the last ones again, with those that are left
+		r := min(r, len(rows)-group) // the last group overlaps the one before it
 		j.win.transposed(dst[r:], ldd, src, rows[r:r+group], k)
 	}
 }

@@ -2,10 +2,10 @@ package gemm
 
 import "sync"
 
-// weightByPlace computes the gradient of a convolution's weight for many small images, see
-// [byPlace]. Both factors are turned, so that images and places are what the sum is over, and so
-// that it reads them in order. A tap's gradient is a sum of products, one for each place that sees
-// the input.
+// weightByPlace computes the gradient of a convolution's weight for many small images, as [byPlace]
+// computes the result. The sum runs over images and places. Both factors are transposed so that the
+// sum reads them in order. A tap's gradient is a sum of products, one for each place from which the
+// tap sees the input.
 type weightByPlace struct {
 	*Conv
 	kern     *kernel32
@@ -13,27 +13,27 @@ type weightByPlace struct {
 	dw, x, g []float32
 	channels int   // channels of a group
 	outputs  int   // outputs of a group
-	used     []int // taps that see the input somewhere
-	pairs    pairs // by used tap
+	used     []int // taps that see the input from at least one place
+	pairs    pairs // the keys are indexes of used
 	panels   int   // panels of a group's outputs
 	columns  int   // panels of a group's channels
 	image    int   // the first image of the current chunk
-	images   int   // images in it
+	images   int   // images in the current chunk
 	few      int   // images in a packing task
 	a, b     []float32
-	sums     []float32 // of all tasks
+	sums     []float32 // the tiles of all tasks, if there are several chunks
 }
 
 const (
-	weightImages = 32      // images whose products are summed at once
-	weightSource = 1 << 20 // limit of the elements of each factor of these; a task reads a part of them
+	weightImages = 32      // greatest number of images in a chunk
+	weightSource = 1 << 20 // limit of the elements of each factor of a chunk; a task reads a part of them
 )
 
 type weightPlaceBuffer struct{ a, b, sums []float32 }
 
 var weightPlaceBuffers sync.Pool
 
-// weightByPlace is Weight by places. It reports whether it did the work.
+// weightByPlace computes Weight place by place. It reports whether it did the work.
 func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 	kern := active32()
 	channels, outputs, in, out := c.Channels/c.Groups, c.Outputs/c.Groups, size(c.In), size(c.Out)
@@ -84,8 +84,8 @@ func (j *weightByPlace) panel(p int) (row, h int) {
 	return row, j.outputs*(p+1)/j.panels - row
 }
 
-// pack packs a panel of the gradient of y or of x, for some images: at each place, one image after
-// the other, the channels.
+// pack is packing task i. It packs a panel of the gradient of y, or a panel of x, for some images.
+// At each place, a panel has the channels of one image after the other.
 func (j *weightByPlace) pack(i int) {
 	parts := ceil(j.images, j.few)
 	n0, i := i%parts*j.few, i/parts
@@ -101,7 +101,8 @@ func (j *weightByPlace) pack(i int) {
 	j.turn(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
 }
 
-// turn packs h of all channels, as rows of the given width.
+// turn packs h channels of the images n0 … n1-1 as rows of the given width. all is the number of
+// channels of an image.
 func (j *weightByPlace) turn(dst, src []float32, all, places, h, width, n0, n1 int) {
 	var rows [64]int
 	for r := range width {
@@ -117,7 +118,7 @@ func (j *weightByPlace) turn(dst, src []float32, all, places, h, width, n0, n1 i
 	}
 }
 
-// task computes a tile of all taps.
+// task computes the tiles of all taps for one panel of outputs and one panel of channels.
 func (j *weightByPlace) task(i int) {
 	column, p := i%j.columns, i/j.columns
 	g := p / j.panels
@@ -150,8 +151,8 @@ func (j *weightByPlace) task(i int) {
 	}
 }
 
-// spread stores the gradient of n channels' weights. The sums of one tap are contiguous; those of
-// the next one are at the given distance.
+// spread stores the gradient of n channels' weights. The sums of one tap are contiguous. The sums
+// of the next tap begin at the given distance.
 func (j *weightByPlace) spread(dw, sums []float32, distance, n int) {
 	taps, group := j.taps(), j.win.group
 	if taps == 1 {
@@ -163,8 +164,8 @@ func (j *weightByPlace) spread(dw, sums []float32, distance, n int) {
 	}
 	whole := 0
 	if len(j.used) == taps {
-		// If there are fewer taps than a group has, rows overlap. The last ones would end behind
-		// dw.
+		// If there are fewer taps than a group has rows, a write overlaps the weights of the next
+		// channels. So the kernel must not write the last channels: it would write behind dw.
 		whole = (n - ceil(max(0, group-taps), taps)) &^ 3
 		for t := 0; t < taps && whole > 0; t += group {
 			t := max(0, min(t, taps-group))

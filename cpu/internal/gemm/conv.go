@@ -9,7 +9,7 @@ import "sync"
 // variant, the order of sums depends only on the geometry.
 type Conv struct {
 	N, Groups, Channels, Outputs int
-	// Before is the padding before the input; the padding behind follows from the others
+	// Before is the padding before the input. The padding behind it follows from the other numbers.
 	In, Kernel, Stride, Dilation, Before, Out [3]int
 }
 
@@ -29,9 +29,9 @@ func (c *Conv) sight(x []float32) sight {
 	return s
 }
 
-// back describes the elements of y that the gradient of a subset of x reads, and returns the kernel
-// elements by which they are multiplied. The subset is the elements whose coordinates are r modulo
-// the stride.
+// back describes the elements of y that the gradient of a part of x reads. The part has the
+// elements of x whose coordinates are r modulo the stride. back also returns the kernel elements by
+// which the elements of y are multiplied.
 func (c *Conv) back(g []float32, r [3]int) (s sight, kernel []int) {
 	s = sight{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
 	var at [3][][2]int // for each dimension, kernel elements and their offsets in y
@@ -89,12 +89,12 @@ type columns struct {
 	sight
 	kern    *kernel32
 	win     *windowKernel
-	m, k    int // of one group
-	block   int // block length along k, a number of whole channels
+	m, k    int // rows of the weights and length of the sum, of one group
+	block   int // length of a block of k, which has whole channels
 	packA   func(dst []float32, group, row, h, k0, kc int)
 	panelsA int
 	bufA    []float32
-	weights []float32 // if it is not nil, the kernel reads A in place, because packing would take too long
+	weights []float32 // if not nil, the kernel reads A in place, because packing would take too long
 	// If tapFirst is true, k runs over all channels of a block for the first tap, then for the
 	// next. Otherwise it runs over all taps of the first channel, then of the next.
 	tapFirst bool
@@ -113,13 +113,13 @@ type columns struct {
 const (
 	unitPlaces   = 1024 // places in a unit
 	columnPanels = 8    // panels of columns that are packed at once
-	// rows of A whose computation takes as long as packing one row of a panel of columns
+	// number of rows of A whose computation takes as long as to pack one row of a panel of columns
 	packRow = 16
-	// elements of A that stay in the second-level cache beside the copied input
+	// limit of the elements of A that stay in the second-level cache beside the copied input
 	fewWeights = 1 << 17
-	// places for which A is read in place
+	// number of places up to which A is read in place
 	fewPlaces = 128
-	// elements of a block of all columns, up to which tasks for different rows share it
+	// limit of the elements of all columns of a block of k, if tasks for different rows share them
 	sharedColumns = 1 << 19
 )
 
@@ -184,7 +184,7 @@ func (j *columns) run(par Parallel) {
 	if small {
 		par = Serial
 	}
-	// a unit's panels have some elements behind them, because pieces may be written past the end
+	// Each panel of a unit has some elements behind it, because pieces may end behind the panel.
 	panels := ceil(max(1, j.division.images)*size(j.places), kern.width)
 	j.most = panels * (j.block*kern.width + 2*over)
 	if j.splitA == 1 || tasks*j.most > sharedColumns {
@@ -233,21 +233,21 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// run is a range of a panel's places whose results are contiguous: n places, the first of which is
-// lane. Its result is stored at the index at.
+// run is a range of n places of a panel whose results are contiguous. The first place is the column
+// lane of the panel. Its result has the index at.
 type run struct{ lane, n, at int }
 
 // columnLocal holds a task's own memory.
 type columnLocal struct {
 	copied, panels []float32
 	offs, lines    []int
-	pieces         []int // pieces of all panels of a unit, as pairs of source and destination
+	pieces         []int // pieces of all panels of a unit: pairs of offsets in source and destination
 	runs           []run
 	panel          []columnPanel
 	tile           [512]float32
 }
 
-// columnPanel holds the indexes of a panel's first piece and first run.
+// columnPanel holds the indexes of a panel's first piece and first run, and its number of places.
 type columnPanel struct{ piece, run, width int }
 
 func columnsLocal() *columnLocal {
@@ -353,8 +353,8 @@ func (j *columns) cut(l *columnLocal, look *look, u *unit) {
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile: h rows times a panel of columns. The first row is that of the output
-// channel with the number channel.
+// multiply computes a tile, which is h rows times a panel of columns. The first row belongs to the
+// given output channel.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]
@@ -401,14 +401,14 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 	}
 }
 
-// direct replaces run for groups with one channel and one output: sums of few products, for a row
-// of places at a time.
+// direct replaces run for groups with one channel and one output. It computes sums of few products,
+// for a row of places at a time.
 func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 	d := division{images: 1, parts: 1, units: j.n}
 	if j.n*j.groups*j.k*size(j.places) < parallelWork {
 		par = Serial
 	}
-	some := max(1, packWork/(j.k*size(j.places))) // groups in a task
+	some := max(1, packWork/(j.k*size(j.places))) // number of groups in a task
 	tasks := ceil(j.groups, some)
 	par(d.units*tasks, func(i int) {
 		u := j.unit(d, i/tasks)

@@ -178,8 +178,9 @@ func TestConvSame(t *testing.T) {
 	}
 }
 
-// TestConvInfinite checks that in the gradient of the input, an infinite weight affects only
-// elements that it is multiplied with. In the result, zeros of the padding times it are NaN.
+// TestConvInfinite checks that in the gradient of the input, an infinite weight affects only the
+// elements that it is multiplied with. In the result, a zero of the padding times this weight is
+// NaN.
 func TestConvInfinite(t *testing.T) {
 	for _, n := range []int{2, 32} {
 		c := Conv{N: n, Groups: 1, Channels: 8, Outputs: 9, In: [3]int{1, 4, 4}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Before: [3]int{0, 1, 1}, Out: [3]int{1, 4, 4}}

@@ -18,7 +18,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	if c.dataByPlace(par, dx, g, w) {
 		return
 	}
-	// the zeros beyond the edges of y times an infinity would give NaN
+	// a zero beyond the edges of y times an infinite weight would give NaN
 	if !finite(par, w) {
 		c.plain(par, dx, g, w)
 		return
@@ -33,7 +33,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		s, kernel := c.back(g, r)
 		if len(kernel) == 0 {
 			if !cleared && i > 0 {
-				c.clear(dx, r) // keep the elements that other r have set
+				c.clear(dx, r) // the elements that other values of r have set stay
 			} else if !cleared {
 				clear(dx)
 				cleared = true
@@ -84,7 +84,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	}
 }
 
-// finite reports whether no element of w is infinite or NaN, and their sum is finite.
+// finite reports whether all elements of w and their partial sums are finite.
 func finite(par Parallel, w []float32) bool {
 	var not atomic.Bool
 	par(ceil(len(w), packWork), func(i int) {
@@ -110,7 +110,8 @@ func (c *Conv) clear(dx []float32, r [3]int) {
 	}
 }
 
-// plain computes Data by its definition.
+// plain computes Data by the definition of the gradient. It has no product with a zero beyond the
+// edges of y.
 func (c *Conv) plain(par Parallel, dx, g, w []float32) {
 	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
 	par(c.N*c.Channels, func(i int) {

@@ -6,20 +6,20 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// weights computes the gradient of a convolution's weight, transposed. For each group it is a
-// product over all places: the inputs that the windows read, one element at a time in place, times
-// the gradient of the result.
+// weights computes the gradient of a convolution's weight, transposed. For each group the gradient
+// is a product whose sum runs over all places. One factor is the inputs that the windows read, one
+// element at a time and in place. The other factor is the gradient of the result.
 type weights struct {
 	sight
 	kern     *kernel32
 	win      *windowKernel
 	g        []float32
 	window   []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	width    int // of a tile
+	width    int // width of a tile
 	outputs  int // outputs of a group; wide rounds them up to the width of a tile
 	wide     int
 	division division
-	chunks   int // groups of units, each with sums of its own
+	chunks   int // number of chunks of units; each chunk has sums of its own
 	some     int // channels in a task
 	parts    int // parts into which the channels are divided
 	sums     []float32
@@ -91,7 +91,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 		}
 	})
 	k := j.channels * taps
-	few = max(1, packWork/k/16) * 16 // outputs of a group that a task handles
+	few = max(1, packWork/k/16) * 16 // number of outputs in a task
 	blocks := ceil(j.outputs, few)
 	par(j.groups*blocks, func(i int) {
 		group, first := i/blocks, i%blocks*few

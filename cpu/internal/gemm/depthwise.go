@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// depth computes Weight for groups of one channel and one output. For each tap it is a dot product
-// of the gradient of the result with the inputs that the windows read. The gradient is laid out
-// like these inputs, with zeros between its rows.
+// depth computes Weight for groups of one channel and one output. Each tap's gradient is a dot
+// product of the gradient of the result with the inputs that the windows read. The gradient of the
+// result is laid out like these inputs, with zeros between its rows.
 func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 	s := c.sight(x)
 	kern, win := active32(), activeWindows()
@@ -30,7 +30,7 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 			from := g[(image*c.Groups+group)*whole:][:whole]
 			n := lines[len(lines)-1] + cols
 			seen := look.data[look.at:][:n+slices.Max(l.offs)]
-			// the zeros between rows times an infinity would give NaN
+			// a zero between rows times an infinite input would give NaN
 			if sum := asm.SumF32(seen); sum-sum != 0 || kern.dots == nil {
 				for t, off := range l.offs {
 					for i, at := range lines {
@@ -49,7 +49,7 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 				at = line + cols
 			}
 			for t := 0; t < taps; {
-				// Handle as many taps at once as have equal distances.
+				// One call of the kernel handles taps whose offsets have equal distances.
 				h, apart := 1, 0
 				for h < dotRows && t+h < taps && (h == 1 || l.offs[t+h]-l.offs[t+h-1] == apart) && l.offs[t+h] >= l.offs[t+h-1] {
 					apart = l.offs[t+h] - l.offs[t+h-1]

@@ -1,27 +1,28 @@
 package gemm
 
-// directKernel computes c[r*ldc+j] (+)= Σ a[r*ars+p*acs]·b[p*ldb+j] over p < k, for j < w. Each
-// kernel has a fixed number of rows r. It reads both factors in place.
+// directKernel computes c[r*ldc+j] (+)= Σ a[r*ars+p*acs]·b[p*ldb+j] over p < k, for j < w. It reads
+// both factors in place. The number of rows r is fixed for each kernel.
 type directKernel[T float] func(k int, a *T, ars, acs int, b *T, ldb int, c *T, ldc, w, accumulate int)
 
-// direct computes products that are too small for packing, or too narrow. A sum has the order that
-// [packed] gives it.
+// direct computes products that are so small or so narrow that packing takes longer than it saves.
+// Its sums have the same order as those of [packed].
 type direct[T float] struct {
 	pool   *pool[T, T]
 	kern   *kernel[T, T]
-	vector int // elements of a vector
-	// kernels for at most one vector of columns, and for at most two, by the number of rows
+	vector int // number of elements of a vector
+	// kernels for at most one vector of columns, and for at most two; the index is the number of
+	// rows
 	one, two []directKernel[T]
 	row      directKernel[T] // for one row and rowVectors vectors of columns
 }
 
 const (
-	directRows = 8       // most rows of a kernel
-	directWork = 1 << 18 // multiplications up to which nothing is packed, and in a task above that
-	rowVectors = 16
+	directRows = 8       // greatest number of rows of a kernel
+	directWork = 1 << 18 // multiplications up to which a product is one task; about as many in each of several
+	rowVectors = 16      // vectors of columns of the kernel row
 )
 
-// multiply computes a batch of products if that is faster than packing, and else reports false.
+// multiply computes a batch of products if that is faster than packing. Otherwise it reports false.
 func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int, a, b, c operand[T], accumulate bool) bool {
 	if c.cs != 1 {
 		return false
@@ -48,11 +49,11 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	return true
 }
 
-// part is a part of a product: where its factors and its result begin, and its numbers of rows and
-// columns.
+// part is a part of a product. It has the offsets at which its factors and its result begin, and
+// its numbers of rows and columns.
 type part struct{ a, b, c, m, n int }
 
-// divided computes a product in tasks of the given numbers of rows or columns.
+// divided computes a product in several tasks. A task has the given number of rows or of columns.
 func (d *direct[T]) divided(par Parallel, tasks, rows, cols int, at part, k int, a, b, c operand[T], accumulate bool) {
 	par(tasks, func(i int) {
 		to := at

@@ -1,14 +1,14 @@
 package gemm
 
 // dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k. The numbers of rows r and of
-// columns j < w are fixed for each kernel. The order of a sum does not depend on them.
+// columns j < w are fixed for each kernel. The order of a sum does not depend on these numbers.
 type dotKernel[E factor, T float] func(k int, a *E, lda int, b *E, ldb int, out *T)
 
 // dotRows is the number of rows of the largest dot kernels.
 const dotRows = 4
 
-// dots computes a product with few rows as dot products of rows of A and columns of B, both
-// contiguous. B, the larger operand, is read once and not copied.
+// dots computes a product with few rows as dot products of rows of A and columns of B. The rows and
+// the columns are contiguous. B, the larger operand, is read once and not copied.
 func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
@@ -17,9 +17,9 @@ func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T],
 	par(ceil(n, j.tileB), j.dotsFn)
 }
 
-const dotWork = 1 << 15 // elements of B in a task
+const dotWork = 1 << 15 // number of elements of B in a task
 
-// dotTask is task i: it handles tileB columns of B.
+// dotTask is task i. It handles tileB columns of B.
 func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 	kern := j.kern
 	l := pool.local()

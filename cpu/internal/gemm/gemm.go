@@ -7,12 +7,12 @@
 //     columns, in elements. Any distances are allowed (transposed operands, slices of larger
 //     matrices, distance 0 to repeat), but the elements of C must not coincide. C overlaps
 //     neither A nor B.
-//   - The order of the sum over k is fixed. It is divided into blocks whose length depends only
-//     on k, one after the other; for few rows it uses the lanes of a vector. The bits of the
-//     result depend on the shape, the distances and the variant (package asm's Active). They do
+//   - The order of the sum over k is fixed. The sum is divided into blocks, one after the other,
+//     whose length depends only on k. For few rows, each lane of a vector sums a part. The bits of
+//     the result depend on the shape, the distances and the variant (package asm's Active). They do
 //     not depend on the number of workers or on the distribution of tasks. With AVX2 and AVX-512
-//     products are fused with their addition; in generic Go they are rounded. NaN and infinities
-//     behave as in the plain sum; k = 0 gives zeros.
+//     each multiplication is fused with its addition. In generic Go each product is rounded first.
+//     NaN and infinities behave as in the plain sum, and k = 0 gives zeros.
 //   - Factors of bfloat16 have sums in float32 ([BF16]). The instruction is VDPBF16PS of
 //     AVX512_BF16. It adds the products of two neighbours along k to a sum, the second one first,
 //     each rounded to nearest even. It takes subnormal factors and sums as zeros, and its results
@@ -20,15 +20,16 @@
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
 //     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. With
-//     AVX-512, small and narrow products are not packed. The bits are the same.
+//     AVX-512, small and narrow products read A in place, and B too if its rows are contiguous.
+//     The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
-// written as a whole. For Forward, and for the input's gradient with flipped weights, panels of
-// columns are packed from the image, or from a copy with its padding that stays in the cache. For
-// the weight's gradient the input is read in place, one element at a time. With many images that
-// are small, the images are the columns instead: each place is a sum of products, one for each tap.
-// What the contract says about the bits of a product also holds for convolutions.
+// written as a whole. Forward packs panels of columns from the image, or from a copy with its
+// padding that stays in the cache. The input's gradient does so too, with flipped weights. The
+// weight's gradient reads the input in place, one element at a time. If there are many small
+// images, the images are the columns instead. Then each place is a sum of products, one for each
+// tap. What the contract says about the bits of a product also holds for convolutions.
 //
 // cpu/_gen/gemm writes the kernels in assembly.
 package gemm
@@ -120,14 +121,14 @@ func (o operand[E]) check(name string, rows, cols int) {
 	}
 }
 
-// multiply computes a product. tiny, if it is not nil, computes tiny ones.
+// multiply computes a product. If tiny is not nil, it computes products of few multiplications.
 func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
 	m, n, k int, a, b operand[E], c result[T]) {
 	multiplyBatch(par, pool, kern, tiny, 1, [3]int{}, m, n, k, a, b, c)
 }
 
-// multiplyBatch computes a batch of products, one after the other. Its matrices A, B and C are the
-// given distances apart, which is not for rounded results.
+// multiplyBatch computes a batch of products, one after the other. apart holds the distances
+// between neighbouring matrices A, B and C. Only a batch of one product can have a rounded result.
 func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
 	batch int, apart [3]int, m, n, k int, a, b operand[E], c result[T]) {
 	if m < 0 || n < 0 || k < 0 || batch < 1 || min(apart[0], apart[1], apart[2]) < 0 {
@@ -141,7 +142,7 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 		c.c.last(batch, apart[2]).check("C", m, n)
 	}
 	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
-	// instead. That is also done for a product with a vector, which then has m = 1, and for one so
+	// instead. A product with a vector is transposed too, and then has m = 1. So is a product so
 	// narrow that most of a tile would be empty.
 	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {
@@ -182,14 +183,14 @@ const (
 	plainWork = 64 // multiplications up to which packing takes longer than it saves
 	// multiplications from which several goroutines are faster: some microseconds on one core
 	parallelWork = 250000
-	// number of rows of A up to which B is read in place, if both are contiguous along k
+	// number of rows of A up to which B is read in place, if A and B are contiguous along k
 	fewRows = 16
-	// Dot products are used if k is at least this number times the rows of A. Below that, adding up
-	// the lanes of each sum costs too much.
+	// Dot products are used if k is at least this number times the number of rows of A. For a
+	// smaller k, it takes too long to add up the lanes of each sum.
 	dotDepth = 16
 )
 
-// plain computes tiny products by the definition.
+// plain computes a product by the definition, for few multiplications.
 func plain[T float](m, n, k int, a, b operand[T], c result[T]) {
 	for i := range m {
 		for j := range n {

@@ -13,9 +13,9 @@ type kernel[E factor, T float] struct {
 	stride int
 	block  int // greatest length of a block of k
 	masked bool
-	// pairs says that packed panels hold pairs of neighbours along k in the place of single
-	// elements, for uint16. Distances and k then count pairs, for all functions but dots. A last
-	// pair may be half empty, which is zero.
+	// If pairs is true, packed panels hold pairs of neighbours along k in the place of single
+	// elements. It is for uint16. Distances and k then count pairs, for all functions but dots. If
+	// k is odd, the second half of the last pair is zero.
 	pairs bool
 	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
 	// j < w. If masked is false, w must be width.
@@ -24,18 +24,19 @@ type kernel[E factor, T float] struct {
 	// step. It may be nil.
 	transpose   func(dst *E, ldd int, src *E, rs, h, k int)
 	group, step int
-	// interleave[n] packs k pairs of rows, each of h elements, in panels of n vectors. It is for
-	// pairs only.
+	// interleave[n] packs k pairs of rows of h elements each, in panels of n vectors. Only kernels
+	// of pairs have it.
 	interleave []func(dst, src *E, ks, h, k int)
-	// copyRows[n] copies k rows of n vectors each, so that they are contiguous; n is 1 or 2. It may
-	// be nil.
+	// copyRows[n] copies k rows of n vectors each, so that the rows are contiguous. n is 1 or 2.
+	// The list may be nil.
 	copyRows []func(dst, src *byte, distance, k int)
 	vector   int // size of a vector in bytes
-	// dots[h] handles h rows and dotWidth columns, dots1[h] h rows and one column. They may be nil.
+	// dots[h] handles h rows and dotWidth columns. dots1[h] handles h rows and one column. The
+	// lists may be nil.
 	dots, dots1 []dotKernel[E, T]
 	dotWidth    int
-	// direct computes a batch of products without packing, and reports false if it does not. It may
-	// be nil.
+	// direct computes a batch of products without packing A. It reports false if it has done
+	// nothing. It may be nil.
 	direct func(par Parallel, batch int, apart [3]int, m, n, k int, a, b operand[E], c operand[T], accumulate bool) bool
 }
 

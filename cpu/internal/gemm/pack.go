@@ -45,8 +45,8 @@ func (kern *kernel[E, T]) packRows(dst []E, ldd int, src []E, ks, h, k int) {
 	}
 }
 
-// packTransposed packs a panel that is contiguous along k. Missing rows repeat the last one;
-// missing groups of rows are zero.
+// packTransposed packs a panel that is contiguous along k. Missing rows of a group repeat the last
+// row. Missing groups of rows are zero.
 func (kern *kernel[E, T]) packTransposed(dst []E, ldd int, src []E, rs, h, k int) {
 	whole := k - k%kern.step
 	for g := 0; g < ldd; g += kern.group {
@@ -67,8 +67,8 @@ func (kern *kernel[E, T]) packTransposed(dst []E, ldd int, src []E, rs, h, k int
 	}
 }
 
-// rowOffsets returns the offsets of 16 rows at distance rs. If only h rows exist, the last one is
-// repeated.
+// rowOffsets returns the offsets of 16 rows at distance rs. If there are only h rows, the offset of
+// the last one is repeated.
 func rowOffsets(rs, h int) (rows [16]int) {
 	for r := range rows {
 		rows[r] = min(r, h-1) * rs

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// groupLimit bounds m, n and k, or the pairs of k, of a group that is packed at once: for float32
-// and bfloat16 at most 16 MiB of B and about as much of A.
+// groupLimit bounds m, n and k, or the pairs of k, of a group that is packed at once. For float32
+// and bfloat16 a group has at most 16 MiB of B and about as much of A.
 const groupLimit = 2048
 
 // job is one product in the blocked algorithm, with its packing buffers. Its methods pack and tile
@@ -31,11 +31,11 @@ type job[E factor, T float] struct {
 	tileA, tileB int // panels in a tile task
 	tilesB       int
 	inPlace      bool // B is read in place, except its last, narrower panel
-	// tile tasks pack the blocks of B that they use; with few rows each block is used by one task
-	// only, so nothing is packed twice
+	// If fused is true, tile tasks pack the blocks of B that they use. This is for few rows. Then
+	// only one task uses each block, so nothing is packed twice.
 	fused          bool
 	bufA, bufB     []E
-	to             target[T] // if results are rounded after the only group of k, each task has its own
+	to             target[T] // memory of the sums, except for tasks that have their own: see tile
 	sums           []T       // memory for to, if results are rounded after several groups of k
 	packFn, tileFn func(int) // the tasks as function values, created once
 	dotsFn         func(int)
@@ -177,9 +177,9 @@ func (j *job[E, T]) rowsOf(i int) (row, h int) {
 	return i*h + longer, h
 }
 
-// blockA and blockB return the packed block of k from k0 to k0+kc of a panel. The blocks of all
-// panels for the same k are adjacent. With whole panels between them, their distance would often be
-// a power of two, and they would fall into the same sets of the cache.
+// blockA and blockB return the packed block from k0 to k0+kc of panel p. The blocks of all panels
+// for the same k are adjacent. If a whole panel were contiguous, the distance between these blocks
+// would often be a power of two. Then the blocks would fall into the same sets of the cache.
 func (j *job[E, T]) blockA(p, k0, kc int) []E {
 	return j.bufA[(j.panelsA*k0+p*j.kern.even(kc))*j.kern.stride:]
 }
@@ -282,8 +282,8 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	}
 }
 
-// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B, whose
-// block is at b.
+// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B. The
+// block of panel pb is at b.
 func (j *job[E, T]) multiply(l *local[E, T], to *target[T], pa, pb, k0, kc int, b *E, ldb int) {
 	kern := j.kern
 	row, h := j.rowsOf(pa)

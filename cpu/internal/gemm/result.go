@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// result says where the sums of a product go: to c, or added to c. If rounds is true, there is no
-// c: they go to low, rounded to bfloat16 after the bias was added.
+// result says where the sums of a product go. They are stored in c or added to c. If rounds is
+// true, they are stored in low instead, rounded to bfloat16 after the bias was added.
 type result[T float] struct {
 	c          operand[T]
-	accumulate bool // also if there is a bias
+	accumulate bool // sums are added to c, or begin with the bias
 	rounds     bool
 	low        operand[uint16]
 	bias       operand[T]
@@ -45,8 +45,8 @@ func (r *result[T]) put(i, j int, s T) {
 	}
 }
 
-// target is the memory in which a group's sums arise. Element (i, j) of the group is element
-// (i-row, j-col) of it.
+// target is the memory in which a group's sums are computed. Element (i, j) of the group is element
+// (i-row, j-col) of the memory.
 type target[T float] struct {
 	operand[T]
 	row, col int

@@ -1,7 +1,7 @@
 package gemm
 
-// sight describes which elements of a source, [n, groups·channels, in…], the windows read. At each
-// place a window reads some taps; outside the source it reads zeros. Places form a grid.
+// sight describes which elements of a source [n, groups·channels, in…] the windows read. At each
+// place a window reads some taps. Outside the source it reads zeros. Places form a grid.
 // Coordinates are those of the source.
 type sight struct {
 	src      []float32
@@ -100,11 +100,11 @@ type look struct {
 	extent      [3]int // size of the copied range
 }
 
-// over is how many elements past the end of a row kernels may read.
+// over is the greatest number of elements that a kernel reads past the end of a row.
 const over = 16
 
-// look decides how unit u is read: from the source if the windows stay inside it, otherwise from a
-// copy. reach is how far past the last element a kernel reads.
+// look decides how unit u is read. If the windows stay inside of the source, it is read from there,
+// otherwise from a copy. reach is the number of elements that a kernel reads past the last one.
 func (s *sight) look(u *unit, reach int) (l look) {
 	l.step = s.step[2]
 	inside := l.step == 1
@@ -190,7 +190,7 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 // the other columns become zero.
 func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first, left, right int) {
 	width := l.row[1]
-	// the kernel reads past the end of a row
+	// The kernel reads past the end of a row, so it does not copy the last rows of the source.
 	some := max(0, min(rows, (len(src)-win.lanes)/s.in[2]))
 	switch {
 	case l.step > 1:
@@ -217,7 +217,7 @@ func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first
 // spread copies a row of the source to a row of the copy. In the copy, columns are sorted by their
 // number modulo step.
 func (l *look) spread(win *windowKernel, row, in []float32, first int) {
-	lo, hi := 0, 0 // the columns that the kernel sorts
+	lo, hi := 0, 0 // the kernel fills the columns lo … hi-1 of each remainder
 	if l.step == 2 && win.halves != nil {
 		lo = min(l.phase, max(0, -first+1)/2)
 		hi = lo + max(0, min(l.phase, (len(in)-first)/2)-lo)&^7
@@ -231,7 +231,8 @@ func (l *look) spread(win *windowKernel, row, in []float32, first int) {
 	}
 }
 
-// pick copies every step-th element of a row, from the element at on.
+// pick copies every step-th element of the row in, beginning with the element at. Elements outside
+// the row are zeros.
 func (l *look) pick(to, in []float32, at int) {
 	for j := range to {
 		to[j] = 0

@@ -6,13 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// spanKernel holds a variant's kernels for convolutions place by place, see [Conv.byPlace].
+// spanKernel holds a variant's kernels for convolutions that are computed place by place (see
+// [byPlace]).
 type spanKernel struct {
-	// spans[h] puts into c[r*ldc+j], or adds to it, for r < h and j < width, the sum over i < n and
-	// p < k of a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j].
+	// spans[h] computes, for r < h and j < the width of panels, the sum over i < n and p < k of
+	// a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j]. It stores the sum in c[r*ldc+j], or adds it to
+	// this element if accumulate is not 0.
 	spans []spansFunc
-	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k, a multiple of 4, in the
-	// order of p.
+	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k. It writes in the order of
+	// p. k is a multiple of 4.
 	turn  func(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 	group int
 }
@@ -66,15 +68,15 @@ func turnGo(dst *float32, ldd int, src *float32, rows *[16]int, k int) {
 	}
 }
 
-// transposed sets dst[p*ldd+r] to src[rows[r]+p], for r < len(rows) and p < k. rows has a multiple
-// of group elements. ldd is at least their number.
+// transposed sets dst[p*ldd+r] to src[rows[r]+p], for r < len(rows) and p < k. The length of rows
+// is a multiple of group, and ldd is at least this length.
 func (w *spanKernel) transposed(dst []float32, ldd int, src []float32, rows []int, k int) {
 	whole := k &^ 3
 	for r := 0; r < len(rows) && whole > 0; r += w.group {
 		var list [16]int
 		copy(list[:], rows[r:r+w.group])
 		w.turn(&dst[r], ldd, &src[0], &list, whole)
-		if k > whole { // the last four again, with those that are left
+		if k > whole { // the last four columns; some of them are written twice
 			w.turn(&dst[(k-4)*ldd+r], ldd, &src[k-4], &list, 4)
 		}
 	}

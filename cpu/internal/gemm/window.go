@@ -10,10 +10,10 @@ import (
 // products. The panels of both have the same width.
 type windowKernel struct {
 	lanes int // number of elements of a vector
-	// window[h] adds to c[r*ldc+j], for r < h and j < the width, the sum over i < n and q < cols of
-	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j].
+	// window[h] adds to c[r*ldc+j], for r < h and j < width, the sum over i < n and q < cols of
+	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j]. The width is that of the kernel of products.
 	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	// half[h] is window[h] with half the width, which is lanes. It may be nil.
+	// half[h] is like window[h], but the width is lanes. The list may be nil.
 	half []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
 	// pieces[n] copies, for p < k and i < n in their order, lanes elements from
 	// src[offs[p]+list[2i]] to dst[p*width+list[2i+1]]. pieces[0] does so for any n.
@@ -24,8 +24,8 @@ type windowKernel struct {
 	// elements after these to 0, and up to lanes elements before them. It reads fewer than lanes
 	// elements past the end of a row of src.
 	padRows func(dst, src *float32, rows, width, left, n, distance int)
-	// halves sets even[i] to src[2i] and odd[i] to src[2i+1], for i < n, a multiple of 8. It may be
-	// nil.
+	// halves sets even[i] to src[2i] and odd[i] to src[2i+1], for i < n. n is a multiple of 8. The
+	// function may be nil.
 	halves func(even, odd, src *float32, n int)
 }
 
