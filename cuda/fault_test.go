@@ -219,8 +219,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// An index error is returned once: by a wait for its stream, or for a stream that has waited for
-// its stream.
+// An index error is returned once: by a wait for the stream of the work with the error, or for a
+// stream that has waited for that stream.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {

@@ -22,9 +22,10 @@ import (
 // [ReadPack] and [OpenPack] read one, and [Device.UsePack] makes devices load kernels from it. The
 // environment variable FLAMBEAU_KERNELS names a pack file that each program opens by itself.
 //
-// Machine code runs on GPUs of the same compute capability, with the driver that compiled it or a
-// newer one. Kernels that are not in the pack are compiled as usual. A pack contains code that runs
-// on the GPU. Its checksum detects damage, but not malicious changes.
+// Machine code runs on GPUs of the compute capability for which it was compiled. It needs the
+// driver that compiled it, or a newer driver. Kernels that are not in the pack are compiled as
+// usual. A pack contains code that runs on the GPU. Its checksum detects damage, but not malicious
+// changes.
 type Pack struct {
 	mu   sync.RWMutex
 	list map[[sha256.Size]byte]*packed // key: SHA-256 of the PTX

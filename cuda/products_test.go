@@ -278,8 +278,8 @@ func TestProductsTold(t *testing.T) {
 	}
 }
 
-// The library does not compute activations or sums of rows and columns. The device then reports
-// that it does not support such an op.
+// The library does not compute activations or sums of rows and columns. With the library, the
+// device reports that it does not support such an op.
 func TestProductsLeaveTheRest(t *testing.T) {
 	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}

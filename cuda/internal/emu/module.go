@@ -265,7 +265,7 @@ func (d *Driver) FuncSetAttribute(h cu.Function, a cu.FuncAttr, value int) error
 }
 
 // OccupancyMaxActiveBlocks computes the number from threads, shared memory and the limit of blocks.
-// It assumes as many registers as FuncAttribute.
+// It assumes the number of registers that FuncAttribute returns.
 func (d *Driver) OccupancyMaxActiveBlocks(h cu.Function, blockThreads int, dynShared uint64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -74,8 +74,8 @@ func (d *Driver) StreamSynchronize(h cu.Stream) error {
 	return s.ctx.dead
 }
 
-// StreamQuery reports whether the stream's work has completed. Then it lets one pending operation
-// run, so that polling ends.
+// StreamQuery reports whether the stream's work has completed. Afterwards it lets one pending
+// operation run, so that polling ends.
 func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

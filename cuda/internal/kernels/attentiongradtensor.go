@@ -78,8 +78,8 @@ func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 }
 
 // shared returns three numbers of bytes of shared memory: for the "own rows", for one of the two
-// stages of "other rows", and for all of these. If the "own rows" are keys, a stage also has lse
-// and delta of its queries.
+// stages of "other rows", and for the "own rows" together with both stages. If the "own rows" are
+// keys, a stage also has lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()

@@ -325,8 +325,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
 // fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// a part of the multiprocessors. It then has fewer sums to join. For a single matrix, some tiles
-// may stay whole: as many as all multiprocessors share evenly, or one less for each multiprocessor.
+// a part of the multiprocessors. With blocks for these alone, it has fewer sums to join. For a
+// single matrix, some tiles may stay whole: as many as all multiprocessors share evenly, or one
+// less for each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {

@@ -119,8 +119,7 @@ func TestTensorEdges(t *testing.T) {
 	}
 }
 
-// NaN and infinities in a row of a or a column of b reach the results of that row or column, and no
-// other results.
+// NaN and infinities in a row of a or a column of b reach the results of that row or column only.
 func TestTensorSpecials(t *testing.T) {
 	for _, f := range []tensorForm{tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		m := newMachine(t)

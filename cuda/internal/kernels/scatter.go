@@ -81,8 +81,8 @@ func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype
 	return kind, t
 }
 
-// ScatterSorts reports whether [Scatter] sorts the positions. Then an element of 16 bits is rounded
-// only once.
+// ScatterSorts reports whether [Scatter] sorts the positions. If it does, an element of 16 bits is
+// rounded only once.
 func ScatterSorts(dst, src, index Operand, axis int) bool {
 	sp := withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides)
 	return orderOf(sp, src.Shape.At(axis), dst.Shape.At(axis)) != byLines

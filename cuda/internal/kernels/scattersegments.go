@@ -202,7 +202,7 @@ func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 }
 
 // has reports whether place p has the given key. If isPlace is false, p lies outside of the row,
-// and has returns false.
+// and the result is false.
 func (w *segments) has(isPlace, p, key ptx.Value) ptx.Value {
 	same := w.Var(w.U32(0))
 	w.If(isPlace, func() { same.Set(w.keys.At(p).Load().Eq(key).Select(w.U32(1), num(0))) })

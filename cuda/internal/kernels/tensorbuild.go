@@ -292,8 +292,8 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 	return row.Mul(num(2 * length)).Add(c.Xor(x.And(num(mask))).Shl(num(4)))
 }
 
-// fragmentReader loads the fragment with number i along the outer dimension and number step along k
-// from the stage at a byte offset.
+// fragmentReader loads a fragment from the stage at a byte offset. The last two arguments are the
+// fragment's number along k, and its number along the outer dimension.
 type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. The

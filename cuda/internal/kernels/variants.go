@@ -37,8 +37,8 @@ func (t productTune) String() string {
 	return told("b", t.blocks) + told("g", t.group) + told("p", t.parts) + told("s", t.stages)
 }
 
-// told returns a letter and a number. It returns "" if the number is 0, which leaves the choice to
-// the planner.
+// told returns a letter and a number. The number 0 leaves the choice to the planner, so for 0 told
+// returns "".
 func told(letter string, n int) string {
 	if n == 0 {
 		return ""

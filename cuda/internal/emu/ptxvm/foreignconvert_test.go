@@ -28,8 +28,9 @@ func integral(r *big.Rat, mode string) *big.Int {
 	return q
 }
 
-// toInteger converts to an integer of n bits, with saturation. A NaN becomes 0. If the source or
-// the destination has 64 bits, it becomes the value whose top bit alone is set (PTX ISA, cvt).
+// toInteger converts to an integer of n bits, with saturation. If neither the source nor the
+// destination has 64 bits, a NaN becomes 0. Otherwise a NaN becomes the value whose top bit alone
+// is set (PTX ISA, cvt).
 func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	mask := ^uint64(0) >> (64 - n)
 	lo, hi := new(big.Int), new(big.Int).SetUint64(mask)
