@@ -96,10 +96,11 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 	return h, d.fault("", err)
 }
 
-// Record marks the work queued so far on s, a stream of the event's GPU; nil is its default stream.
-// If the work of s is being recorded, the mark belongs to the recording. In that case only the
-// recording's streams can wait for the event. A wait of the host or of a stream outside of the
-// recording returns a *[device.RecordError], until the event is recorded again on such a stream.
+// Record marks the work queued so far on s, a stream of the event's GPU. If s is nil, it uses the
+// GPU's default stream. If the work of s is being recorded, the mark belongs to the recording. In
+// that case only the recording's streams can wait for the event. A wait of the host or of a stream
+// outside of the recording returns a *[device.RecordError], until the event is recorded again on
+// such a stream.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"
 	st, err := e.d.stream(op, s)

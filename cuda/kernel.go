@@ -73,8 +73,9 @@ func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 // element.
 type Strided device.View
 
-// Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d; nil
-// is the default stream. args are the kernel's parameters in their order:
+// Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d. If
+// s is nil, it uses the default stream. The arguments args are the kernel's parameters in their
+// order:
 //
 //   - for a pointer, a [device.View] of d's memory, contiguous and of elements of the pointer's
 //     type, or a [Strided];

@@ -143,8 +143,8 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver: memory that an eager run has left in the pool serves a recording of the
-// same work, which asks the driver for no memory. The recording waits for pending work on that
+// TestRecordingTakesOver: memory that an eager run has left in the pool serves a recording of that
+// run's work, which asks the driver for no memory. The recording waits for pending work on that
 // memory.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {

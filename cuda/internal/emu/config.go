@@ -333,8 +333,8 @@ func formatRate(r float64) string {
 }
 
 // Nearest returns the emulated compute capability, 10·major + minor, that runs most of the code for
-// a GPU of capability sm. It is sm itself if that is emulated, or else the next lower capability,
-// or else the lowest.
+// a GPU of capability sm. If sm is emulated, Nearest returns sm. Otherwise it returns the next
+// lower capability, or the lowest capability if none is lower.
 func Nearest(sm int) int {
 	best := supportedSMs[0]
 	for _, s := range supportedSMs {

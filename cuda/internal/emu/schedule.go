@@ -166,8 +166,8 @@ func (d *Driver) step() bool {
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.strand() {
-			// Each wait is for an operation that was issued earlier. So some queue is always ready,
-			// or waits at a meeting.
+			// Each wait is for an operation that was issued earlier. So there is always a queue
+			// whose first operation is ready, or waits at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}

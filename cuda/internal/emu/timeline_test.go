@@ -236,7 +236,7 @@ func exchange(pieces int, pause func()) func(k *rank) {
 }
 
 // TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns, if
-// each drives one device.
+// each goroutine drives one device.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
 	us := time.Microsecond

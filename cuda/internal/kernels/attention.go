@@ -162,9 +162,9 @@ type attentionBlock struct {
 	lse          ptx.Ptr // LSE of the block's head
 }
 
-// without is the value stored in LSE for a query that sees no key. It is +Inf, except with split
-// keys. There it is -Inf, so that attentionCombine gives the weight 0 to a piece without visible
-// keys.
+// without is the value stored in LSE for a query that sees no key. Without split keys it is +Inf.
+// With split keys it is -Inf, so that attentionCombine gives the weight 0 to a piece without
+// visible keys.
 func (s attentionShape) without() float32 {
 	if s.split {
 		return float32(math.Inf(-1))

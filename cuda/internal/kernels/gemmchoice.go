@@ -340,7 +340,7 @@ func (o Operand) within() (at uint64, bytes int) {
 }
 
 // FormsVersion identifies the texts of the product kernels. Measurements are valid only for
-// programs of the same version.
+// programs with the FormsVersion of the program that measured.
 var FormsVersion = sync.OnceValue(func() string {
 	h := sha256.New()
 	add := func(f productForm) {

@@ -308,9 +308,9 @@ func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	}
 }
 
-// gradient stores rstd·(h - m(h) - z·m(h·z)) for a row. If the kernel has an operand to add, it
-// also adds the values of the list more. Here h = g·weight, z = (x - mean)·rstd, and m is the mean
-// over the row.
+// gradient stores rstd·(h - m(h) - z·m(h·z)) for a row. If the kernel has an operand to add, the
+// list more holds its values, which are added. Here h = g·weight, z = (x - mean)·rstd, and m is the
+// mean over the row.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
