@@ -299,7 +299,7 @@ func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.Devic
 	})
 }
 
-// GraphAddEmptyNode adds a node that does no work and only joins other nodes.
+// GraphAddEmptyNode adds a node that does no work, and is done when the nodes before it are done.
 func (d *Driver) GraphAddEmptyNode(h cu.Graph, after []cu.GraphNode) (cu.GraphNode, error) {
 	return d.addNode("cuGraphAddEmptyNode", h, after, func(*graph) (work, error) { return work{Op: Op{Kind: KindJoin}}, nil })
 }

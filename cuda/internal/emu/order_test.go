@@ -21,8 +21,8 @@ func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	return got
 }
 
-// twoStreams returns a program in which stream a adds 1 and stream b multiplies by 3. If ordered, b
-// waits for an event of a.
+// twoStreams returns a program in which stream a adds 1 and stream b multiplies by 3. If ordered is
+// true, stream b waits for an event of stream a.
 func twoStreams(ordered bool) func(r *rig) string {
 	return func(r *rig) string {
 		const n = 64

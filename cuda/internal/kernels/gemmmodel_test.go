@@ -17,7 +17,8 @@ func inWholeCopies(f tensorForm) tensorSpec {
 	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, to: storePieces}
 }
 
-// publishedKernels lists kernels of other projects that use mma.sync and whose rates are published.
+// publishedKernels lists kernels of projects besides this one. They use mma.sync, and their rates
+// are published.
 func publishedKernels() []struct {
 	name    string
 	gpu     *GPU
