@@ -73,7 +73,7 @@ type communicator struct {
 //
 // Connect fails with errors.ErrUnsupported if two ranks share a GPU. Its error is a
 // *[device.UnavailableError] if the library is missing or older than 2.18, and for emulated GPUs.
-// Other errors are a *[CollectiveError] or a *[device.OperandError].
+// In all further cases its error is a *[CollectiveError] or a *[device.OperandError].
 func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	const op = "connect"
 	devs := make([]*Device, len(devices))

@@ -21,8 +21,8 @@ func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	return err == nil && dev != peer && !d.cfg.NoPeer, err
 }
 
-// peerContext returns the current context and the context of handle peer, which must be another
-// context. d.mu is held.
+// peerContext returns the current context and the context with the handle peer, which must not be
+// the current one. d.mu is held.
 func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context, err error) {
 	if ctx, err = d.currentContext(call); err != nil {
 		return nil, nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tileSpec describes an elementwise kernel for operands that are not all contiguous along the same
-// dimension, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
+// tileSpec describes an elementwise kernel for operands that are contiguous along different
+// dimensions, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
 // results are contiguous along the last dimension. An input is called turned if it is contiguous
 // along another dimension. Blocks transpose the turned inputs in shared memory. So all accesses to
 // global memory run along the contiguous dimension.

@@ -169,9 +169,9 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	}
 }
 
-// multiplyAll adds the products of all tiles. fill has begun to copy the first tiles. Fragments of
-// the next step are read before the fragments of this step are multiplied. So the tensor cores do
-// not wait for shared memory.
+// multiplyAll adds the products of all tiles. Before that, the method fill has begun to copy the
+// first tiles. Fragments of the next step are read before the fragments of this step are
+// multiplied. So the tensor cores do not wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {
 	b, f := g.Builder, g.s.form
 	stages, steps := g.s.stages(), g.s.steps()
