@@ -18,7 +18,7 @@ var _ device.Connector = (*Device)(nil)
 // CollectiveError the communicator cannot be used any more.
 type CollectiveError struct {
 	Op     string // "all reduce", "connect"
-	Rank   int    // rank that the error concerns; -1: no single rank
+	Rank   int    // rank that the error concerns; -1 if it concerns no single rank
 	Device string // the rank's device
 	Reason string
 	// the answer of the library or the system, errors.ErrUnsupported, or [ErrAborted]
@@ -52,7 +52,7 @@ type communicator struct {
 	// do not involve the library hold this mutex only.
 	queue   sync.Mutex
 	calls   sync.Mutex // held during a call of the library; guards the fields below
-	ended   error      // reason why the communicator cannot be used any more; nil: it can be used
+	ended   error      // why the communicator cannot be used any more; nil if it can
 	stop    sync.Once
 	stopped chan struct{} // closed: waits for the library give up
 }
@@ -61,9 +61,9 @@ type communicator struct {
 // one driver; d need not be among them. Connect waits until the ranks have found each other, which
 // takes about a second.
 //
-// The library chooses the order of its sums, not the order of the ranks. A machine gives the same
-// bits each time. Another machine may give different bits. Weights, and the factor 1/ranks of a
-// mean, are rounded to the elements' type before the sum.
+// The library chooses the order of its sums, not the order of the ranks. On one machine, equal
+// calls give equal bits. A second machine may give different bits. Weights, and the factor 1/ranks
+// of a mean, are rounded to the elements' type before the sum.
 //
 // A collective fails with errors.ErrUnsupported in three cases:
 //
@@ -73,7 +73,7 @@ type communicator struct {
 //
 // Connect fails with errors.ErrUnsupported if two ranks share a GPU. Its error is a
 // *[device.UnavailableError] if the library is missing or older than 2.18, and for emulated GPUs.
-// Other errors are a *[CollectiveError] or a *[device.OperandError].
+// In all further cases its error is a *[CollectiveError] or a *[device.OperandError].
 func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	const op = "connect"
 	devs := make([]*Device, len(devices))
@@ -277,7 +277,7 @@ func (c *communicator) abort() error {
 func (c *communicator) Name() string { return "nccl" }
 
 // Abort ends calls of Collect and Close that hang; they return an error that wraps [ErrAborted]. It
-// also ends kernels on the GPUs that wait for each other.
+// also ends kernels of the collective that wait on their GPUs for each other.
 func (c *communicator) Abort() error {
 	c.stop.Do(func() { close(c.stopped) })
 	c.calls.Lock()

@@ -104,8 +104,8 @@ func (c trial) want(ins [][]float64) [][]float64 {
 	return outs
 }
 
-// run runs the trial on a communicator, between other work on the streams, and compares the
-// outputs.
+// run runs the trial on a communicator, between two pieces of unrelated work on the streams, and
+// compares the outputs.
 func (r *ncclRig) run(com device.Communicator, c trial) {
 	r.Helper()
 	world := len(r.devs)
@@ -321,7 +321,7 @@ func TestNCCLUnsupported(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLConnect checks which devices can be connected, and the errors for other devices.
+// TestNCCLConnect checks which devices can be connected, and the errors for devices that cannot.
 func TestNCCLConnect(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	d := r.devs[0]
@@ -369,8 +369,8 @@ func TestNCCLConnect(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLFailures: a failed call ends the communicator, wherever it happens. The communicator then
-// releases its resources, and later calls return the same error.
+// TestNCCLFailures: a failed call ends the communicator, wherever it happens. After the failure the
+// communicator releases its resources, and later calls return the error of the failed call.
 func TestNCCLFailures(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	for call, c := range map[string]trial{
@@ -491,7 +491,7 @@ func (k *kernelTracer) Kernel(e device.KernelEvent) {
 }
 
 // TestNCCLTraced: a tracer gets an event for each rank that takes part, with its time on the
-// device. It gets no event for other ranks.
+// device. It gets no event for ranks that do not take part.
 func TestNCCLTraced(t *testing.T) {
 	r := newNCCL(t, 3, "")
 	com := r.connect()

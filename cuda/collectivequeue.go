@@ -14,7 +14,7 @@ type collection struct {
 	op      string
 	streams []*stream
 	own     []*scratch // scratch memory of this collective, by rank
-	ins     []uint64   // addresses by rank; 0: none
+	ins     []uint64   // addresses by rank; 0 for a rank without an input
 	outs    []uint64
 	bytes   uint64 // bytes of one part
 	red     reduction
@@ -184,8 +184,8 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// way returns the source and destination addresses of the part that one rank sends to another. ok
-// is false if it sends no part.
+// way takes the numbers of two ranks. It returns the source and destination addresses of the part
+// that the first rank sends to the second. ok is false if there is no such part.
 func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trainedBy trains a network with batch norms on n samples a step. at is the number of a step's
-// first sample. trainedBy returns the network's parameters and buffers.
+// trainedBy trains a network with batch norms on n samples a step. In every step the first sample
+// has the number at. trainedBy returns the network's parameters and buffers.
 func trainedBy(m *nn.Sequential, opt optim.Optimizer, do func(f func(s *tensor.Scope)), at, n int, scale float64) (all []float64) {
 	for step := range 8 {
 		do(func(s *tensor.Scope) {

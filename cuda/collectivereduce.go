@@ -20,7 +20,7 @@ type reduction struct {
 	neutral uint64 // the bits of the neutral element, which changes no result
 	// for each rank: its input does not count, and neutral elements take its place
 	left    []bool
-	scalars [][8]byte    // each rank's factor before the sum; nil if all are 1
+	scalars [][8]byte    // each rank's factor before the sum; nil if all factors are 1
 	made    []nccl.RedOp // each rank's op of NCCL that multiplies by the factor and adds
 }
 
@@ -202,8 +202,8 @@ func neutral(c device.Combine, t dtype.Type) uint64 {
 // fill queues writes of n elements with equal bits, each of 1, 2, 4 or 8 bytes.
 func (d *Device) fill(s *stream, at, bits uint64, size, n int) error {
 	if size == 8 && uint32(bits) != uint32(bits>>32) {
-		// The driver fills words of at most 4 bytes. For 8 bytes, one element is uploaded and then
-		// copied, twice as much each time.
+		// The driver fills words of at most 4 bytes. For elements of 8 bytes, one element is
+		// uploaded. The filled part is then copied behind itself, so that it doubles each time.
 		if err := d.send(s, at, binary.LittleEndian.AppendUint64(nil, bits)); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Upload copies src to dst, beginning at byte offset off of dst, in the order of s. The caller may
+// Upload copies src to the bytes of dst from byte offset off on, in the order of s. The caller may
 // reuse src when Upload returns. Pageable memory is copied through page-locked memory of the
 // library, in pieces of 1 MiB. An upload of more than 4 MiB waits until its first pieces have been
 // copied. So it also waits for earlier work on s.
@@ -59,7 +59,7 @@ func (d *Device) send(s *stream, to uint64, b []byte) error {
 	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
 }
 
-// Download waits for the work on s and copies from src, beginning at byte offset off, to dst. It
+// Download waits for the work on s. It copies the bytes of src from byte offset off on to dst. It
 // reports a fault or an index error of that work.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	const op = "download"
@@ -105,7 +105,7 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 
 // CopyFrom copies size bytes in the order of s, a stream of this device. src belongs to this GPU or
 // to another GPU of the same driver. Ranges of one buffer may overlap. If a buffer belongs to
-// another device, the caller must order its other uses by events.
+// another GPU, the caller must order all further uses of that buffer by events.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	const op = "copy"
 	st, err := d.stream(op, s)

@@ -11,7 +11,7 @@ import (
 
 // counterPool keeps the counters for matrix products whose sums over k are divided among blocks.
 // Each stream and each lane of a recording has counters of its own. The launches of one stream or
-// lane run one after the other, and each leaves zeros in the counters. The counters are not
+// lane run one after the other, and each launch leaves zeros in the counters. The counters are not
 // allocated from the memory pool, because a stream keeps them forever.
 type counterPool struct {
 	mu   sync.Mutex
@@ -21,7 +21,7 @@ type counterPool struct {
 
 // counters returns the address of the stream's [kernels.Counters]. It clears new counters by a
 // memset on s.handle. The counters of a recording are cleared before its replays, which run later
-// on the same handle.
+// on that handle.
 func (s *stream) counters() (uint64, error) {
 	d, arena := s.dev, s.arena()
 	c := &d.counters

@@ -62,7 +62,7 @@ func readCubin(path string) []byte {
 }
 
 // write adds machine code to the cache. The file appears as a whole or not at all, because other
-// processes may read and write the same file.
+// processes may read and write it.
 func (c *cubinCache) write(path string, code []byte) {
 	if os.MkdirAll(c.dir, 0o700) != nil {
 		return

@@ -29,11 +29,11 @@ type Device struct {
 	events  eventPool
 	timers  eventPool // events with timing
 	pool    *pool.Pool
-	page    uint64 // size of pages of virtual memory; 0: the GPU has none
+	page    uint64 // size of pages of virtual memory; 0 if the GPU has no virtual memory
 	index   indexFaults
 	dead    atomic.Pointer[device.Fault] // the sticky fault that ended the device
 	kernels sync.Map                     // maps *kernels.Kernel to *loaded
-	// the device that this one rehearses; nil: not a rehearsal
+	// the device that this one rehearses; nil if this is no rehearsal
 	rehearses *Device
 	count     counters
 	counters  counterPool
@@ -41,7 +41,7 @@ type Device struct {
 	timing    timing
 	staging   staging
 
-	products *products // library of products; nil: the package's own kernels compute them
+	products *products // if nil, the package's own kernels compute products
 
 	tuning    atomic.Uint32 // what chooses the forms of products: a [Tuning]
 	tuned     *tunedProducts

@@ -32,8 +32,8 @@
 //   - Download, Synchronize and the waits of streams and events report errors of the work that
 //     they wait for. An index outside its axis is a *[device.IndexError]. It is reported once, and
 //     the GPU continues to work. A kernel that failed is a *[device.Fault]. If the fault is
-//     Sticky, the process has lost its context, and every later call returns the same fault
-//     immediately.
+//     Sticky, the process has lost its context, and every later call immediately returns that
+//     fault.
 //   - Views are checked before anything is queued: a *[device.OperandError] names operation and
 //     operand.
 //   - Memory comes from a caching pool with an arena for each stream. Free and Alloc on one stream

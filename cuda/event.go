@@ -23,7 +23,7 @@ type Event struct {
 
 	// Waits hold mu for reading, so that the driver's event is not given back during a wait.
 	mu       sync.RWMutex
-	on       *stream // stream of the last mark; nil: no mark yet
+	on       *stream // stream of the last mark; nil before the first mark
 	mask     uint64
 	recorded *recordedEvent // the last mark, if it lies in a recording; otherwise nil
 	released bool
@@ -96,10 +96,11 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 	return h, d.fault("", err)
 }
 
-// Record marks the work queued so far on s, a stream of the event's GPU; nil is its default stream.
-// If the work of s is being recorded, the mark belongs to the recording. Then only the recording's
-// streams can wait for the event. Any other wait returns a *[device.RecordError], until the event
-// is recorded again on a stream outside of the recording.
+// Record marks the work queued so far on s, a stream of the event's GPU. If s is nil, it uses the
+// GPU's default stream. If the work of s is being recorded, the mark belongs to the recording. In
+// that case only the recording's streams can wait for the event. A wait of the host or of a stream
+// outside of the recording returns a *[device.RecordError], until the event is recorded again on
+// such a stream.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"
 	st, err := e.d.stream(op, s)

@@ -219,7 +219,7 @@ func TestEventFromGoroutines(t *testing.T) {
 }
 
 // While work is recorded, queries and waits between the recording and outside streams are refused.
-// Other waits work as usual.
+// Waits within the recording, and between outside streams, work as usual.
 func TestEventsWhileRecording(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	r, err := d.NewRecording()

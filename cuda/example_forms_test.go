@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// targetOf returns a kernel that stores the target for which it was built.
+// targetOf builds a kernel for a target. The kernel stores the number of that target.
 func targetOf(a ptx.Arch) *cuda.Kernel {
 	b := ptx.New("target")
 	b.Target(a)

@@ -96,8 +96,8 @@ func Example_recording() {
 	// 8 16
 }
 
-// A recording can have two streams. The fork's work may run at the same time as the other work,
-// until the recording's stream waits for the fork. If that stream never waits, Finish returns an
+// A recording can have two streams. The fork's work may run at the same time as that of the
+// recording's stream, until that stream waits for the fork. If it never waits, Finish returns an
 // error that names the fork.
 func Example_fork() {
 	gpu := emulate("64MiB")

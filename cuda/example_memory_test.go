@@ -150,7 +150,7 @@ func ExampleResetPeakHostMemoryStats() {
 }
 
 // A snapshot shows memory by category. The stacks identify gradients, activations and an
-// optimizer's state. The program labels other memory itself.
+// optimizer's state. For all further memory, the program itself sets the labels.
 func ExampleMemorySnapshot() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(1000)); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // A scope queues its work on a stream, as with torch.cuda.stream(s). The program need not wait: y
-// is read on the default stream, which waits for the other stream by itself.
+// is read on the default stream, which by itself waits for the scope's stream.
 func ExampleNewStream() {
 	gpu := emulate("64MiB")
 	side, err := cuda.NewStream(gpu, 1)

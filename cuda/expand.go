@@ -12,7 +12,7 @@ import (
 var _ pool.Expander = backing{}
 
 // largePage is the page size for blocks above 1 MiB on a GPU with at least manyPages bytes of
-// memory. Large pages need fewer calls, and PyTorch uses the same size.
+// memory. Large pages need fewer calls. PyTorch's large pages have this size too.
 const (
 	largePage = 20 << 20
 	manyPages = 16 << 30

@@ -32,9 +32,10 @@ func (d *Device) enter() error {
 
 func (d *Device) leave() { runtime.UnlockOSThread() }
 
-// fault turns an error of a driver call into a *[device.Fault]; nil stays nil. A sticky fault ends
-// the device: every later call returns it. kernel is the name of the launched kernel, if known. A
-// sticky fault on hardware keeps the name only if the program waits for every launch.
+// fault turns an error of a driver call into a *[device.Fault]. For no error it returns nil. A
+// sticky fault ends the device: every later call returns it. kernel is the name of the launched
+// kernel, if known. A sticky fault on hardware keeps the name only if the program waits for every
+// launch.
 func (d *Device) fault(kernel string, err error) error {
 	if err == nil {
 		return nil
@@ -117,8 +118,8 @@ func (x *indexFaults) take(mask uint64) *device.IndexError {
 	return nil
 }
 
-// await runs wait, which waits for the stream. It returns the wait's error, or an index error in
-// the work of this stream or of the streams that it waited for.
+// await runs the given function, which waits for the stream. It returns the function's error, or an
+// index error in the work of this stream or of the streams that this stream has waited for.
 func (s *stream) await(wait func() error) error {
 	if err := s.refuse("synchronize", hostWaits); err != nil {
 		return err

@@ -219,8 +219,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// An index error is returned once: by a wait for its stream, or for a stream that has waited for
-// its stream.
+// An index error is returned once: by a wait for the stream of the work with the error, or for a
+// stream that has waited for that stream.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {
@@ -244,7 +244,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	}
 	y := gather(a, 1, 0, 3, 2)
 	x := gather(b, 2, 1)
-	check(t, d, b, x, 2) // a wait for this stream does not return the other stream's error
+	check(t, d, b, x, 2) // b has no error, so a wait for it does not return the error of a
 	got := make([]byte, 12)
 	is("Download", d.Download(a, got, y.Buf, 0), 1, 3, 1)
 	if !bytes.Equal(got, bytesOf([]float32{1, 0, 3})) {

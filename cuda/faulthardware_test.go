@@ -12,7 +12,7 @@ import (
 )
 
 // TestFaultOnHardware: a kernel that writes outside of memory ends the device, but not the process.
-// Every later call returns the same fault. The whole process loses the GPU's context, so on
+// Every later call returns the fault again. The whole process loses the GPU's context, so on
 // hardware the test runs in another process.
 func TestFaultOnHardware(t *testing.T) {
 	const child = "FLAMBEAU_TEST_FAULT_CHILD"

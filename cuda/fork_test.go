@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording: a fork's work may run at the same time as the work of the other stream. Only
-// waits order the two streams. The fork has its own memory. A replay of both streams is one launch.
+// TestForkedRecording: a fork's work may run at the same time as the work of the recording's first
+// stream. Only waits order the two streams. The fork has its own memory. A replay of both streams
+// is one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)

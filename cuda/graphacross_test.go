@@ -293,7 +293,7 @@ func TestAcrossRefuses(t *testing.T) {
 }
 
 // TestAcrossFaults: a wait for the second device returns its index error. A device that fails ends
-// the graph, but not the other device.
+// the graph, but the second device still works.
 func TestAcrossFaults(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {
@@ -346,7 +346,8 @@ func TestAcrossFaults(t *testing.T) {
 	}
 }
 
-// TestAcrossFaultWithin: if work of a graph ends one of its devices, the other device still works.
+// TestAcrossFaultWithin: if work of a graph ends one of its two devices, the second device still
+// works.
 func TestAcrossFaultWithin(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {

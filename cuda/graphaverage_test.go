@@ -85,9 +85,9 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW the other
-// parameters. Replays compute the same bits as eager steps. Rates, momentum and decay may change;
-// settings that choose the kernels may not.
+// TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW updates the
+// parameters that are no matrices. Replays compute the same bits as eager steps. Rates, momentum
+// and decay may change; settings that choose the kernels may not.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
 	if testing.Short() {

@@ -99,7 +99,7 @@ func bytesOf(values []float32) []byte {
 	return b
 }
 
-// fill returns n times the same value.
+// fill returns a list with n times the given value.
 func fill(x float32, n int) []float32 {
 	f := make([]float32, n)
 	for i := range f {

@@ -29,9 +29,9 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	return s
 }
 
-// RecordMemoryHistory calls the method of the same name of dev, see [device.MemoryHistorian]. It is
-// for a device that came from device.Open. The error wraps [device.ErrNoHistory] if dev has no such
-// method.
+// RecordMemoryHistory calls the method RecordMemoryHistory of dev, see [device.MemoryHistorian]. It
+// is for a device that came from device.Open. The error wraps [device.ErrNoHistory] if dev has no
+// such method.
 func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error {
 	h, err := historian(dev)
 	if err == nil {

@@ -79,7 +79,7 @@ func TestMemoryHistory(t *testing.T) {
 		}
 		return n
 	}
-	// There are 4 parameters, 4 gradients, and 2 moments of each parameter. A step keeps no other
+	// There are 4 parameters, 4 gradients, and 2 moments of each parameter. A step keeps no further
 	// memory.
 	if n := live(); n[device.CategoryParameter] != 4 || n[device.CategoryOptimizer] < 8 || n[device.CategoryActivation] != 0 {
 		t.Errorf("live blocks by category: %v", n)
@@ -103,7 +103,7 @@ func TestMemoryHistory(t *testing.T) {
 	}
 }
 
-// TestMemoryHistoryOnCPU: the CPU's larger blocks are recorded in the same way.
+// TestMemoryHistoryOnCPU: the CPU's larger blocks are recorded like those of a GPU.
 func TestMemoryHistoryOnCPU(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -69,11 +69,13 @@ func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 }
 
 // Strided is a view that may have any strides. The program passes the strides to the kernel in
-// other arguments. As for every view, the kernel receives a pointer to the view's first element.
+// arguments of their own. As for every view, the kernel receives a pointer to the view's first
+// element.
 type Strided device.View
 
-// Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d; nil
-// is the default stream. args are the kernel's parameters in their order:
+// Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d. If
+// s is nil, it uses the default stream. The arguments args are the kernel's parameters in their
+// order:
 //
 //   - for a pointer, a [device.View] of d's memory, contiguous and of elements of the pointer's
 //     type, or a [Strided];
@@ -151,7 +153,8 @@ func shapesOf(args []any) (list []shape.Dims) {
 	return list
 }
 
-// argument returns the bits of a for parameter p, or the reason why a does not fit.
+// argument returns the bits of the argument a for parameter p, or the reason why the argument does
+// not fit.
 func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 	if p.Elem != ptx.Invalid {
 		v, ok := a.(device.View)

@@ -12,7 +12,8 @@ import (
 //
 // A lane has no stream of the driver. When the recording is over, the lane's stream continues with
 // the handle of the first stream of its device in the recording. A lane has an arena. The order of
-// the lane's work alone decides when memory of the arena is free. r.mu guards the other fields.
+// the lane's work alone decides when memory of the arena is free. The mutex r.mu guards the fields
+// after index.
 type lane struct {
 	r     *recording
 	s     *stream
@@ -247,8 +248,8 @@ func (e *recordedEvent) Wait() error {
 	return &device.RecordError{Device: e.l.r.d.name, Op: "wait for an event", Why: "it marks work that is only recorded, and the one who waits is not recorded with it"}
 }
 
-// sharedBy notes that s uses the buffer and returns true, if s and the buffer belong to the same
-// recording.
+// If s and the buffer belong to one recording, sharedBy notes that s uses the buffer, and returns
+// true.
 func (b *buffer) sharedBy(s *stream) bool {
 	l := s.rec.Load()
 	if l == nil {
@@ -262,8 +263,8 @@ func (b *buffer) sharedBy(s *stream) bool {
 	return true
 }
 
-// held reports whether the buffer's recording keeps the freed buffer until other lanes are done
-// with it.
+// held reports whether the buffer's recording keeps the freed buffer until all lanes that use it
+// are done with it.
 func (b *buffer) held() bool {
 	users := b.lanes.Load()
 	if users == 0 {

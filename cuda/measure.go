@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// Forms are measured in turns, so that other work on the device slows all of them equally.
+// Forms are measured in turns, so that unrelated work on the device slows all forms equally.
 const (
 	// rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
@@ -27,7 +27,7 @@ type arena struct {
 	taken int
 }
 
-// alloc returns the address of the next bytes; it is a [kernels.Scratch].
+// alloc takes the next bytes of the arena and returns their address. It is a [kernels.Scratch].
 func (a *arena) alloc(bytes int) (uint64, error) {
 	at := a.base + uint64(a.taken)
 	a.taken += (bytes + 255) &^ 255
@@ -45,7 +45,7 @@ type measuredForm struct {
 }
 
 // measure times the forms of a product on the stream, after the work queued there. If it cannot
-// measure now, it returns false and has no other effect.
+// measure now, it only returns false.
 func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	d := t.d
 	if !d.measuring.TryLock() {
@@ -83,7 +83,7 @@ func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 }
 
 // trials plans the forms, the first of which is the model's choice. All forms write their results
-// to the same memory, which is possible because they run one after the other.
+// to one place in memory. They can, because they run one after the other.
 func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
 	const nowhere = 1 << 40 // a placeholder address for plans that only count memory
 	need := 0
@@ -146,8 +146,8 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	return slices.DeleteFunc(list, func(l *measuredForm) bool { return l.err != nil }), nil
 }
 
-// timed measures the trials. It keeps the first form. It drops other forms that take more than
-// twice the least time in the first turn.
+// timed measures the trials. It drops forms that take more than twice the least time in the first
+// turn, except for the first form.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	for _, l := range list { // a first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)
@@ -170,7 +170,8 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 		if err := t.turn(list, inner); err != nil {
 			return nil, err
 		}
-		// Reverse the order, so that no form always comes first, or always after the same form.
+		// Reverse the order, so that no form always comes first, or always follows one certain
+		// form.
 		slices.Reverse(list)
 	}
 	if list[0] != own {
@@ -179,9 +180,9 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	return list, nil
 }
 
-// turn launches each trial inner times and appends the average time of a launch. The host queues
-// all launches before it waits. So the device does not wait for the host, except for very short
-// kernels.
+// turn launches each trial as many times as inner says, and appends the average time of a launch.
+// The host queues all launches before it waits. So the device does not wait for the host, unless
+// kernels are very short.
 func (t *scratch) turn(list []*measuredForm, inner int) (err error) {
 	d := t.d
 	marks := make([]cu.Event, 0, len(list)+1)

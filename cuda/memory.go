@@ -210,9 +210,9 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use notes that s uses the buffer, so that its memory is not reused before that work is done. s
-// may belong to another device of the same driver. Use of a freed buffer panics, because its memory
-// may already belong to another buffer.
+// Use notes that s uses the buffer. The buffer's memory is not reused before the work queued on s
+// so far is done. The stream s may belong to another device of this driver. Use of a freed buffer
+// panics, because its memory may already belong to another buffer.
 func (b *buffer) Use(s device.Stream) {
 	if b.freed.Load() {
 		panic(b.dev.refusal("use", "buffer", "the buffer has been freed"))
@@ -246,12 +246,13 @@ func (b *buffer) Queue() {
 	}
 }
 
-// SetMemoryLimit bounds the memory in bytes that the device's pool takes from the driver; 0 removes
-// the bound. At the limit Alloc fails with an error that wraps [device.ErrOutOfMemory].
+// SetMemoryLimit bounds the memory in bytes that the device's pool takes from the driver. With 0
+// bytes there is no bound. At the limit Alloc fails with an error that wraps
+// [device.ErrOutOfMemory].
 func (d *Device) SetMemoryLimit(bytes int) { d.pool.SetLimit(uint64(max(bytes, 0))) }
 
-// SetMemoryFraction is [Device.SetMemoryLimit] with a fraction of the GPU's memory; 0 removes the
-// bound.
+// SetMemoryFraction is [Device.SetMemoryLimit] with a fraction of the GPU's memory. With 0 there is
+// no bound.
 func (d *Device) SetMemoryFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
 		return d.refusal("set memory fraction", "fraction", fmt.Sprintf("%v is not between 0 and 1", f))

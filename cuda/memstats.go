@@ -14,8 +14,9 @@ import (
 //
 // MemoryAllocated, [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved],
 // [ResetPeakMemoryStats] and [EmptyCache] accept any device. So a program that reports its memory
-// also runs without a GPU. They call the device's methods Stats, ResetPeak and Empty. The other
-// functions about a GPU's memory panic with a *[device.OperandError] if dev is not a GPU.
+// also runs without a GPU. They call the device's methods Stats, ResetPeak and Empty. The functions
+// about a GPU's memory that are not in this list panic with a *[device.OperandError] if dev is not
+// a GPU.
 func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
 
 // pooled returns dev and panics if it is nil.
@@ -190,7 +191,7 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns. It chooses the unit that suits the value of the parameter like.
+// scaled prints v in ten columns. It chooses the unit that suits the second argument.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

@@ -13,7 +13,7 @@ type MonitorError struct {
 	Device string // "cuda:0", "" if the question is not about one GPU
 	Query  string // the question, such as "temperature"
 	Reason string
-	Err    error // the answer of the library or of the loader; nil for an emulated GPU
+	Err    error // error of the library or of the loader; nil for an emulated GPU
 }
 
 func (e *MonitorError) Error() string {

@@ -39,8 +39,8 @@ func groups(list [][]device.View) [][]kernels.Operand {
 }
 
 // Prepare loads the kernel of a MultiMap; see [device.Preparer]. That kernel depends only on the
-// program and on whether Found is absent. Kernels of other ops also depend on the operands'
-// addresses, so they are loaded at their launch.
+// program and on whether Found is absent. The kernel of any other op also depends on the operands'
+// addresses, so it is loaded at its launch.
 func (d *Device) Prepare(op device.Op) error {
 	o, ok := op.(*device.MultiMap)
 	if !ok {

@@ -22,9 +22,10 @@ import (
 // [ReadPack] and [OpenPack] read one, and [Device.UsePack] makes devices load kernels from it. The
 // environment variable FLAMBEAU_KERNELS names a pack file that each program opens by itself.
 //
-// Machine code runs on GPUs of the same compute capability, with the driver that compiled it or a
-// newer one. Kernels that are not in the pack are compiled as usual. A pack contains code that runs
-// on the GPU. Its checksum detects damage, but not malicious changes.
+// Machine code runs on GPUs of the compute capability for which it was compiled. It needs the
+// driver that compiled it, or a newer driver. Kernels that are not in the pack are compiled as
+// usual. A pack contains code that runs on the GPU. Its checksum detects damage, but not malicious
+// changes.
 type Pack struct {
 	mu   sync.RWMutex
 	list map[[sha256.Size]byte]*packed // key: SHA-256 of the PTX
@@ -55,7 +56,7 @@ const (
 
 // PackError says why a file is not a valid pack.
 type PackError struct {
-	Path   string // path of the file; "" for a pack in memory
+	Path   string // path of the file; empty for a pack in memory
 	Reason string
 }
 
@@ -232,9 +233,9 @@ func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, 
 }
 
 // Compile compiles the kernels of p that have no machine code for d, several at once, and adds the
-// code to p. It calls progress, which may be nil, with the number of kernels done. The error is
-// ctx's, or a *[device.Fault] with the kernels that the driver refuses. It compiles the other
-// kernels in any case.
+// code to p. It calls progress, which may be nil, with the number of compiled kernels and the
+// number of all. The error is ctx's, or a *[device.Fault] with the kernels that the driver refuses.
+// The kernels that it does not refuse are compiled in any case.
 func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all int)) error {
 	p.mu.RLock()
 	list := slices.DeleteFunc(p.sorted(), func(k *packed) bool { return k.code(d) != nil })

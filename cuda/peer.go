@@ -20,7 +20,7 @@ type peerLink struct {
 	copies, bytes atomic.Uint64
 }
 
-// peerLink returns the connection from the other GPU.
+// peerLink returns the connection for copies to d from the given GPU.
 func (d *Device) peerLink(from *Device) *peerLink {
 	v, ok := d.peers.Load(from)
 	if !ok {
@@ -29,8 +29,8 @@ func (d *Device) peerLink(from *Device) *peerLink {
 	return v.(*peerLink)
 }
 
-// peerOf returns the connection from the other GPU, and opens it if necessary. The device's context
-// is current.
+// peerOf returns the connection for copies to d from the given GPU, and opens it if necessary. The
+// context of d is current.
 func (d *Device) peerOf(from *Device) *peerLink {
 	p := d.peerLink(from)
 	p.mu.Lock()
@@ -62,7 +62,7 @@ func (p *peerLink) goesDirect() bool {
 	return p.direct
 }
 
-// copyPeer copies n bytes from another GPU of the same driver.
+// copyPeer copies n bytes from another GPU of this driver.
 func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, link *peerLink) error {
 	if l := st.rec.Load(); l != nil {
 		return l.peer(to, at, n, link)
@@ -80,8 +80,8 @@ func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, lin
 	return d.faultOfTwo(from, err)
 }
 
-// faultOfTwo is fault for a call that involves two GPUs. If the other GPU has lost its context, it
-// returns that GPU's fault, and this device can still be used.
+// faultOfTwo is fault for a call that involves two GPUs. If the GPU that is not d has lost its
+// context, faultOfTwo returns that GPU's fault, and d can still be used.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
 	if errors.As(err, &e) && e.Result.Sticky() {
@@ -176,7 +176,8 @@ func DisablePeerAccess(dev, peer device.Device) error {
 	})
 }
 
-// setPeerAccess calls f with the link from peer to dev locked and dev's context current.
+// setPeerAccess calls f with both GPUs and the link from peer to dev. During the call the link is
+// locked and dev's context is current.
 func setPeerAccess(op string, dev, peer device.Device, f func(d, from *Device, p *peerLink) error) error {
 	d, err := gpu(op, dev)
 	if err != nil {
@@ -232,11 +233,11 @@ func (d *Device) peerDevice(op string, peer device.Device) (*Device, error) {
 // PeerTraffic says how copies from one GPU to another were done.
 type PeerTraffic struct {
 	Copies, Bytes uint64 // copies since the devices were opened, and their bytes
-	// Direct says that data goes from one GPU's memory straight to the other's, over NVLink or the
-	// PCI bus. Otherwise the driver stages copies in the host's memory, which takes at least twice
-	// as long.
+	// Direct says that data goes straight from the first GPU's memory to the second GPU's, over
+	// NVLink or the PCI bus. Otherwise the driver stages copies in the host's memory, which takes
+	// at least twice as long.
 	Direct bool
-	Reason string // why copies are staged; "" before the first copy
+	Reason string // why copies are staged; empty before the first copy
 }
 
 // PeerCopies returns the number and kind of the copies from peer to dev. If the hardware supports

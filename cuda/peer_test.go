@@ -102,7 +102,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					if e := here.Zeros(0, 3).To(b); e.Size() != 0 || e.Device() != device.Device(b) {
 						t.Errorf("%s: an empty tensor became %v on %v", name, e.Shape(), e.Device())
 					}
-					// A weight on the other GPU is copied for a product.
+					// A weight on GPU a is copied for a product on GPU b.
 					loss := w.In(here).To(b).Mul(y).Sum()
 					loss.Backward()
 					there.Close()
@@ -132,8 +132,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits: the memory of a freed source is not reused until the copy to the other GPU
-// is done.
+// TestPeerSourceWaits: the memory of a freed source is not reused until the copy from it to the
+// second GPU is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "") // without a seed, nothing runs before something waits for it
@@ -171,7 +171,7 @@ func TestPeerSourceWaits(t *testing.T) {
 }
 
 // TestPeerCopyFails: the errors for out of memory on the target, and for a GPU that has failed,
-// name the GPU. The other GPU still works.
+// name the GPU. The second GPU still works.
 func TestPeerCopyFails(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "")
@@ -331,8 +331,8 @@ func TestPeerTransfers(t *testing.T) {
 	}
 }
 
-// TestPeerEvents: an event of one GPU's stream makes the other GPU's stream wait, in both
-// directions. Without the event, some schedule gives another result.
+// TestPeerEvents: a stream of one GPU can wait for an event of a second GPU's stream. The test does
+// so in both directions. Without the event, some schedule gives another result.
 func TestPeerEvents(t *testing.T) {
 	const n = 1024
 	run := func(seed int, wait bool) []byte {

@@ -185,7 +185,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range b.busy {
-		if e.s.handle == s.handle { // the new mark covers this earlier mark of the same stream
+		if e.s.handle == s.handle { // the new mark covers this earlier mark of its stream
 			e.Release()
 			b.busy[i] = ev.(*event)
 			return nil
@@ -195,7 +195,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	return nil
 }
 
-// take returns an idle block of the given size or up to half larger. p.mu is held.
+// take returns an idle block whose size is the given size, or up to 1.5 times that. p.mu is held.
 func (p *pinnedPool) take(size int) *pinnedBlock {
 	best := 0
 	for s, list := range p.idle {
@@ -354,7 +354,7 @@ func (d *Device) EmptyPinned() int {
 	return n + d.unlock()
 }
 
-// locked returns n bytes of a page-locked buffer, beginning at off.
+// locked returns n bytes of a page-locked buffer, from byte offset off on.
 func (d *Device) locked(op, arg string, buf device.Buffer, off, n int) (*pinnedBuffer, []byte, error) {
 	b, ok := buf.(*pinnedBuffer)
 	switch {

@@ -109,7 +109,8 @@ func newPlatform(api cu.API) (*platform, error) {
 // accepted lists the values that FLAMBEAU_CUDA accepts.
 const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB][,pageable=late]"
 
-// choose creates the platform for a value of FLAMBEAU_CUDA. open loads the real driver.
+// choose creates the platform for a value of FLAMBEAU_CUDA. The function open loads the real
+// driver.
 func choose(value string, open func() (cu.API, error)) (*platform, *device.UnavailableError) {
 	var api cu.API
 	var err error
@@ -165,8 +166,8 @@ func (p *platform) capability(i int) (c [2]int, err error) {
 	return c, err
 }
 
-// open returns device i, the same value each time. A failure is not remembered, because a GPU that
-// was full may have room later.
+// open returns device i. Each call with this index returns the same value. A failure is not
+// remembered, because a GPU that was full may have room later.
 func (p *platform) open(i int) (*Device, error) {
 	name := deviceName(i)
 	if i < 0 || i >= p.count {

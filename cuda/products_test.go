@@ -220,8 +220,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail: if a call of the library fails, the product returns the error. No other kernel
-// computes the product, and the device still works.
+// TestProductsFail: if a call of the library fails, the product returns the error. The package's
+// own kernels do not compute the product instead. The device still works.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -278,8 +278,8 @@ func TestProductsTold(t *testing.T) {
 	}
 }
 
-// The library does not compute activations or sums of rows and columns. The device then reports
-// that it does not support such an op.
+// The library does not compute activations or sums of rows and columns. With the library, the
+// device reports that it does not support such an op.
 func TestProductsLeaveTheRest(t *testing.T) {
 	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}

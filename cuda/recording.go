@@ -23,20 +23,20 @@ var (
 // recording collects the work of some streams in Go until Finish makes a graph of it. It calls the
 // driver only then, so a recording that ends without a result leaves nothing behind. The driver is
 // not in its capture mode. So calls that a capture would forbid are allowed during a recording:
-// events and waits of other streams, and allocations. Each stream of the recording is a lane; the
-// work of one lane stays in order.
+// events and waits of streams outside of it, and allocations. Each stream of the recording is a
+// lane; the work of one lane stays in order.
 //
 // Each lane has an arena of the pool with a name of its own. Memory that is freed in an arena is
 // reused only by its lane, whose order protects the memory. This also holds after the lane's stream
 // has become an ordinary stream.
 //
 // Each device that takes part has a stream of the driver. Replays are launched on the first
-// device's stream. They run after the earlier work of the other devices' streams and before their
-// later work: see replayer.start.
+// device's stream. A replay runs after the earlier work of all these streams and before their later
+// work: see replayer.start.
 type recording struct {
 	d    *Device
 	s    *stream   // stream of the first lane
-	with []*stream // streams of the first lane of each other device
+	with []*stream // for each further device, the stream of its first lane
 	live atomic.Bool
 	whom atomic.Pointer[any] // the value of For, until the recording is over
 
@@ -83,7 +83,8 @@ const (
 // privateArena is the bit that marks the name of an arena that is not a stream's.
 const privateArena pool.StreamID = 1 << 63
 
-// NewRecording starts a recording, with a new stream on d and one on each other device.
+// NewRecording starts a recording, with a new stream on d and one on each of the given further
+// devices.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
 	const op = "record"
 	list := []*Device{d}
@@ -185,8 +186,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow orders later work on stream id after the queued work of the stream named before. Stream id
-// also takes over that stream's memory.
+// Follow orders later work on stream id after the queued work of a second stream. Stream id also
+// takes over the second stream's memory.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -258,7 +259,7 @@ func (r *recording) keeps(b *pinnedBlock) bool {
 	return true
 }
 
-// peer records a copy from another device.
+// peer records a copy of n bytes from another device.
 func (l *lane) peer(to, from, n uint64, link *peerLink) error {
 	l.record(recorded{kind: recordedPeer, to: to, from: from, n: n, link: link})
 	return nil

@@ -77,7 +77,7 @@ func testRecording(t *testing.T, d *Device) {
 		if n := d.Counters().Launches - before.Launches; n != 1 {
 			t.Errorf("%d launches, want 1", n)
 		}
-		if k%3 != 0 { // the host does not wait for the other replays
+		if k%3 != 0 { // the host waits for every third replay only
 			continue
 		}
 		f := float32(k)
@@ -143,8 +143,8 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver: memory that an eager run has left in the pool serves a recording of the
-// same work, which asks the driver for no memory. The recording waits for pending work on that
+// TestRecordingTakesOver: memory that an eager run has left in the pool serves a recording of that
+// run's work, which asks the driver for no memory. The recording waits for pending work on that
 // memory.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {

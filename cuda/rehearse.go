@@ -18,8 +18,8 @@ var _ device.Rehearser = (*Device)(nil)
 // mostLoaders limits how many kernels are compiled at once.
 const mostLoaders = 16
 
-// Rehearsal returns an emulated GPU without memory, on which work uses the same kernels as on d.
-// Its plans are those for d's capability, product and driver.
+// Rehearsal returns an emulated GPU without memory, on which work uses the kernels that it would
+// use on d. Its plans are those for d's capability, product and driver.
 func (d *Device) Rehearsal() (device.Device, error) {
 	r, err := openMeta(emu.Config{Memory: emu.MaxMemory, SM: emu.Nearest(d.sm), Meta: true})
 	if err != nil {
@@ -46,8 +46,8 @@ func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress fun
 }
 
 // together calls do(0) to do(n-1) on several goroutines, starting them in this order. It calls
-// progress after each call without an error. When ctx ends, it starts no more calls. If do panics,
-// together panics with the same value.
+// progress after each call that returns no error. When ctx ends, it starts no more calls. If a call
+// panics, together panics with that value.
 func together(ctx context.Context, n int, progress func(done, all int), do func(i int) error) error {
 	var (
 		mu     sync.Mutex
@@ -107,8 +107,8 @@ func (d *Device) preload(k *kernels.Kernel) error {
 }
 
 // lacks lists the kernels that r has loaded and d has not. The longest texts come first, because
-// they take longest to compile. Otherwise a goroutine could begin a long text at the end, when the
-// other goroutines have finished.
+// they take longest to compile. Otherwise one goroutine could begin a long text at the end, when
+// all others have finished.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

@@ -25,7 +25,7 @@ type replayer struct {
 	ops  int
 	feed []feed
 	sent []sent
-	host *pinnedBuffer // host memory that the graph reads; nil: none
+	host *pinnedBuffer // host memory that the graph reads; nil if it reads none
 	each int           // bytes of one turn
 	from int           // offset of the first turn
 
@@ -209,7 +209,7 @@ func behind(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	return all
 }
 
-// place returns a feed's memory in a turn.
+// place returns a feed's memory in the turn with the given number.
 func (g *replayer) place(f feed, turn int) []byte {
 	return g.host.Host()[g.from+turn*g.each+f.at:][:f.n:f.n]
 }

@@ -123,26 +123,28 @@ func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands converts the operands of o for the kernels: of(v) is the operand for view v.
+// normGradOperands converts the operands of o for the kernels. The given function converts one
+// view.
 func normGradOperands(o *device.NormGrad, of func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: of(&o.DX), DWeight: of(&o.DWeight), DBias: of(&o.DBias), Grad: of(&o.G), X: of(&o.X),
 		Mean: of(&o.Mean), Rstd: of(&o.Rstd), Weight: of(&o.Weight), Add: of(&o.Add)}
 }
 
-// attentionOperands converts the operands of o for the kernels: of(v) is the operand for view v.
+// attentionOperands converts the operands of o for the kernels. The given function converts one
+// view.
 func attentionOperands(o *device.Attention, of func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: of(&o.Out), LSE: of(&o.LSE), Q: of(&o.Q), K: of(&o.K), V: of(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, of)}
 }
 
-// attentionGradOperands converts the operands of o for the kernels: of(v) is the operand for view
-// v.
+// attentionGradOperands converts the operands of o for the kernels. The given function converts one
+// view.
 func attentionGradOperands(o *device.AttentionGrad, of func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
 	return kernels.AttentionGradOperands{DQ: of(&o.DQ), DK: of(&o.DK), DV: of(&o.DV), G: of(&o.G), Q: of(&o.Q), K: of(&o.K),
 		V: of(&o.V), Out: of(&o.Out), LSE: of(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, of)}
 }
 
-// attentionWeighing converts w for the kernels: of(v) is the operand for view v.
+// attentionWeighing converts w for the kernels. The given function converts one view.
 func attentionWeighing(w *device.Weighing, of func(*device.View) kernels.Operand) kernels.AttentionWeighing {
 	return kernels.AttentionWeighing{Scale: w.Scale, Causal: w.Causal, Lengths: of(&w.Lengths), Mask: of(&w.Mask),
 		Numbers: of(&w.Numbers), Drop: w.Drop, Seed: w.Seed, Offset: w.Offset}
@@ -161,7 +163,7 @@ func (d *Device) refusal(op, arg, why string) error {
 	return &device.OperandError{Device: d.name, Op: op, Arg: arg, Reason: why}
 }
 
-// buffer returns b as a buffer of this device. why is the reason if b cannot be used.
+// buffer returns b as a buffer of this device. If b cannot be used, it returns the reason.
 func (d *Device) buffer(b device.Buffer) (own *buffer, why string) {
 	own, ok := b.(*buffer)
 	switch {
@@ -181,7 +183,7 @@ func (d *Device) Owns(b device.Buffer) (reason string) {
 	return why
 }
 
-// bytes returns the address of n bytes of a buffer, beginning at off.
+// bytes returns the address of n bytes of a buffer, from byte offset off on.
 func (d *Device) bytes(op, arg string, buf device.Buffer, off, n int) (uintptr, error) {
 	if why := device.OutsideBytes(d, buf, off, n); why != "" {
 		return 0, d.refusal(op, arg, why)

@@ -32,7 +32,7 @@ type staging struct {
 	mu     sync.Mutex // guards the fields below, and copies into the open chunk
 	freed  sync.Cond  // signals that a chunk was sealed or freed
 	sealed []*chunk   // full chunks, whose copies may still run; the oldest first
-	open   *chunk     // chunk that small uploads share; nil: none
+	open   *chunk     // chunk that small uploads share; nil if there is none
 	made   int        // number of chunks, including those that a goroutine is filling
 }
 
@@ -44,7 +44,7 @@ type chunk struct {
 	marks []cu.Event  // marks after copies
 }
 
-// stage copies b to an address of the device, in the order of the stream, and returns when b has
+// stage copies b to an address of the device, in the order of the stream. It returns when b has
 // been read. The device's context is current.
 func (d *Device) stage(s *stream, to uint64, b []byte) error {
 	if d.p.meta { // the device has no memory, so the copy reads nothing

@@ -135,7 +135,8 @@ type deaf struct{ cu.API }
 
 func (deaf) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.Stream) error { return nil }
 
-// Several goroutines use more streams than there are chunks, while others empty the ring.
+// Several goroutines use more streams than there are chunks. At the same time further goroutines
+// empty the ring.
 func TestStagingConcurrently(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 128 << 20, Seed: 5})
 	var wg sync.WaitGroup
@@ -201,8 +202,8 @@ func TestUploadWithoutPinnedMemory(t *testing.T) {
 	}
 }
 
-// Trainings in the late mode give the same bits as in the usual mode, and copy nothing directly
-// from pageable memory. They use fed graphs, tables of many tensors, clipping and loss scaling.
+// Trainings in the late mode give the bits of the usual mode, and copy nothing directly from
+// pageable memory. They use fed graphs, tables of many tensors, clipping and loss scaling.
 func TestTrainingsWithLateCopies(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		var losses [2][]float64

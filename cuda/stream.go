@@ -19,7 +19,7 @@ type stream struct {
 	handle   cu.Stream
 	slot     int                  // index of the stream's record of index errors
 	priority int                  // priority in the driver's numbers: lower is more urgent
-	rec      atomic.Pointer[lane] // the lane in which the stream's work is recorded; nil: none
+	rec      atomic.Pointer[lane] // lane that records the stream's work; nil if no recording runs
 	// for a further stream of a recording: the recording's first stream on this device; otherwise
 	// nil
 	main *stream
@@ -41,7 +41,7 @@ type idleStream struct {
 
 // streamPool keeps the driver's streams whose Go values are garbage. A stream is never destroyed,
 // because work may be queued on it, and blocks of memory depend on its order. A later
-// [Device.NewStream] of the same priority reuses it.
+// [Device.NewStream] with that stream's priority reuses it.
 type streamPool struct {
 	mu            sync.Mutex
 	idle          []idleStream
@@ -142,7 +142,7 @@ func (d *Device) NewStream(priority int) (device.Stream, error) {
 	return s, nil
 }
 
-// stream returns s as a stream of this package; nil is the default stream.
+// stream returns s as a stream of this package. For nil it returns the default stream.
 func (d *Device) stream(op string, s device.Stream) (*stream, error) {
 	if s == nil {
 		return d.main, nil
@@ -343,8 +343,9 @@ type Stream interface {
 	// Query reports whether all work queued so far is done, without waiting. The error is a fault
 	// in that work, or a *[device.RecordError] while the stream's work is being recorded.
 	Query() (done bool, err error)
-	// WaitStream makes later work wait for the work queued on the other stream so far. The host
-	// does not wait, except if the other stream belongs to another driver, such as the CPU's.
+	// WaitStream makes later work of this stream wait for the work queued on the given stream so
+	// far. The host does not wait, except if the given stream belongs to another driver, such as
+	// the CPU's.
 	WaitStream(other device.Stream) error
 }
 
@@ -402,7 +403,7 @@ func (s *stream) Query() (bool, error) {
 	return done, s.dev.fault("", err)
 }
 
-// WaitStream makes later work wait for the work queued on other so far.
+// WaitStream makes later work of s wait for the work queued on the given stream so far.
 func (s *stream) WaitStream(other device.Stream) error {
 	if own, ok := other.(*stream); other == nil || ok && own == nil {
 		return s.dev.refusal("wait stream", "stream", "nil is not a stream")

@@ -60,7 +60,8 @@ func stream2(t *testing.T, d *Device) (a, b device.Stream) {
 	return a, b
 }
 
-// Two GPUs copy a vector back and forth; an event of the other GPU orders each copy.
+// Two GPUs copy a vector back and forth; each copy waits for an event of the GPU from which it
+// copies.
 func TestBetweenDevices(t *testing.T) {
 	for _, seed := range seeds {
 		list, err := Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
@@ -78,7 +79,7 @@ func TestBetweenDevices(t *testing.T) {
 			w := empty(t, to, nil, n)
 			v.Buf.Use(s)
 			must(t, to.CopyFrom(s, w.Buf, 0, v.Buf, 0, 4*n))
-			v.Buf.Free() // the pool waits for the other device's stream before reuse
+			v.Buf.Free() // the pool waits for stream s, which is the second device's, before reuse
 			v = w
 		}
 		check(t, list[0], nil, v, fill(10, n)...)

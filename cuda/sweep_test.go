@@ -81,7 +81,7 @@ type sweep struct {
 	scratch  device.Buffer
 }
 
-// n returns size, or small in a trial.
+// n returns its first argument, or in a trial its second, smaller one.
 func (s *sweep) n(size, small int) int {
 	if s.trial {
 		return small
@@ -144,7 +144,7 @@ func (s *sweep) run() {
 	s.softmax("softmax_256M_f32", f, n, 1024)
 	s.reduce("sum_256M_f32", f, 1, n, 1)
 	if s.out == nil {
-		return // the cases below are of the same kinds
+		return // the cases below are of kinds that were measured above
 	}
 	s.product("matmul_1024_f32", f, 1024, 1024, 1024, "NN")
 	s.product("matmul_2048_f32", f, 2048, 2048, 2048, "NN")
@@ -229,9 +229,9 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 	s.measure(name, unit, work, t, list, func(v kernels.Variant) error { return s.d.queue(s.d.main, v.Launches) })
 }
 
-// measure compiles the variants in parallel, compares their results with the first variant's and
-// measures them in turns. So changes in the device's speed affect all variants. The rate is work
-// divided by seconds.
+// measure compiles the variants in parallel, compares their results with the first variant's, and
+// measures them in turns. So changes in the device's speed affect all variants. The rate is the
+// argument work divided by seconds.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)

@@ -216,8 +216,8 @@ func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEve
 	return nil
 }
 
-// replayAs runs start, which launches a graph, and reports it to the tracer as one kernel. The work
-// inside the graph is not known here.
+// replayAs runs a function that launches a graph, and reports the launch to the tracer as one
+// kernel. The work inside the graph is not known here.
 func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func() error) error {
 	name := fmt.Sprintf("graph of %d operations", operations)
 	e := device.LaunchEvent{Kernel: name, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Start: device.Now()}

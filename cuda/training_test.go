@@ -74,7 +74,7 @@ func (r *trainer) scoped(t *testing.T, dev device.Device) (loss float64) {
 	return loss
 }
 
-// unscoped runs the same step in a program that does not use scopes.
+// unscoped runs the trainer's step in a program that does not use scopes.
 func (r *trainer) unscoped(t *testing.T, dev device.Device) float64 {
 	x, y := r.batch(t)
 	l := nn.CrossEntropy(r.m.Forward(x.To(dev)), y.To(dev))
@@ -129,7 +129,7 @@ func TestScopesKeepMemoryFlat(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d KiB live, peak %d KiB", n, end.AllocatedTotal>>20, end.Allocated>>10, end.AllocatedPeak>>10)
 }
 
-// Without scopes, the same program completes with the garbage collector's ordinary runs.
+// Without scopes, this program completes with the garbage collector's ordinary runs.
 func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	mem, n, hidden, allocated := memoryRun()
 	dev := emulated(t, mem)

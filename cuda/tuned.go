@@ -54,10 +54,10 @@ func (r *tunedRecord) sound() bool {
 // them.
 //
 // A bad file never causes a failure: a form from it is used only if the planner offers that form
-// for the product. The file is replaced as a whole, but records that other processes have added are
-// kept.
+// for the product. The file is replaced as a whole, but it keeps the records that other processes
+// have added to it.
 type tunedProducts struct {
-	path string // path of the file; "" if there is none
+	path string // path of the file; empty if there is no file
 	head tunedHead
 	tell func(format string, args ...any) // tell is called at the first failure to write
 	// time after which a product is measured again, if a measurement found no room
@@ -169,7 +169,7 @@ func (m *tunedProducts) all() (list []tunedRecord) {
 }
 
 // add stores a record and returns its form. If another device of this kind has already added a
-// record for the product, add returns that record's form. So all devices use the same form.
+// record for the product, add returns that record's form. So all devices of a kind use one form.
 func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	m.mu.Lock()
 	if k := m.known[p]; k.ok {
@@ -197,8 +197,8 @@ func (m *tunedProducts) loadLocked() {
 	}
 }
 
-// file returns the valid records in the file. It returns none if the file belongs to other kernels
-// or another device.
+// file returns the valid records in the file. It returns none if the file was written for another
+// version of the kernels or another kind of device.
 func (m *tunedProducts) file() (list []tunedRecord) {
 	if info, err := os.Stat(m.path); err != nil || !info.Mode().IsRegular() {
 		return nil

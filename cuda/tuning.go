@@ -55,8 +55,8 @@ func parseTuning(value string) (Tuning, error) {
 
 // SetTuning sets what chooses the forms of the device's matrix products from now on. FLAMBEAU_TUNE
 // sets the default for each device that is opened: 1 is [TuningOn], use is [TuningUse]. If it is
-// unset, the default is [TuningOff]. Then the same program gives the same bits, whatever was
-// measured before.
+// unset, the default is [TuningOff]. With TuningOff a program gives the same bits on every run,
+// whatever was measured before.
 //
 // With TuningOn, a product takes longer when its types, shapes and layouts occur for the first
 // time. Up to twelve forms, the best by the model, run on its operands, with results in memory of
@@ -110,8 +110,8 @@ func (d *Device) TunedProducts() []TunedProduct {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// chooser returns the function that chooses the form of a product; nil leaves the choice to the
-// model.
+// chooser returns the function that chooses the form of a product. It returns nil if the model
+// chooses.
 func (t *scratch) chooser() kernels.Chooser {
 	if t.d.tuner().Tuning() == TuningOff {
 		return nil
@@ -119,8 +119,8 @@ func (t *scratch) chooser() kernels.Chooser {
 	return t.choose
 }
 
-// tuner returns the device whose measurements count. For a rehearsal that is the device it
-// rehearses, so that both use the same kernels.
+// tuner returns the device whose measurements count. For a rehearsal that is the device that it
+// rehearses. So the rehearsal and the device use the same kernels.
 func (d *Device) tuner() *Device {
 	for d.rehearses != nil {
 		d = d.rehearses

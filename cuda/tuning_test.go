@@ -30,13 +30,13 @@ import (
 type tuningRig struct {
 	*Device
 	mu    sync.Mutex
-	quick func(kernel string) bool // reports whether a kernel is faster than the others
+	quick func(kernel string) bool // reports whether a kernel is one of the faster kernels
 	less  time.Duration
 	ran   []string
 }
 
-// rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the text
-// fast take less time. If fast is "", all kernels take the same time.
+// rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the second
+// text take less time than all others. If that text is empty, all kernels take equal times.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
@@ -152,7 +152,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 
-	// Another GPU of the same kind uses the chosen form too.
+	// A second GPU of this kind uses the chosen form too.
 	other, err := on.p.open(1)
 	must(t, err)
 	other.SetTuning(TuningOn)

@@ -7,7 +7,7 @@ import "fmt"
 // whose name ends in a, runs on that generation alone.
 type Arch uint16
 
-// exactArch marks the exact generations. The other bits are the compute capability times ten.
+// exactArch marks the exact generations. The lower bits are the compute capability times ten.
 const exactArch Arch = 1 << 15
 
 // The generations for which kernels can be written.
@@ -38,11 +38,11 @@ var archVersions = map[Arch]int{
 // SM returns the compute capability times ten: 90 for SM90 and SM90a.
 func (a Arch) SM() int { return int(a &^ exactArch) }
 
-// Exact reports whether code for a runs only on devices of its own capability.
+// Exact reports whether code for the generation runs on devices of that generation alone.
 func (a Arch) Exact() bool { return a&exactArch != 0 }
 
-// Runs reports whether a device can run code for a. sm is the device's compute capability times
-// ten.
+// Runs reports whether a device can run code for the generation. The argument is the device's
+// compute capability times ten.
 func (a Arch) Runs(sm int) bool { return a.SM() == sm || !a.Exact() && a.SM() < sm }
 
 // String returns the name of the target in PTX: "sm_90a".

@@ -16,8 +16,8 @@ import (
 var archs = []ptx.Arch{ptx.SM80, ptx.SM86, ptx.SM87, ptx.SM89, ptx.SM90, ptx.SM90a, ptx.SM100, ptx.SM100a,
 	ptx.SM103, ptx.SM103a, ptx.SM120, ptx.SM120a, ptx.SM121, ptx.SM121a}
 
-// square returns a kernel for a target. If special, it uses instructions that only exact targets
-// have.
+// square returns a kernel for a target. If special is true, it uses instructions that only exact
+// targets have.
 func square(t *testing.T, a ptx.Arch, special bool) *ptx.Kernel {
 	t.Helper()
 	b := ptx.New("square")

@@ -15,8 +15,9 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits op with the operands v and others. All operands must have v's type, and set must
-// contain the kind of that type.
+// apply emits the instruction op, or floatOp for floats. The operands are v and the further
+// arguments. All operands must have v's type, and the set of kinds must contain the kind of that
+// type.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -116,10 +117,12 @@ func (v Value) Sqrt() Value { return v.apply("sqrt", "sqrt.rn", floats) }
 // Rcp returns the correctly rounded reciprocal.
 func (v Value) Rcp() Value { return v.apply("rcp", "rcp.rn", floats) }
 
-// Min returns the smaller operand. If one operand is NaN it returns the other.
+// Min returns the smaller operand. If exactly one operand is NaN, it returns the operand that is a
+// number.
 func (v Value) Min(o Operand) Value { return v.apply("min", "min", ints|floats, o) }
 
-// Max returns the larger operand. If one operand is NaN it returns the other.
+// Max returns the larger operand. If exactly one operand is NaN, it returns the operand that is a
+// number.
 func (v Value) Max(o Operand) Value { return v.apply("max", "max", ints|floats, o) }
 
 // MinNaN returns the smaller operand, or NaN if either is NaN. For float64 there is no such
@@ -249,8 +252,8 @@ func (v Value) ReverseBits() Value {
 	return v.apply("brev", "", bitwise)
 }
 
-// ExtractBits returns length bits of v from bit pos on. pos and length are u32. The result is
-// sign-extended if v is signed.
+// ExtractBits returns a field of v's bits. The arguments are the number of the field's lowest bit
+// and the number of bits, both u32. The result is sign-extended if v is signed.
 func (v Value) ExtractBits(pos, length Operand) Value {
 	b := v.b
 	p, n := pos.as(b, U32), length.as(b, U32)

@@ -190,7 +190,7 @@ func (b *Builder) ParamBytes(name string, size, align int) Ptr {
 	return Ptr{base: b.poison(U64), elem: U8, space: ParamSpace, symbol: name, b: b}
 }
 
-// loadParam loads a parameter in the entry region, which dominates all other regions.
+// loadParam loads a parameter in the entry region, which dominates all regions.
 func (b *Builder) loadParam(name string, offset int64, t Type) Value {
 	key := fmt.Sprintf("%s+%d:%v", name, offset, t)
 	if v, ok := b.loaded[key]; ok {

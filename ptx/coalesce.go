@@ -26,7 +26,7 @@ type coalescer struct {
 // usage is what the coalescer knows about a register. It is a field of the register. A map from
 // registers to usages took most of the time of building a kernel.
 type usage struct {
-	round int     // the scan that gathered the other fields
+	round int     // the scan that gathered the fields below
 	home  *region // region of the definition
 	last  int     // index in home of the last node that uses the register
 	count int     // number of uses

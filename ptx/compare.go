@@ -3,8 +3,8 @@ package ptx
 // Relation is a comparison.
 type Relation uint8
 
-// The relations. If an operand is a NaN, NotEqual and Unordered are true, and all other relations
-// are false. Unordered exists for floats only.
+// The relations. If an operand is a NaN, NotEqual and Unordered are true, and each of the further
+// relations is false. Unordered exists for floats only.
 const (
 	Equal Relation = iota
 	NotEqual
@@ -60,7 +60,8 @@ func (v Value) Ge(o Operand) Value { return v.Compare(GreaterEqual, o) }
 // IsNaN returns whether v is NaN.
 func (v Value) IsNaN() Value { return v.Compare(Unordered, v) }
 
-// Select returns v ? yes : no, where v is a predicate. If both are constants, one must be a Value.
+// Select returns the first operand where the predicate v is true, and the second where it is false.
+// If both operands are constants, one must be a Value.
 func (v Value) Select(yes, no Operand) Value {
 	b := v.b
 	var y, n Value

@@ -104,7 +104,7 @@ func (v Value) cvtFloat(to Type, r Rounding) Value {
 	return b.emit(rn, to, v.t, to, v)
 }
 
-// Round rounds a float to an integral value of the same type.
+// Round rounds a float to an integral value of its type.
 func (v Value) Round(r Rounding) Value {
 	if v.r != nil && v.t != F32 && v.t != F64 {
 		v.b.fail("round is not defined for %v", v.t)

@@ -22,7 +22,8 @@ func (b *Builder) condition(op string, p Value) bool {
 // If runs body in the threads where p holds.
 func (b *Builder) If(p Value, body func()) { b.branch("If", p, body, nil) }
 
-// IfElse runs the function yes in the threads where p is true, and the function no in the others.
+// IfElse runs the function yes in the threads where p is true, and the function no in the threads
+// where p is false.
 func (b *Builder) IfElse(p Value, yes, no func()) { b.branch("IfElse", p, yes, no) }
 
 func (b *Builder) branch(op string, p Value, yes, no func()) {
@@ -99,8 +100,8 @@ func (b *Builder) While(cond func() Value, body func(l Loop)) {
 	})
 }
 
-// For runs body for i = start, start+step, … as long as i < end, compared in i's type. step must be
-// positive, and i + step must not wrap.
+// For runs body for i = start, start+step, … as long as i < end, compared in i's type. The step
+// must be positive, and i + step must not wrap.
 func (b *Builder) For(start Value, end, step Operand, body func(i Value, l Loop)) {
 	e, s := end.as(b, start.t), step.as(b, start.t)
 	if !b.same("For", start, e, s) {

@@ -59,7 +59,7 @@ type node struct {
 	text   string // a comment, or special operands of an instruction
 	form   form
 
-	cond   *register // predicate under which the node runs; nil: always
+	cond   *register // predicate under which the node runs; nil if it always runs
 	negate bool
 	body   *region
 	els    *region

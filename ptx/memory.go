@@ -18,7 +18,7 @@ var spaceNames = [...]string{"global", "shared", "local", "param"}
 func (s Space) String() string { return spaceNames[s] }
 
 // Ptr is an address in one space that points to elements of one type. Global addresses have 64
-// bits, addresses of other spaces have 32.
+// bits, and addresses of all other spaces have 32.
 type Ptr struct {
 	b      *Builder
 	base   Value
@@ -137,8 +137,8 @@ func (p Ptr) MovedTo(address Operand) Ptr {
 	return p
 }
 
-// SelectPtr returns v ? yes : no, where v is a predicate. Both pointers must have the same space
-// and element type.
+// SelectPtr returns the first pointer where the predicate v is true, and the second where it is
+// false. Both pointers must have one space and one element type.
 func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	b := v.b
 	if yes.space != no.space || yes.elem != no.elem || yes.space == ParamSpace {
@@ -182,8 +182,8 @@ func (p Ptr) Load() Value {
 	return v
 }
 
-// hinted returns the space with the hint. The hint volatile precedes the space, and other hints
-// follow it.
+// hinted returns the space with the hint. The hint volatile precedes the space, and every other
+// hint follows the space.
 func (p Ptr) hinted() string {
 	if p.hint == ".volatile" {
 		return "volatile." + p.space.String()
@@ -311,9 +311,9 @@ func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
 func (p Ptr) Atomic(op AtomicOp, o Operand) Value { return p.atomic("atom.", op, o) }
 
 // AtomicOrdered is Atomic on global memory, with an order that other blocks see (`.acq_rel.gpu`). A
-// thread that later applies AtomicOrdered to the same element sees everything that this thread did
-// before. If a barrier precedes the call, the later thread also sees what the other threads of this
-// block did before the barrier.
+// thread that later applies AtomicOrdered to this element sees everything that the calling thread
+// did before its call. If a barrier precedes the call, the later thread also sees what all threads
+// of the caller's block did before the barrier.
 func (p Ptr) AtomicOrdered(op AtomicOp, o Operand) Value {
 	if p.space != Global {
 		p.b.fail("atom.acq_rel.gpu is for global memory, not %v", p.space)
@@ -388,11 +388,13 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 
 // CopyAsync starts a copy of 4, 8 or 16 bytes from global memory at src to shared memory at p
 // (`cp.async`). For this thread the copy has arrived after [Builder.WaitGroup] has waited for its
-// group, see CommitGroup. A barrier after that makes it visible to other threads.
+// group, see CommitGroup. A barrier after the wait makes the copied bytes visible to the block's
+// other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial is CopyAsync with a shorter source: it reads size bytes and fills the remaining
-// bytes with zeros. size is a u32, at most as large as bytes.
+// CopyAsyncPartial is CopyAsync with a shorter source: it reads fewer bytes, and fills the
+// remaining bytes with zeros. The last argument, a u32, is the number of bytes to read, at most as
+// large as bytes.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {

@@ -74,7 +74,7 @@ func (t Type) String() string {
 // Bits returns the width of t in bits; 1 for Pred.
 func (t Type) Bits() int { return typeTable[t].bits }
 
-// Size returns the width of t in bytes; 0 for Pred.
+// Size returns the width of t in bytes. For Pred it returns 0.
 func (t Type) Size() int { return typeTable[t].bits / 8 }
 
 // IsFloat reports whether t is a floating-point type.

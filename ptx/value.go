@@ -7,7 +7,7 @@ import (
 // Value is a typed value of the kernel that is being built. The zero Value is invalid.
 type Value struct {
 	b *Builder
-	r *register // register of the value; nil: the value is invalid, and the cause has been reported
+	r *register // register of the value; nil if the value is invalid, which has been reported
 	t Type
 }
 
@@ -136,7 +136,7 @@ func (b *Builder) check(op string, values ...Value) bool {
 	return true
 }
 
-// same checks that all values have the same type.
+// same checks that all values are of one type.
 func (b *Builder) same(op string, values ...Value) bool {
 	if !b.check(op, values...) {
 		return false

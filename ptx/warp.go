@@ -89,8 +89,8 @@ func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	return out
 }
 
-// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed butterfly. So every
-// lane gets the same bits.
+// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed butterfly. So all
+// lanes get equal bits.
 func (v Value) WarpReduce(combine func(a, b Value) Value) Value {
 	return v.WarpReduceWidth(32, combine)
 }

@@ -205,7 +205,7 @@ func TestDiagnoses(t *testing.T) {
 		if r.Verdict < c.level || r.ExitCode() != int(r.Verdict) {
 			t.Errorf("%s: the verdict is %v", c.name, r.Verdict)
 		}
-		for _, other := range r.Findings { // no other finding may be as serious
+		for _, other := range r.Findings { // no further finding may be as serious
 			if other.ID != c.id && other.Level >= c.level && other.Level > Note {
 				t.Errorf("%s: also %+v", c.name, other)
 			}
@@ -255,7 +255,7 @@ optional libraries, without which everything works too:
 	}
 }
 
-// A defect of one of two GPUs does not keep the program from using the other GPU.
+// A defect of one of two GPUs does not keep the program from using the second GPU.
 func TestOneOfTwo(t *testing.T) {
 	p, h, _ := healthy(t)
 	p.driver = &twoGPUs{h}

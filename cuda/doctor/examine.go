@@ -24,7 +24,7 @@ type system struct {
 	linux     bool
 	gpus      []card // NVIDIA's GPUs on the PCI bus
 	devices   int    // PCI devices of all vendors
-	container string // how a container was recognised; "" if there is none
+	container string // how a container was recognised; empty outside of containers
 	wsl       bool
 	kernel    string // version of the loaded kernel module, "" if none is loaded
 }

@@ -72,8 +72,8 @@ type API interface {
 	ModuleGetFunction(m Module, name string) (Function, error)
 	// LinkPTX compiles PTX text to a cubin for the current context's device (cuLinkCreate,
 	// cuLinkAddData, cuLinkComplete, cuLinkDestroy). The cubin may be stored, and be passed to
-	// ModuleLoadData in another process on the same kind of device. name labels the text in the
-	// compiler's messages.
+	// ModuleLoadData in another process on a device of this kind. The argument name labels the text
+	// in the compiler's messages.
 	LinkPTX(name string, ptx []byte, opts JITOptions) ([]byte, error)
 
 	// FuncAttribute is cuFuncGetAttribute.
@@ -145,8 +145,8 @@ type API interface {
 	EventCreate(f EventFlags) (Event, error)
 	// EventDestroy is cuEventDestroy. Waits that were enqueued earlier stay valid.
 	EventDestroy(e Event) error
-	// EventRecord is cuEventRecord: it captures the work in s so far. Event and stream must belong
-	// to the same context.
+	// EventRecord is cuEventRecord: it captures the work in s so far. The event and the stream must
+	// belong to one context.
 	EventRecord(e Event, s Stream) error
 	// EventQuery is cuEventQuery: whether the work that the last record captured has completed. It
 	// is true for an event that was never recorded.
@@ -165,7 +165,7 @@ type API interface {
 //
 // Both calls take effect in the order of stream s, which owns the block. Accesses enqueued before
 // BlockFreed may still use the block. Accesses enqueued after it may not. This is enough for a pool
-// that waits for other streams before it frees a block.
+// that, before it frees a block, waits for all further streams that use the block.
 type Checker interface {
 	// BlockAllocated says that [ptr, ptr+requested) may be accessed from now on and that
 	// [ptr+requested, ptr+rounded) may not. The contents count as uninitialised. label names the

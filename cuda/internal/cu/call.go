@@ -84,8 +84,8 @@ func call4(fn, a0, a1, a2, a3 uintptr) Result {
 	return r
 }
 
-// get1 calls fn(&out, a…) with up to three further arguments. It returns the value that fn wrote to
-// out.
+// get1 calls a C function whose first argument is a pointer to its result. There are up to three
+// further arguments. It returns the result that the function wrote.
 func get1(fn uintptr, a ...uintptr) (uint64, Result) {
 	b := getBlock(fn)
 	b.out[0] = 0

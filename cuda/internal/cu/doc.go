@@ -2,9 +2,9 @@
 //
 // [API] is the contract: the calls of the driver that a training library needs, in Go terms (typed
 // handles, errors instead of codes, time.Duration instead of milliseconds in a float). Two
-// implementations satisfy it. One is the driver that NVIDIA installs, which [Open] finds and binds
-// at run time. The other is the emulated driver of package emu. Code above this package cannot tell
-// them apart, except by the optional interfaces [Checker] and [Emulated].
+// implementations satisfy it. The first is the driver that NVIDIA installs, which [Open] finds and
+// binds at run time. The second is the emulated driver of package emu. Code above this package
+// cannot tell them apart, except by the optional interfaces [Checker] and [Emulated].
 //
 // # Contract
 //
@@ -19,8 +19,8 @@
 //	... calls ...
 //	runtime.UnlockOSThread()
 //
-// The other calls find their context through a handle. All methods may be called from several
-// goroutines at once.
+// All calls without these words find their context through a handle. All methods may be called from
+// several goroutines at once.
 //
 // Some calls receive memory as an unsafe.Pointer. That memory must not move, and must stay alive,
 // until the work that reads or writes it has completed. That may be after the call's return. This

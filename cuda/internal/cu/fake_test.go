@@ -91,10 +91,10 @@ func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
 // skip stands for an argument of any value.
 const skip = ^uintptr(0)
 
-// expects returns a check that runs call twice. The first time, the C function fn does what effect
-// says. The check requires that only fn ran, and that its first arguments are a; skip in a stands
-// for any argument. The second time, fn returns failure. The check then requires an *Error with
-// that Result.
+// expects returns a check that runs a call twice. The first time, the C function fn does what
+// effect says. The check requires that only fn ran, and that its arguments begin with those of the
+// list a. In the list, skip stands for any argument. The second time, fn returns the given failure.
+// The check requires an *Error with that Result.
 func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 		t.Helper()

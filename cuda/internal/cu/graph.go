@@ -18,7 +18,7 @@ type graphSymbols struct {
 }
 
 // graphTable lists the functions in the form that they have in version Minimum. From CUDA 12 on,
-// the same names of cuda.h stand for other forms of kernel nodes and dependencies.
+// these names in cuda.h stand for newer forms of the functions for kernel nodes and dependencies.
 var graphTable = []symbol{
 	{"cuGraphCreate", "", func(s *symbols) *uintptr { return &s.graphCreate }},
 	{"cuGraphDestroy", "", func(s *symbols) *uintptr { return &s.graphDestroy }},
@@ -128,7 +128,9 @@ func (a *graphArgs) copyOf(c *GraphCopy) uintptr {
 	return uintptr(unsafe.Pointer(&a.copy))
 }
 
-// addNode calls fn(&node, g, after, len(after), rest…).
+// addNode calls a C function that adds a node, and returns the node's handle. The C function's
+// arguments are a pointer to the handle, the graph, the nodes that precede the new one, their
+// number, and the further arguments.
 func addNode(fn uintptr, g Graph, after []GraphNode, rest ...uintptr) (GraphNode, Result) {
 	b := getBlock(fn)
 	defer putBlock(b)

@@ -101,7 +101,7 @@ func visibleDevices() string {
 	return "CUDA_VISIBLE_DEVICES is not set"
 }
 
-// OpenLibrary opens a library that comes with the driver. It searches in the same places as for the
+// OpenLibrary opens a library that comes with the driver. It searches where [Open] searches for the
 // driver's own library. If it finds none, it returns nil and what it tried. If name is an absolute
 // path, only that path is tried.
 func OpenLibrary(name string) (*Library, []string) {

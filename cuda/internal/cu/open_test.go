@@ -144,7 +144,7 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 }
 
 // TestSymbolTableIsComplete checks that each function that a method calls has a row, and that no
-// two rows are for the same function.
+// two rows are for one function.
 func TestSymbolTableIsComplete(t *testing.T) {
 	next := uintptr(0)
 	var s symbols

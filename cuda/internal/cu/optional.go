@@ -27,7 +27,8 @@ type Graphs interface {
 	// GraphAddFillNode is cuGraphAddMemsetNode for n elements of width 1, 2 or 4 bytes. dst is
 	// aligned to width.
 	GraphAddFillNode(g Graph, after []GraphNode, dst DevicePtr, value uint32, width int, n uint64, ctx Context) (GraphNode, error)
-	// GraphAddEmptyNode is cuGraphAddEmptyNode: a node that only joins other nodes.
+	// GraphAddEmptyNode is cuGraphAddEmptyNode: a node that does nothing but wait for the nodes
+	// before it.
 	GraphAddEmptyNode(g Graph, after []GraphNode) (GraphNode, error)
 	// GraphAddChildGraphNode is cuGraphAddChildGraphNode: one node that runs a copy of child as it
 	// is now.
@@ -42,7 +43,7 @@ type Graphs interface {
 	// which e was instantiated. The change affects later launches, but none that is queued or
 	// running.
 	GraphExecKernelNodeSetParams(e GraphExec, n GraphNode, l GraphKernel) error
-	// GraphExecCopyNodeSetParams is cuGraphExecMemcpyNodeSetParams, with the same rules as
+	// GraphExecCopyNodeSetParams is cuGraphExecMemcpyNodeSetParams, with the rules of
 	// GraphExecKernelNodeSetParams. Both ends of the copy must stay in their contexts.
 	GraphExecCopyNodeSetParams(e GraphExec, n GraphNode, c GraphCopy, ctx Context) error
 	// GraphExecDestroy is cuGraphExecDestroy. Launches that are queued still run.
@@ -92,7 +93,7 @@ type LaunchAttributes struct {
 	// the kernel may start before the work queued ahead of it has ended, and waits for that work
 	// itself
 	Overlap  bool
-	Priority int // priority, as for a stream; 0: the stream's priority
+	Priority int // priority, as for a stream; 0 means the stream's priority
 }
 
 // GraphCopy is a copy of N > 0 bytes. Each end has one address, of host or device memory. With Peer

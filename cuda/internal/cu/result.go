@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Result is a CUresult, the number that each function of the driver returns. Any Result other than
-// 0 is an error. Methods of [API] return it inside of an [*Error]; compare with errors.Is.
+// Result is a CUresult, the number that each function of the driver returns. Every Result except 0
+// is an error. Methods of [API] return it inside of an [*Error]; compare with errors.Is.
 type Result uint32
 
 // Results that the driver returns. Numbers and names are those of cuda.h (CUDA 12.9). The
@@ -118,8 +118,8 @@ func (r Result) Error() string {
 	return fmt.Sprintf("%s (%d): %s", r.Name(), uint32(r), t)
 }
 
-// Sticky reports whether r means that the context is lost. Each later call in that context then
-// fails in the same way. On hardware only a new process can use the device again.
+// Sticky reports whether r means that the context is lost. From then on each call in that context
+// fails with r. On hardware only a new process can use the device again.
 func (r Result) Sticky() bool {
 	switch r {
 	case ErrECCUncorrectable, ErrNVLinkUncorrectable, ErrContained, ErrIllegalAddress, ErrLaunchTimeout, ErrAssert, ErrHardwareStackError,

@@ -7,7 +7,7 @@ import "unsafe"
 // structBlock is a call with a struct among its arguments. structStub relies on its layout.
 type structBlock struct {
 	fn uintptr
-	a  [6]uintptr // the other arguments
+	a  [6]uintptr // the arguments besides the struct
 	s  [StructBytes]byte
 	r1 uintptr
 }
@@ -17,9 +17,9 @@ type structBlock struct {
 var structStubAddr uintptr
 
 // CallStruct is [Call] for a function that takes a struct of [StructBytes] bytes by value. The
-// index of that argument is at, counted from 0. There are up to 6 other arguments. By the System V
-// ABI the struct lies on the stack and occupies no register, so it does not change the registers of
-// the other arguments.
+// second argument is the struct's index among the function's arguments, counted from 0. There are
+// up to 6 arguments besides the struct. By the System V ABI the struct lies on the stack and
+// occupies no register. So it does not change the registers of these arguments.
 func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uint32 {
 	b := newStructBlock()
 	b.fn, b.s = fn, *s

@@ -31,9 +31,9 @@ type symbols struct {
 	laterSymbols
 }
 
-// symbol is one row of the table. base is the name for cuGetProcAddress. exported is the exported
-// name of the function with the same signature, or "" if it equals base. The exported cuMemAlloc,
-// for example, is the 32-bit form of CUDA 3.1.
+// symbol is one row of the table. base is the name for cuGetProcAddress. The field exported is the
+// exported name of the function with that signature. It is empty if it equals base. The exported
+// cuMemAlloc, for example, is the 32-bit form of CUDA 3.1.
 type symbol struct {
 	base, exported string
 	at             func(*symbols) *uintptr

@@ -156,7 +156,7 @@ const (
 
 // JITOptions say how the driver compiles PTX. The zero value is the driver's default.
 type JITOptions struct {
-	MaxRegisters int  // per thread; 0 leaves the choice to the compiler
+	MaxRegisters int  // per thread; if 0, the compiler chooses
 	LineInfo     bool // keep source lines for profilers
 	Verbose      bool // ask for registers, spills and shared memory of each kernel in the info log
 

@@ -15,11 +15,12 @@ type Config struct {
 	Memory  uint64 // bytes of memory of each device, default 256 MiB
 	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
 	Meta    bool   // addresses without memory, see the package comment
-	// seed of the schedule: with 0, queues run in the order of the calls, with any other seed in an
-	// adversarial order
+	// seed of the schedule: with 0, queues run in the order of the calls; with any other seed, in
+	// an adversarial order
 	Seed uint64
-	// bytes of the segments of a pool, a multiple of 1 KiB; 0: depends on the memory. A pool
-	// divides segments into small blocks, and rounds large blocks up to whole segments
+	// bytes of the segments of a pool, a multiple of 1 KiB; 0 means that the size depends on the
+	// memory. A pool divides segments into small blocks, and rounds large blocks up to whole
+	// segments
 	Segment uint64
 	// devices cannot address each other's memory, as with GeForce cards; by default they can, as in
 	// servers with NVLink
@@ -78,7 +79,7 @@ var supportedSMs = []int{80, 86, 87, 89, 90}
 // SpecError is a setting that cannot be used. It names the wrong part of the text, and says what is
 // accepted there.
 type SpecError struct {
-	Spec string // the whole text; "" for a Config built in code
+	Spec string // the whole text; empty for a Config built in code
 	Part string // the wrong part
 	Want string // what is accepted
 }
@@ -193,8 +194,8 @@ func Parse(spec string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
-// String returns the form that Parse reads: the devices, mem and sm, and then each of Parse's other
-// settings that is not at its default.
+// String returns the form that Parse reads: the devices, mem and sm, and then every further setting
+// that is not at its default.
 func (c Config) String() string {
 	c = c.withDefaults()
 	var b strings.Builder
@@ -332,8 +333,8 @@ func formatRate(r float64) string {
 }
 
 // Nearest returns the emulated compute capability, 10·major + minor, that runs most of the code for
-// a GPU of capability sm. It is sm itself if that is emulated, or else the next lower capability,
-// or else the lowest.
+// a GPU of capability sm. If sm is emulated, Nearest returns sm. Otherwise it returns the next
+// lower capability, or the lowest capability if none is lower.
 func Nearest(sm int) int {
 	best := supportedSMs[0]
 	for _, s := range supportedSMs {

@@ -30,8 +30,8 @@
 // NVSwitch can, GeForce cards cannot. Access is one-way, and begins with CtxEnablePeerAccess. A
 // kernel that uses a peer's memory without access faults. A copy between devices goes through the
 // host, and takes the time of two copies, unless the context of its stream has access. An
-// adversarial schedule divides a copy through the host into two pieces. Other work that is not
-// ordered with the copy may run between the pieces.
+// adversarial schedule divides a copy through the host into two pieces. Work that is not ordered
+// with the copy may run between the pieces.
 //
 // # Collectives
 //
@@ -42,10 +42,10 @@
 // # Faults
 //
 // A kernel that does something wrong (see package ptxvm) ends its context, as on hardware. The next
-// call that notices, and each call after it, returns the same error, in which errors.As finds the
-// *ptxvm.Fault. Some faults are not reported by hardware, such as a race, or a read of memory that
-// nothing wrote. They are delivered in the same way. Reset revives a device, which hardware cannot
-// do.
+// call that notices, and each call after it, returns one and the same error, in which errors.As
+// finds the *ptxvm.Fault. Some of these faults are not reported by hardware, such as a race, or a
+// read of memory that nothing wrote. They too end the context. Reset revives a device, which
+// hardware cannot do.
 //
 // # Time
 //
@@ -75,15 +75,15 @@
 //
 // If a condition is not met, the goroutine that calls first gets the engine or the link first. If
 // one goroutine drives two devices and waits for one of them, the wait does not delay work that it
-// later submits to the other. In an adversarial schedule the order of the calls decides what the
-// seed draws. So the goroutines' turns affect times, and the order of operations that no event
-// orders. They do not affect the values that a program computes, if its events are right.
+// later submits to the second device. In an adversarial schedule the order of the calls decides
+// what the seed draws. So the goroutines' turns affect times, and the order of operations that no
+// event orders. They do not affect the values that a program computes, if its events are right.
 //
 // # Stricter than hardware
 //
 // The emulator refuses some things that a driver may let pass: parameters whose size is not exactly
-// what the kernel declares, and copies that overlap. It refuses copies to or from a device other
-// than the stream's, except by MemcpyPeerAsync or as a graph's copy between peers. It also refuses
+// what the kernel declares, and copies that overlap. It refuses copies to or from a device that is
+// not the stream's, except by MemcpyPeerAsync or as a graph's copy between peers. It also refuses
 // work on memory, page-locked memory or modules that were freed while the work was pending.
 //
 // # Less than hardware

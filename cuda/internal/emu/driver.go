@@ -44,7 +44,7 @@ type Driver struct {
 	handles   uint64
 	graphs    graphs
 
-	rng     *rand.Rand // the schedule's random numbers; nil: queues run in the order of the calls
+	rng     *rand.Rand // random numbers of the schedule; if nil, queues run in the order of calls
 	issue   uint64
 	pending int
 	links   map[[2]int]*calendar // links by the numbers of their two devices
@@ -62,7 +62,7 @@ var (
 type device struct {
 	ordinal int
 	mem     *ptxvm.Memory // global memory; nil in meta mode
-	meta    *metaMemory   // addresses without memory; nil except in meta mode
+	meta    *metaMemory   // addresses without memory; nil if not in meta mode
 	virtual *virtual
 	ctx     *context // the primary context while it is retained
 	flags   cu.CtxFlags
@@ -194,8 +194,8 @@ func deleteIf[K comparable, V any](m map[K]V, del func(V) bool) {
 
 var errDestroyed = &cu.Error{Call: "cuDevicePrimaryCtxRelease", Result: cu.ErrContextIsDestroyed}
 
-// handle returns a new value for a handle. No two objects of any kind ever have the same handle. So
-// a stale or foreign handle is always detected.
+// handle returns a new value for a handle. No two objects of any kind ever share a handle. So a
+// stale or foreign handle is always detected.
 func (d *Driver) handle() uint64 {
 	d.handles++
 	return 0x10000 + 16*d.handles

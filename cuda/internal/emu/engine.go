@@ -19,13 +19,13 @@ const (
 //
 // A copy between devices occupies the link from the source to the destination. There is a link for
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
-// copy to another. (Behind a switch it would slow down the other copy. But then the copies of two
-// ranks would have to share a link, and their times would depend on which rank called first.) A
-// copy through the host occupies the link between the host and the device in whose stream it is,
-// like copies between host and device.
+// copy to a second peer. (Behind a switch it would. But a model of that would make the copies of
+// two ranks share a link, and their times would depend on which rank called first.) A copy through
+// the host occupies the link between the host and the device in whose stream it is, like copies
+// between host and device.
 //
 // Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
-// share the device, so two of them together take about as long as one after the other.
+// share the device, so two at once take about as long as one after the other.
 func (d *Driver) engine(o *op) *calendar {
 	dev := o.stream.ctx.dev
 	switch o.Kind {
@@ -47,7 +47,7 @@ func (d *Driver) engine(o *op) *calendar {
 	return nil
 }
 
-// link returns the link from one device to another. d.mu is held.
+// link returns the link from the first device to the second. d.mu is held.
 func (d *Driver) link(from, to int) *calendar {
 	k := [2]int{from, to}
 	l := d.links[k]
@@ -62,9 +62,9 @@ func (d *Driver) link(from, to int) *calendar {
 }
 
 // calendar is the free time of an engine or a link. Operations occupy it in the order of the calls,
-// each from the moment at which it is ready. So an operation that still waits for an event delays
-// no other operation. A later operation first uses the time before the waiting operation begins,
-// and then the time after it ends.
+// each from the moment at which it is ready. So an operation that still waits for an event does not
+// delay an operation that is ready. A later operation first uses the time before the waiting
+// operation begins, and then the time after it ends.
 type calendar struct {
 	idle []span        // free spans before end, in order of time
 	end  time.Duration // all time from the moment end on is free
@@ -77,8 +77,8 @@ type span struct{ from, to time.Duration }
 // counts as occupied.
 const maxIdle = 256
 
-// take occupies free time from the moment ready on, of total length cost. It returns the beginning
-// and the end of the occupied time.
+// take occupies free time of total length cost, none of it before the moment ready. It returns the
+// beginning and the end of the occupied time.
 func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 	start = -1
 	i, _ := slices.BinarySearchFunc(c.idle, ready, func(s span, t time.Duration) int {

@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 			if !c.result.Sticky() {
 				t.Errorf("%v is not sticky", c.result)
 			}
-			// Each later call returns the same error.
+			// Each later call returns this error again.
 			for name, call := range map[string]func() error{
 				"launch": func() error {
 					return r.LaunchKernel(f0, cu.Dim3{X: 1, Y: 1, Z: 1}, cu.Dim3{X: 1, Y: 1, Z: 1}, 0, s, nil)

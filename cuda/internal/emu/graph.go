@@ -18,9 +18,9 @@ var (
 // work is what a node does each time it runs.
 type work struct {
 	Op
-	ctx   *context                      // context of the work; nil: the graph's context
-	run   func() (time.Duration, error) // nil: the work does nothing
-	count func()                        // adds a launch to the counters; nil: nothing to count
+	ctx   *context                      // context of the work; nil for the graph's context
+	run   func() (time.Duration, error) // nil if the work does nothing
+	count func()                        // adds to the counters; nil for work that is no launch
 	child *graph                        // copy of a child graph, whose nodes run before this node
 }
 
@@ -125,7 +125,7 @@ func (g *graph) node(call string, h cu.GraphNode) (*graphNode, error) {
 	return nil, fail(call, cu.ErrInvalidValue, "the graph has no node %#x", uintptr(h))
 }
 
-// addNode adds the node whose work build returns. d.mu is not held.
+// addNode adds a node. The function build returns the node's work. d.mu is not held.
 func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build func(*graph) (work, error)) (cu.GraphNode, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +185,7 @@ func (d *Driver) contextOf(call string, h cu.Context) (*context, error) {
 	return ctx, ctx.dead
 }
 
-// copyWork checks a copy and returns its work. d.mu is held.
+// copyWork checks a copy and returns the work of a node for it. d.mu is held.
 func (d *Driver) copyWork(call string, c cu.GraphCopy, in cu.Context) (work, error) {
 	ctx, err := d.contextOf(call, in)
 	if err != nil {
@@ -299,7 +299,7 @@ func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.Devic
 	})
 }
 
-// GraphAddEmptyNode adds a node that does no work and only joins other nodes.
+// GraphAddEmptyNode adds a node that does no work, and is done when the nodes before it are done.
 func (d *Driver) GraphAddEmptyNode(h cu.Graph, after []cu.GraphNode) (cu.GraphNode, error) {
 	return d.addNode("cuGraphAddEmptyNode", h, after, func(*graph) (work, error) { return work{Op: Op{Kind: KindJoin}}, nil })
 }
@@ -319,7 +319,8 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph. The copies of the nodes have the same handles, but no handle finds a copy.
+// clone copies a graph. The copies of the nodes keep the nodes' handles, but a handle never finds a
+// copy.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}

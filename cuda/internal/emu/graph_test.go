@@ -26,7 +26,8 @@ func (r *rig) kernelNode(g cu.Graph, l cu.GraphKernel, after ...cu.GraphNode) cu
 	return must(r.GraphAddKernelNode(g, after, l))(r)
 }
 
-// TestGraphOrder checks that nodes run in any order that their dependencies allow, and in no other.
+// TestGraphOrder checks that nodes run in every order that their dependencies allow, and in no
+// order that they forbid.
 func TestGraphOrder(t *testing.T) {
 	const n = 64
 	run := func(ordered bool) func(r *rig) string {
@@ -96,8 +97,8 @@ func TestGraphAmongStreams(t *testing.T) {
 	}
 }
 
-// TestGraphLaunchesTakeTurns checks that one graph, launched on two streams, runs one launch after
-// the other.
+// TestGraphLaunchesTakeTurns launches one graph on two streams, and checks that the launches run
+// one after the other.
 func TestGraphLaunchesTakeTurns(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {

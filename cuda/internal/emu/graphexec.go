@@ -27,8 +27,8 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	return x, nil
 }
 
-// flatten appends the nodes of g, which run after all nodes listed in before. It returns the nodes
-// on which no other node of g depends. ok is false if the dependencies form a cycle.
+// flatten appends the nodes of g. They run after all nodes that the list before names. It returns
+// the nodes on which no node of g depends. ok is false if the dependencies form a cycle.
 func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}
 	hasNext := map[int]bool{}
@@ -80,7 +80,8 @@ func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok 
 	return ends, true
 }
 
-// setWork replaces the work of a node by other work of the same kind.
+// setWork replaces the work of a node by new work of its kind. The function build returns the new
+// work.
 func (d *Driver) setWork(call string, h cu.GraphExec, n cu.GraphNode, build func(*graphExec) (work, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +143,7 @@ func (d *Driver) GraphExecDestroy(h cu.GraphExec) error {
 	return e.ctx.dead
 }
 
-// GraphLaunch queues the nodes. A chain of nodes is one queue, and other queues may overtake it.
+// GraphLaunch queues the nodes. A chain of nodes is one queue, and further queues may overtake it.
 func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -67,7 +67,7 @@ func (d *Driver) clusters(call string, grid, cluster cu.Dim3) error {
 	return nil
 }
 
-// kernelWork checks a launch in ctx and returns its work. d.mu is held.
+// kernelWork checks a launch in ctx and returns the work of a node for it. d.mu is held.
 func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (work, error) {
 	grid, block, dynShared, params := launch.Grid, launch.Block, launch.Shared, launch.Params
 	f, err := d.functionOf(call, launch.Func)

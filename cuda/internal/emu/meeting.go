@@ -10,11 +10,11 @@ import (
 )
 
 // A Meeting is one operation in several streams, usually of several devices. It stands for the
-// kernels of a library's collective: each kernel waits on its device for the others. The parts of a
-// meeting are done together, when all are queued and each is at the head of its stream. Later work
-// in each stream then sees the effect. A host that waits for a part whose partners are not queued
-// gets an error. The contexts of the queued parts then end, because on hardware all of them would
-// hang.
+// kernels of a library's collective: each of these kernels waits on its device for the kernels on
+// the other devices. The parts of a meeting are done together, when all are queued and each is at
+// the head of its stream. Later work in each stream then sees the effect. A host that waits for a
+// part whose partners are not queued gets an error. The contexts of the queued parts then end,
+// because on hardware all of them would hang.
 type Meeting struct {
 	name    string
 	parts   []*op
@@ -71,8 +71,8 @@ func (d *Driver) Cancel(m *Meeting) {
 	}
 }
 
-// gathered reports whether o, at the head of its stream, does not have to wait for other parts of a
-// meeting.
+// gathered reports whether o, at the head of its stream, need not wait for a part of its meeting in
+// another stream.
 func (o *op) gathered() bool {
 	m := o.meeting
 	if m == nil {
@@ -135,8 +135,8 @@ func (d *Driver) hold(m *Meeting) {
 	}
 }
 
-// A MeetingError says which part of a collective waits, and for which other parts. These are parts
-// that nobody has queued, or that never get their turn.
+// A MeetingError says which part of a collective waits in vain, and for which parts. Nobody has
+// queued those parts, or they never get their turn.
 type MeetingError struct {
 	Name   string
 	Device int

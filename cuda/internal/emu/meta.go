@@ -18,7 +18,7 @@ type metaMemory struct {
 type metaRange struct {
 	base, size uint64
 	host       bool
-	home       uint64 // the reserved range in which this range is mapped; 0: none
+	home       uint64 // the reserved range in which this range is mapped; 0 if none
 }
 
 const (
@@ -35,7 +35,7 @@ func (m *metaMemory) add(size uint64, host bool) uint64 {
 	return addr
 }
 
-// alloc does the same as ptxvm's Memory.Alloc.
+// alloc does what ptxvm's Memory.Alloc does.
 func (m *metaMemory) alloc(size uint64) (uint64, error) {
 	if size > m.limit {
 		return 0, ptxvm.ErrNoMemory

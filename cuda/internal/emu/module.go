@@ -28,7 +28,7 @@ type function struct {
 }
 
 // cubinMagic is the start of the result of LinkPTX. It begins like an ELF file, as a real cubin
-// does. The capability follows on the same line, and then the PTX text.
+// does. The capability follows on that line. The PTX text begins on the next line.
 const cubinMagic = "\x7fELF flambeau emulated cubin sm_"
 
 // ModuleLoadData parses PTX text, or a result of LinkPTX. It returns ErrInvalidPTX with the
@@ -106,7 +106,7 @@ func (d *Driver) compile(call, text string, opts cu.JITOptions) (*ptxvm.Module, 
 }
 
 // LinkPTX checks the text like ModuleLoadData and wraps it. The result loads only on an emulated
-// device of the same capability.
+// device of this device's capability.
 func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -265,7 +265,7 @@ func (d *Driver) FuncSetAttribute(h cu.Function, a cu.FuncAttr, value int) error
 }
 
 // OccupancyMaxActiveBlocks computes the number from threads, shared memory and the limit of blocks.
-// It assumes as many registers as FuncAttribute.
+// It assumes the number of registers that FuncAttribute returns.
 func (d *Driver) OccupancyMaxActiveBlocks(h cu.Function, blockThreads int, dynShared uint64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -48,8 +48,8 @@ func TestModuleErrors(t *testing.T) {
 	}
 }
 
-// TestLink checks that a result of LinkPTX loads and runs, but only on a device of the same
-// capability.
+// TestLink checks that a result of LinkPTX loads and runs, but only on a device of the linking
+// device's capability.
 func TestLink(t *testing.T) {
 	r := newRig(t, Config{})
 	var info string

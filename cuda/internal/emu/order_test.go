@@ -21,8 +21,8 @@ func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	return got
 }
 
-// twoStreams returns a program in which stream a adds 1 and stream b multiplies by 3. If ordered, b
-// waits for an event of a.
+// twoStreams returns a program in which stream a adds 1 and stream b multiplies by 3. If ordered is
+// true, stream b waits for an event of stream a.
 func twoStreams(ordered bool) func(r *rig) string {
 	return func(r *rig) string {
 		const n = 64
@@ -108,7 +108,7 @@ func TestReuseWithoutWait(t *testing.T) {
 }
 
 // TestLegacyDefaultStream checks that stream 0 is ordered with blocking streams, in both
-// directions, and not with other streams.
+// directions, and not with non-blocking streams.
 func TestLegacyDefaultStream(t *testing.T) {
 	program := func(flags cu.StreamFlags) func(r *rig) string {
 		return func(r *rig) string {
@@ -220,7 +220,7 @@ func TestDestroyedStreamFinishes(t *testing.T) {
 		t.Errorf("got %v", v)
 	}
 	r.ok(r.CtxSynchronize())
-	if n := len(r.streams); n != 2 { // the default stream and stream other
+	if n := len(r.streams); n != 2 { // the default stream, and the stream in the variable other
 		t.Errorf("%d streams are left", n)
 	}
 }

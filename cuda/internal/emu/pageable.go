@@ -57,8 +57,8 @@ func (d *Driver) source(call string, h *hostBlock, src []byte) (from []byte, int
 	}
 }
 
-// deliver completes a copy to pageable memory within the call. With PageableLate it leaves the copy
-// in the queue. d.mu is held.
+// deliver completes the copy o to pageable memory within the call. With PageableLate it leaves the
+// copy in the queue. d.mu is held.
 func (d *Driver) deliver(to []byte, o *op) {
 	if d.cfg.Pageable != PageableLate {
 		d.await(o)

@@ -21,8 +21,8 @@ func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	return err == nil && dev != peer && !d.cfg.NoPeer, err
 }
 
-// peerContext returns the current context and the context of handle peer, which must be another
-// context. d.mu is held.
+// peerContext returns the current context and the context with the handle peer, which must not be
+// the current one. d.mu is held.
 func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context, err error) {
 	if ctx, err = d.currentContext(call); err != nil {
 		return nil, nil, err
@@ -86,8 +86,8 @@ func (d *Driver) partPeers(ctx *context) {
 	d.linkPeers()
 }
 
-// linkPeers sets, for the memory of each device, which memory of other devices its kernels may
-// access. d.mu is held.
+// linkPeers tells the memory of each device which peers' memory the device's kernels may access.
+// d.mu is held.
 func (d *Driver) linkPeers() {
 	for _, dev := range d.devices {
 		if dev.mem == nil {
@@ -108,8 +108,8 @@ func (d *Driver) linkPeers() {
 	}
 }
 
-// reaches reports whether a copy in a stream of ctx goes from one device to the other without
-// passing through the host. d.mu is held.
+// reaches reports whether a copy between two devices, in a stream of ctx, does not pass through the
+// host. d.mu is held.
 func (ctx *context) reaches(from, to *context) bool {
 	return to == from || ctx.peers[to] || ctx.peers[from]
 }

@@ -115,9 +115,9 @@ func TestPeerLoads(t *testing.T) {
 
 	r, other = newPair(t, Config{Memory: 4 << 20})
 	there = put(r, other, 64)
-	r.on(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // access in the other direction only
+	r.on(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // the wrong direction
 	fault(r, r.affine(0, there, 64, 3, 1), "memory of device 1, to which device 0 has no peer access")
-	r.ok(r.CtxSetCurrent(other)) // the other device has not faulted
+	r.ok(r.CtxSetCurrent(other)) // the second device has not faulted
 	if v := r.read(0, there, 64); !all(v, 5) {
 		t.Errorf("the refused kernel left %v", v)
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // TestRandomProgramsAgreeWithSequence runs random programs over several buffers and streams, in
-// which every dependency across streams has its event. Under each schedule the results must be the
-// same as if the operations ran one after the other. The test derives the events from the rules of
+// which every dependency across streams has its event. Under each schedule the results must be
+// those of the operations run one after the other. The test derives the events from the rules of
 // hazards (read after write, write after read, write after write), independently of the driver.
 func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 	const buffers, streamCount, words, length = 4, 3, 32, 60
@@ -18,7 +18,7 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 		r := newRig(t, Config{Seed: seed, Workers: 1, QueueDepth: 1 + rng.IntN(40)})
 		var streams [streamCount]cu.Stream
 		for i := range streams {
-			// Under some seeds stream 0 of the program is the legacy default stream. The other
+			// Under some seeds stream 0 of the program is the legacy default stream. All further
 			// streams are blocking or non-blocking.
 			if i > 0 || seed%3 == 0 {
 				streams[i] = must(r.StreamCreate(cu.StreamFlags(rng.IntN(2)), 0))(t)

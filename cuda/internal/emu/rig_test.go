@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Each other kernel does
-// one thing wrong, or needs one property of its launch.
+// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Every further kernel
+// does one thing wrong, or needs one property of its launch.
 const kernels = `
 .version 7.0
 .target sm_80
@@ -74,7 +74,7 @@ type rig struct {
 	*Driver
 	ctx  cu.Context
 	mod  cu.Module
-	mods map[int]cu.Module // modules of other devices
+	mods map[int]cu.Module // modules by device, for affine1
 }
 
 func newRig(t testing.TB, cfg Config) *rig {

@@ -44,7 +44,7 @@ type Op struct {
 }
 
 // op is an operation in a stream's queue. Once it is done, it is a point in virtual time on which
-// other operations may depend.
+// later operations may depend.
 type op struct {
 	Op
 	stream *stream
@@ -73,12 +73,12 @@ type stream struct {
 	clock    time.Duration
 	closed   bool     // the stream was destroyed, and is removed when its queue is empty
 	capture  *capture // if not nil, it receives the work that is queued on the stream
-	by       *device  // for a graph's launch: the device whose host submits; nil: the device of ctx
+	by       *device  // for a graph's launch: the device whose host submits; if nil, that of ctx
 }
 
 // weights are the weights that a stream may get in an adversarial schedule. Streams with the
-// smallest weight are rarely picked while others are ready. Streams with the largest weight are
-// picked most of the time.
+// smallest weight are rarely picked while streams with larger weights are ready. Streams with the
+// largest weight are picked most of the time.
 var weights = [...]int{1, 1, 8, 64}
 
 // enqueue appends an operation to s and returns it. d.mu is held.
@@ -162,12 +162,12 @@ func (d *Driver) step() bool {
 	return true
 }
 
-// finish runs operations until done returns true. d.mu is held.
+// finish runs operations until the given function returns true. d.mu is held.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.strand() {
-			// Each wait is for an operation that was issued earlier. So some queue is always ready,
-			// or waits at a meeting.
+			// Each wait is for an operation that was issued earlier. So there is always a queue
+			// whose first operation is ready, or waits at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}

@@ -15,7 +15,7 @@ type Traffic struct{ Count, Bytes uint64 }
 func (t *Traffic) add(bytes uint64) { t.Count++; t.Bytes += bytes }
 
 // KernelStats adds up the launches of one kernel name. The counts of ptxvm, and Time, are added
-// when a launch has run. The other counts are added by the call.
+// when a launch has run. The numbers of launches, blocks and threads are added by the call.
 type KernelStats struct {
 	Launches, Blocks, Threads uint64
 	Time                      time.Duration // virtual time of the kernel itself
@@ -84,7 +84,7 @@ func (d *Driver) ResetStats() {
 	d.counters = Counters{}
 }
 
-// Stats returns the counters of an emulated driver. ok is false for any other driver.
+// Stats returns the counters of an emulated driver. ok is false if the driver is not emulated.
 func Stats(api cu.API) (c Counters, ok bool) {
 	d, ok := api.(*Driver)
 	if !ok {

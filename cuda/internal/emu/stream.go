@@ -74,8 +74,8 @@ func (d *Driver) StreamSynchronize(h cu.Stream) error {
 	return s.ctx.dead
 }
 
-// StreamQuery reports whether the stream's work has completed. Then it lets one pending operation
-// run, so that polling ends.
+// StreamQuery reports whether the stream's work has completed. Afterwards it lets one pending
+// operation run, so that polling ends.
 func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,8 +86,8 @@ func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	return d.poll(s.last), s.ctx.dead
 }
 
-// poll reports whether o is done; nil counts as done. If o is not done, poll runs one operation, so
-// that repeated polls succeed.
+// poll reports whether o is done. If o is nil, it returns true. If o is not done, poll runs one
+// operation, so that repeated polls succeed.
 func (d *Driver) poll(o *op) bool {
 	if o == nil || o.done {
 		return true

@@ -31,8 +31,8 @@ type rank struct {
 	a, b    cu.Stream
 	kernel  cu.Function
 	src     cu.DevicePtr
-	dst     []cu.DevicePtr  // for each device, the memory to which the others copy
-	events  []chan cu.Event // for each device, announces its copies to other devices
+	dst     []cu.DevicePtr  // for each device, the memory to which its peers copy
+	events  []chan cu.Event // for each device, announces its copies to its peers
 	failure error
 }
 
@@ -49,7 +49,7 @@ func (k *rank) compute(s cu.Stream) {
 	k.do(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
 }
 
-// send queues a copy to another device.
+// send queues a copy of n bytes to the device with the given number.
 func (k *rank) send(to int, n uint64) {
 	k.do(k.MemcpyPeerAsync(k.dst[to], k.ctxs[to], k.src, k.ctxs[k.device], n, k.b))
 }
@@ -134,8 +134,8 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 	return list, d
 }
 
-// planted returns a function for Config.Latency. It adds the i-th of the given times to each kernel
-// of device i.
+// planted returns a function for Config.Latency. That function adds the i-th of the given times to
+// each kernel of device i.
 func planted(of ...time.Duration) func(Op) time.Duration {
 	return func(o Op) time.Duration {
 		if o.Kind == KindKernel {
@@ -145,11 +145,11 @@ func planted(of ...time.Duration) func(Op) time.Duration {
 	}
 }
 
-// TestPipeline runs kernels on one stream. On another stream it copies their results, after waits
-// for events. Both devices do this at the same time. A device takes the time of all its kernels or
-// of all its copies, whichever is longer, and the time of one piece of the other kind. The test
-// fails if a copy occupies the engine for kernels, or waits for the copies or the host of the other
-// device.
+// TestPipeline runs kernels on one stream. On a second stream it copies their results, after waits
+// for events. Two devices do this at once. A device takes the time of all its kernels or of all its
+// copies, whichever is longer. To that one piece of the shorter kind is added. The test fails if a
+// copy occupies the engine for kernels. It also fails if a copy waits for the copies or the host of
+// the second device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -208,7 +208,7 @@ func TestPipeline(t *testing.T) {
 }
 
 // exchange returns a program in which devices send their results to each other, and add them up in
-// kernels, while other kernels continue. Streams wait for events of other devices, and hosts wait
+// kernels, while computing kernels continue. Streams wait for events of their peers, and hosts wait
 // for events of their own device.
 func exchange(pieces int, pause func()) func(k *rank) {
 	return func(k *rank) {
@@ -236,7 +236,7 @@ func exchange(pieces int, pause func()) func(k *rank) {
 }
 
 // TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns, if
-// each drives one device.
+// each goroutine drives one device.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
 	us := time.Microsecond
@@ -341,9 +341,9 @@ func TestHostsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestEngines checks that operations of the same engine take turns, that operations of different
-// engines run at the same time, and that a kernel that waits for a copy does not delay a kernel
-// that is ready.
+// TestEngines checks that operations of one engine take turns, that operations of different engines
+// run at the same time, and that a kernel that waits for a copy does not delay a kernel that is
+// ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
 	// 2 µs for a direct copy, 4 µs for a copy through the host

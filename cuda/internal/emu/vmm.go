@@ -25,7 +25,7 @@ type virtual struct {
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64
-	at       uint64 // address at which the memory is mapped; 0: nowhere
+	at       uint64 // address at which the memory is mapped; 0 if it is not mapped
 	released bool
 }
 
@@ -296,7 +296,7 @@ func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	return nil
 }
 
-// reserve does the same as ptxvm's Memory.Reserve.
+// reserve does what ptxvm's Memory.Reserve does.
 func (m *metaMemory) reserve(size, align, end uint64) (addr uint64, ok bool) {
 	addr = (m.next + align - 1) / align * align
 	if addr > end || size+metaGap > end-addr || size+metaGap < size {
@@ -314,7 +314,7 @@ func (m *metaMemory) commit(size uint64) error {
 	return nil
 }
 
-// mapPages does the same as ptxvm's Memory.Map.
+// mapPages does what ptxvm's Memory.Map does.
 func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
 	if i < len(m.ranges) && m.ranges[i].base < addr+size || i > 0 && m.ranges[i-1].base+m.ranges[i-1].size > addr {
@@ -334,7 +334,7 @@ func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	return nil
 }
 
-// unmapPages does the same as ptxvm's Memory.Unmap.
+// unmapPages does what ptxvm's Memory.Unmap does.
 func (m *metaMemory) unmapPages(addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base > addr }) - 1
 	if i < 0 || m.ranges[i].home == 0 || size > m.ranges[i].size || addr-m.ranges[i].base > m.ranges[i].size-size {

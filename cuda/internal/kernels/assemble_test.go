@@ -12,9 +12,9 @@ import (
 
 // tool finds ptxas or nvdisasm. It takes the program that the environment variable names, or one in
 // the PATH. It also looks for ptxas in the user's cache, but not for nvdisasm. The tests with
-// nvdisasm read all machine code. They take longer than all other tests together, so they run only
-// if the variable is set. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) a
-// missing tool fails the test.
+// nvdisasm read all machine code. They take longer than all remaining tests of this package
+// together, so they run only if the variable is set. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in
+// continuous integration) a missing tool fails the test.
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {

@@ -99,8 +99,8 @@ func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	return launchAttention(s, f, o, o.Out, o.LSE, keys)
 }
 
-// launchAttention plans the launch of a form. Each block goes through chunk keys and writes to out
-// and lse.
+// launchAttention plans the launch of a form. Each block goes through chunk keys. It writes its
+// results to the operands out and lse.
 func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()
@@ -162,9 +162,9 @@ type attentionBlock struct {
 	lse          ptx.Ptr // LSE of the block's head
 }
 
-// without is the value stored in LSE for a query that sees no key. It is +Inf, except with split
-// keys. There it is -Inf, so that attentionCombine gives the weight 0 to a piece without visible
-// keys.
+// without is the value stored in LSE for a query that sees no key. Without split keys it is +Inf.
+// With split keys it is -Inf, so that attentionCombine gives the weight 0 to a piece without
+// visible keys.
 func (s attentionShape) without() float32 {
 	if s.split {
 		return float32(math.Inf(-1))

@@ -16,7 +16,7 @@ import (
 type attentionCase struct {
 	typ                                           dtype.Type
 	batch, heads, shared, queries, keys, features int
-	values                                        int // number of values; 0: as many as features
+	values                                        int // number of values; if 0, as many as features
 	form                                          string
 	// distance of the operands from an aligned address, in elements
 	skip    int
@@ -280,7 +280,7 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 }
 
 // NaN and infinities in keys do not affect the results of queries that do not see these keys. They
-// spoil the results of the other queries. The results of a query that sees no key are 0.
+// spoil the results of the queries that see them. The results of a query that sees no key are 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -361,7 +361,7 @@ func TestAttentionSplit(t *testing.T) {
 	small.check(t)
 }
 
-// The same operands give the same bits each time.
+// Two calls with the same operands give the same bits.
 func TestAttentionDeterministic(t *testing.T) {
 	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 2, queries: 40, keys: 90, features: 64, causal: true, drop: 0.2}
 	_, first := c.check(t)

@@ -42,9 +42,10 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. The
-// function that keptBits returns tests bit number bit+more of a group. Four lanes share the work:
-// those whose lane numbers differ only in the bits near and 2·near. part is this lane's number
-// among the four. The lane draws bits 4·part to 4·part+3 of each group.
+// function that keptBits returns tests one bit of a group: the number of the bit is the sum of the
+// function's last two arguments. Four lanes share the work: those whose lane numbers differ only in
+// the bits with the values near and 2·near. The argument part is this lane's number among the four.
+// The lane draws bits 4·part to 4·part+3 of each group.
 func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))

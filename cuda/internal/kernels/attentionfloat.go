@@ -30,8 +30,8 @@ func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
 // tensor returns 0, because the products are multiply-adds.
 func (s attentionFloat) tensor() int { return 0 }
 
-// attentionFloatFor chooses the largest tile that fits 99 KiB of shared memory. With few queries
-// the tile has fewQueries rows.
+// attentionFloatFor chooses the largest tile that fits 99 KiB of shared memory. If few is true,
+// there are few queries, and the tile has [fewQueries] rows.
 func attentionFloatFor(s attentionShape, few bool) attentionFloat {
 	f := attentionFloat{s, 8, 64}
 	switch wide := max(s.q.columns, s.v.columns); {
@@ -195,9 +195,9 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 }
 
 // addWeighted adds the n rows of the tile at p to each of a thread's rows of acc. Each row of the
-// tile is first multiplied by a weight. The weights for the first row of acc lie at mine, and those
-// for each further row 8·pitch elements later. A thread has every 16th piece of four columns, and
-// first is the number of its first piece.
+// tile is first multiplied by a weight. The pointer mine leads to the weights for row 0 of acc. The
+// weights for each further row lie 8·pitch elements later. A thread has every 16th piece of four
+// columns. The argument first is the number of the thread's first piece.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, first ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(at ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value
@@ -218,8 +218,8 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t
 	})
 }
 
-// storeFloats scales a thread's sums of one row, in the order of addWeighted, and stores them at
-// line. The predicate there says whether the row exists; otherwise nothing is stored.
+// storeFloats scales a thread's sums of one row, in the order of addWeighted, and stores them in
+// the row at line. If the row does not exist (the predicate there is false), nothing is stored.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

@@ -122,7 +122,8 @@ func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand)
 	return r
 }
 
-// checkGrad runs the gradient of the case. want names the wanted results; "qkv" is all of them.
+// checkGrad runs the gradient of the case. The argument want names the wanted results, for example
+// "qkv" for the gradients of q, k and v.
 func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
@@ -231,7 +232,7 @@ func TestAttentionGrad(t *testing.T) {
 	}
 }
 
-// No product is computed for an absent result. The other results have the same bits without it.
+// No product is computed for an absent result. The results that are present keep their bits.
 func TestAttentionGradAbsent(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
 		c := attentionCase{typ: typ, batch: 1, heads: 4, shared: 2, queries: 40, keys: 70, features: 64, causal: true, drop: 0.2}

@@ -22,9 +22,9 @@ type attentionGrad struct {
 // gradForm is a way to compute the results of one launch: on tensor cores, or with multiply-adds.
 type gradForm interface {
 	kernel() (*Kernel, error)
-	tile() (own, other int) // numbers of rows of a tile of own rows and of a tile of other rows
+	tile() (own, other int) // rows in a tile of "own rows", and in a tile of "other rows"
 	columnParts() int       // parts into which blocks divide the columns of the results
-	tensor() int            // tensor-core operations for one own row and one tile of other rows
+	tensor() int            // tensor-core operations for one "own row" and a tile of "other rows"
 }
 
 func (s attentionGrad) form() gradForm {
@@ -37,7 +37,8 @@ func (s attentionGrad) form() gradForm {
 func (s attentionGrad) scored() bool { return s.d1.typ != dtype.Invalid }
 func (s attentionGrad) valued() bool { return s.d2.typ != dtype.Invalid }
 
-// kernelName returns the name of the kernel with tiles of own and other rows.
+// kernelName returns the name of a kernel. The arguments are the number of "own rows" and the
+// number of "other rows" in a tile.
 func (s attentionGrad) kernelName(own, other int) string {
 	name := fmt.Sprintf("attention_grad_%v_%dx%d_", s.q.typ, s.q.columns, s.v.columns)
 	for i, o := range []headRows{s.q, s.k, s.v, s.g, s.d1, s.d2} {
@@ -55,8 +56,9 @@ func (s attentionGrad) kernelName(own, other int) string {
 	return fmt.Sprintf("%s%v_%dx%d", name, s.w, own, other)
 }
 
-// tilePairs returns how many pairs of a tile of own rows and a tile of other rows are computed for
-// one head of queries. A sample whose length is less than keys has fewer pairs than that.
+// tilePairs returns how many pairs of tiles are computed for one head of queries. A pair is a tile
+// of "own rows" and a tile of "other rows", with the given numbers of rows. A sample whose length
+// is less than keys has fewer pairs than that.
 func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	if !s.byKey {
 		return keyTiles(s.w.causal, queries, keys, own, other)
@@ -114,8 +116,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns. The result limit is the number of rows
-// that are read. The result there is the number of rows of dk and dv, or of dq.
+// owned returns the two operands whose rows the block owns. It also returns two numbers of rows:
+// how many are read, and how many dk and dv, or dq, have.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)
@@ -159,8 +161,8 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	g.For(g.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { one(g.head.Mad(g.group, h)) })
 }
 
-// gradPass has the operands of one head of queries. The head's other rows, from start to end, are
-// multiplied by the block's own rows.
+// gradPass has the operands of one head of queries. The head's "other rows", from index start up to
+// index end, are multiplied by the block's "own rows".
 type gradPass struct {
 	*gradBlock
 	w          *weighing
@@ -169,8 +171,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. first is
-// the number of the first query. delta lies behind lse.
+// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. The
+// argument first is the number of the tile's first query. In shared memory delta lies behind lse.
 func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {

@@ -8,13 +8,12 @@ import (
 
 // gradFloat computes one launch of attention's gradient in float32 by multiply-adds. As in
 // [attentionFloat], 16 threads share some own rows. Through shared memory, the threads of a warp
-// exchange first the weights and then the gradients of the scores. There are two operands with
-// other rows. While the block multiplies a tile of one operand, it copies a tile of the other
-// operand.
+// exchange first the weights and then the gradients of the scores. Two operands have "other rows".
+// While the block multiplies a tile of one of them, it copies a tile of the second.
 type gradFloat struct {
 	attentionGrad
 	rows  int // own rows of a thread, each 8 after the previous one
-	other int // rows of a tile of other rows
+	other int // number of rows in a tile of "other rows"
 	parts int // the results' columns are divided into parts, one for each block
 }
 
@@ -44,10 +43,10 @@ func (s gradFloat) columnParts() int         { return s.parts }
 func (s gradFloat) tensor() int              { return 0 } // the products are multiply-adds
 func (s gradFloat) name() string             { return s.kernelName(8*s.rows, s.other) }
 
-// tiles returns the tiles of the own rows and of the other rows. In a tile of other rows, each part
-// of the columns has a piece for each of 16 threads. Tiles of own rows have at least 32 columns,
-// and 64 where registers are scarce: with fewer columns the assembler unrolls the loops over
-// columns and needs more registers.
+// tiles returns the tiles of the "own rows" and of the "other rows". In a tile of "other rows",
+// each part of the columns has a piece for each of 16 threads. Tiles of "own rows" have at least 32
+// columns, and 64 where registers are scarce: with fewer columns the assembler unrolls the loops
+// over columns and needs more registers.
 func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	wide := func(columns int) headTile {
 		return headTileOf(s.other, max(1, ceilDiv(columns, 64*s.parts))*64*s.parts, dtype.F32)
@@ -77,10 +76,10 @@ func (s gradFloat) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 type gradFloatWriter struct {
 	gradBlock
 	s                gradFloat
-	x, y             ptx.Value // the thread's first other row, and its first own row
+	x, y             ptx.Value // the thread's first "other row", and its first "own row"
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
-	// mine points to the weights of the thread's first own row, numbers to lse and delta of queries
+	// pointers to the weights of the thread's first "own row", and to lse and delta of queries
 	mine, numbers ptx.Ptr
 	sum1, sum2    [][]*ptx.Var
 }
@@ -151,7 +150,7 @@ func (g *gradFloatWriter) results(o headOperand, sums [][]*ptx.Var, scale, there
 	}
 }
 
-// pass goes through the other rows of one head of queries.
+// pass goes through the "other rows" of one head of queries.
 func (g *gradFloatWriter) pass(p gradPass) {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -207,8 +206,8 @@ func (g *gradFloatWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// share stores the thread's values of the tile in shared memory, where the threads with the same
-// own rows read them.
+// share stores the thread's values of the tile in shared memory, where the threads that share these
+// "own rows" read them.
 func (g *gradFloatWriter) share(v [][]ptx.Value) {
 	for r := range v {
 		for n := range v[r] {
@@ -219,7 +218,7 @@ func (g *gradFloatWriter) share(v [][]ptx.Value) {
 }
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
-// common factors. The results are indexed [own row][other row].
+// common factors. The results are indexed ["own row"]["other row"].
 func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score, dp [][]*ptx.Var) (kept, changes [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	own, zero := g.first.Add(g.y), b.F32(0)

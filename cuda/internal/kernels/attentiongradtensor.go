@@ -13,7 +13,7 @@ import (
 // serve as first operands of the next products.
 type gradTensor struct {
 	attentionGrad
-	other int // rows of a tile of other rows
+	other int // number of rows in a tile of "other rows"
 	parts int // the results' columns are divided into parts, one for each block
 }
 
@@ -53,8 +53,8 @@ func (s gradTensor) columnParts() int         { return s.parts }
 func (s gradTensor) name() string             { return s.kernelName(s.rows(), s.other) }
 func (s gradTensor) rows() int                { return 16 * gradWarps }
 
-// tensor returns the number of tensor-core operations for one own row and one tile of other rows.
-// Every part of the results' columns computes the scores again.
+// tensor returns the number of tensor-core operations for one "own row" and one tile of "other
+// rows". Every part of the results' columns computes the scores again.
 func (s gradTensor) tensor() int {
 	x1, x2, _, _ := s.tiles()
 	n := s.parts * x1.width
@@ -69,16 +69,17 @@ func (s gradTensor) tensor() int {
 	return 2 * s.other * n
 }
 
-// tiles returns the tiles of the two own operands and of the two other operands.
+// tiles returns the tiles of the two operands with "own rows", and of the two operands with "other
+// rows".
 func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ
 	return headTileOf(s.rows(), s.q.columns, t), headTileOf(s.rows(), s.v.columns, t),
 		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
 }
 
-// shared returns three numbers of bytes of shared memory: for the own rows, for one of the two
-// stages of other rows, and for the own rows and both stages. If own rows are keys, a stage also
-// has lse and delta of its queries.
+// shared returns three numbers of bytes of shared memory: for the "own rows", for one of the two
+// stages of "other rows", and for the "own rows" together with both stages. If the "own rows" are
+// keys, a stage also has lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
@@ -121,8 +122,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns returns the columns of a result that the block computes: the first column, the number of
-// fragments of 16 columns, and the number of columns.
+// columns says which columns of a result the block computes. It returns the first column, the
+// number of fragments of 16 columns, and the number of columns.
 func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -187,7 +188,7 @@ func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.
 	tile.mover(b, o, 32*gradWarps).store(g.first, there, p)
 }
 
-// pass goes through the other rows of one head of queries.
+// pass goes through the "other rows" of one head of queries.
 func (g *gradWriter) pass(p gradPass) {
 	b, s, w := g.Builder, g.s, p.w
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -244,8 +245,8 @@ func (g *gradWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// product multiplies own rows by other rows and returns the sums, indexed [8 other rows][element of
-// the fragment].
+// product multiplies "own rows" by "other rows". It returns the sums. Their first index counts
+// groups of 8 "other rows", and the second is the element of the fragment.
 func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
 	var acc [][]ptx.Value
 	for range g.s.other / 8 {
@@ -263,8 +264,8 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 	return acc
 }
 
-// multiply multiplies the first operands x by the other rows at y, and adds the products to sums. x
-// has one operand for each 16 other rows.
+// multiply multiplies the first operands x by the "other rows" at y, and adds the products to sums.
+// x has one operand for each 16 of the "other rows".
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {
@@ -282,8 +283,8 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
 // common factors. Both have the register layout of accumulators. Element e of fragment n belongs to
-// own row 8(e/2) + lane/4 and other row 8n + 2(lane%4) + e%2. If own rows are keys, numbers points
-// to lse and delta of the tile's queries.
+// "own row" 8(e/2) + lane/4 and to "other row" 8n + 2(lane%4) + e%2. If the "own rows" are keys,
+// the pointer numbers leads to lse and delta of the tile's queries.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
@@ -409,7 +410,7 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 }
 
 // operands rounds values that have the register layout of accumulators. It returns them as first
-// operands of products, one operand for each 16 other rows.
+// operands of products, one operand for each 16 of the "other rows".
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

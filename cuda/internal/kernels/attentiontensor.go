@@ -65,9 +65,9 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared returns three numbers of bytes of shared memory. first is for the queries, whose place the
-// results take later. stage is for one stage of keys and values. all is for the queries and two
-// stages.
+// shared returns three numbers of bytes of shared memory. The first number is for the queries,
+// whose place the results take later. The second is for one stage of keys and values. The third is
+// for the queries and two stages.
 func (s attentionTensor) shared() (first, stage, all int) {
 	q, k, v, out := s.tiles()
 	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
@@ -202,7 +202,8 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// start prepares the rows of a warp. first is the number of the warp's first query.
+// start prepares the rows of a warp. It takes the number of the warp's first query, and the padded
+// number of columns of v.
 func (g *attentionWriter) start(first ptx.Value, values int) {
 	b := g.Builder
 	for n := range 2 * g.s.high {

@@ -38,13 +38,15 @@ func (t headTile) at(row, piece ptx.Value) ptx.Value {
 }
 
 // fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
-// of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The function takes
-// the operand's number along k, step, and its number along the outer dimension, i. If alongK is
-// true, the tile's rows are the outer dimension, its columns are k, and first is a row. Otherwise
-// the rows are k, the columns are the outer dimension, and first is a column.
+// of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The last two
+// arguments of the function are the operand's number along k and its number along the outer
+// dimension. If alongK is true, the tile's rows are the outer dimension, its columns are k, and the
+// argument first is a row. Otherwise the rows are k, the columns are the outer dimension, and the
+// argument first is a column.
 //
-// For the first operand the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8),
-// (8,8). For the second operand they are (0,0), (0,8), (8,0), (8,8), which are two fragments.
+// For the first operand of MMA the four registers are the matrices (outer, k) = (0,0), (8,0),
+// (0,8), (8,8). For the second operand (second is true) they are (0,0), (0,8), (8,0), (8,8), which
+// are two fragments.
 func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second bool) func(p ptx.Ptr, step, i int) []ptx.Value {
 	lane := b.LaneID()
 	outerBit, kBit := lane.Shr(num(3)).And(num(1)), lane.Shr(num(4))
@@ -177,9 +179,9 @@ func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	return m
 }
 
-// each calls f for each piece that this thread moves. The first column of the piece is column +
-// constant. The offset of the piece's first byte in shared memory is at + plus. newRow runs before
-// the pieces of each row.
+// each calls f for each piece that this thread moves. The sum of f's first two arguments is the
+// first column of the piece. The sum of the last two is the offset of the piece's first byte in
+// shared memory. The function newRow runs before the pieces of each row.
 func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, constant int, at ptx.Value, plus int)) {
 	all := func() {
 		period := max(1, 8/m.down)
@@ -200,10 +202,11 @@ func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, co
 	all()
 }
 
-// load starts to copy the operand's rows from first to limit to the tile at p. Elements beyond the
-// rows and columns are not read and become zero. The copies are asynchronous, except for 16-bit
-// elements that are moved one by one. A caller that waits for the group of copies, and then for a
-// barrier, has waited for both kinds of copies.
+// load starts to copy rows of the operand into the tile at p. The first of these rows has the index
+// first, and limit is the end of the operand's rows. Elements beyond the rows and columns are not
+// read and become zero. The copies are asynchronous, except for 16-bit elements that are moved one
+// by one. A caller that waits for the group of copies, and then for a barrier, has waited for both
+// kinds of copies.
 func (m *headMover) load(first, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value
@@ -247,7 +250,8 @@ func (m *headMover) single(line ptx.Ptr, column ptx.Value, constant int, inside 
 	to.As(ptx.B32).StoreVec(words...)
 }
 
-// store writes the tile at p to the operand's rows from first to limit.
+// store writes the tile at p to rows of the operand. The first of these rows has the index first.
+// Rows from index limit on are not written.
 func (m *headMover) store(first, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value

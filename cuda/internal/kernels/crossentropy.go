@@ -37,10 +37,11 @@ func (s crossEntropySpec) name() string {
 	return fmt.Sprintf("%s_%v_%v_%d", name, s.typ, s.form, s.group)
 }
 
-// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]). Here top[i] is the maximum of
-// x[i], and rest[i] = log Σ exp(x[i] - top[i]). x has the shape [n, classes] and target is I64 [n].
-// loss, top and rest are [n] of x's computing type. Where target equals ignore, the loss is 0. A
-// target outside of the classes gives 0 and is reported in the fault record.
+// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]). It also computes top[i] as the
+// maximum of x[i], and rest[i] as log Σ exp(x[i] - top[i]). x has the shape [n, classes] and target
+// is I64 [n]. The operands loss, top and rest have the shape [n] and x's computing type. Where
+// target equals ignore, the loss is 0. A target outside of the classes gives 0 and is reported in
+// the fault record.
 func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "cross-entropy"
 	if err := checkCrossEntropy(op, x, target, loss, top, rest); err != nil || x.Shape.At(0) == 0 {
@@ -85,8 +86,8 @@ func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scra
 }
 
 // CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]. dx is 0 in rows
-// whose target equals ignore or is no class. An absent g counts as 1. If count is present, g is
-// divided by count.
+// whose target equals ignore or is no class. An absent g counts as 1. If the operand count is
+// present, g is divided by it.
 func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
 	vectors := []Operand{top, rest}

@@ -257,7 +257,7 @@ func gates(t *testing.T) []gate {
 			return Map(add, []Operand{m.tensor(f, dense(8, 512), 0)}, []Operand{m.random(m.tensor(f, dense(8, 512), 0)), row}, nil)
 		}},
 		// A thread reads and writes single elements of the tile, first along one side and then
-		// along the other.
+		// along the second.
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
@@ -368,8 +368,8 @@ func gates(t *testing.T) []gate {
 		{name: "rows of 16 bits sorted in a tile", spread: 8, plan: sorts(h, 2, 2500)},
 		{name: "rows sorted by digits", spread: 8, plan: sorts(f, 1, 20000)},
 		{name: "rows of 64 bits sorted by digits", spread: 8, plan: sorts(dtype.F64, 1, 2500)},
-		// All threads of a row read the same key. Sums of 16-bit floats are kept in float32, and
-		// moved in two accesses that touch the same sectors.
+		// All threads of a row read one and the same key. Sums of 16-bit floats are kept in
+		// float32, and moved in two accesses that touch the same sectors.
 		{name: "rows added by index", wide: 0.5, spread: 2, plan: adds(f, 9)},
 		{name: "rows of 16 bits added by index", wide: 0.4, spread: 2, plan: adds(h, 2)},
 		// Neighbouring threads read the elements around their points, and the points may lie
@@ -393,7 +393,7 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
-		// Four lanes store 16 bytes of a row at once, half a sector. A later store fills the other
+		// Four lanes store 16 bytes of a row at once, half a sector. A later store fills the second
 		// half.
 		{name: "product on tensor cores, joined by all", spread: 2, wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}

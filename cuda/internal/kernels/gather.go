@@ -69,8 +69,8 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	return []Launch{l}, err
 }
 
-// checkIndexed checks the operands of gather and scatter. a has the shape of the index, and b is
-// indexed along axis.
+// checkIndexed checks the operands of gather and scatter. The operand a has the shape of the index,
+// and the operand b is indexed along axis.
 func checkIndexed(op string, a, b, index Operand, axis int) error {
 	rank := index.Shape.Rank()
 	if a.Shape != index.Shape || b.Shape.Rank() != rank || axis < 0 || axis >= rank {

@@ -31,7 +31,7 @@ func reach(dims, index shape.Dims, axis, i, at int) int {
 type indexCase struct {
 	what       string
 	big        shape.Layout // layout of the tensor that is indexed
-	small      shape.Layout // layout of the other tensor, which has the shape of the index
+	small      shape.Layout // layout of the second tensor, which has the shape of the index
 	index      shape.Layout
 	axis, skip int
 }

@@ -103,9 +103,9 @@ func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.park
 
 // crowded reports whether a thread needs more than 128 registers. If it does, a multiprocessor
 // cannot run two blocks. An operand that is read element by element needs many registers, because
-// each row has an address of its own. A thread then needs too many if the other operand is
-// transposed, if the sum is over a part of k, or if the activation has two operands. It also needs
-// too many for a sum over a part of k together with an activation of two operands.
+// each row has an address of its own. A thread then needs too many if the product's second factor,
+// too, is transposed, if the sum is over a part of k, or if the activation has two operands. It
+// also needs too many for a sum over a part of k together with an activation of two operands.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
@@ -118,8 +118,8 @@ type ProductOperands struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With Operand
 	Act                                          *expr.Program
 	TF32                                         bool
-	Counters                                     Counters // nil: the product is not divided
-	Choose                                       Chooser  // chooses the form; nil: the model does
+	Counters                                     Counters // if nil, the product is not divided
+	Choose                                       Chooser  // if nil, the model chooses the form
 }
 
 // MatMul plans the products out[i] = a[i]·b[i] of a batch. The shapes of a and b are [batch, m, k]
@@ -240,7 +240,7 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // one factor may be float32 if the other has 16 bits
+	for _, p := range []*Operand{out, a, b} { // float32 and 16 bits may be mixed
 		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf()) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
@@ -271,8 +271,8 @@ func (o *ProductOperands) check() error {
 }
 
 // splitK returns how many elements of k one block sums up. If there are enough blocks, or k is
-// short, it returns k. Otherwise it returns a multiple of 64 that gives enough blocks. most bounds
-// the number of parts.
+// short, it returns k. Otherwise it returns a multiple of 64 that gives enough blocks. There are at
+// most as many parts as the argument most.
 func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
@@ -482,8 +482,8 @@ func vectorElements(t dtype.Type) int {
 	return 0
 }
 
-// vectorizable reports whether o can be accessed in aligned vectors along dimension d. e is the
-// other dimension of the matrix.
+// vectorizable reports whether o can be accessed in aligned vectors along dimension d. d and e are
+// the two dimensions of the matrix.
 func vectorizable(o Operand, d, e int) bool {
 	v := vectorElements(o.Type)
 	return v > 0 && o.Strides.At(d) == 1 && o.Shape.At(d)%v == 0 && o.Strides.At(e)%v == 0 && o.Strides.At(0)%v == 0 &&

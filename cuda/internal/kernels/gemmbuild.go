@@ -310,7 +310,7 @@ type tileLoader struct {
 
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
-	from ptx.Ptr // address of the first unit in the same line
+	from ptx.Ptr // address of the first unit in this unit's line
 	// address, in the next tile, of the line's first unit; all units of the line share the variable
 	at *ptx.Var
 	// elements along k from the first unit of the line to this one; skip is that distance in bytes
@@ -320,8 +320,9 @@ type loadUnit struct {
 	regs []*ptx.Var
 }
 
-// loader prepares to load tiles of bo outer elements by bk elements of k. The outer elements begin
-// at first. count is the size of the outer dimension. The strides count elements.
+// loader prepares to load tiles of bo outer elements by bk elements of k. The argument first is the
+// index of the first outer element, and count is the size of the outer dimension. The strides count
+// elements.
 func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
 	l := &tileLoader{g: g, mode: mode, ld: ld, vector: 1}
@@ -334,9 +335,9 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	}
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
-	// outer and l.first are the position of the thread's first unit. distance returns how far the
-	// thread's other units are from it. The number of threads is chosen so that the distances are
-	// the same for all threads.
+	// outer and l.first are the position of the thread's first unit. The function distance returns
+	// how far a later unit of the thread is from its first unit. The number of threads is chosen so
+	// that all threads have equal distances.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value
@@ -413,8 +414,8 @@ func (l *tileLoader) part(i int) []loadUnit {
 	return l.units[len(l.units)*i/n : len(l.units)*(i+1)/n]
 }
 
-// fetch reads a part of the tile that starts at k, for the given buffer. Elements beyond the last k
-// become zero.
+// fetch reads the part with the given number of the tile that starts at index k, for the given
+// buffer. Elements beyond the last index of k become zero.
 func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	b := l.g.Builder
 	for _, u := range l.part(part) {
@@ -439,7 +440,7 @@ func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	}
 }
 
-// store moves the registers of a part into the given buffer.
+// store moves the registers of the part with the given number into the given buffer.
 func (l *tileLoader) store(part int, buffer ptx.Value) {
 	for _, u := range l.part(part) {
 		for i, r := range u.regs {

@@ -18,7 +18,7 @@ type Form struct {
 	Tile   [3]int `json:"tile"`             // rows, columns and step of k of a block's tile
 	Stages int    `json:"stages,omitempty"` // tiles in shared memory, on tensor cores
 	Whole  int    `json:"whole,omitempty"`  // tiles that are not divided along k
-	// number of elements of k that a block of the other, divided tiles sums up; 0: all
+	// number of elements of k that a block of a divided tile sums up; 0 means all of k
 	Chunk int  `json:"chunk,omitempty"`
 	Share bool `json:"share,omitempty"`  // all blocks of a divided tile join its parts
 	Loop  bool `json:"loop,omitempty"`   // blocks loop over tiles
@@ -340,7 +340,7 @@ func (o Operand) within() (at uint64, bytes int) {
 }
 
 // FormsVersion identifies the texts of the product kernels. Measurements are valid only for
-// programs of the same version.
+// programs with the FormsVersion of the program that measured.
 var FormsVersion = sync.OnceValue(func() string {
 	h := sha256.New()
 	add := func(f productForm) {

@@ -130,8 +130,9 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
-	// While a tile's first copies arrive, and while its results are stored, only other blocks
-	// multiply. A block that loops over tiles waits only for the copies of its first tile.
+	// While a tile's first copies arrive, and while its results are stored, the block itself does
+	// not multiply. Only other blocks of its multiprocessor do. A block that loops over tiles waits
+	// only for the copies of its first tile.
 	again := max(1, float64(most)/float64(held))
 	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
 	if s.loop {
@@ -165,8 +166,8 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 
 // joining returns the seconds that joining the sums of parts takes. Every block writes its sums.
 // The last block at a tile increments the counter, waits for one read, and reads the sums of all
-// parts at 64 bytes a clock. If the blocks of a tile share this work, each waits once more, until
-// the other blocks have written. It then adds its share of the parts in order.
+// parts at 64 bytes a clock. If the blocks of a tile share this work, each block waits once more,
+// until all blocks of the tile have written. It then adds its share of the parts in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	of := float64(parts * s.partBytes()) // bytes of the sums of a tile
 	all, rate := float64(tiles)*of, g.Bandwidth
@@ -184,8 +185,8 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return all/rate + read + 3*latency/g.Clock
 }
 
-// shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if no
-// other warp runs on its scheduler. One turn of the loop adds shareAhead parts. It takes 56
+// shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if it
+// is alone on its scheduler. One turn of the loop adds shareAhead parts. A turn takes 56
 // instructions and one latency of shared memory.
 const shareAdd = 11
 
@@ -324,8 +325,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide a product. The number of parts is chosen such that their blocks
 // fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// a part of the multiprocessors. It then has fewer sums to join. For a single matrix, some tiles
-// may stay whole: as many as all multiprocessors share evenly, or one less for each multiprocessor.
+// a part of the multiprocessors. With blocks for these alone, it has fewer sums to join. For a
+// single matrix, some tiles may stay whole: as many as all multiprocessors share evenly, or one
+// less for each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {

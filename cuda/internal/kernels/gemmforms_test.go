@@ -119,8 +119,7 @@ func TestTensorEdges(t *testing.T) {
 	}
 }
 
-// NaN and infinities in a row of a or a column of b reach the results of that row or column, and no
-// other results.
+// NaN and infinities in a row of a or a column of b reach the results of that row or column only.
 func TestTensorSpecials(t *testing.T) {
 	for _, f := range []tensorForm{tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		m := newMachine(t)
@@ -175,7 +174,7 @@ func TestTensorOddRows(t *testing.T) {
 	})
 	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
 	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
-	// This multiplies the same rows, divided into parts of k.
+	// This multiplies these rows again, divided into parts of k.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))

@@ -17,7 +17,8 @@ func inWholeCopies(f tensorForm) tensorSpec {
 	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, to: storePieces}
 }
 
-// publishedKernels lists kernels of other projects that use mma.sync and whose rates are published.
+// publishedKernels lists kernels of projects besides this one. They use mma.sync, and their rates
+// are published.
 func publishedKernels() []struct {
 	name    string
 	gpu     *GPU
@@ -174,11 +175,11 @@ func (p modelled) plan(g *GPU) tensorPlan {
 	return g.choosePlan(out, operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true, !p.bias)
 }
 
-// bounds returns two lower bounds of a product's time. roof is the device's bound: the time of all
-// multiplications at the rate of mma.sync, or of moving all operands once. own is the form's bound,
-// which adds the costs that every kernel of that form has. Multiprocessors idle in the last wave.
-// The slowest unit sets the pace of a step of k. One latency precedes the first multiplication, and
-// one follows the last store. The sums of parts move at the cache's full rate.
+// bounds returns two lower bounds of a product's time. The first bound is the device's: the time of
+// all multiplications at the rate of mma.sync, or of moving all operands once. The second bound is
+// the form's. It adds the costs that every kernel of that form has. Multiprocessors idle in the
+// last wave. The slowest unit sets the pace of a step of k. One latency precedes the first
+// multiplication, and one follows the last store. The sums of parts move at the cache's full rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {

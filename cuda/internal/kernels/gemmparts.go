@@ -7,16 +7,17 @@ import (
 )
 
 // A product may be divided along k: the blocks of a tile then sum up one part of k each. Either all
-// tiles are divided, or only the last tiles. These would otherwise occupy a few multiprocessors
-// while the others are idle. The whole product is one launch. Each block stores its sums in scratch
-// memory and increments the counter of its tile. The last block to do so adds the sums of all parts
-// in the order of the parts, so the result does not depend on which block is the last. It then
-// finishes the tile. No block waits for another, so the blocks need not run at the same time.
+// tiles are divided, or only the last tiles. Undivided, the last tiles would occupy a few
+// multiprocessors while all others are idle. The whole product is one launch. Each block stores its
+// sums in scratch memory and increments the counter of its tile. The last block to do so adds the
+// sums of all parts in the order of the parts, so the result does not depend on which block is the
+// last. It then finishes the tile. No block waits for another, so the blocks need not run at the
+// same time.
 //
-// The last block sees everything that the others wrote, for three reasons. A barrier orders the
-// threads of a block before the thread that increments the counter. The atomic operation of the
-// increment releases and acquires at device scope. A second barrier orders it before the threads
-// that read (PTX ISA, "Memory Consistency Model", causality order).
+// The last block sees everything that the tile's earlier blocks wrote, for three reasons. A barrier
+// orders the threads of a block before the thread that increments the counter. The atomic operation
+// of the increment releases and acquires at device scope. A second barrier orders it before the
+// threads that read (PTX ISA, "Memory Consistency Model", causality order).
 
 // A Counters function returns the address of [CounterWords] words of 32 bits, for the launches of
 // one stream. The launches of a stream run one after the other. The words are zero before the first
@@ -27,9 +28,9 @@ type Counters func() (addr uint64, err error)
 // CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. In each matrix, the first whole tiles are
-// not divided. Each block of the other tiles sums up chunk elements of k. workers is the largest
-// number of blocks of a kernel that loops over tiles.
+// division says how a product is divided among blocks. In each matrix, the field whole counts the
+// tiles at the start that are not divided. Each block of a later tile sums up chunk elements of k.
+// The field workers is the largest number of blocks of a kernel that loops over tiles.
 type division struct{ whole, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.
@@ -50,7 +51,7 @@ type productParts struct {
 }
 
 // declareParts declares the parameters in the order in which launchParts packs them. It returns the
-// block's tile, and the start and the length of its part of k.
+// block's tile, and where the block's part of k starts, and how long that part is.
 func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, tile, start, length ptx.Value) {
 	chunk, whole, rest := b.Param("chunk", ptx.U32), b.Param("whole", ptx.U32), b.Param("rest", ptx.U32)
 	q.count = b.Param("parts", ptx.U32)

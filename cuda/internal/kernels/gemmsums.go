@@ -15,7 +15,7 @@ type floatSums struct {
 	thread       ptx.Value // number of the thread in its slice
 	threads, per int       // threads of a slice, and sums of a thread
 	from         ptx.Ptr   // the thread's first element in the first buffer
-	ld, buffer   int       // elements from one k to the next, and from one buffer to the other
+	ld, buffer   int       // elements from one k, and from one buffer, to the next
 	list         []*ptx.Var
 }
 

@@ -26,7 +26,8 @@ type GPU struct {
 // with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. A GB202 reads
 // 19.4 bytes a clock from its cache for each multiprocessor
 // (github.com/waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_*: bytes of the tiles
-// divided by the share of the peak). The other devices have the rates of their neighbours.
+// divided by the share of the peak). The devices without a measurement have the rates of their
+// neighbours in the list.
 //
 // A GeForce adds in float32 at half the rate of its tensor cores (appendix A of the papers on GA102
 // and Ada).

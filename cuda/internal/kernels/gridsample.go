@@ -33,8 +33,8 @@ func (s gridSpec) name() string {
 	return name
 }
 
-// GridSample plans the sampling of x at the points of grid, into out. Images are contiguous, [n, c,
-// h, w]. See [device.GridSample].
+// GridSample plans the sampling of x at the points of grid. The samples go to the operand out.
+// Images are contiguous, [n, c, h, w]. See [device.GridSample].
 func GridSample(out, x, grid Operand, s device.GridSampling) ([]Launch, error) {
 	return planGrid(gridSpec{GridSampling: s, typ: x.Type}, out.Shape.Size(), out, x, grid)
 }
@@ -188,8 +188,8 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	return list, slope
 }
 
-// pad maps a position into a dimension of the given size. sign is the derivative of the mapping: 1,
-// or -1 where the position is reflected, or 0 where it is clamped to the border.
+// pad maps a position into a dimension of the given size. It also returns the derivative of the
+// mapping: 1, or -1 where the position is reflected, or 0 where it is clamped to the border.
 func (s gridSpec) pad(b *ptx.Builder, at, size ptx.Value) (to, sign ptx.Value) {
 	t := at.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }

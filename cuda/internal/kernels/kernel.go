@@ -25,8 +25,8 @@ type Kernel struct {
 	Foreign      bool      // the user's program made this kernel, not the library
 	Exact        bool      // runs on devices of the capability Target only
 	Overlap      bool      // the kernel itself waits for the launches queued before it
-	// kernels for other targets with the same results; their launch shapes may differ only in
-	// DynShared
+	// kernels for further targets, with the results of this kernel; their launch shapes differ from
+	// its shape at most in DynShared
 	Forms []*Kernel
 }
 

@@ -20,7 +20,7 @@ type codeGate struct {
 	// counts as one more slot
 	share  float64
 	flight int // least KiB that a multiprocessor has in flight from global memory
-	// most issue slots of the main loop for each byte that it reads or writes; 0: not checked
+	// most issue slots of the main loop for each byte that it reads or writes; not checked if 0
 	slots float64
 }
 

@@ -286,8 +286,8 @@ func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
-// body computes v elements: first, first+1, … at(k) is the pointer to the first element in operand
-// k.
+// body computes v elements, which begin at index first. The function at returns the pointer to the
+// first of these elements in operand k.
 func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
 	m.compute(first, v, at, m.load(v, at, scalars))
 }
@@ -351,10 +351,10 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride walks from start to end by step. It handles count steps at a time as long as count steps
-// are left, and then single steps. The argument one is a function that gets an index and returns
-// two functions. The first of these loads the element or vector, and the second computes it from
-// the loaded values.
+// stride loops over the indices start, start+step, … below end. As long as count indices are left
+// it handles that many at a time, and after that single indices. For each index it calls the
+// function one, which returns two functions. The first of these loads the element or vector, and
+// the second computes it from the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {

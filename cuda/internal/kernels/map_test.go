@@ -61,7 +61,7 @@ func strided(dims, strides []int) shape.Layout {
 
 var x0, x1 = expr.X(0), expr.X(1)
 
-// Elements of every type are stored, loaded and converted to every other type.
+// Elements of every type are stored, loaded and converted to every type.
 func TestMapTypes(t *testing.T) {
 	for _, from := range dtype.Types() {
 		for _, to := range dtype.Types() {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tileSpec describes an elementwise kernel for operands that are not all contiguous along the same
-// dimension, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
+// tileSpec describes an elementwise kernel for operands that are contiguous along different
+// dimensions, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
 // results are contiguous along the last dimension. An input is called turned if it is contiguous
 // along another dimension. Blocks transpose the turned inputs in shared memory. So all accesses to
 // global memory run along the contiguous dimension.
@@ -57,8 +57,9 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	return s, s.turned != 0
 }
 
-// outer splits list, which has an entry for each dimension. It returns the entries of the
-// dimensions outside of the tiles, and those of the two dimensions that span the tiles.
+// outer splits a list that has an entry for each dimension. It returns the entries of the
+// dimensions outside of the tiles. It also returns the entries of the two dimensions that span the
+// tiles.
 func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	for d, v := range list[:s.rank-1] {
 		if d != s.axis {

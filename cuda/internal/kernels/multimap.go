@@ -91,9 +91,9 @@ func multiVector(p *expr.Program) int {
 }
 
 // MultiMap plans the program over the groups of a table that [MultiMapTable] made and the caller
-// copied to the device. params are the bits of the run-time scalars on the device, 8 bytes each.
-// found has the type Invalid, or is a float32 of 0 or 1. found becomes 1 if an element of any
-// group's first input is infinite or NaN.
+// copied to the device. The operand params has the bits of the run-time scalars on the device, 8
+// bytes each. The operand found may be absent (of type Invalid). Otherwise it is a float32 of 0 or
+// 1, and becomes 1 if an element of any group's first input is infinite or NaN.
 func MultiMap(p *expr.Program, table uint64, blocks int, params, found Operand) ([]Launch, error) {
 	if blocks == 0 {
 		return nil, nil

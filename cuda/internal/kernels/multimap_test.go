@@ -92,8 +92,8 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// An infinity or a NaN in any place sets found. No other value sets it. The other results are the
-// same as without found.
+// An infinity or a NaN in any place sets found. No other value sets it. All further results are the
+// same as without the operand found.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)

@@ -168,9 +168,10 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	}
 }
 
-// widest returns the size of the widest type of a list. A thread reads several columns together. In
-// the widest type these columns fill 16 bytes, which is one access. With more columns there would
-// be two accesses. Both would touch the same sectors, and each would use half of them.
+// widest returns the size in bytes of the widest type of a list. A thread reads several columns
+// together. In the widest type these columns fill 16 bytes, which is one access. With more columns
+// there would be two accesses. Both accesses would touch the same sectors, and each would use only
+// half of every sector.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {
@@ -278,7 +279,7 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// forward stores (x - mean)·rstd·weight + bias, mean and rstd.
+// forward stores three results: (x - mean)·rstd·weight + bias, the mean, and rstd.
 func (w *normWork) forward(load func(i ptx.Value) []ptx.Value, store func(i ptx.Value, v []ptx.Value), eps ptx.Value, mean, rstd, weight, bias ptx.Ptr) {
 	b, s := w.Builder, w.s
 	x := w.values(load)
@@ -430,7 +431,7 @@ func (r rowValues) sum(f func(v []ptx.Value) []ptx.Value) ptx.Value {
 	return w.across(pairwise(list), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 }
 
-// each calls use for every vector of the row.
+// each calls the function use for every vector of the row.
 func (r rowValues) each(use func(i ptx.Value, v []ptx.Value)) {
 	if r.held == nil {
 		r.w.rowWork.each(r.load, use)

@@ -295,8 +295,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for each of the thread's vectors. i is the vector's first column. from is the index
-// of the vector's first value in the list of the thread's values.
+// each runs f for each of the thread's vectors. f gets the vector's first column, and the index of
+// the vector's first value in the list of the thread's values.
 func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }
@@ -308,8 +308,9 @@ func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	}
 }
 
-// gradient stores rstd·(h - m(h) - z·m(h·z)) + more for a row. Here h = g·weight, z = (x -
-// mean)·rstd, and m is the mean over the row.
+// gradient stores rstd·(h - m(h) - z·m(h·z)) for a row. If the kernel has an operand to add, the
+// list more holds its values, which are added. Here h = g·weight, z = (x - mean)·rstd, and m is the
+// mean over the row.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
@@ -356,8 +357,8 @@ func (w *normSumsWork) sum(v []ptx.Value) ptx.Value {
 }
 
 // across adds up each value of list over the threads of a row, and returns the sums to every
-// thread. One barrier for each row is enough, because the next row uses the other half of the
-// shared memory.
+// thread. One barrier for each row is enough, because successive rows use the two halves of the
+// shared memory in turn.
 func (w *normSumsWork) across(list []ptx.Value) []ptx.Value {
 	add := func(x, y ptx.Value) ptx.Value { return x.Add(y) }
 	for i := range list {

@@ -75,7 +75,7 @@ type activation struct {
 	b    *ptx.Builder
 	s    actSpec
 	out  dtype.Type
-	f    *expr.Program // program of the activation; nil for none
+	f    *expr.Program // program of the activation; nil if there is no activation
 	pre  ptx.Value     // bytes from a result to its element of Pre
 	with gemmOperand   // second operand of the activation
 }
@@ -109,8 +109,8 @@ func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 }
 
 // apply applies the activation to values, which are results of the product. They are rounded, and
-// are in their computing type. beside has the elements of the operand With that belong to them.
-// apply's results have the same bits as those of a [Map] launch.
+// are in their computing type. The list beside has the elements of the operand With that belong to
+// these values. The activated values have the same bits as the results of a [Map] launch.
 func (a *activation) apply(values, beside []ptx.Value) []ptx.Value {
 	if a.f == nil {
 		return values

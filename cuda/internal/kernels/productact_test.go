@@ -114,7 +114,7 @@ func TestTensorActWith(t *testing.T) {
 }
 
 // Products of float32 and float64 can have an activation in every tile, for rows that fill whole
-// vectors and for others. The second operand is read in vectors or element by element.
+// vectors and for rows that do not. The second operand is read in vectors or element by element.
 func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type

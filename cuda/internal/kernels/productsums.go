@@ -44,7 +44,7 @@ func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for some sums, selected by the argument which. It removes these sums from
+// summed plans launches for the sums that the argument which selects, and removes these sums from
 // o.
 func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B

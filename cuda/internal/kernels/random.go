@@ -35,12 +35,12 @@ type place struct {
 	add, vector int // vector is a power of two, and greater than add
 }
 
-// drawn emits an OpPhilox for the element at a place.
+// drawn emits an OpPhilox for the element at the given place.
 func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at place) ptx.Value {
 	per := 4 >> d.Shift // elements that share a block
 	var block ptx.Value
 	if at.first.Type().Bits() == 64 {
-		// the shift drops the same upper bits as in Draw.Word
+		// the shift drops the upper bits that Draw.Word drops
 		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
 	} else {
 		block = at.first.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
@@ -82,7 +82,8 @@ func indexOf(p *expr.Program, i int32) bool {
 }
 
 // lowBits returns the value of an OpAnd of the element's position and a constant, if the constant
-// is less than at.vector. Then these bits of the position are known when the kernel is built.
+// is less than the length of a vector. In that case these bits of the position are known when the
+// kernel is built.
 func lowBits(p *expr.Program, c expr.Instr, at *place) (v uint64, ok bool) {
 	for _, o := range [2][2]int32{{c.A, c.B}, {c.B, c.A}} {
 		if k := p.Code[o[1]]; k.Op == expr.OpConst && k.Imm < uint64(at.vector) && indexOf(p, o[0]) {

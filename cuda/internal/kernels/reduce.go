@@ -51,7 +51,7 @@ type reduceSpec struct {
 	// elements of one access, along the row, or in the column form along the results
 	vector  int
 	uniform uint16 // bit k: operand k has one value for a whole vector
-	// vectors that a thread loads together; 0 leaves the number to the builder
+	// vectors that a thread loads together; if 0, the builder chooses the number
 	unroll int
 	// the map has a second result of type Bool, and the kernel counts how often that result is true
 	counts bool
@@ -165,7 +165,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 	return p.plan(scratch)
 }
 
-// pick returns from[d] for each dimension d of the list.
+// pick returns the sizes of the dimensions in the list, taken from the given shape.
 func pick(list []int, from shape.Dims) shape.Dims {
 	var s shape.Dims
 	for _, d := range list {

@@ -60,7 +60,7 @@ func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (valu
 	return value, size, position, counts
 }
 
-// reduceCase reduces in over the dimensions in which out has size 1.
+// reduceCase reduces a random tensor over the dimensions in which the results' shape has size 1.
 func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, in shape.Layout, out shape.Dims, skip int) []Launch {
 	t.Helper()
 	m := newMachine(t)

@@ -230,8 +230,8 @@ func (r *reduceBuilder) columns() {
 }
 
 // planeOf returns the distance between planes in shared memory, for vectors of v results. A plane
-// holds the same element of all vectors. With this distance, threads that read neighbouring
-// elements of a vector use different banks.
+// holds one element of all vectors. With this distance, threads that read neighbouring elements of
+// a vector use different banks.
 func planeOf(v int, t ptx.Type) int {
 	if v == 1 {
 		return reduceThreads

@@ -20,7 +20,7 @@ type rowWork struct {
 	lane    ptx.Value
 	row     ptx.Value
 	shared  ptx.Ptr // memory for one value of each warp, if a row has a block
-	cached  int     // columns of each operand's row that fit shared memory; 0: no cache
+	cached  int     // columns of each operand's row that fit shared memory; 0 if there is no cache
 	cache   ptx.Ptr // the row's cache; a thread reads only what it has stored itself
 	kinds   int     // number of operands in the cache
 	kind    dtype.Type
@@ -131,8 +131,8 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	return w
 }
 
-// each runs load and then use for the columns of this thread. It issues several loads before the
-// first use.
+// each runs the function load, and afterwards the function use, for the columns of this thread. It
+// issues several loads before it first calls use.
 func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value, v []ptx.Value)) {
 	tail := w.whole()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
@@ -154,8 +154,9 @@ func (w *rowWork) whole() ptx.Value {
 	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
 }
 
-// reduce combines f(load(i)) over the row, beginning with start. Every thread of the row gets the
-// same bits. Each thread has several accumulators, so rounding errors grow more slowly.
+// reduce combines f(load(i)) over the row. The argument start is the initial value. Every thread of
+// the row gets the same bits. Each thread has several accumulators, so rounding errors grow more
+// slowly.
 func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	vars := make([]*ptx.Var, w.unroll)
 	for k := range vars {
@@ -276,8 +277,8 @@ func (e *exponentials) add(v []ptx.Value) {
 	e.tops.Set(now)
 }
 
-// total returns the maximum and the sum over the row. If all elements are -Inf, top is the least
-// finite number and sum is 0.
+// total returns the maximum and the sum over the row. If all elements are -Inf, it returns the
+// least finite number and 0.
 func (e *exponentials) total() (top, sum ptx.Value) {
 	mine := e.tops.Get()
 	top = e.w.across(mine, greater)
@@ -328,7 +329,7 @@ func (w *rowWork) apply(v []ptx.Value, f func(v []ptx.Value) ptx.Value) []ptx.Va
 	return out
 }
 
-// write stores f(i, the column's operands) to out, for each column i.
+// write computes f of each column's index and operands, and stores the results to out.
 func (w *rowWork) write(out rowOperand, load func(i ptx.Value) []ptx.Value, f func(i ptx.Value, v []ptx.Value) ptx.Value) {
 	w.each(load, func(i ptx.Value, v []ptx.Value) {
 		column, j := w.first(i), -1

@@ -239,7 +239,8 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines far with near, where far comes before near. The operation is associative.
+// combine combines two partial results. The elements of far come before those of near. The
+// operation is associative.
 func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
@@ -262,9 +263,10 @@ func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	return selectAll(take, near, far)
 }
 
-// join combines like combine, but far may be absent. If hasNear is given, near may be absent too.
-// For most kinds of scan the identity can stand for an absent value. In a linear recurrence it
-// cannot: the identity would be multiplied by factors that may be infinite.
+// join combines two partial results like combine, but the earlier one, far, may be absent. If
+// hasNear is given, the later one, near, may be absent too. For most kinds of scan the identity can
+// stand for an absent value. In a linear recurrence it cannot: the identity would be multiplied by
+// factors that may be infinite.
 func (w *scanWork) join(far, near []ptx.Value, hasFar ptx.Value, hasNear ...ptx.Value) []ptx.Value {
 	v := w.combine(far, near)
 	if w.kind != device.ScanLinear {

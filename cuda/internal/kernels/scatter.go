@@ -36,9 +36,10 @@ func (s scatterSpec) name() string {
 // Scatter plans the combination of src[i…] into dst[i… with index[i…] along axis]. Contributions to
 // one element are combined in the order of their positions along the axis. If there are many
 // contributions, parts of a fixed size are combined in that order first, and then the results of
-// the parts. So the result has the same bits on every run. distinct promises that no two positions
-// have the same target. Indices outside of the axis are skipped and reported. If positions are
-// sorted by index first, an element is combined in the computing type, see [ScatterSorts].
+// the parts. So the result has the same bits on every run. By setting distinct the caller promises
+// that no two positions have the same target. Indices outside of the axis are skipped and reported.
+// If positions are sorted by index first, an element is combined in the computing type, see
+// [ScatterSorts].
 func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinct bool, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
 	op := "scatter-" + kind.String()
 	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
@@ -80,8 +81,8 @@ func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype
 	return kind, t
 }
 
-// ScatterSorts reports whether [Scatter] sorts the positions. Then an element of 16 bits is rounded
-// only once.
+// ScatterSorts reports whether [Scatter] sorts the positions. If it does, an element of 16 bits is
+// rounded only once.
 func ScatterSorts(dst, src, index Operand, axis int) bool {
 	sp := withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides)
 	return orderOf(sp, src.Shape.At(axis), dst.Shape.At(axis)) != byLines

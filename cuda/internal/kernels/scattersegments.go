@@ -175,7 +175,8 @@ func (s segmentSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// ends returns the first place from low to high whose key differs from the given key. Keys ascend.
+// ends returns the first place, from place low on, whose key differs from the given key. If there
+// is none before place high, it returns high. Keys ascend.
 func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -187,8 +188,8 @@ func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	return lo.Get()
 }
 
-// starts returns the first place from low on that has the given key. It assumes that the place high
-// has that key.
+// starts returns the first place, from place low on, that has the given key. It assumes that place
+// high has that key.
 func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -201,7 +202,7 @@ func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 }
 
 // has reports whether place p has the given key. If isPlace is false, p lies outside of the row,
-// and has returns false.
+// and the result is false.
 func (w *segments) has(isPlace, p, key ptx.Value) ptx.Value {
 	same := w.Var(w.U32(0))
 	w.If(isPlace, func() { same.Set(w.keys.At(p).Load().Eq(key).Select(w.U32(1), num(0))) })
@@ -237,7 +238,7 @@ func (w *segments) partial(slot, column ptx.Value) ptx.Ptr {
 	return w.partials.At(slot.Cvt(ptx.U64).Mul(w.columns.Cvt(ptx.U64)).Add(column.Cvt(ptx.U64)).Mul(num(w.vector)))
 }
 
-// fold combines load(i) into acc for i from first to end, in order.
+// fold combines load(i) into acc in ascending order of i, from index first up to index end.
 func (w *segments) fold(acc []*ptx.Var, first, end ptx.Value, load func(i ptx.Value) []ptx.Value) {
 	combine := func(x []ptx.Value) {
 		for k, v := range acc {

@@ -22,8 +22,8 @@ func (s searchSpec) name() string {
 	return name
 }
 
-// Search plans out, the number of elements of a row of sorted that come before each value, see
-// [device.Search].
+// Search plans a search in sorted rows. For each value it stores how many elements of the row come
+// before the value, see [device.Search].
 func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	rows, m, n := values.Shape.At(0), values.Shape.At(1), sorted.Shape.At(1)
 	if rows == 0 || m == 0 {

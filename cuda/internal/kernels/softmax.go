@@ -62,8 +62,8 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax plans the launch of a kernel in which each block has several rows. each is the
-// number of rows of a block.
+// launchSoftmax plans the launch of a kernel in which a block has as many rows as the argument
+// each.
 func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)

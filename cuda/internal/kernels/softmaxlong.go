@@ -19,7 +19,7 @@ type longSoftmax struct {
 	grad   bool
 	form   rowForm
 	held   int // vectors of each operand that a thread keeps in registers
-	cached int // columns of each operand in shared memory; 0 if the registers hold the whole row
+	cached int // columns of each operand in shared memory; 0 if registers hold the whole row
 }
 
 const (
@@ -180,9 +180,9 @@ func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	}
 }
 
-// read loads all vectors of the row, and passes a few of them at a time to use. In place of a
-// vector beyond the end it passes the value neutral. It keeps the first vectors, as many as there
-// is room for.
+// read loads all vectors of the row, and passes a few of them at a time to the function use. A
+// vector beyond the end is replaced by the value neutral. It keeps as many of the first vectors as
+// there is room for.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, use func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
@@ -213,8 +213,9 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 	})
 }
 
-// again computes f for each column and stores the results to out. f gets the values that read has
-// loaded for the column, and after them the values that the function other loads.
+// again computes f for each column and stores the results to out. f gets the values that
+// [longRows.read] has loaded for the column. After these values it gets those that the second
+// loading function loads.
 func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
 		storeVector(w.Builder, out.element(w.first(i)), out.t, w.apply(v, f))

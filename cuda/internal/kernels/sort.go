@@ -248,8 +248,8 @@ func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
 	return o
 }
 
-// Argsort plans out, the positions of each row's first elements in sorted order, see
-// [device.Argsort].
+// Argsort plans a sort of positions. For each row it stores the positions of the first elements in
+// sorted order, see [device.Argsort].
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
 	rows, n, k := x.Shape.At(0), x.Shape.At(1), out.Shape.At(1)
 	if rows == 0 || k == 0 {
@@ -293,12 +293,13 @@ var sortRun = 2048
 
 // blockSort describes a kernel in which a block sorts a row by a bitonic network (K. E. Batcher:
 // Sorting networks and their applications, 1968). Elements that are less than 32 places apart are
-// compared by shuffles, other elements in shared memory.
+// compared by shuffles, and elements farther apart in shared memory.
 //
 // A 32-bit key and its position are one word of 64 bits, with the key in the upper half.
 type blockSort struct {
 	source sortSource
-	// number of elements, a power of 2; elements beyond the row are greater than all others
+	// number of elements, a power of 2; elements beyond the row are greater than all elements of
+	// the row
 	width int
 }
 

@@ -145,8 +145,8 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// next returns the plan for sorting n elements of each row, which an earlier kernel has picked and
-// stored in from.
+// next returns the plan for sorting n elements of each row, which an earlier kernel has picked. The
+// argument from says where they are stored.
 func (a *sortPlan) next(from sortTarget, n int) sortPlan {
 	t := dtype.I32
 	if a.wide() {
@@ -180,10 +180,10 @@ func blockPrefix(b *ptx.Builder, v ptx.Value, warps ptx.Ptr) ptx.Value {
 	return before
 }
 
-// rankOf returns how many of a warp's elements come before this one and have the same digit. The
+// rankOf returns how many of a warp's elements come before this one and share its digit. The
 // counters of the warp hold the counts of the earlier items, and rankOf adds this item to them.
 func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
-	peers := b.U32(1<<32 - 1) // lanes with the same digit
+	peers := b.U32(1<<32 - 1) // lanes with this lane's digit
 	for bit := range digitBits {
 		set := digit.And(num(1 << bit)).Ne(num(0))
 		peers = peers.And(set.Ballot().Xor(set.Select(b.U32(0), num(1<<32-1))))
@@ -197,8 +197,8 @@ func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
 	return before.Add(lower)
 }
 
-// digitTotals returns part, how many elements with this thread's digit each warp has, and total,
-// their sum.
+// digitTotals counts the elements with this thread's digit. It returns the count of each warp, and
+// the sum of these counts.
 func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, total ptx.Value) {
 	total = b.U32(0)
 	for w := range part {
@@ -209,7 +209,7 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 }
 
 // startDigits replaces each warp's count of elements with this thread's digit. The new value is the
-// place in the block where these elements start.
+// place in the block where these elements start. For warp 0 it is the argument start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)

@@ -6,7 +6,7 @@ import (
 )
 
 // besideInPieces reports whether the elements of With that belong to 16 bytes of results can be
-// loaded in one access. to says how the results are stored.
+// loaded in one access. The argument says how the results are stored.
 func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 	switch to {
 	case storePieces:
@@ -18,8 +18,8 @@ func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 }
 
 // leave stores rounded results: a single result, or words of two results. It stores the activated
-// results, and if Pre is wanted also the results before the activation. beside has the elements of
-// With that belong to the results.
+// results, and if Pre is wanted also the results before the activation. The list beside has the
+// elements of With that belong to the results.
 func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store := func(to ptx.Ptr) {
 		if len(v) > 1 {
@@ -62,9 +62,9 @@ func (g *tensorBuilder) together(steps, most int) int {
 // earlier pieces.
 const besideAhead = 4
 
-// askBeside loads the elements of With for the pieces that a thread stores, beginning with the
-// block's row number first. In place of pieces beyond an edge it loads pieces at the edge. Results
-// beyond an edge are never stored.
+// askBeside loads the elements of With for the pieces that a thread stores, beginning with the row
+// of the block that the argument names. In place of pieces beyond an edge it loads pieces at the
+// edge. Results beyond an edge are never stored.
 func (g *tensorBuilder) askBeside(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.to != storePieces {
 		return

@@ -169,9 +169,9 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	}
 }
 
-// multiplyAll adds the products of all tiles. fill has begun to copy the first tiles. Fragments of
-// the next step are read before the fragments of this step are multiplied. So the tensor cores do
-// not wait for shared memory.
+// multiplyAll adds the products of all tiles. Before that, the method fill has begun to copy the
+// first tiles. Fragments of the next step are read before the fragments of this step are
+// multiplied. So the tensor cores do not wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {
 	b, f := g.Builder, g.s.form
 	stages, steps := g.s.stages(), g.s.steps()
@@ -280,8 +280,8 @@ func (g *tensorBuilder) multiply(f fragments) {
 	g.addSums(f)
 }
 
-// swizzle returns the byte offset of 16-byte piece number c of a row of length 16-bit elements.
-// Piece number c of eight neighbouring rows lies in eight different groups of banks.
+// swizzle returns the byte offset of a row's 16-byte piece number c. A row has length elements of
+// 16 bits. Piece number c of eight neighbouring rows lies in eight different groups of banks.
 func swizzle(length int, row, c ptx.Value) ptx.Value {
 	pieces := length / 8
 	mask, per := min(pieces, 8)-1, max(1, 8/pieces)
@@ -292,16 +292,17 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 	return row.Mul(num(2 * length)).Add(c.Xor(x.And(num(mask))).Shl(num(4)))
 }
 
-// fragmentReader loads the fragment with number i along the outer dimension and number step along k
-// from the stage at a byte offset.
+// fragmentReader loads a fragment from the stage at a byte offset. The last two arguments are the
+// fragment's number along k, and its number along the outer dimension.
 type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. The
-// operand's tile begins at byte base of a stage, and has length elements along the outer dimension.
-// Fragment i begins at outer element first + 16·i. A fragment is four registers, each with a matrix
-// of 8 outer elements by 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0),
-// (8,0), (0,8), (8,8). For operand b (second is true), they begin at (0,0), (0,8), (8,0), (8,8).
-// For tf32 a matrix has 4 elements along k, not 8.
+// operand's tile begins base bytes into a stage, and length is its size along the outer dimension.
+// The argument first is the outer element at which fragment 0 begins. Each further fragment begins
+// 16 outer elements later. A fragment is four registers, each with a matrix of 8 outer elements by
+// 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0), (8,0), (0,8), (8,8).
+// For operand b (second is true), they begin at (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has 4
+// elements along k, not 8.
 func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, first, base, second)

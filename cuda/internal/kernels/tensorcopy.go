@@ -13,7 +13,7 @@ type tensorCopier struct {
 	how      tensorLoad
 	width    int // a thread stores a unit, of width elements, in one access
 	units    int // units of a thread in a tile
-	spare    int // threads from this number on have no unit in the last round; 0: all have one
+	spare    int // threads from this number on have no unit in the last round; 0 if all have one
 	rows     int // rows of the tile that all threads together copy at once
 	rowBytes int
 	// addresses of the thread's units in the first stage; only the first units, because the swizzle
@@ -31,8 +31,8 @@ type tensorCopier struct {
 	first      bool // fetch copies the first tile along k, where the rows begin
 }
 
-// copier prepares to copy tiles of an operand, with length elements along the outer dimension. Each
-// tile goes to byte base of a stage. Elements outside of the matrix become zero.
+// copier prepares to copy tiles of an operand, whose size along the outer dimension is length. Each
+// tile is stored base bytes into a stage. Elements outside of the matrix become zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
 	size, from := g.s.typ.Size(), how.memory(g.s.typ).Size()
@@ -89,9 +89,9 @@ func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 // advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.at.Set(c.at.Get().Add(c.tileStep)) }
 
-// fetch starts to copy one part of a tile into the stage at a byte offset. The tile begins at k.
-// The caller must call the function store later, which moves the elements that go through registers
-// into shared memory.
+// fetch starts to copy one part of a tile into the stage at a byte offset. There are parts parts,
+// and the tile begins at index k. Some elements go through registers. The caller must later call
+// the returned function, which moves these elements into shared memory.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
 	b, g, size := c.g.Builder, c.g, c.g.s.typ.Size()
 	type unit struct {

@@ -41,9 +41,9 @@ type tensorForm struct {
 
 // These are the forms of all kernels on tensor cores. A warp of 64×64 reads the fewest values from
 // shared memory for each product: 128 values for 4096 products. It needs as many registers as a
-// thread may have. Products of few rows are bound by the bytes of the other operand. For these
-// products there are small blocks, many of which run at the same time. A step then has 64 elements
-// of k, which fill whole lines of memory.
+// thread may have. The time of a product of few rows depends on the bytes of the operand with many
+// rows. For such products there are small blocks, many of which run at once. In small blocks a step
+// has 64 elements of k, which fill whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -219,7 +219,7 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 }
 
 // neighbours returns how many elements along dimension d one access can always move, in up to 16
-// bytes. The number is 8, 4, 2 or 1. e is the other dimension of the matrix.
+// bytes. The number is 8, 4, 2 or 1. d and e are the two dimensions of the matrix.
 func neighbours(o Operand, d, e int) int {
 	if o.Strides.At(d) != 1 {
 		return 1
@@ -288,9 +288,9 @@ func (s tensorSpec) shared() int {
 
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// oddRows reports whether the rows of a begin at even and odd elements in turn. Every second row
-// can then be copied in pairs from its start. The other rows can be copied in pairs from the
-// element before. There is no such form for few rows.
+// oddRows reports whether the rows of the operand a begin at even and odd elements in turn. If they
+// do, the rows at even elements can be copied in pairs from their start. The rows at odd elements
+// can be copied in pairs from the element before. There is no such form for few rows.
 func oddRows(a Operand, alongK bool) bool {
 	row, along := 1, 2
 	if !alongK {

@@ -4,8 +4,8 @@ import "github.com/flambeau-go/flambeau/ptx"
 
 // Rows of an odd length begin at even and odd elements in turn, but copies of pairs must begin at
 // even elements. So the rows that begin at odd elements are copied from the element before. They
-// are multiplied separately from the other rows, because all rows in one mma instruction must be
-// shifted by the same number of elements.
+// are multiplied separately from the rows at even elements. The reason is that all rows in one mma
+// instruction must be shifted by the same number of elements.
 
 // oddRows makes this block compute with every second row of a, if rows of a lie along k. For rows
 // that begin at odd elements, the sum over k begins one index earlier. At that index both operands
@@ -104,8 +104,8 @@ func (g *tensorBuilder) moveOn() {
 	b.Barrier()
 }
 
-// has reports whether a row of the block is a row of its results. at is the number of that row in
-// the matrix.
+// has reports whether a row of the block is a row of its results. The second argument is the number
+// of that row in the matrix.
 func (g *tensorBuilder) has(row, at ptx.Value) ptx.Value {
 	inside := at.Lt(g.m)
 	if g.s.odd && !g.s.a.alongK {

@@ -205,7 +205,7 @@ func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []p
 }
 
 // piece returns the first of the 8 neighbouring results that a thread stores together, as row and
-// column within the block. step is the distance in rows to the thread's next piece.
+// column within the block. The third result is the distance in rows to the thread's next piece.
 func (g *tensorBuilder) piece() (row, col ptx.Value, step int) {
 	thread, per := g.ThreadID(0), g.s.form.bn/8
 	return thread.Div(num(per)), thread.Rem(num(per)).Mul(num(8)), g.s.form.threads() / per

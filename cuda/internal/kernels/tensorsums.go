@@ -15,7 +15,7 @@ type tensorSums struct {
 	p      ptx.Ptr
 	stride ptx.Value
 	mine   ptx.Value    // whether this warp computes sums of rows or columns
-	acc    [][]*ptx.Var // one entry for each 16 rows or columns; nil if there is nothing to sum up
+	acc    [][]*ptx.Var // one entry for each 16 rows or columns; nil if there are no sums
 }
 
 // declareSums declares the parameters and the sums.

@@ -72,8 +72,8 @@ func (g *tensorBuilder) factors(f [][]*ptx.Var) [][]ptx.Value {
 	return list
 }
 
-// place returns the pointer to an element of a tile. length is the number of elements of a row. The
-// rows lie along k if alongK is true, and along the outer dimension otherwise.
+// place returns the pointer to an element of a tile whose rows have length elements. The rows lie
+// along k if alongK is true, and along the outer dimension otherwise.
 func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column ptx.Value) ptx.Ptr {
 	size := g.s.typ.Size()
 	each := 16 / size // elements of a 16-byte piece

@@ -33,8 +33,8 @@ const (
 	keptBytes  = 32 << 10
 )
 
-// moved runs launches. It returns the bytes that pass between memory and blocks, and the least
-// possible number.
+// moved runs launches. It returns the number of bytes that pass between memory and blocks, and the
+// least number possible.
 func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, least int, s ptxvm.Stats) {
 	m.traffic = &ptxvm.Traffic{Cached: blockBytes / 32}
 	for _, o := range operands {

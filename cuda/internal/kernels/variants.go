@@ -11,8 +11,8 @@ import (
 )
 
 // A Variant is one way to compute an operation. The first Variant of a list is the planner's
-// choice. The others differ from it in choices that affect only speed. So a measurement on a GPU
-// can find the best Variant. Results are the same, up to the order of sums.
+// choice. The further Variants differ from it in choices that affect only speed. So a measurement
+// on a GPU can find the best Variant. Results are the same, up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch
@@ -37,8 +37,8 @@ func (t productTune) String() string {
 	return told("b", t.blocks) + told("g", t.group) + told("p", t.parts) + told("s", t.stages)
 }
 
-// told returns a letter and a number. It returns "" if the number is 0, which leaves the choice to
-// the planner.
+// told returns a letter and a number. The number 0 leaves the choice to the planner, so for 0 told
+// returns "".
 func told(letter string, n int) string {
 	if n == 0 {
 		return ""
@@ -50,9 +50,9 @@ func told(letter string, n int) string {
 // them at launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the bytes of dynamic shared memory that a kernel asks for at launch. It
-// needs tiles bytes for its tiles, and more bytes for other data. If all of them fit static shared
-// memory, the result is 0, otherwise it is tiles.
+// beyondStatic returns the bytes of dynamic shared memory that a kernel asks for at launch. The
+// arguments are the bytes for the kernel's tiles, and the bytes for its other data. If all of these
+// bytes fit static shared memory, the result is 0. Otherwise it is the bytes for the tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles

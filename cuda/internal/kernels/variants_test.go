@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Each variant computes the same results as the planner's kernel. The bits are the same too if the
-// sums are divided in the same way.
+// The results of each variant agree with those of the planner's kernel. They agree in all bits if
+// both kernels divide the sums equally.
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		name string

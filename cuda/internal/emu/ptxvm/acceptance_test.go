@@ -30,8 +30,8 @@ func registerFor(t string, i int) string {
 	return fmt.Sprintf("%s%d", map[int]string{1: "%h", 2: "%h", 4: "%r", 8: "%rd"}[typeByName[t].Size()], i)
 }
 
-// acceptanceLines returns instructions in all combinations of types and modifiers. Some are right,
-// others wrong.
+// acceptanceLines returns instructions in all combinations of types and modifiers. Some
+// instructions are right, and some are wrong.
 func acceptanceLines() (lines []string) {
 	add := func(f string, a ...any) { lines = append(lines, fmt.Sprintf(f, a...)) }
 	types := strings.Fields("b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f16 f16x2 bf16 bf16x2 tf32 f32 f64 pred")

@@ -50,7 +50,7 @@ func (d *decoder) noType(t Type) {
 }
 
 // direction removes an optional rounding modifier and returns it. Only f32 and f64 have rounding
-// modifiers other than .rn.
+// modifiers besides .rn.
 func (d *decoder) direction(t Type) rounding {
 	i := d.oneOf("rn", "rz", "rm", "rp")
 	if i > 0 && t != F32 && t != F64 {
@@ -59,7 +59,7 @@ func (d *decoder) direction(t Type) rounding {
 	return rounding(max(i, 0))
 }
 
-// directed returns a float32 operation with a rounding other than .rn. The operation computes the
+// directed returns a float32 operation that rounds by .rz, .rm or .rp. The operation computes the
 // exact result, or a result that is rounded to odd at 53 bits. It then rounds once more.
 func directed(name string, mode rounding) f32Op {
 	return func(a, b, c float32) float32 {

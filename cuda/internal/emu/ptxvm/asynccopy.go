@@ -176,7 +176,7 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 }
 
 // waitCopies completes the copies of the lanes of m, except the copies of each lane's n newest
-// groups. If all is set, it also completes copies that are not committed.
+// groups. If the last argument is true, it also completes copies that are not committed.
 //
 //go:norace
 func (w *warp) waitCopies(m uint32, n uint32, all bool) {

@@ -140,8 +140,8 @@ func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 	})
 }
 
-// atomicOp returns the function new = f(old, b, c), or nil if there is no such operation for the
-// type.
+// atomicOp returns a function that computes an element's new value from its old value and the
+// operands b and c. It returns nil if there is no such operation for the type.
 func atomicOp(name string, t Type) func(old, b, c uint64) uint64 {
 	mask := t.mask()
 	switch name {

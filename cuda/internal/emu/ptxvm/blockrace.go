@@ -14,14 +14,14 @@ import (
 // Barriers pass on the knowledge of warps within a block. The lanes of a warp are not
 // distinguished. An operation of block scope does not order blocks.
 //
-// Atomics and strong accesses do not race with each other. Two writes of the same value do not race
+// Atomics and strong accesses do not race with each other. Two writes of one value do not race
 // either.
 
 const racePage = 4096
 
 // mark is the last access of one kind to one byte.
 type mark struct {
-	block uint32 // index of the block + 1; 0: no block, manyBlocks: several blocks
+	block uint32 // index of the block + 1, or 0 for no block, or manyBlocks for several blocks
 	epoch uint32 // epoch of the warp at the access
 	pc    int32
 	warp  uint16
@@ -64,11 +64,11 @@ func (k knowledge) learn(block uint32, epochs []uint32) {
 	}
 }
 
-// beyond is what a warp knows of other blocks.
+// beyond is what a warp knows of blocks that are not its own.
 type beyond struct {
 	seen   knowledge
 	met    knowledge // knowledge that the warp has read but not acquired; a fence acquires it
-	fenced []uint32  // the warp's clocks at its last fence; nil before the first fence
+	fenced []uint32  // the warp's clocks at its last fence; nil before its first fence
 }
 
 func newBlockRaces(l *Launch) *blockRaces {
@@ -182,8 +182,9 @@ func (b *blockRaces) fault(w *warp, in *inst, l int, r *region, off uint64, m *m
 		w.cta.launch.Mem.whereabouts(addr, 1), who, did, line, w.cta.entry.mod.line(line))
 }
 
-// trackGlobal checks an access of the lanes of m against other blocks, before it is executed: a
-// load (write false), a store or an atomic.
+// trackGlobal checks an access of the lanes of m against the accesses of other blocks, before it is
+// executed. If the argument write is false, the access is a load. Otherwise it is a store or an
+// atomic.
 func (w *warp) trackGlobal(in *inst, m uint32, total int, write, atomic bool) {
 	b := w.cta.blocks
 	x := in.x

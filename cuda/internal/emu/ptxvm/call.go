@@ -18,8 +18,8 @@ type activation struct {
 // separately, for registers. On hardware the program sets that limit (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
-// call makes the lanes of m execute a function. The other lanes wait. Lanes of m that call another
-// function by address wait too.
+// call makes the lanes of m execute a function. Lanes outside of m wait. In a call by address, the
+// lanes of m that call a different function wait too.
 func (w *warp) call(in *inst, m uint32) {
 	site, b := in.x.call, in.x.call.to
 	w.stack = append(w.stack, frame{pc: w.pc + 1, rpc: w.rpc, mask: w.mask, depth: w.depth})
@@ -139,7 +139,7 @@ func (w *warp) moveLocal(to, from, n int) {
 	copy(w.localInit[to:to+n], w.localInit[from:from+n])
 }
 
-// save saves the registers of a function that calls itself, directly or through other functions.
+// save saves the registers of a function that calls itself, directly or through further functions.
 func (w *warp) save(a *activation) {
 	a.saved, a.preds = []lanes{}, []uint32{}
 	for _, s := range a.to.regs {
@@ -208,7 +208,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 			}
 			switch args[i].size {
 			case 1, 2, 4, 8:
-			default: // the compiler passes no other values
+			default: // the compiler passes no values of further sizes
 				return 0
 			}
 			return get(w.local[at+args[i].offset:], args[i].size)
@@ -230,8 +230,8 @@ func (w *warp) text(addr uint64) string {
 	return string(b[:min(len(b), 512)])
 }
 
-// jump sends the lanes with the same target as the first lane of m to that target. The other lanes
-// of m execute the instruction again.
+// jump sends the first lane of m to its target, together with all lanes of m that have this target.
+// Lanes of m with a different target execute the instruction again.
 func (w *warp) jump(in *inst, m uint32) {
 	if m == 0 {
 		w.pc++

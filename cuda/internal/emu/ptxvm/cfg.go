@@ -6,7 +6,8 @@ package ptxvm
 // Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of
 // instructions.
 //
-// code is the body of the entry or of a function. The index of code[0] in the whole code is first.
+// The argument code is the body of the entry or of a function. The argument first is the index of
+// code[0] in the whole code.
 func reconverge(code []inst, first int32) {
 	n := len(code)
 	// Each instruction is a node of the graph. Only branches have several successors.
@@ -48,7 +49,7 @@ func reconverge(code []inst, first int32) {
 		}
 	}
 	// This computes the postorder of the reversed graph, beginning at the exit.
-	num := make([]int32, n) // numbers in postorder; 0: not reached
+	num := make([]int32, n) // numbers in postorder; 0 if not reached
 	var order []int32
 	type frame struct{ node, next int32 }
 	stack := []frame{{int32(exit), 0}}

@@ -108,9 +108,9 @@ func setRegisters(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.converged(in, m, BarrierDivergence) })
 }
 
-// fence decodes membar and fence. Goroutines that synchronise by atomics see each other's accesses
-// to device memory in order even without a fence. The fence has an effect only for accesses to host
-// memory, and for CheckBlocks.
+// fence decodes membar and fence. Goroutines run the blocks, and synchronise by Go's atomics. So
+// they see each other's accesses to device memory in order even without a fence. The fence has an
+// effect only for accesses to host memory, and for CheckBlocks.
 func fence(d *decoder) {
 	d.args(0)
 	scope := 0

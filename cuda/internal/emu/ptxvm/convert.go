@@ -220,7 +220,8 @@ func signReader(t Type) func(uint64) uint64 {
 	return func(a uint64) uint64 { return a & m }
 }
 
-// intConvert returns a loop for a frequent integer conversion, or nil for any other conversion.
+// intConvert returns a loop for a frequent integer conversion. For a rare conversion it returns
+// nil.
 func intConvert(st, dt, wt Type, sat bool) laneFn {
 	if sat || wt.Size() != dt.Size() {
 		return nil

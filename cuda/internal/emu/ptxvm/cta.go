@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cta runs one block at a time. A worker uses the same cta for all its blocks.
+// cta runs one block at a time. A worker uses a single cta for all its blocks.
 type cta struct {
 	launch   *Launch
 	entry    *Entry
@@ -24,9 +24,9 @@ type cta struct {
 	barriers [16]ctaBarrier
 	global   globalLog
 	watch    bool          // look for races on global memory within the block
-	blocks   *blockRaces   // races between blocks; nil unless asked for
-	lines    []LineStats   // counters by instruction; nil unless asked for
-	cache    *blockCache   // for counts of traffic; nil unless asked for
+	blocks   *blockRaces   // races between blocks; nil if the launch does not ask for them
+	lines    []LineStats   // counters by instruction; nil if the launch does not ask for them
+	cache    *blockCache   // for counts of traffic; nil if the launch does not ask for them
 	fence    atomic.Uint64 // counts fences: the increment orders accesses to host memory
 	abort    func() bool   // called between slices; true ends the block
 }
@@ -34,8 +34,8 @@ type cta struct {
 // slice is the number of instructions that a warp executes before another warp gets its turn.
 const slice = 256
 
-// newCTA returns the state for running blocks of a launch. If there is one, it reuses the state of
-// an earlier launch of the same shape.
+// newCTA returns the state for running blocks of a launch. It reuses the state of an earlier launch
+// with this block and this size of shared memory, if there is one.
 func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 	e := l.Entry
 	c, ok := e.pool.Get().(*cta)
@@ -225,8 +225,8 @@ func (c *cta) reset(index uint64) {
 	}
 }
 
-// run executes one block to its end and returns a fault of the kernel. It does not recover from any
-// other panic, which is a bug.
+// run executes one block to its end and returns a fault of the kernel. It does not recover from a
+// panic that is no fault of the kernel. Such a panic is a bug.
 func (c *cta) run(index uint64) (f *Fault) {
 	defer func() {
 		switch e := recover().(type) {

@@ -7,7 +7,8 @@ import (
 )
 
 // declare parses variable declarations after their state space, and assigns offsets. In a parameter
-// list, whose size so far is *end, each declaration has one variable and no semicolon.
+// list, end is not nil and holds the size of the list so far. Each declaration there has one
+// variable and no semicolon.
 func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type
@@ -174,8 +175,8 @@ func (p *parser) initValues(v *variable, depth int) {
 	v.init = append(v.init, binary.LittleEndian.AppendUint64(nil, bits)[:v.typ.Size()]...)
 }
 
-// literal converts a number to the bits of type t. ok is false if t is a type of another kind, or
-// if the value does not fit.
+// literal converts a number to the bits of type t. ok is false if a number of this kind cannot have
+// type t, or if the value does not fit.
 func literal(o operand, t Type) (bits uint64, ok bool) {
 	switch o.kind {
 	case okInt:
@@ -207,7 +208,7 @@ func literal(o operand, t Type) (bits uint64, ok bool) {
 
 // ParseDeclarations is [Parse] for kernels that will not run. It reads the declarations of memory
 // in their bodies, but skips the instructions, so it does not find mistakes in them. Parameters,
-// threads and memory of an [Entry] are the same as with Parse.
+// threads and memory of an [Entry] are what they are with Parse.
 func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
 // passes skips an instruction, a label or a declaration of registers, and reports whether there was

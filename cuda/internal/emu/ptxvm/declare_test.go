@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ParseDeclarations returns the same declarations of a kernel as Parse.
+// ParseDeclarations and Parse return equal declarations of a kernel.
 func TestParseDeclarations(t *testing.T) {
 	paths, err := filepath.Glob("../../kernels/testdata/*.ptx")
 	if err != nil || len(paths) == 0 {

@@ -25,7 +25,7 @@
 // might share. The first kind compares Parse with the real assembler, if it is installed. There are
 // tens of thousands of combinations of instruction, type and modifier, and both must accept or
 // refuse each of them. The second kind runs kernels that other compilers (NVIDIA's, Triton) made of
-// sources in testdata/foreign, and compares them with the same computation in Go.
+// sources in testdata/foreign, and compares their results with those of Go code.
 //
 // # What is checked
 //
@@ -38,8 +38,8 @@
 // # What is not modelled
 //
 // Lanes reconverge at immediate post-dominators. So a lane that spins for another lane of its own
-// warp never ends, and is reported as Runaway, unless the other lane has already run. At a
-// warp-level instruction the missing lanes run first. At barriers of the block and at matrix
+// warp never ends, and is reported as Runaway, unless the lane for which it spins has already run.
+// At a warp-level instruction the missing lanes run first. At barriers of the block and at matrix
 // instructions they do not, because these are .aligned, so that a divided warp there is a mistake.
 // Races on global memory between threads of one block are always found. Races between blocks are
 // found only on request (Launch.CheckBlocks). Acquire and release order is not tracked within a

@@ -25,7 +25,7 @@ const (
 	// a cp.async destination used before the wait, or by another thread before a barrier
 	AsyncCopyNotWaited
 	Trap // trap or brkpt was executed
-	// warps wait at barriers that no other warp can complete
+	// warps wait at barriers that no running warp can complete
 	Deadlock
 	Runaway // a warp exceeded Launch.MaxSteps
 	// the launch itself is invalid (sizes, parameters, target)
@@ -63,13 +63,13 @@ type Site struct {
 type Fault struct {
 	Kind   FaultKind
 	Kernel string
-	Line   int       // line of the PTX text, from 1; 0 for BadLaunch
+	Line   int       // line of the PTX text, counted from 1; 0 for BadLaunch
 	Source string    // text of the PTX line, trimmed
 	CTA    [3]uint32 // %ctaid
 	Thread [3]uint32 // %tid of the first lane that made the mistake
 	Addr   uint64    // the address, 0 if there is none
 	Msg    string
-	Other  *Site // the other access, for races and cp.async
+	Other  *Site // the earlier access, for races and cp.async
 }
 
 // Error describes the fault in one sentence.

@@ -180,7 +180,7 @@ func toF16(f float32) uint64 {
 	return s | uint64(math.Float32bits(math.Float32frombits(a)+0.5)-0x3f000000)
 }
 
-// ftz32 replaces a subnormal by zero of the same sign.
+// ftz32 replaces a subnormal by a zero with its sign.
 func ftz32(f float32) float32 {
 	b := math.Float32bits(f)
 	if b&0x7f800000 == 0 {

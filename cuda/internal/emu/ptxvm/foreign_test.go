@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The kernels of testdata/foreign are ours, but other compilers made their PTX. The tests compute
-// the same results in Go. So they reveal a misreading of the PTX ISA that this package and the
+// The kernels of testdata/foreign are ours, but foreign compilers made their PTX. The tests also
+// compute the results in Go. So they reveal a misreading of the PTX ISA that this package and the
 // library's kernels might share.
 
 var foreignModules sync.Map
@@ -77,14 +77,14 @@ func (d *device) start(module, entry string, s shape, params ...any) {
 	}
 	l := Launch{Entry: e, Grid: s.grid, Block: s.block, DynShared: s.dyn, Params: raw, Mem: d.mem, SM: max(m.Target(), 80), MaxSteps: 1 << 20, Workers: s.workers}
 	if s.workers > 0 {
-		l.MaxSteps = 1 << 28 // blocks wait for others, which can take long on a busy machine
+		l.MaxSteps = 1 << 28 // blocks wait for each other, which can take long on a busy machine
 	}
 	if _, err := l.Run(); err != nil {
 		d.t.Fatalf("%s, %s: %v", module, entry, err)
 	}
 }
 
-// words stores values in new memory, each in size bytes.
+// words stores values in new memory. Each value takes size bytes.
 func (d *device) words(v []uint64, size int, label string) uint64 {
 	d.t.Helper()
 	a := d.alloc(size*len(v), label)
@@ -110,8 +110,8 @@ func (d *device) read(addr uint64, n, size int) []uint64 {
 	return v
 }
 
-// table runs an entry whose thread i reads row i of the inputs. It compares result j of each row
-// with want(row)[j].
+// table runs an entry whose thread i reads row i of the inputs. It compares the results of each row
+// with those that the function want returns for the row.
 func table(t *testing.T, module, entry string, size int, inputs [][]uint64, same func(j int, got, want uint64) bool, want func(row []uint64) []uint64) {
 	t.Helper()
 	d := newDevice(t)

@@ -28,8 +28,9 @@ func integral(r *big.Rat, mode string) *big.Int {
 	return q
 }
 
-// toInteger converts to an integer of n bits, with saturation. A NaN becomes 0. If the source or
-// the destination has 64 bits, it becomes the value whose top bit alone is set (PTX ISA, cvt).
+// toInteger converts to an integer of n bits, with saturation. If neither the source nor the
+// destination has 64 bits, a NaN becomes 0. Otherwise a NaN becomes the value whose top bit alone
+// is set (PTX ISA, cvt).
 func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	mask := ^uint64(0) >> (64 - n)
 	lo, hi := new(big.Int), new(big.Int).SetUint64(mask)
@@ -77,7 +78,7 @@ func (f ieee) to(g ieee, v uint64, mode string) uint64 {
 	return g.bits(f.rat(v), mode)
 }
 
-// integer rounds to an integral value of the same format.
+// integer rounds to an integral value of the format.
 func (f ieee) integer(v uint64, mode string) uint64 {
 	if f.isNaN(v) {
 		return f.nan()
@@ -247,7 +248,7 @@ func TestForeignConversions(t *testing.T) {
 	}
 	for _, sm := range nvidiaTargets {
 		m := "convert." + sm
-		// Where the compiler may choose among instructions, any NaN equals any other.
+		// Where the compiler may choose among instructions, all NaNs count as equal.
 		any := func(g ...ieee) func(j int, got, want uint64) bool {
 			return func(j int, got, want uint64) bool {
 				if got == want {

@@ -208,7 +208,7 @@ func (f ieee) sqrt(a uint64, mode string) uint64 {
 	return lo
 }
 
-// order compares numbers: -1, 0, 1, or 2 if one is a NaN.
+// order compares a with b. It returns -1, 0 or 1, or 2 if one of them is a NaN.
 func (f ieee) order(a, b uint64) int {
 	if f.isNaN(a) || f.isNaN(b) {
 		return 2

@@ -194,7 +194,8 @@ func random32(n int, seed uint64) []uint64 {
 	return v
 }
 
-// expect compares result j of row i, which is at out[j*n+i].
+// expect compares the results of n rows with those that want(i, j) returns for result j of row i.
+// Result j of row i is element j*n+i of the memory at address out.
 func (d *device) expect(what string, out uint64, n int, want func(i, j int) (uint64, bool)) {
 	d.t.Helper()
 	for j := 0; ; j++ {

@@ -20,7 +20,7 @@ func small(n int, seed uint64) []float64 {
 	return v
 }
 
-// encode returns the bits of the numbers as values of type kind, and the size of one value in
+// encode returns the bits of the numbers as values of the given type, and the size of one value in
 // bytes.
 func encode(v []float64, kind string) (bits []uint64, size int) {
 	for _, x := range v {

@@ -243,7 +243,7 @@ func (b *body) note(r *register) {
 
 // callSite is what is known of a call before it is executed.
 type callSite struct {
-	to         *body // the called function; nil for a call by address
+	to         *body // the called function; nil in a call by address
 	args, rets []*variable
 	frame      int // bytes of the caller's frame
 }

@@ -3,8 +3,9 @@ package ptxvm
 import "math/bits"
 
 // Lanes that have taken different branches form groups, which run one after the other. If a group
-// reaches an instruction that needs lanes of another group, the other group runs first. Its lanes
-// may leave the kernel, as after "if (i >= n) return", or reach the same instruction.
+// reaches an instruction that needs lanes of a second group, the second group runs first. The lanes
+// of the second group may leave the kernel, as after "if (i >= n) return", or reach that
+// instruction.
 
 // together makes the instruction wait for the lanes that register slot mask names.
 func (d *decoder) together(mask int32, f func(w *warp, in *inst, m uint32)) {
@@ -29,8 +30,9 @@ func (w *warp) gathered(in *inst, m uint32) bool {
 	return true
 }
 
-// others makes a group run that has some of the missing lanes, and reports whether there is one.
-// Some lanes wait only to leave the kernel together with other lanes. These leave it now.
+// others makes a group run that has some of the missing lanes, and reports whether there is such a
+// group. Some missing lanes may only wait to leave the kernel together with lanes of further
+// groups. These missing lanes leave it now.
 func (w *warp) others(missing uint32) bool {
 	above := w.mask
 	for i := len(w.stack) - 1; i >= 0 && w.stack[i].depth == w.depth; i-- {

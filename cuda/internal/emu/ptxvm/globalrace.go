@@ -9,8 +9,8 @@ import (
 // Races on global memory between threads of one block are found as follows. Warps record the
 // accesses that they make. A barrier of all threads ends an interval: earlier accesses are ordered
 // before later ones. At that point the list of accesses is checked. For most lists, comparing the
-// ranges of the writes is enough. The other lists are played back into a history of each word. This
-// uses the clocks that the warps had, and the rules of shared memory (race.go).
+// ranges of the writes is enough. All further lists are played back into a history of each word.
+// The playback uses the clocks that the warps had, and the rules of shared memory (race.go).
 
 const (
 	maxTouches = 4096 // the detector plays back a list of touches when it has this length
@@ -22,8 +22,8 @@ const (
 type touch struct {
 	lo, hi uint64 // the bytes of all lanes lie in [lo, hi)
 	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
-	list   int32  // number of the list of addresses, + 1; 0: none
-	view   int32  // number of the warp's view, + 1; 0: the warp had learned nothing yet
+	list   int32  // number of the list of addresses, + 1; 0 if there is none
+	view   int32  // number of the warp's view, + 1; 0 if the warp had learned nothing yet
 	pc     int32  // index of the instruction + 1
 	mask   uint32
 	same   uint32 // lanes whose bytes the access does not change
@@ -40,8 +40,8 @@ func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// twin reports whether each lane touches the same bytes in both accesses, and no other lane's
-// bytes.
+// twin reports whether each lane touches equal bytes in both accesses, and none that a different
+// lane touches.
 func (t *touch) twin(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
@@ -227,8 +227,8 @@ func (g *globalLog) hulls() []span {
 	return h
 }
 
-// play moves the touches into the pieces and empties the list. If within is not nil, it drops
-// touches outside of it.
+// play moves the touches into the pieces and empties the list. If the list of spans is not nil, it
+// drops touches outside of the spans.
 func (g *globalLog) play(c *cta, within []span) {
 	for i := range g.touches {
 		t := &g.touches[i]

@@ -20,7 +20,7 @@ var longLoop = fmt.Sprintf("mov.u32 %%r4, 0;\nLOOP: ld.global.u32 %%r5, [%%rd1];
 var globalRaces = []struct {
 	name, body string
 	block      uint32
-	words      []string // words of the message; nil: there is no race
+	words      []string // words of the message; nil if there is no race
 }{
 	{"read before barrier", wordOtherWarp + "st.global.u32 [%rd1], %t;\n setp.ge.u32 %p1, %t, 32;\n@%p1 ld.global.u32 %r3, [%rd2]; // HERE", 64, []string{"no barrier", "wrote", "reads"}},
 	{"barrier", wordOtherWarp + "st.global.u32 [%rd1], %t;\n bar.sync 0;\n ld.global.u32 %r3, [%rd2];\n bar.sync 0;\n st.global.u32 [%rd1], %r3;", 64, nil},
@@ -83,7 +83,7 @@ func TestGlobalRaces(t *testing.T) {
 					}
 				}
 				if seed > 0 {
-					continue // in another order of the warps, the fault is at the other access
+					continue // in another order of the warps, the fault may be at the second access
 				}
 				for _, word := range append(c.words, "buggy", "\"buffer\"") {
 					if !strings.Contains(f.Error(), word) {

@@ -4,7 +4,7 @@ package ptxvm
 type access struct {
 	epoch uint32
 	lanes uint32
-	pc    int32 // index of the instruction + 1; 0: none
+	pc    int32 // index of the instruction + 1; 0 if there was no access
 	warp  uint16
 	kind  accessKind
 }
@@ -116,8 +116,8 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 	return nil
 }
 
-// writeCell checks a write and records it. same says that the write does not change the bytes: two
-// writes of the same value are no race.
+// writeCell checks a write and records it. The last argument says that the write does not change
+// the bytes: two writes of one value are no race.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
@@ -197,7 +197,7 @@ func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) boo
 	return true
 }
 
-// read checks and records a read of size bytes at off.
+// read checks and records a read of size bytes at a byte offset.
 func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind) *access {
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {
@@ -228,7 +228,8 @@ func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind
 	return nil
 }
 
-// write checks and records a write of size bytes at off. did names the kind of the returned access.
+// write checks and records a write of size bytes at a byte offset. The second result says what the
+// returned access did.
 func (h *history) write(k *clocks, lane, off, size int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {

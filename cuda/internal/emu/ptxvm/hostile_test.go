@@ -117,7 +117,8 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 }
 
 // TestMbarrierMisuse checks two kinds of arrivals: those for which an object has no room, and those
-// which it does not expect. They are faults, and do not change the other counts of the object.
+// which it does not expect. They are faults, and do not change the counts of the object that they
+// do not concern.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		// the copy adds an expected arrival and arrives once: 1 + 1 - 1

@@ -14,7 +14,7 @@ const (
 	kSelp               // d = p ? a : b
 	kBranch             // the instruction bra
 	kExit               // the instructions ret and exit
-	kRun                // calls the function run for every other instruction
+	kRun                // calls the field run, for every instruction without a kind of its own
 	kTable              // the instruction brx.idx
 	kCall               // the instruction call
 	kReturn             // end of a function
@@ -55,7 +55,7 @@ type extra struct {
 	vb, vc  []int32
 	vd      []int32
 	ext     uint8 // width from which loaded elements are sign-extended, 0: zero-extended
-	strong  bool  // volatile, relaxed, acquire, release: such accesses do not race with each other
+	strong  bool  // volatile, relaxed, acquire, release: two such accesses do not race
 	release bool  // .release or .acq_rel
 	acquire bool  // .acquire or .acq_rel
 	block   bool  // the access has block scope
@@ -74,8 +74,8 @@ type extra struct {
 	atom    func(old, b, c uint64) uint64
 }
 
-// constSlot is a register slot with the same value for every lane. The value is constant, or an
-// address that is known at launch.
+// constSlot is a register slot with one value for all lanes. The value is constant, or an address
+// that is known at launch.
 type constSlot struct {
 	slot   int32
 	val    uint64

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math/bits"
 
-// This file has the integer lane operations. The frequent ones are loops over the lanes. The other
-// operations are functions of one lane, which are lifted to a warp.
+// This file has the integer lane operations. The frequent operations are loops over the lanes. The
+// rare operations are functions of one lane, which are lifted to a warp.
 
 type laneFn = func(d, a, b, c *lanes)
 

@@ -32,7 +32,7 @@ type Launch struct {
 	// seed of the order in which warps take turns; the results of correct kernels do not depend on
 	// it
 	Seed    uint64
-	Workers int // number of blocks that run at the same time, 0: GOMAXPROCS
+	Workers int // number of blocks that run at once; 0 means GOMAXPROCS
 }
 
 // Stats counts what a launch did. Requests and instructions are counted per warp.

@@ -174,8 +174,8 @@ func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	}
 }
 
-// learn orders this warp's later accesses after the accesses that other warps made before they
-// arrived.
+// learn takes the clocks of warps that have arrived. It orders this warp's later accesses after the
+// accesses that those warps made before they arrived.
 func (w *warp) learn(vc []uint32) {
 	e := w.vc[w.id]
 	for i, t := range vc {

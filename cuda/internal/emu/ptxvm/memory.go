@@ -44,8 +44,8 @@ type region struct {
 	base   uint64
 	size   uint64
 	data   []byte
-	shadow []byte // shadow bits; nil for host memory, which is always addressable and initialised
-	home   uint64 // the reserved range in which the region is mapped; 0: none
+	shadow []byte // shadow bits; nil in host memory, which is always addressable and initialised
+	home   uint64 // the reserved range in which the region is mapped; 0 if none
 	mu     sync.Mutex
 	blocks map[uint64]block // blocks of a pool in this region
 }
@@ -267,8 +267,8 @@ func (m *Memory) MarkInitialised(addr, size uint64) {
 }
 
 // CopyInitialised copies the record of initialised bytes, like a copy of the bytes themselves. The
-// range [src, src+size) lies in the memory from, which is m or another device's memory. The range
-// [dst, dst+size) lies in m. CopyInitialised panics if a range is not mapped.
+// range [src, src+size) lies in the source memory, which is m or the memory of a second device. The
+// range [dst, dst+size) lies in m. CopyInitialised panics if a range is not mapped.
 func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	if size == 0 {
 		return

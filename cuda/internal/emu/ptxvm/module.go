@@ -57,7 +57,7 @@ type Entry struct {
 	// the kernel writes global memory, or may do so through a generic address
 	writesGlobal bool
 	bodies       map[*function]*body // the entry's copies of the functions that it may call
-	// slot with the address of a thread's frame in local memory; 0: the entry calls nothing
+	// slot with the address of a thread's frame in local memory; 0 if the entry calls nothing
 	base       int32
 	pool       sync.Pool // pool of *cta, for further launches
 	names      map[regKey]string

@@ -8,13 +8,13 @@ type Peer struct {
 	Mem       *Memory
 	Base, End uint64 // range of addresses of the device
 	Name      string // name of the device, for messages
-	Closed    string // why kernels cannot reach the memory; "" if they can
+	Closed    string // why kernels cannot reach the memory; empty if they can
 }
 
-// SetPeers says which memory lies in the address ranges of other devices. Kernels that run on m can
-// access the memory of a peer like memory of m, unless the peer is closed. They cannot access
-// memory mapped by Map, which belongs to its own device alone, or mapped host memory. No kernel may
-// be running.
+// SetPeers says which memory lies in the address ranges of peers. Kernels that run on m can access
+// the memory of a peer like memory of m, unless the peer is closed. They cannot access memory
+// mapped by Map, which belongs to its own device alone, or mapped host memory. No kernel may be
+// running.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
 // peer returns the Peer in whose range addr lies, or nil.
@@ -31,7 +31,7 @@ func (m *Memory) peer(addr uint64) *Peer {
 	return nil
 }
 
-// reach is find for a kernel, which may be allowed to access memory of other devices.
+// reach is find for a kernel, which may be allowed to access memory of peers.
 func (m *Memory) reach(addr uint64) *region {
 	if r := m.find(addr); r != nil {
 		return r

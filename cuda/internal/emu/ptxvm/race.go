@@ -11,8 +11,8 @@ import "math/bits"
 // clocks is what one warp knows about the order of accesses.
 type clocks struct {
 	self int
-	// for each other warp the last epoch that happened before now; its own entry is the running
-	// epoch
+	// for each further warp of the block, the last epoch that happened before now; for this warp,
+	// the running epoch
 	vc   []uint32
 	base uint32 // every lane is ordered after all lanes' accesses in the warp's epochs up to base
 	// pair[i][j], if greater than base, is the last epoch in which lane j's accesses are ordered
@@ -32,7 +32,7 @@ func (c *clocks) reset(self int) {
 
 func (c *clocks) epoch() uint32 { return c.vc[c.self] }
 
-// syncWarp orders the lanes of mask among themselves. live are the lanes that exist.
+// syncWarp orders the lanes of mask among themselves. The second mask has the lanes that exist.
 func (c *clocks) syncWarp(mask, live uint32) {
 	e := c.vc[c.self]
 	if mask&live == live {
@@ -115,14 +115,14 @@ func (s *sharedMemory) reset() {
 	clear(s.phases)
 }
 
-// trackRead checks and records a read of size bytes at off.
+// trackRead checks and records a read of size bytes at a byte offset.
 func (w *warp) trackRead(in *inst, lane, off, size int, pc int32, k accessKind) {
 	if a := w.cta.shared.read(&w.clocks, lane, off, size, pc, k); a != nil {
 		w.race(in, lane, a, "reads", "wrote")
 	}
 }
 
-// trackWrite checks and records a write of size bytes at off.
+// trackWrite checks and records a write of size bytes at a byte offset.
 func (w *warp) trackWrite(in *inst, lane, off, size int, pc int32, k accessKind, same bool) {
 	if a, did := w.cta.shared.write(&w.clocks, lane, off, size, pc, k, same); a != nil {
 		w.race(in, lane, a, "writes", did)

@@ -106,7 +106,7 @@ func (w *warp) loadShared(in *inst, m uint32) {
 }
 
 // loadWords is the fast path for loads of one 32-bit word for each lane. It handles runs of lanes
-// with the same address together, and returns the lanes that need the full checks.
+// with one address together, and returns the lanes that need the full checks.
 func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
 	s := &w.cta.shared
 	d := &w.r[in.x.vec[0]]
@@ -215,7 +215,8 @@ func (w *warp) conflicts(m uint32, total int) {
 	}
 }
 
-// phase returns the cycles that conflicts add for the lanes first+i, with i in group.
+// phase returns the cycles that conflicts add for a group of lanes. Bit i of group stands for lane
+// number first + i.
 func (w *warp) phase(first int, group uint32, total int) int64 {
 	var word [32]uint64
 	var used uint32

@@ -7,8 +7,8 @@ import (
 )
 
 // Reserve reserves size bytes of addresses without memory, and returns the first address; see Map.
-// The address is a multiple of align, a power of two. The range lies below the address end. ok is
-// false if there is no such range.
+// The address is a multiple of align, a power of two. All addresses of the range are less than end.
+// ok is false if there is no such range.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -21,7 +21,7 @@ func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 }
 
 // Commit counts size bytes against the limit, for memory that has no address yet. It returns
-// ErrNoMemory if they exceed the limit. Uncommit undoes it.
+// ErrNoMemory if the limit would be exceeded. Uncommit undoes a Commit.
 func (m *Memory) Commit(size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,8 +41,8 @@ func (m *Memory) Uncommit(size uint64) {
 
 // Map puts memory at [addr, addr+size) of the reserved range that starts at home. The memory is
 // poisoned, uninitialised, and not addressable until SetAddressable. Accesses and copies may span
-// neighbouring mappings of the same range. If something is already mapped there, Map returns an
-// error. No kernel may be running.
+// neighbouring mappings of one range. If something is already mapped there, Map returns an error.
+// No kernel may be running.
 func (m *Memory) Map(home, addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

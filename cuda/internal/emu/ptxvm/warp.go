@@ -19,7 +19,7 @@ type frame struct {
 	pc, rpc int32
 	mask    uint32
 	depth   int32 // number of calls in progress
-	parked  bool  // waits for other lanes, see gather.go
+	parked  bool  // waits for lanes of a further group, see gather.go
 }
 
 // warp is the state of 32 threads in lockstep.
@@ -31,7 +31,7 @@ type warp struct {
 	junk []uint32
 	p    []uint32 // predicates, one bit for each lane
 	pm   []uint32 // lanes that have written each predicate
-	cc   uint32   // condition code of add.cc and the other carry instructions
+	cc   uint32   // condition code of the carry instructions, such as add.cc
 
 	frame         // the top entry of the reconvergence stack
 	stack []frame // the entries below the top of the reconvergence stack

@@ -31,7 +31,7 @@ var wmmaShapes = map[string]map[Type][5]int{
 	"m8n8k4":    {F64: {8, 8, 4, 1, 1}},
 }
 
-// wmmaTile processes the shape of wmma.load or .store. part is a, b, c or d.
+// wmmaTile processes the shape of wmma.load or .store. The argument part is "a", "b", "c" or "d".
 func (d *decoder) wmmaTile(part string, t Type) tile {
 	for name, types := range wmmaShapes {
 		if !d.take(name) {
@@ -154,7 +154,8 @@ func warpMatrix(d *decoder) {
 	})
 }
 
-// element moves one element of each lane between memory and a register.
+// element moves one element of each lane between memory and a register. The instruction describes
+// that move alone. Two functions do the move, one for global and one for shared memory.
 func (w *warp) element(one *inst, m uint32, global, shared func(*inst, uint32)) {
 	w.spread(one, m, func(sp space, m uint32) {
 		switch sp {
@@ -310,9 +311,9 @@ func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 
 // multiplyOther decodes mma.sync of bytes and of float64. ok is false for other types. The layout
 // is that of "Matrix Fragments" in the ISA, with g = lane/4, t = lane%4 and e elements in a
-// register. Register q of a has row g, or g+8 for odd q if there are 16 rows. Its columns begin at
-// e·t, and 4e later for each further pair of registers. Register q of b has column g. Its rows have
-// the numbers of the columns of the corresponding register of a.
+// register. Register q of the factor A has row g, or g+8 for odd q if there are 16 rows. Its
+// columns begin at e·t, and 4e later for each further pair of registers. Register q of the factor B
+// has column g. Its rows have the numbers of the columns of the corresponding register of A.
 func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 	bytes := (at == S8 || at == U8) && (bt == S8 || bt == U8) && dt == S32 && ct == S32
 	if !bytes && (at != F64 || bt != F64 || ct != F64 || dt != F64) {

@@ -12,7 +12,7 @@ import (
 type Matrix struct {
 	Type DataType
 	Ld   int // elements from one column to the next, at least the number of rows
-	// elements from one matrix of the batch to the next; 0: the whole batch has one matrix
+	// elements from one matrix of the batch to the next; 0 if the whole batch has one matrix
 	Stride int
 	Align  uint32 // a divisor of the matrix's address in bytes, a power of 2 up to 256
 }
@@ -43,8 +43,8 @@ type Plan struct {
 var factors = [2]float32{1, 0}
 
 // Plan asks the library for the best algorithm for a product with at most workspace bytes of
-// workspace. The error is ErrNotSupported if the library has no algorithm. That error does not
-// affect other work.
+// workspace. The error is ErrNotSupported if the library has no algorithm. That error has no effect
+// on any work.
 func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	plan := &Plan{l: l, handle: h, algo: new(algorithm), bias: p.Bias}
 	err := plan.describe(&p)
@@ -164,8 +164,9 @@ func newHeuristic() *heuristic { return new(heuristic) }
 // Workspace returns how many bytes of workspace Run needs. Its address must be a multiple of 256.
 func (p *Plan) Workspace() int { return int(p.workspace) }
 
-// Run is cublasLtMatmul: it queues the product of the matrices at a and b, into d. bias is 0 if the
-// product has none, and workspace is 0 if it needs none.
+// Run is cublasLtMatmul: it queues the product of the matrices at addresses a and b, and stores it
+// at address d. The address bias is 0 if the product has no bias. The address workspace is 0 if it
+// needs no workspace.
 func (p *Plan) Run(a, b, d, bias, workspace uint64, stream cu.Stream) error {
 	if p.bias {
 		if err := p.l.set(descSet, p.desc, descBias, bias, 8); err != nil {

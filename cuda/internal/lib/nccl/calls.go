@@ -17,8 +17,9 @@ func (l *Library) GetUniqueID() (*UniqueID, error) {
 }
 
 // CommInitRank is ncclCommInitRankConfig, non-blocking, for the device whose context is current.
-// The caller becomes rank number rank of world ranks. The library writes the communicator to *to,
-// which must lie on the heap. It may write there until the state is no longer [InProgress].
+// The caller becomes the rank with the given number, of as many ranks as world says. The library
+// writes the communicator to the memory of the first argument, which must lie on the heap. It may
+// write there until the state is no longer [InProgress].
 func (l *Library) CommInitRank(to *Comm, world int, id *UniqueID, rank int) error {
 	c := nonBlocking()
 	r := Result(cu.CallStruct(l.fn[commInitRankConfig], 2, (*[cu.StructBytes]byte)(id),
@@ -88,12 +89,12 @@ func (l *Library) RedOpDestroy(op RedOp, c Comm) error {
 	return l.call(redOpDestroy, c, uintptr(uint32(op)), uintptr(c))
 }
 
-// AllReduce is ncclAllReduce of n elements. in and out may be the same.
+// AllReduce is ncclAllReduce of n elements. The addresses of input and output may be equal.
 func (l *Library) AllReduce(in, out uint64, n int, t DataType, op RedOp, c Comm, stream cu.Stream) error {
 	return l.call(allReduce, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(op)), uintptr(c), uintptr(stream))
 }
 
-// Broadcast is ncclBroadcast of n elements. Only the root reads in.
+// Broadcast is ncclBroadcast of n elements. Only the root reads its input.
 func (l *Library) Broadcast(in, out uint64, n int, t DataType, root int, c Comm, stream cu.Stream) error {
 	return l.call(broadcast, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(root)), uintptr(c), uintptr(stream))
 }
@@ -108,7 +109,8 @@ func (l *Library) ReduceScatter(in, out uint64, n int, t DataType, op RedOp, c C
 	return l.call(reduceScatter, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(op)), uintptr(c), uintptr(stream))
 }
 
-// Send is ncclSend of n elements to another rank. That rank calls Recv in the same group.
+// Send is ncclSend of n elements to another rank. That rank must call Recv in the corresponding
+// group.
 func (l *Library) Send(in uint64, n int, t DataType, to int, c Comm, stream cu.Stream) error {
 	return l.call(send, c, uintptr(in), uintptr(n), uintptr(uint32(t)), uintptr(uint32(to)), uintptr(c), uintptr(stream))
 }

@@ -75,7 +75,8 @@ func (m *library) call(names []string, args ...uintptr) error {
 	return nil
 }
 
-// numbers calls a function of a device that writes count unsigned 32-bit integers through pointers.
+// numbers calls a function of a device that writes unsigned 32-bit integers through pointers. The
+// argument count is the number of these pointers.
 func (m *library) numbers(name string, d Device, count int, before ...uintptr) ([3]int, error) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)

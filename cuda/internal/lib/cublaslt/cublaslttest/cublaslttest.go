@@ -27,9 +27,9 @@ type Op struct {
 // Machine is the machine on which the library works. The library calls its methods on the thread
 // that called the library.
 type Machine interface {
-	CurrentDevice() int                // device of the calling thread's context; -1: no context
-	StreamDevice(s uint64) int         // device of the stream; -1: there is no such stream
-	MemoryDevice(at, bytes uint64) int // device of the memory; -1: of no device, or of several
+	CurrentDevice() int                // device of the thread's context; -1 without a context
+	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it is not of one device
 	Issue(op *Op) error                // queues a product
 }
 
@@ -73,7 +73,7 @@ var table = &[4]uintptr{
 }
 
 // Plant makes a call, such as cublasLtMatmul, fail with a status, after the given number of
-// successful calls.
+// successful calls of it.
 func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
 	p := new([64]byte)
 	copy(p[:], call)
@@ -93,8 +93,8 @@ func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls")))
 // Live returns the number of handles and descriptors that were not destroyed.
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
-// Product computes the product op: strict_product of product.c. The operands lie in host memory
-// with the same layout as on the device. bias is nil if there is none.
+// Product computes the product op: strict_product of product.c. The operands lie in host memory, in
+// the layout that they have on the device. The slice bias is nil if there is no bias.
 func (s *Strict) Product(op *Op, a, b, bias, d []byte) {
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -35,7 +35,7 @@ type Op struct {
 	Kind                Kind
 	Type                nccl.DataType
 	Op                  nccl.RedOp
-	Root                int32 // root of a broadcast; for Send and Recv the other rank
+	Root                int32 // root of a broadcast; for Send and Recv the partner's rank
 	Clique, Rank, World int32
 	// Seq counts a rank's collectives, or for Send and Recv its groups.
 	Seq                       int32
@@ -46,9 +46,9 @@ type Op struct {
 // Machine is the machine on which the library works. The library calls its methods on the thread
 // that called the library.
 type Machine interface {
-	CurrentDevice() int                // device of the calling thread's context; -1: no context
-	StreamDevice(s uint64) int         // device of the stream; -1: there is no such stream
-	MemoryDevice(at, bytes uint64) int // device of the memory; -1: of no device, or of several
+	CurrentDevice() int                // device of the thread's context; -1 without a context
+	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
+	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it is not of one device
 	Issue(ops []Op) error              // queues the work that a group has started
 	Cancel(clique int)                 // drops the clique's work that has not run yet
 }
@@ -94,7 +94,7 @@ var table = &[5]uintptr{
 }
 
 // Plant makes a call, such as ncclAllReduce, fail with a result, after the given number of
-// successful calls.
+// successful calls of it.
 func (s *Strict) Plant(call string, after int, r nccl.Result) {
 	name := append([]byte(call), 0)
 	p := heap(name)
@@ -121,8 +121,8 @@ func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls")))
 // Live returns the number of communicators and ops that were not destroyed.
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
-// Reduce combines count elements of the ranks' ins, from element first on, in the arithmetic of the
-// type: strict_reduce of reduce.c.
+// Reduce combines elements of the ranks' inputs in the arithmetic of the type: strict_reduce of
+// reduce.c. It handles count elements, and the first of them has the index first.
 func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []uint64, out []byte, first, count int) bool {
 	var pin runtime.Pinner
 	defer pin.Unpin()
