@@ -22,8 +22,8 @@ const lockName = ".lock"
 // lock until the system has released its memory.
 const patience = time.Second
 
-// An InUseError means that another training writes to the directory. The fields that describe the
-// other process are zero if they could not be read.
+// An InUseError means that another training writes to the directory. The fields describe the
+// process of that training. They are zero if they could not be read.
 type InUseError struct {
 	PID   int       // process id of the other training
 	Host  string    // the machine of that process

@@ -237,8 +237,8 @@ func (c collator) unfit(v any) error {
 	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.with, v)
 }
 
-// inside collates the parts of nested values under key. If this fails it frees made, the parts that
-// were collated before.
+// inside collates the parts of nested values under one key. If it fails, it frees the parts that
+// were collated before, which are in made.
 func (c collator) inside(key string, made any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {

@@ -15,7 +15,7 @@ const mostStreams = 8
 
 // A mover copies batches to the memory that Config asks for.
 type mover struct {
-	dev device.Device // target of the copies; nil: batches stay on the CPU
+	dev device.Device // target of the copies; nil if batches stay on the CPU
 	pin device.PinnedAllocator
 	// streams used in turn, so that a reader of one batch does not wait for the copies of later
 	// batches
@@ -25,7 +25,8 @@ type mover struct {
 // unpinned makes the note appear only once in a process, and not once for each loader.
 var unpinned sync.Once
 
-// withoutPin returns the note that Pin has no effect here. why is the reason.
+// withoutPin returns the note that Pin has no effect, for the given reason. The first call also
+// logs the note.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })

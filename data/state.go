@@ -30,11 +30,12 @@ func (l *Loader) samples() int64 {
 }
 
 // LoadStateDict makes the next loop continue after the last batch that was seen when the state was
-// saved. It takes the seed from the state. So the order and the random numbers are the same,
-// whatever the number of workers. Batches that were seen are not prepared again. The dataset, batch
-// size and samplers must be the same as when the state was saved. A sampler given in Config keeps
-// its own seed. If the state was saved at the last batch of an epoch, the next loop runs through
-// the rest of that epoch, which is empty. An error is a *[StateError], and then l is unchanged.
+// saved. It takes the seed from the state. So the order and the random numbers are those of an
+// uninterrupted loop, whatever the number of workers. Batches that were seen are not prepared
+// again. The dataset, batch size and samplers must be the same as when the state was saved. A
+// sampler given in Config keeps its own seed. If the state was saved at the last batch of an epoch,
+// the next loop runs through the rest of that epoch, which is empty. An error is a *[StateError],
+// and then l is unchanged.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]

@@ -26,7 +26,7 @@ func homeOf(opts []nn.Option) home {
 	return h
 }
 
-// with returns opts followed by more.
+// with returns a new list: the options opts, and after them the options in more.
 func with(opts []nn.Option, more ...nn.Option) []nn.Option {
 	return append(opts[:len(opts):len(opts)], more...)
 }
@@ -94,8 +94,8 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 // joined undoes heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens raises an error if ids is not a tensor of tokens [batch, length]. It also does so if
-// the tokens, which begin at position start, need more than limit positions.
+// checkTokens raises an error if ids is not a tensor of tokens [batch, length]. The tokens begin at
+// position start. If they need more than limit positions, that is an error too.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	given(op, ids)
 	switch {

@@ -329,7 +329,7 @@ type LocalResponseNorm struct {
 	Alpha, Beta, K float64 // 1e-4, 0.75 and 1 by default
 }
 
-// NewLocalResponseNorm returns a layer over size neighbouring channels.
+// NewLocalResponseNorm returns a layer whose window has the given number of neighbouring channels.
 func NewLocalResponseNorm(size int) *LocalResponseNorm {
 	return &LocalResponseNorm{Size: size, Alpha: 1e-4, Beta: 0.75, K: 1}
 }

@@ -255,7 +255,7 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 // Weight, IgnoreIndex, LabelSmoothing and Reduction are as in [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
 	Linear         *Linear
-	Weight         *tensor.Tensor `nn:"weight,buffer"` // [classes], the factors; nil: all 1
+	Weight         *tensor.Tensor `nn:"weight,buffer"` // [classes], factors; nil means 1 for all
 	IgnoreIndex    *int           // nil: [IgnoreIndex]
 	LabelSmoothing float64        // between 0 and 1
 	Reduction      Reduction

@@ -37,7 +37,7 @@ func (f *recurrence) Name() string { return f.cell.String() }
 type stretch struct {
 	at, n int // the first row, and the number of rows
 	lo    int // the first row's index in its step
-	prev  int // first row of the previous states; -1: these are rows of h0
+	prev  int // first row of the previous states; -1 if these are rows of h0
 }
 
 // stretches returns the stretches in the order in which the steps are computed.

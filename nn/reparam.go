@@ -232,8 +232,8 @@ func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor,
 	return l.Interface().(Module).Forward(x)
 }
 
-// restoreWeight stores a copy of the weight in the layer. The copy requires a gradient if was, the
-// stored parameter, requires one.
+// restoreWeight stores a copy of the weight in the layer. The argument was is the parameter that
+// the wrapper stored. The copy requires a gradient if this parameter requires one.
 func restoreWeight(layer any, weight func(s *tensor.Scope) *tensor.Tensor, was *tensor.Tensor) {
 	f, _ := weightField(layer)
 	f.Set(reflect.ValueOf(weight(was.Scope()).Detach().Clone().SetRequiresGrad(was.NeedsGrad())))

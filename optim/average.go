@@ -207,8 +207,8 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 
 // With calls f while the model computes with the averages, for evaluation. It exchanges the model's
 // values and the averages before f and again after it, also if f panics. f must not train the
-// model. Inside f, the other methods of a panic. With holds a buffer as large as the largest tensor
-// until f has returned. So the second exchange cannot run out of memory.
+// model. While f runs, all other methods of the Averaged panic. With holds a buffer as large as the
+// largest tensor until f has returned. So the second exchange cannot run out of memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
 	over := map[pairing]*tensor.Tensor{}
@@ -353,10 +353,10 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 }
 
 // UpdateBN recomputes the running statistics of a model's batch normalisations, for a model with
-// averaged parameters: torch's update_bn. It resets the statistics and calls pass in training mode.
-// pass must call the model's Forward with all data. The statistics become the plain averages over
-// these calls. Afterwards UpdateBN restores the modes of all layers. UpdateBN returns the error of
-// pass.
+// averaged parameters: torch's update_bn. It resets the statistics and calls the function pass in
+// training mode. This function must call the model's Forward with all data. The statistics become
+// the plain averages over these calls. Afterwards UpdateBN restores the modes of all layers.
+// UpdateBN returns the function's error.
 func UpdateBN(model any, pass func() error) error {
 	if pass == nil {
 		panic(&Error{"UpdateBN", "there is no function that computes the model's Forward of all data"})

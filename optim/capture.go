@@ -285,7 +285,7 @@ func (b *base) within(g *tensor.Graph) *recorded {
 	return b.recorded
 }
 
-// add records a step with the launches of list, and returns its parameters.
+// add records a step with the given launches, and returns its parameters.
 func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	r.steps++
 	for _, l := range list {

@@ -112,7 +112,7 @@ const (
 	buffer   = 1 << 20 // number of elements in the buffer for gathered gradients
 )
 
-// normOf returns the norm of all elements of list.
+// normOf returns the norm of all elements of the tensors in list.
 func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	wide := dtype.F32
 	for _, g := range list {

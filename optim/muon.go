@@ -57,7 +57,7 @@ func (c *MuonConfig) check() string {
 
 func (c *MuonConfig) clone() config { d := *c; return &d }
 
-// adjusted returns the factor that Adjust names, for a matrix with a rows and b columns.
+// adjusted returns the factor that Adjust names, for a matrix of shape [a, b].
 func (c *MuonConfig) adjusted(a, b int) float64 {
 	x, y := float64(a), float64(b)
 	switch c.Adjust {

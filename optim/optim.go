@@ -104,7 +104,7 @@ type base struct {
 	// nil needs means that none must exist.
 	needs  func(config) []int
 	splits bool   // the rule works element by element: see Sharder
-	shard  *shard // the parts to update; nil: all parameters
+	shard  *shard // the parts to update; nil means all parameters
 }
 
 func (b *base) bad(format string, a ...any) {

@@ -6,7 +6,7 @@ import (
 )
 
 // try computes a batch of n samples, distributed over several ranks. Each rank divides its samples
-// into k parts. The result lone means the same as in attempt. err is an out-of-memory error, and
+// into k parts. The result lone is that of attempt. The result err is an out-of-memory error, and
 // fatal is an error that ends the training.
 func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool, err, fatal error) {
 	if a.team != nil {

@@ -103,7 +103,7 @@ type Images interface {
 // or an image to which the transform cannot be applied.
 type Transform func(m *Image, rng *rand.Rand) (*Image, error)
 
-// Compose returns a transform that applies the transforms of list one after another.
+// Compose returns a transform that applies the given transforms one after another.
 func Compose(list ...Transform) Transform {
 	list = slices.Clone(list)
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
