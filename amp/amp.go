@@ -59,9 +59,9 @@ type Optimizer interface {
 // A Skipper is an Optimizer that can skip a step depending on a number on the device. For an
 // optimizer that is no Skipper, [GradScaler.Step] reads four bytes, and waits for the device.
 type Skipper interface {
-	// StepUnless is Step if found is 0. Otherwise it changes nothing, not even counts of steps.
-	// found is a single float32. It belongs to the root scope, or in a capture to the graph's
-	// scope.
+	// StepUnless is Step if the tensor found, a single float32, is 0. Otherwise it changes nothing,
+	// not even counts of steps. The tensor belongs to the root scope, or in a capture to the
+	// graph's scope.
 	StepUnless(found *tensor.Tensor)
 }
 

@@ -99,8 +99,8 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	}
 }
 
-// A state is saved within an epoch. A loader that loads it continues with the next batch, for any
-// number of workers before and after.
+// A state is saved within an epoch. A loader that loads it continues with the next batch. The two
+// loaders may have different numbers of workers.
 func TestResume(t *testing.T) {
 	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
 	d := &noisy{squares{n: 30, slow: true}}

@@ -11,9 +11,9 @@ type place struct {
 
 // StateDict returns the position of the loader, for a checkpoint. If it is called within the loop,
 // the batch of the current iteration counts as seen. The keys "epoch", "position" and "seed" are
-// the state. Their values are int64. For the seed it is the int64 with the same bits. The keys
-// "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are int64 too,
-// and -1 if unknown. [Loader.LoadStateDict] compares these three with its own.
+// the state. Their values are int64. The seed, a uint64, is saved as the int64 with the same bits.
+// The keys "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are
+// int64 too, and -1 if unknown. [Loader.LoadStateDict] compares these three with its own.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()

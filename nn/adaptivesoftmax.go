@@ -121,9 +121,9 @@ func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Ten
 }
 
 // Predict returns the class with the highest probability, int64 [n], for x [n, features]. It scores
-// the classes of the clusters only for rows whose highest score in the head is a cluster. torch
-// does the same. So in other rows, a class of a cluster may have a higher probability than the
-// returned class. Predict reads from the device how many rows need the clusters.
+// the classes of the clusters only for rows whose highest score in the head is a cluster. In all
+// other rows, a class of a cluster may have a higher probability than the returned class. torch's
+// predict works in this way too. Predict reads from the device how many rows need the clusters.
 func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
 	given(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

@@ -284,7 +284,7 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step computes the same as forward with ops on tensors, so that second derivatives exist. It
+// step computes what forward does, but with ops on tensors, so that second derivatives exist. It
 // returns the new state from the gates' blocks x and t, [n, gates·hidden], and the previous state h
 // and c. For gru, b is the bias of the new gate's product with the state.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {

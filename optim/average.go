@@ -244,7 +244,7 @@ func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// apart panics if With is running, because then the averages are in the model.
+// apart panics while With runs, because the averages are then in the model.
 func (a *Averaged) apart(method string) {
 	if a.swapped {
 		panic(&Error{a.name, method + " within With, where the averages are in the model; call it before or after"})
@@ -403,7 +403,8 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		// modes has outer layers first, so restore the inner layers first
+		// modes has inner layers first. The loop restores outer layers first, because this also
+		// changes the layers inside of them
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)

@@ -27,7 +27,7 @@ type option struct {
 // negated is a flag. torch stores its opposite.
 type negated struct{ flag *bool }
 
-// noneOr is a pair of numbers. A nil first stands for torch's None.
+// noneOr is a pair of numbers. If the pointer first holds nil, the pair stands for torch's None.
 type noneOr struct {
 	first  **float64
 	second *float64
