@@ -56,7 +56,7 @@ type lock struct {
 	none error    // the reason why there is no lock; nil if there is a lock
 }
 
-// take locks the directory. It waits for up to patience.
+// take locks the directory. It waits at most for the time patience.
 func (l *lock) take(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		f, err := filelock.Open(l.path, 0o666)

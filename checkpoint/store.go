@@ -320,7 +320,7 @@ func Load(dir string) (*Loaded, error) {
 	}
 }
 
-// load is one attempt of Load. gone means that a file disappeared after it was listed.
+// load is one attempt of Load. The result gone is true if a file disappeared after it was listed.
 func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {

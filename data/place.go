@@ -33,8 +33,8 @@ func withoutPin(why string) string {
 	return note
 }
 
-// newMover returns the mover of a loader, or nil if batches stay where they were made. note names a
-// setting that is ignored because it has no effect on this machine.
+// newMover returns the mover of a loader, or nil if batches stay where they were made. The result
+// note names a setting that is ignored because it has no effect on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
 	if m.dev != nil && m.dev.Info().Host { // page-locked memory does not speed this up

@@ -77,7 +77,7 @@ func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LinearT(l.Weight, l.Bias)
 }
 
-// forwardAct returns act of Forward's result, as [nn.Linear.ForwardAct] does.
+// forwardAct applies the function act to Forward's result, as [nn.Linear.ForwardAct] does.
 func (l *conv1D) forwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	if l.Hooked() {
 		return act(l.Forward(x))

@@ -74,7 +74,7 @@ type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, 
 
 // forward normalises x. It uses the statistics of x in training, and also in evaluation if there
 // are no running statistics. In training it also updates the running statistics, and counts the
-// batch if counts is true.
+// batch if the argument counts is true.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
 	if n.sync != nil && n.Training() {

@@ -78,7 +78,8 @@ func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
 
-// only does what options does, for a layer that accepts exactly the options named in takes.
+// only collects options as the function options does. The layer accepts exactly the options named
+// in takes.
 func only(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {

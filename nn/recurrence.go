@@ -67,8 +67,8 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns where the last states of the sequences are. For each stretch, the states of its n
-// rows from row at are the last states of the sequences from lo.
+// ends returns where the last states of the sequences are. Each stretch has the last states of n
+// sequences, which begin with sequence lo. They are in n rows, which begin with row at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}

@@ -287,8 +287,8 @@ func (f *factoring) compute(s *tensor.Scope) {
 	})
 }
 
-// launches returns the launches that write the parameter and its state. If unless is not nil, they
-// write only if unless is 0.
+// launches returns the launches that write the parameter and its state. If the tensor unless is not
+// nil, they write only if its value is 0.
 func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	t, ct, matrix := f.p.Type(), f.p.Type().Compute(), f.p.Rank() > 1
 	s, dims := f.k.Scope(), f.p.Shape().Slice()

@@ -128,8 +128,8 @@ func (a *Averaged) Update() {
 	a.update(&began)
 }
 
-// update is Update outside of captures. It sets began just before it changes the first average. If
-// began is not set, the update can be repeated.
+// update is Update outside of captures. It sets the flag began just before it changes the first
+// average. While this flag is not set, the update can be repeated.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch

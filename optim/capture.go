@@ -44,9 +44,9 @@ func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operand
 // stream. The capture itself does not count as a step, but each replay does. A replay computes the
 // scalars of its step from the learning rates and options at the time when the host queues it.
 //
-// If unless is not nil, the device may leave out steps. When the host queues a replay, the host
-// does not know yet which of the latest replays were left out. So it provides the scalars for each
-// possible number of steps. The device counts the steps and chooses the right scalars: see
+// If the tensor unless is not nil, the device may leave out steps. When the host queues a replay,
+// the host does not know yet which of the latest replays were left out. So it provides the scalars
+// for each possible number of steps. The device counts the steps and chooses the right scalars: see
 // [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed

@@ -163,8 +163,8 @@ func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	return tensor.Stack(0, norms...).Norm(p)
 }
 
-// gather returns the elements of pieces, one piece after another, as a vector of n elements of type
-// wide. The pieces are dense and on dev.
+// gather returns the elements of pieces, one piece after another, as a vector of n elements. The
+// argument wide is the type of the vector. The pieces are dense and on dev.
 func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
 	all := s.On(dev).Typed(wide).Empty(n)
 	byType := map[dtype.Type]*launch{}

@@ -278,7 +278,7 @@ func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 }
 
 // replace sets *at to a copy of v. The vector before is the one that *at held at the start of the
-// Step. It must not change.
+// Step. This vector must not change.
 func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	if *at == nil || *at == before {
 		*at = q.keep(v)
@@ -328,8 +328,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch. It writes the elements of vector v to the parameters. With add, it
-// adds t·v to them. The launch belongs to v's scope.
+// setting prepares a launch. It writes the elements of vector v to the parameters. If the argument
+// add is true, it adds t·v to them instead. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}

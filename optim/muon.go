@@ -179,7 +179,7 @@ func (t *turn) rates(lr float64) []float64 {
 func (t *turn) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
 // muonProgram returns the program of the last launch. Its operands are matrix, direction and next
-// momentum. If unless is set, the old momentum is a fourth operand.
+// momentum. If the argument unless is true, the old momentum is a fourth operand.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {

@@ -77,8 +77,8 @@ func (o *Muon) StepUnless(found *tensor.Tensor) {
 	}
 }
 
-// placeFor adds a Param to the scalars if unless is not nil. The device sets this Param to 1 if the
-// value of unless is not 0, and to 0 otherwise.
+// placeFor adds a Param to the scalars if the tensor unless is not nil. The device sets this Param
+// to 1 if the value of the tensor is not 0, and to 0 otherwise.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -94,7 +94,7 @@ func unlessName(unless *tensor.Tensor, name string) string {
 }
 
 // guarded returns a rule that keeps the old values if its Param is not 0; at is the index of that
-// Param. If unless is nil, guarded returns the given rule itself.
+// Param. If the tensor unless is nil, guarded returns the given rule itself.
 func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
@@ -113,9 +113,9 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(
 	}
 }
 
-// guard copies to the device whether unless is not 0. It writes this flag into the last slot of a
-// packed launch. If an operand is not dense, the launch uses scalars of the host, so the host has
-// to read unless.
+// guard copies a flag to the device: whether the value of the tensor unless is not 0. It writes
+// this flag into the last slot of a packed launch. If an operand is not dense, the launch uses
+// scalars of the host, so the host has to read the tensor.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return

@@ -43,8 +43,8 @@ func (p *plan) now() int {
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
-// parts returns the number of parts into which a batch of n samples should be divided. probe says
-// that such parts are larger than the parts known to fit.
+// parts returns the number of parts into which a batch of n samples should be divided. The result
+// probe is true if such parts are larger than the parts known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
 	most := p.now()
 	if most == 0 || n <= most {

@@ -138,8 +138,8 @@ func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
 	}
 }
 
-// A kernel has the weights with which the source pixels from start on contribute to one output
-// pixel. The weights of all kernels share one slice.
+// A kernel has the weights with which source pixels contribute to one output pixel. The first of
+// these source pixels has the index start. The weights of all kernels share one slice.
 type kernel struct {
 	start  int
 	weight []float32

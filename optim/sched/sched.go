@@ -200,8 +200,8 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 }
 
 // NewConstant returns torch's ConstantLR. It multiplies the rate by factor, in [0, 1], for the
-// given number of steps. After that it restores the initial rate, also for a factor of 0. (There
-// torch divides by 0 and fails.)
+// given number of steps. After that it restores the initial rate, also for a factor of 0. (For a
+// factor of 0, torch divides by 0 and fails.)
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {
