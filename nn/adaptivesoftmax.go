@@ -24,9 +24,9 @@ type AdaptiveLogSoftmaxWithLoss struct {
 	Cutoffs []int // the first class of each cluster, then the number of classes
 }
 
-// NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs must rise and
-// lie between 1 and classes-1. Other cutoffs panic with an *[Error]. The options are [DivValue],
-// [HeadBias], [In], [Typed] and [SkipInit].
+// NewAdaptiveLogSoftmaxWithLoss returns a layer with the given numbers of features and classes. The
+// cutoffs must rise and lie between 1 and classes-1. Other cutoffs panic with an *[Error]. The
+// options are [DivValue], [HeadBias], [In], [Typed] and [SkipInit].
 func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
 	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
 	last := 0

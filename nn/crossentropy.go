@@ -263,8 +263,8 @@ type LinearCrossEntropyLoss struct {
 	Rows int
 }
 
-// NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes. As in
-// torch the linear layer has no bias. For a bias, set the field Linear.
+// NewLinearCrossEntropyLoss returns the loss of a linear layer with the given numbers of features
+// and classes. As in torch the linear layer has no bias. For a bias, set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
 	o := options("LinearCrossEntropyLoss", opts)
 	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.inside(), NoBias())...)}

@@ -204,8 +204,8 @@ func (o *Adafactor) Step() {
 }
 
 // StepUnless is [Adafactor.Step], but does nothing if the number found is not 0. Skipping on the
-// device would still launch a step's many kernels. So the host reads found, and waits for it. In a
-// capture the device decides, and the next replay waits for the decision.
+// device would still launch a step's many kernels. So the host reads the number, and waits for it.
+// In a capture the device decides, and the next replay waits for the decision.
 func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")

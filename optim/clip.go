@@ -69,9 +69,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm. It passes the norm to the function then, unless that is nil. The norm
-// belongs to the scope in the options. If the options have none, it belongs to the scope of a
-// capture, or else to the youngest scope of the gradients.
+// measured computes the norm. It passes the norm to the function then, unless this function is nil.
+// The norm belongs to the scope in the options. If the options have none, it belongs to the scope
+// of a capture, or else to the youngest scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var with, grads []*tensor.Tensor
 	for _, p := range params {

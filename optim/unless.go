@@ -62,8 +62,8 @@ func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 }
 
 // StepUnless is [Muon.Step], but does nothing if the number found is not 0. Skipping on the device
-// would still launch a step's many kernels. So the host reads found, and waits for it. In a capture
-// the device decides.
+// would still launch a step's many kernels. So the host reads the number, and waits for it. In a
+// capture the device decides.
 func (o *Muon) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")

@@ -34,8 +34,8 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 }
 
 // dealt returns the range lo … hi-1 of the samples of a rank. It deals the n samples of a batch to
-// the ranks 0 … ranks-1. Other ranks get no samples. The samples keep their order, and the numbers
-// of samples on these ranks differ by at most one.
+// the ranks 0 … ranks-1. Any higher rank gets no samples. The samples keep their order, and the
+// numbers of samples on these ranks differ by at most one.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n
