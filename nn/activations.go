@@ -311,8 +311,9 @@ func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Glu(l.Dim)
 }
 
-// RReLU is x where x is positive and a·x elsewhere. In training a is drawn for each element from
-// [Lower, Upper); in evaluation a is the mean of Lower and Upper (B. Xu et al., arXiv:1505.00853).
+// RReLU is x where x is positive and a·x elsewhere. In training, the slope a is drawn for each
+// element from [Lower, Upper). In evaluation, the slope a is the mean of Lower and Upper (B. Xu et
+// al., arXiv:1505.00853).
 type RReLU struct {
 	Base
 	Lower, Upper float64

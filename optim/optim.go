@@ -63,8 +63,8 @@ func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 func (e *Error) Raised() {}
 
 // With is a list of parameters with their configuration, for constructors of optimizers with
-// several groups. In torch a group inherits missing options from the defaults. Here a program
-// copies a configuration and changes it.
+// several groups. In torch a group inherits missing options from the defaults. In this package a
+// program copies a configuration and changes it.
 type With[C any] struct {
 	Params []*tensor.Tensor
 	Config C

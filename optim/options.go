@@ -18,7 +18,8 @@ type config interface {
 
 // An option connects torch's name of an option with its place in a configuration. The place is a
 // *float64, *int, *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch),
-// negated or noneOr. For an option of torch that has no effect here, it is a fixed.
+// negated or noneOr. For an option of torch that has no effect here, the place is a value of type
+// fixed.
 type option struct {
 	name  string
 	place any

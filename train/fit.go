@@ -219,8 +219,8 @@ type Result struct {
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
 	// the path of the best checkpoint, with KeepBest; "" if there is none. See LoadBest. With
-	// MinDelta it may come from another step than BestStep, whose value is better by less than
-	// MinDelta.
+	// MinDelta it may come from another step than BestStep. The value of BestStep is then better,
+	// but by less than MinDelta.
 	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration of the training in this process, without evaluations

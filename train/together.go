@@ -106,8 +106,8 @@ func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Te
 	return c, nil
 }
 
-// copyTo returns a copy of a model. Its parameters and buffers are copies, too. They are leaves,
-// and require a gradient where the originals do.
+// copyTo returns a copy of a model. The function copied returns the copies of the parameters and
+// buffers. They are leaves, and require a gradient where the originals do.
 func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {
