@@ -156,9 +156,9 @@ type cellKey struct {
 	cell cell
 	t    dtype.Type
 	back bool // true for the program of the gradient
-	// In a forward program, keeps means that it also returns the values that the gradient needs. In
-	// the backward program of lstm, it means that the gradient of the result is a separate operand
-	// dy, which the program adds to dh.
+	// In a forward program, keeps is true if the program also returns the values that the gradient
+	// needs. In the backward program of lstm, keeps is true if the gradient of the result is a
+	// separate operand dy, which the program adds to dh.
 	keeps bool
 	bias  bool // for gru: whether the new gate's product with the state has a bias
 }

@@ -39,9 +39,9 @@ type average struct {
 type AverageOption func(*Averaged)
 
 // AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
-// Without it each update copies them. For an integer buffer, the exponential average is truncated
-// to an integer, as in torch. The plain average copies an integer buffer. (Torch's plain average
-// fails for such a buffer.)
+// Without AverageBuffers each update copies them. For an integer buffer, the exponential average is
+// truncated to an integer, as in torch. The plain average copies an integer buffer. (Torch's plain
+// average fails for such a buffer.)
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's
