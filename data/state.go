@@ -13,7 +13,7 @@ type place struct {
 // the batch of the current iteration counts as seen. The keys "epoch", "position" and "seed" are
 // the state. Their values are int64. The seed, a uint64, is saved as the int64 with the same bits.
 // The keys "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are
-// int64 too, and -1 if unknown. [Loader.LoadStateDict] compares the latter three values with the
+// int64 too, and -1 if unknown. [Loader.LoadStateDict] compares these three values with the
 // loader's own.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
