@@ -29,9 +29,9 @@
 // decides whether to do a step, and the host does not wait for the decision. The host learns later
 // which steps were left out. It warns when many steps in a row were left out ([WarnAfter]).
 //
-// A capture ([tensor.Capture]) may hold all of these calls. Each replay uses the scale of the time
-// when it runs, does the step or leaves it out, and changes the scale. Update belongs in the same
-// capture as Step.
+// A capture ([tensor.Capture]) may hold all of these calls. When a replay runs, it uses the present
+// scale, does the step or leaves it out, and changes the scale. Update belongs in the same capture
+// as Step.
 //
 // Misuse panics with the library's *[tensor.Error]. A state that does not fit is a *[StateError].
 // One goroutine at a time may use a scaler.
@@ -59,9 +59,9 @@ type Optimizer interface {
 // A Skipper is an Optimizer that can skip a step depending on a number on the device. For an
 // optimizer that is no Skipper, [GradScaler.Step] reads four bytes, and waits for the device.
 type Skipper interface {
-	// StepUnless is Step if found is 0. Otherwise it changes nothing, not even counts of steps.
-	// found is a single float32. It belongs to the root scope, or in a capture to the graph's
-	// scope.
+	// StepUnless is Step if the tensor found, a single float32, is 0. Otherwise it changes nothing,
+	// not even counts of steps. The tensor belongs to the root scope, or in a capture to the
+	// graph's scope.
 	StepUnless(found *tensor.Tensor)
 }
 

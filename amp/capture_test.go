@@ -284,8 +284,8 @@ func TestCapturedStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNotCapturedWhole captures only a part of the scaler's step. This is an error that says what
-// to do, and a step works afterwards.
+// TestNotCapturedWhole captures only a part of the scaler's step. The attempt is an error that says
+// what to do, and a step works afterwards.
 func TestNotCapturedWhole(t *testing.T) {
 	for what, c := range map[string]struct {
 		f    func(p *scaled)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// part makes a step for w, or for w and v if both is set. amp says whether the step uses the
-// scaler.
+// part makes a step for w. If the argument both is true, it is a step for w and v. amp says whether
+// the step uses the scaler.
 func (p *scaled) part(s *tensor.Scope, amp, both bool) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum()
@@ -103,10 +103,9 @@ func TestCapturedSeveralSteps(t *testing.T) {
 	}
 }
 
-// TestCapturedSomeParameters checks parameters that have taken part in fewer steps than others.
-// They must not use the scalars of the other parameters. If both kinds share a launch, the replay
-// is an error. A new capture then separates them. A rule that does not count steps has no such
-// error.
+// TestCapturedSomeParameters has two parameters. One has taken part in fewer steps than the other,
+// and must not use the scalars of the other. If the two share a launch, the replay is an error. A
+// new capture then separates them. A rule that does not count steps has no such error.
 func TestCapturedSomeParameters(t *testing.T) {
 	for _, amp := range []bool{false, true} {
 		for _, rule := range []string{"AdamW", "SGD"} {

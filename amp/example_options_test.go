@@ -68,8 +68,8 @@ func ExampleOptimizer() {
 	// [0.5 0.75]
 }
 
-// skipping is a user's optimizer that can skip a step on the device. found is 1 if a gradient is
-// infinite or NaN.
+// skipping is a user's optimizer that can skip a step on the device. The tensor found is 1 if a
+// gradient is infinite or NaN.
 type skipping struct{ plain }
 
 func (p skipping) StepUnless(found *tensor.Tensor) {

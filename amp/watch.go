@@ -40,8 +40,8 @@ func (w *watch) add(s *settings, l *tensor.LateItem) {
 	w.catchUp(s, late)
 }
 
-// catchUp processes the reports that have arrived. Then it waits until no more than most reports
-// are missing.
+// catchUp processes the reports that have arrived. Then it waits until the number of missing
+// reports is at most the argument most.
 func (w *watch) catchUp(s *settings, most int) {
 	for len(w.coming) > most || len(w.coming) > 0 && w.coming[0].Done() {
 		w.next(s)

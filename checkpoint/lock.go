@@ -22,8 +22,8 @@ const lockName = ".lock"
 // lock until the system has released its memory.
 const patience = time.Second
 
-// An InUseError means that another training writes to the directory. The fields that describe the
-// other process are zero if they could not be read.
+// An InUseError means that another training writes to the directory. The fields describe the
+// process of that training. They are zero if they could not be read.
 type InUseError struct {
 	PID   int       // process id of the other training
 	Host  string    // the machine of that process
@@ -56,7 +56,7 @@ type lock struct {
 	none error    // the reason why there is no lock; nil if there is a lock
 }
 
-// take locks the directory. It waits for up to patience.
+// take locks the directory. It waits at most for the time patience.
 func (l *lock) take(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		f, err := filelock.Open(l.path, 0o666)

@@ -54,7 +54,7 @@ func TestOneStoreADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	// If a directory is removed while a store uses it, another store may create it again. Then the
-	// new directory belongs to the other store.
+	// new directory belongs to that store.
 	if err := os.RemoveAll(dir); err != nil && os.PathSeparator == '\\' {
 		s.Close()
 		return // on Windows an open lock file cannot be removed
@@ -79,8 +79,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := os.RemoveAll(third.c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// The path of the third store now leads to the directory of the other store. Closing the third
-	// store must not release the other store's lock.
+	// The path of the third store now leads to the directory of the second store, other. Closing
+	// the third store must not release the lock of the second.
 	if err := os.Symlink(dir, third.c.Dir); err == nil {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)

@@ -177,8 +177,8 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 }
 
 // prune removes files. It keeps the newest files, the best file, and the file just written. (The
-// latter may have an earlier step than files of another training in the directory.) prune also
-// removes damaged files that Load has skipped. The caller holds s.mu.
+// file just written may have an earlier step than files of another training in the directory.)
+// prune also removes damaged files that Load has skipped. The caller holds s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep
@@ -262,7 +262,8 @@ func (s *Store) failures() error {
 	return err
 }
 
-// Close does the same as Wait, and releases the directory. After Close nothing can be saved.
+// Close waits and returns errors as Wait does, and releases the directory. After Close nothing can
+// be saved.
 func (s *Store) Close() error {
 	err := s.Wait()
 	s.closed = true
@@ -319,7 +320,7 @@ func Load(dir string) (*Loaded, error) {
 	}
 }
 
-// load is one attempt of Load. gone means that a file disappeared after it was listed.
+// load is one attempt of Load. The result gone is true if a file disappeared after it was listed.
 func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {

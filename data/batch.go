@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Batch holds several samples, collated into tensors. These have one dimension more than the
-// tensors of a sample. The additional first dimension counts the samples. The batch belongs to its
+// A Batch holds several samples, collated into tensors. The tensors have one dimension more than
+// those of a sample. The additional first dimension counts the samples. The batch belongs to its
 // receiver. To give one tensor to a scope, call s.From(b.X). To give the whole batch, call
 // b.Into(s). To lend a tensor, call b.X.In(s).
 type Batch struct {

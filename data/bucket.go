@@ -11,7 +11,7 @@ import (
 // LengthConfig configures a [LengthSampler].
 type LengthConfig struct {
 	Batch  int   // number of samples in a batch, at least 1
-	Bounds []int // upper bounds of the lengths in the buckets, ascending; nil: use Pool
+	Bounds []int // upper bounds of the lengths in the buckets, ascending; if nil, Pool applies
 	// number of samples that are sorted by length together if there are no Bounds; 0 means 50
 	// batches
 	Pool     int

@@ -31,8 +31,8 @@ func odd(at int, format string, args ...any) error {
 //   - Strings become a []string.
 //   - Maps with string keys become a map[string]any: the values of each key are collated. All maps
 //     must have the keys of the first one.
-//   - []any and []string values become a []any: the entries at each index are collated. All values
-//     must have the same length.
+//   - []any and []string values become a []any: the entries at each index are collated. All lists
+//     must be equally long.
 //
 // Here a slice of numbers becomes a tensor. In PyTorch a list of numbers becomes a list. A function
 // in Config.Collate may call Collate.
@@ -237,8 +237,8 @@ func (c collator) unfit(v any) error {
 	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.with, v)
 }
 
-// inside collates the parts of nested values under key. If this fails it frees made, the parts that
-// were collated before.
+// inside collates the parts of nested values under one key. If it fails, it frees the parts that
+// were collated before, which are in made.
 func (c collator) inside(key string, made any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {

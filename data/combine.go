@@ -61,8 +61,7 @@ type mapped struct {
 
 // Map returns ds with f applied to every sample. Several goroutines may call f at the same time.
 // rng is a source of random numbers for this sample, for augmentation, as in [RandDataset]. When
-// Get is called without a loader, it draws the same numbers as a loader with seed 0 does in epoch
-// 0.
+// Get is called without a loader, rng gives the numbers that a loader with seed 0 gives in epoch 0.
 func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDataset {
 	return &mapped{ds, f}
 }

@@ -35,8 +35,8 @@ type Config struct {
 	// device's memory does not suffice, the batch is copied when the loop asks for it. If the
 	// memory does not suffice at that time either, the loop gets the error. The scope s that
 	// receives the batches must be on this device too ([tensor.On]). If s was opened without a
-	// device, s.From(batch.X) is an error. Otherwise it would silently copy the batch back to the
-	// CPU.
+	// device, s.From(batch.X) is an error. Without this error, s.From would silently copy the batch
+	// back to the CPU.
 	//
 	// Pin copies batches through page-locked memory, so that copies run while the GPU computes.
 	// Without Device, batches stay in page-locked memory, as with PyTorch's pin_memory. A GPU in

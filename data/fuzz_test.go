@@ -9,9 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// FuzzLoader runs loaders with random settings over samples. One of the samples may fail. It leaves
-// the loop at some batch and resumes. The loops must yield the samples in the order of Order. With
-// Skip they leave out the failing sample. Otherwise they end before its batch.
+// FuzzLoader runs loaders with random settings over samples. One of the samples may fail. The test
+// leaves the loop at some batch and resumes. The loops must yield the samples in the order of
+// Order. With Skip they leave out the failing sample. Without Skip they end before the batch of
+// that sample.
 func FuzzLoader(f *testing.F) {
 	f.Add(uint8(10), uint8(3), uint8(2), uint8(1), uint8(4), uint8(2), uint64(1), true, false, true)
 	f.Add(uint8(0), uint8(1), uint8(1), uint8(0), uint8(0), uint8(0), uint64(0), false, true, false)

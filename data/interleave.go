@@ -9,9 +9,9 @@ import (
 
 // Interleave returns a stream that takes one sample from each of several streams in turn, until all
 // streams have ended. It is meant for reading several files at the same time. One goroutine per
-// stream reads up to ahead samples in advance. If ahead is less than 1, the error is a
-// *[ConfigError]. The order does not depend on how fast the streams are. The goroutines end with
-// the loop. A stream that panics ends with a *[PanicError].
+// stream reads samples in advance. The argument ahead is the largest number of these samples. If it
+// is less than 1, the error is a *[ConfigError]. The order does not depend on how fast the streams
+// are. The goroutines end with the loop. A stream that panics ends with a *[PanicError].
 func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	if ahead < 1 {
 		return nil, &ConfigError{"ahead", fmt.Sprintf("%d samples, at least 1 is needed", ahead)}

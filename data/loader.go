@@ -16,7 +16,7 @@ type Loader struct {
 	ds Dataset // the dataset; nil for a stream
 	st Stream
 	c  Config
-	to *mover // copies batches to their device; nil: they stay where they were made
+	to *mover // copies batches to their device; nil if they stay where they were made
 
 	note string
 

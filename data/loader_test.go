@@ -28,8 +28,8 @@ func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// seen formats the first batches that a loop receives. most limits their number. A negative most
-// means all batches.
+// seen formats the first batches that a loop receives. The argument most is the largest number of
+// batches, or negative for all batches.
 func seen(t testing.TB, l *data.Loader, most int) (out []string) {
 	t.Helper()
 	if most == 0 {
@@ -99,8 +99,8 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	}
 }
 
-// A state is saved within an epoch. A loader that loads it continues with the next batch, for any
-// number of workers before and after.
+// A state is saved within an epoch. A loader that loads it continues with the next batch. The two
+// loaders may have different numbers of workers.
 func TestResume(t *testing.T) {
 	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
 	d := &noisy{squares{n: 30, slow: true}}
@@ -168,7 +168,8 @@ func TestBadStates(t *testing.T) {
 	}
 }
 
-// quiet fails the test if more goroutines than before still run after some time.
+// quiet waits a while for goroutines to end. It fails the test if their number stays above the
+// argument before.
 func quiet(t *testing.T, before int, what string) {
 	t.Helper()
 	for i := 0; runtime.NumGoroutine() > before && i < 500; i++ {

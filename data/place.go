@@ -15,7 +15,7 @@ const mostStreams = 8
 
 // A mover copies batches to the memory that Config asks for.
 type mover struct {
-	dev device.Device // target of the copies; nil: batches stay on the CPU
+	dev device.Device // target of the copies; nil if batches stay on the CPU
 	pin device.PinnedAllocator
 	// streams used in turn, so that a reader of one batch does not wait for the copies of later
 	// batches
@@ -25,15 +25,16 @@ type mover struct {
 // unpinned makes the note appear only once in a process, and not once for each loader.
 var unpinned sync.Once
 
-// withoutPin returns the note that Pin has no effect here. why is the reason.
+// withoutPin returns the note that Pin has no effect, for the given reason. The first call also
+// logs the note.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })
 	return note
 }
 
-// newMover returns the mover of a loader, or nil if batches stay where they were made. note names a
-// setting that is ignored because it has no effect on this machine.
+// newMover returns the mover of a loader, or nil if batches stay where they were made. The result
+// note names a setting that is ignored because it has no effect on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
 	if m.dev != nil && m.dev.Info().Host { // page-locked memory does not speed this up

@@ -24,8 +24,8 @@ type BatchSampler interface {
 	Batches(epoch int) iter.Seq[[]int] // the indexes of each batch's samples in the dataset
 }
 
-// repeater is a sampler that may return an index several times in an epoch. For each occurrence,
-// the loader draws other random numbers.
+// repeater is a sampler that may return an index several times in an epoch. For each occurrence of
+// an index, the loader draws new random numbers.
 type repeater interface{ repeats() bool }
 
 func repeats(s any) bool {
@@ -218,7 +218,8 @@ type batches struct {
 }
 
 // NewBatchSampler returns a batch sampler that groups the indexes of s: torch's BatchSampler. A
-// [Loader] does the same with its settings Batch and DropLast. The error is a *[ConfigError].
+// [Loader] groups indexes in this way by its settings Batch and DropLast. The error is a
+// *[ConfigError].
 func NewBatchSampler(s Sampler, batch int, dropLast bool) (BatchSampler, error) {
 	if s == nil {
 		return nil, &ConfigError{"Sampler", "there is none"}

@@ -11,9 +11,10 @@ type place struct {
 
 // StateDict returns the position of the loader, for a checkpoint. If it is called within the loop,
 // the batch of the current iteration counts as seen. The keys "epoch", "position" and "seed" are
-// the state. Their values are int64. For the seed it is the int64 with the same bits. The keys
-// "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are int64 too,
-// and -1 if unknown. [Loader.LoadStateDict] compares these three with its own.
+// the state. Their values are int64. The seed, a uint64, is saved as the int64 with the same bits.
+// The keys "batches" (in an epoch), "samples" (in the dataset) and "batch" ([Config].Batch) are
+// int64 too, and -1 if unknown. [Loader.LoadStateDict] compares these three values with the
+// loader's own.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
@@ -30,11 +31,12 @@ func (l *Loader) samples() int64 {
 }
 
 // LoadStateDict makes the next loop continue after the last batch that was seen when the state was
-// saved. It takes the seed from the state. So the order and the random numbers are the same,
-// whatever the number of workers. Batches that were seen are not prepared again. The dataset, batch
-// size and samplers must be the same as when the state was saved. A sampler given in Config keeps
-// its own seed. If the state was saved at the last batch of an epoch, the next loop runs through
-// the rest of that epoch, which is empty. An error is a *[StateError], and then l is unchanged.
+// saved. It takes the seed from the state. So the order and the random numbers are those of an
+// uninterrupted loop, whatever the number of workers. Batches that were seen are not prepared
+// again. The dataset, batch size and samplers must be the same as when the state was saved. A
+// sampler given in Config keeps its own seed. If the state was saved at the last batch of an epoch,
+// the next loop runs through the rest of that epoch, which is empty. An error is a *[StateError],
+// and then l is unchanged.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]

@@ -147,7 +147,7 @@ func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
 	})
 }
 
-// FilterStream returns the samples for which keep returns true, and all errors.
+// FilterStream returns the samples for which the function keep returns true, and all errors.
 func FilterStream(s Stream, keep func(s Sample) bool) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {

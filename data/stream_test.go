@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// count is a stream of n numbers. In place of the numbers in bad it has errors.
+// count is a stream of n numbers. In place of each number in the list bad, it has an error.
 func count(n int, bad ...int) data.Stream {
 	return data.StreamFunc(func(epoch int) iter.Seq2[data.Sample, error] {
 		return func(yield func(data.Sample, error) bool) {

@@ -41,7 +41,7 @@ func (m *MaskedLM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Logits(ids, BERTInput{})
 }
 
-// Logits does the same as Forward, with a mask and token types.
+// Logits is Forward with a mask and token types.
 func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		t := m.Cls.Predictions.Transform
@@ -106,8 +106,8 @@ func (m *SequenceClassifier) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Logits(ids, BERTInput{})
 }
 
-// Logits does the same as Forward, with a mask and token types. For the loss, call nn.CrossEntropy
-// with the logits and the classes [batch].
+// Logits is Forward with a mask and token types. For the loss, call nn.CrossEntropy with the logits
+// and the classes [batch].
 func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return m.Classifier.Forward(drop(m.Bert.Pooled(ids, in), m.Bert.Config.rate(&m.Base)))

@@ -215,7 +215,7 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 		x = x.Sub(x.Amax(-1, tensor.KeepDim))
 	}
 	x = x.DivScalar(max(o.Temperature, 1e-37))
-	var index *tensor.Tensor // the token of each element of x; nil: column i is for token i
+	var index *tensor.Tensor // the token of each element of x; nil if column i is for token i
 	switch {
 	case o.TopK > 0 && o.TopK < x.Dim(-1):
 		x, index = x.TopK(o.TopK, -1, true, true)

@@ -105,7 +105,7 @@ func tokens(t *testing.T, s *tensor.Scope, f *golden.File, name string) *tt {
 
 // near compares numbers with PyTorch's float64 numbers. The limit is the tolerance times the
 // greatest number. In float32 it may also be ten times the error of PyTorch's float32 numbers, if
-// this is more. It returns the largest error divided by the greatest number.
+// this is more. near returns the largest error divided by the greatest number.
 func (r goldenRun) near(what string, got []float64, name string) float64 {
 	t, where := r.t, r.name+" "+r.ty.String()+" on "+r.dev.Name()+": "+what
 	t.Helper()

@@ -60,8 +60,8 @@ func (c GPTConfig) Check() error {
 
 // GPT is GPT-2: a transformer decoder with learned positions and with layer norms before attention
 // and MLP. The token table is also the last layer's weight. Names and layouts of weights are those
-// of Hugging Face's GPT2Model. For example, "h.0.attn.c_attn.weight" is [in, out]. See
-// [GPT.LoadStateDict] for other names.
+// of Hugging Face's GPT2Model. For example, "h.0.attn.c_attn.weight" is [in, out].
+// [GPT.LoadStateDict] says which names it accepts in addition.
 type GPT struct {
 	nn.Base
 	WTE    *table        `nn:"wte"`  // token table, [vocab, width]; also the last layer's weight

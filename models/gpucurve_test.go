@@ -27,8 +27,8 @@ type curveCase struct {
 }
 
 // curveCases returns models with heads of 32 and 64 features, for which there are attention
-// kernels, and with dropout. If long is set, they have two blocks each and train for the steps of a
-// soak test.
+// kernels, and with dropout. If the argument long is true, they have two blocks each and train for
+// the steps of a soak test.
 func curveCases(long bool) []curveCase {
 	steps, layers := 4, 1
 	if long {

@@ -26,7 +26,7 @@ func homeOf(opts []nn.Option) home {
 	return h
 }
 
-// with returns opts followed by more.
+// with returns a new list: the options opts, and after them the options in more.
 func with(opts []nn.Option, more ...nn.Option) []nn.Option {
 	return append(opts[:len(opts):len(opts)], more...)
 }
@@ -77,7 +77,7 @@ func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LinearT(l.Weight, l.Bias)
 }
 
-// forwardAct returns act of Forward's result, as [nn.Linear.ForwardAct] does.
+// forwardAct applies the function act to Forward's result, as [nn.Linear.ForwardAct] does.
 func (l *conv1D) forwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	if l.Hooked() {
 		return act(l.Forward(x))
@@ -94,8 +94,8 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 // joined undoes heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens raises an error if ids is not a tensor of tokens [batch, length]. It also does so if
-// the tokens, which begin at position start, need more than limit positions.
+// checkTokens raises an error if ids is not a tensor of tokens [batch, length]. The tokens begin at
+// position start. If they need more than limit positions, that is an error too.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	given(op, ids)
 	switch {

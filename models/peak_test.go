@@ -12,11 +12,11 @@ import (
 )
 
 // A training step holds no more memory than PyTorch's autograd. testdata/peak.json has two figures
-// for each case, both at the peak in PyTorch. The figure held is the memory of parameters,
+// for each case, both at the peak in PyTorch. The figure named held is the memory of parameters,
 // optimizer state, gradients and saved tensors. It does not include intermediate tensors of forward
-// and Backward. The figure live is the memory of all tensors. _golden/peak.py explains how both
-// were measured. The test counts all memory that the allocator of an emulated GPU allocates, in
-// blocks of 512 bytes, after a first step.
+// and Backward. The figure named live is the memory of all tensors. _golden/peak.py explains how
+// both were measured. The test counts all memory that the allocator of an emulated GPU allocates,
+// in blocks of 512 bytes, after a first step.
 func TestPeakAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("testdata/peak.json")
 	if err != nil {

@@ -81,8 +81,9 @@ var peakCases = []peakCase{
 	}},
 }
 
-// largeCases are the other cases of _golden/cudapeak.py. With long rows, the memory of the
-// attention weights of all heads matters. PyTorch's kernels hold only a few rows of these weights.
+// largeCases are the cases of _golden/cudapeak.py that are not in peakCases. With long rows, the
+// memory of the attention weights of all heads matters. PyTorch's kernels hold only a few rows of
+// these weights.
 var largeCases = []peakCase{
 	{name: "resnet18, 32 of 224", make: func(in nn.Option) (any, lossStep) {
 		m := models.ResNet18(1000, 3, in)

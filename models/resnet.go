@@ -52,8 +52,8 @@ func ResNet50(classes, channels int, opts ...nn.Option) *ResNet {
 }
 
 // NewResNet returns a model with torchvision's initial weights. Weights of convolutions are normal
-// with the variance 2/fan out. Norms have weight 1 and bias 0. It panics with an *[Error] if a size
-// is negative or a stage has no block.
+// with the variance 2/fan out. Norms have weight 1 and bias 0. NewResNet panics with an *[Error] if
+// a size is negative or a stage has no block.
 func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	orElse := func(n, standard int) int {
 		if n == 0 {

@@ -15,7 +15,8 @@ import (
 type made bool
 
 // unset raises an error for a layer written as a literal with a setting of 0, if torch's default is
-// another number. The error names like, a call that makes a layer with torch's default.
+// another number. The argument like is a call that makes a layer with torch's default, and the
+// error names it.
 func (m made) unset(op, field string, value float64, like string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
 		hinted(op, tensor.ErrValue, field+" of the literal is 0", like+" has torch's default", operands...)
@@ -126,8 +127,8 @@ type PReLU struct {
 	Weight *tensor.Tensor `nn:"weight"` // [1], or [channels] for inputs [batch, channels, ...]
 }
 
-// NewPReLU returns a layer with n weights, each set to first. torch's defaults are 1 for n and 0.25
-// for first.
+// NewPReLU returns a layer with n weights, which all begin with the value first. torch's defaults
+// are one weight and the value 0.25.
 func NewPReLU(n int, first float64, opts ...Option) *PReLU {
 	o := options("PReLU", opts)
 	return &PReLU{Weight: o.parameters().Full(first, n).RequiresGrad()}
@@ -263,7 +264,7 @@ func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // Softmax is exp(x)/Σ exp(x) along dimension Dim. The Dim of the zero value is 0, which usually is
-// the batch dimension. NewSoftmax(-1) goes along the last dimension. This also holds for the other
+// the batch dimension. NewSoftmax(-1) goes along the last dimension. Both also hold for all other
 // activations that have a Dim.
 type Softmax struct {
 	Base
@@ -310,8 +311,9 @@ func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Glu(l.Dim)
 }
 
-// RReLU is x where x is positive and a·x elsewhere. In training a is drawn for each element from
-// [Lower, Upper); in evaluation a is the mean of Lower and Upper (B. Xu et al., arXiv:1505.00853).
+// RReLU is x where x is positive and a·x elsewhere. In training, the slope a is drawn for each
+// element from [Lower, Upper). In evaluation, the slope a is the mean of Lower and Upper (B. Xu et
+// al., arXiv:1505.00853).
 type RReLU struct {
 	Base
 	Lower, Upper float64

@@ -24,9 +24,9 @@ type AdaptiveLogSoftmaxWithLoss struct {
 	Cutoffs []int // the first class of each cluster, then the number of classes
 }
 
-// NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs must rise and
-// lie between 1 and classes-1. Other cutoffs panic with an *[Error]. The options are [DivValue],
-// [HeadBias], [In], [Typed] and [SkipInit].
+// NewAdaptiveLogSoftmaxWithLoss returns a layer with the given numbers of features and classes. The
+// cutoffs must rise and lie between 1 and classes-1. Other cutoffs panic with an *[Error]. The
+// options are [DivValue], [HeadBias], [In], [Typed] and [SkipInit].
 func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
 	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
 	last := 0
@@ -121,9 +121,9 @@ func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Ten
 }
 
 // Predict returns the class with the highest probability, int64 [n], for x [n, features]. It scores
-// the classes of the clusters only for rows whose highest score in the head is a cluster. torch
-// does the same. So in other rows, a class of a cluster may have a higher probability than the
-// returned class. Predict reads from the device how many rows need the clusters.
+// the classes of the clusters only for rows whose highest score in the head is a cluster. In all
+// other rows, a class of a cluster may have a higher probability than the returned class. torch's
+// predict works in this way too. Predict reads from the device how many rows need the clusters.
 func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
 	given(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

@@ -14,7 +14,7 @@ import (
 // default.
 type MultiheadOptions struct {
 	Dropout     float64 // probability of dropping an attention weight in training
-	KDim, VDim  int     // features of keys and of values; 0: as many as the queries' features
+	KDim, VDim  int     // features of keys and of values; 0 means as many as queries have
 	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
 	AddBiasKV   bool    // the layer appends one learnt key and value
 	AddZeroAttn bool    // the layer appends one key and value of zeros

@@ -34,8 +34,9 @@ func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
 	}
 }
 
-// fits reports whether an op that autocast runs in 16 bits accepts an operand of type have with a
-// parameter of type want. Under autocast the types may differ, since both are cast.
+// fits reports whether an op that autocast runs in 16 bits accepts an operand whose type is have,
+// if the parameter's type is want. Under autocast the two types may differ, since autocast converts
+// both tensors.
 func fits(have, want dtype.Type, operands []*tensor.Tensor) bool {
 	cast := func(t dtype.Type) bool { return t == dtype.F32 || t.IsHalf() }
 	return have == want || cast(have) && cast(want) && on(operands...)

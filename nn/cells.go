@@ -156,9 +156,9 @@ type cellKey struct {
 	cell cell
 	t    dtype.Type
 	back bool // true for the program of the gradient
-	// In a forward program, keeps means that it also returns the values that the gradient needs. In
-	// the backward program of lstm, it means that the gradient of the result is a separate operand
-	// dy, which the program adds to dh.
+	// In a forward program, keeps is true if the program also returns the values that the gradient
+	// needs. In the backward program of lstm, keeps is true if the gradient of the result is a
+	// separate operand dy, which the program adds to dh.
 	keeps bool
 	bias  bool // for gru: whether the new gate's product with the state has a bias
 }
@@ -284,7 +284,7 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step computes the same as forward with ops on tensors, so that second derivatives exist. It
+// step computes what forward does, but with ops on tensors, so that second derivatives exist. It
 // returns the new state from the gates' blocks x and t, [n, gates·hidden], and the previous state h
 // and c. For gru, b is the bias of the new gate's product with the state.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {

@@ -74,7 +74,7 @@ type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, 
 
 // forward normalises x. It uses the statistics of x in training, and also in evaluation if there
 // are no running statistics. In training it also updates the running statistics, and counts the
-// batch if counts is true.
+// batch if the argument counts is true.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
 	if n.sync != nil && n.Training() {
@@ -329,7 +329,7 @@ type LocalResponseNorm struct {
 	Alpha, Beta, K float64 // 1e-4, 0.75 and 1 by default
 }
 
-// NewLocalResponseNorm returns a layer over size neighbouring channels.
+// NewLocalResponseNorm returns a layer whose window has the given number of neighbouring channels.
 func NewLocalResponseNorm(size int) *LocalResponseNorm {
 	return &LocalResponseNorm{Size: size, Alpha: 1e-4, Beta: 0.75, K: 1}
 }

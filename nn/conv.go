@@ -28,8 +28,8 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 	return weight, bias
 }
 
-// dimensions returns the shape of a weight: first, second/groups, and the sizes of the kernel.
-// kernel holds one size for all rank dimensions, or a size for each.
+// dimensions returns the shape of a weight, [first, second/groups, kernel…]. first and second are
+// numbers of channels. kernel holds one size for all rank dimensions, or a size for each.
 func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
 	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
@@ -51,7 +51,7 @@ func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 
 // padded pads the input of a convolution in the given mode, and returns the options without this
 // padding. In the mode of zeros, the convolution pads its input itself, and padded returns x and o
-// unchanged. Only the convolution may use y; call free after it.
+// unchanged. Only the convolution may use y. After the convolution, call the function free.
 func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank int) (y *tensor.Tensor, rest tensor.ConvOptions, free func()) {
 	pad := map[string]func(*tensor.Tensor, ...int) *tensor.Tensor{
 		"reflect": (*tensor.Tensor).PadReflect, "replicate": (*tensor.Tensor).PadReplicate, "circular": (*tensor.Tensor).PadCircular,
@@ -101,7 +101,7 @@ type Conv1d struct {
 	lazy *lazy
 }
 
-// NewConv1d returns a layer from in to out channels: see [NewConv2d].
+// NewConv1d returns a layer with the given numbers of input and output channels: see [NewConv2d].
 func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 	o := options("Conv1d", opts, convolution...)
 	l := &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -109,8 +109,9 @@ func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 	return l
 }
 
-// NewLazyConv1d returns a layer with out output channels. Its first input determines the number of
-// input channels: see [NewLazyLinear]. It accepts the options of [NewConv1d].
+// NewLazyConv1d returns a layer with the given number of output channels. Its first input
+// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
+// [NewConv1d].
 func NewLazyConv1d[K Sizes](out int, kernel K, opts ...Option) *Conv1d {
 	o := options("LazyConv1d", opts, convolution...)
 	return &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -149,10 +150,11 @@ type Conv2d struct {
 	lazy *lazy
 }
 
-// NewConv2d returns a layer from in to out channels. The kernel is one size for all dimensions,
-// such as 3, or a size for each dimension, such as []int{3, 5}. As in torch, weight and bias are
-// uniform in ±1/√(in/groups·size of the kernel). It accepts the options [Stride], [Padding],
-// [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In] and [Typed].
+// NewConv2d returns a layer with the given numbers of input and output channels. The kernel is one
+// size for all dimensions, such as 3, or a size for each dimension, such as []int{3, 5}. As in
+// torch, weight and bias are uniform in ±1/√(in/groups·size of the kernel). It accepts the options
+// [Stride], [Padding], [SamePadding], [PaddingMode], [Dilation], [Groups], [NoBias], [In] and
+// [Typed].
 func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	o := options("Conv2d", opts, convolution...)
 	l := &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -160,8 +162,9 @@ func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	return l
 }
 
-// NewLazyConv2d returns a layer with out output channels. Its first input determines the number of
-// input channels: see [NewLazyLinear]. It accepts the options of [NewConv2d].
+// NewLazyConv2d returns a layer with the given number of output channels. Its first input
+// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
+// [NewConv2d].
 func NewLazyConv2d[K Sizes](out int, kernel K, opts ...Option) *Conv2d {
 	o := options("LazyConv2d", opts, convolution...)
 	return &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -200,7 +203,7 @@ type Conv3d struct {
 	lazy *lazy
 }
 
-// NewConv3d returns a layer from in to out channels: see [NewConv2d].
+// NewConv3d returns a layer with the given numbers of input and output channels: see [NewConv2d].
 func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 	o := options("Conv3d", opts, convolution...)
 	l := &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -208,8 +211,9 @@ func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 	return l
 }
 
-// NewLazyConv3d returns a layer with out output channels. Its first input determines the number of
-// input channels: see [NewLazyLinear]. It accepts the options of [NewConv3d].
+// NewLazyConv3d returns a layer with the given number of output channels. Its first input
+// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
+// [NewConv3d].
 func NewLazyConv3d[K Sizes](out int, kernel K, opts ...Option) *Conv3d {
 	o := options("LazyConv3d", opts, convolution...)
 	return &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -246,7 +250,8 @@ type ConvTranspose1d struct {
 	lazy *lazy
 }
 
-// NewConvTranspose1d returns a layer from in to out channels: see [NewConvTranspose2d].
+// NewConvTranspose1d returns a layer with the given numbers of input and output channels: see
+// [NewConvTranspose2d].
 func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("ConvTranspose1d", opts, transposed...)
 	l := &ConvTranspose1d{Options: o.transposed()}
@@ -254,8 +259,9 @@ func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose1d returns a layer with out output channels. Its first input determines the
-// number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose1d].
+// NewLazyConvTranspose1d returns a layer with the given number of output channels. Its first input
+// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
+// [NewConvTranspose1d].
 func NewLazyConvTranspose1d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("LazyConvTranspose1d", opts, transposed...)
 	return &ConvTranspose1d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -291,10 +297,10 @@ type ConvTranspose2d struct {
 	lazy *lazy
 }
 
-// NewConvTranspose2d returns a layer from in to out channels. kernel is one size for all
-// dimensions, or a size for each dimension. As in torch, weight and bias are uniform in
-// ±1/√(out/groups·size of the kernel). It accepts the options [Stride], [Padding], [OutputPadding],
-// [Dilation], [Groups], [NoBias], [In] and [Typed].
+// NewConvTranspose2d returns a layer with the given numbers of input and output channels. The
+// kernel is one size for all dimensions, or a size for each dimension. As in torch, weight and bias
+// are uniform in ±1/√(out/groups·size of the kernel). It accepts the options [Stride], [Padding],
+// [OutputPadding], [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("ConvTranspose2d", opts, transposed...)
 	l := &ConvTranspose2d{Options: o.transposed()}
@@ -302,8 +308,9 @@ func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose2d returns a layer with out output channels. Its first input determines the
-// number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose2d].
+// NewLazyConvTranspose2d returns a layer with the given number of output channels. Its first input
+// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
+// [NewConvTranspose2d].
 func NewLazyConvTranspose2d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("LazyConvTranspose2d", opts, transposed...)
 	return &ConvTranspose2d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -339,7 +346,8 @@ type ConvTranspose3d struct {
 	lazy *lazy
 }
 
-// NewConvTranspose3d returns a layer from in to out channels: see [NewConvTranspose2d].
+// NewConvTranspose3d returns a layer with the given numbers of input and output channels: see
+// [NewConvTranspose2d].
 func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("ConvTranspose3d", opts, transposed...)
 	l := &ConvTranspose3d{Options: o.transposed()}
@@ -347,8 +355,9 @@ func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose3d returns a layer with out output channels. Its first input determines the
-// number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose3d].
+// NewLazyConvTranspose3d returns a layer with the given number of output channels. Its first input
+// determines the number of input channels: see [NewLazyLinear]. It accepts the options of
+// [NewConvTranspose3d].
 func NewLazyConvTranspose3d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("LazyConvTranspose3d", opts, transposed...)
 	return &ConvTranspose3d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}

@@ -91,7 +91,7 @@ func some(names []string) string {
 // the original.
 type copier struct {
 	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's tensor
-	// other copies a tensor that is not in tensors; if other is nil, the copy shares that tensor
+	// the function that copies a tensor that is not in tensors; nil if the copy shares that tensor
 	other func(t *tensor.Tensor) *tensor.Tensor
 	made  map[place]reflect.Value // the copies made so far, by pointer to the original
 	own   map[*tensor.Tensor]bool // the model's tensors

@@ -161,8 +161,8 @@ type LinearCrossEntropyOptions struct {
 }
 
 // LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias. The
-// default reduction is the mean. It is torch's linear_cross_entropy with options with which the
-// logits of all rows never exist at the same time.
+// default reduction is the mean. It is torch's linear_cross_entropy, with options that keep the
+// logits of all rows from existing at the same time.
 //
 // The rows are divided into parts. For each part, the forward pass computes the logits, reduces
 // them to losses, and frees them. Backward computes each part's logits again, and adds up the
@@ -255,7 +255,7 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 // Weight, IgnoreIndex, LabelSmoothing and Reduction are as in [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
 	Linear         *Linear
-	Weight         *tensor.Tensor `nn:"weight,buffer"` // [classes], the factors; nil: all 1
+	Weight         *tensor.Tensor `nn:"weight,buffer"` // [classes], factors; nil means 1 for all
 	IgnoreIndex    *int           // nil: [IgnoreIndex]
 	LabelSmoothing float64        // between 0 and 1
 	Reduction      Reduction
@@ -263,8 +263,8 @@ type LinearCrossEntropyLoss struct {
 	Rows int
 }
 
-// NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes. As in
-// torch the linear layer has no bias. For a bias, set the field Linear.
+// NewLinearCrossEntropyLoss returns the loss of a linear layer with the given numbers of features
+// and classes. As in torch the linear layer has no bias. For a bias, set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
 	o := options("LinearCrossEntropyLoss", opts)
 	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.inside(), NoBias())...)}

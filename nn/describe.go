@@ -106,7 +106,8 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether name is first with n added to its last number.
+// numbered reports whether the two names are equal after n is added to the number at the end of the
+// first name.
 func numbered(first, name string, n int) bool {
 	i := strings.LastIndexByte(first, '.') + 1
 	var k int

@@ -72,7 +72,7 @@ func ExampleSkipInit() {
 }
 
 // Loose loads the tensors whose names are in both the model and the dict, for example into a model
-// with another head. Report lists the other names.
+// with another head. Report lists the names that are in only one of the two.
 func ExampleLoose() {
 	type net struct{ Body, Head *nn.Linear }
 	type renamed struct{ Body, Classifier *nn.Linear }

@@ -180,7 +180,8 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 func tripletSums(a golden.Args, x []*tt) sums {
 	p := a.Float("p")
 	d := func(i, j int) *tt { return x[i].PairwiseDistance(x[j], p, 1e-6) }
-	// by is the derivative of a distance d, (|x|/d)^(p-1), times p, because d is a rounded sum.
+	// The function by returns p times the derivative of a distance d, (|x|/d)^(p-1). The factor p
+	// is needed because d is a rounded sum.
 	by := func(i, j int, d *tt) *tt {
 		return x[i].Sub(x[j]).Abs().AddScalar(1e-6).Div(d.Unsqueeze(-1)).PowScalar(p - 1).MulScalar(p)
 	}

@@ -25,7 +25,7 @@ import (
 // removes the hook.
 //
 // A tensor that a hook receives belongs to the call of the layer. If another layer made that call,
-// the tensor may be freed when the other layer returns. s.From(y.Detach()) keeps it in scope s.
+// the tensor may be freed when that layer returns. s.From(y.Detach()) keeps it in scope s.
 type Base struct {
 	evaluating bool
 	known      uint32 // 1 if mark is set

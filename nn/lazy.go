@@ -7,11 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A lazy layer determines its number of inputs from its first input. It has the same type as the
+// A lazy layer determines its number of inputs from its first input. Its Go type is that of the
 // ordinary layer. Before the first call it has no parameters: a function that lists a model's
 // parameters panics with an *[Error] that names the layer. The first call makes the parameters on
 // the device of the input. [LoadStateDict] makes them too, with the shapes in the dict. Make the
-// optimizer after one of these two. No other goroutine may call the layer during its first call.
+// optimizer after the first call or after LoadStateDict. No other goroutine may call the layer
+// during its first call.
 
 // lazy is the description of a layer's parameters, without the number of inputs.
 type lazy struct {
@@ -28,8 +29,8 @@ type lazyLayer interface {
 	waiting() **lazy
 	fill(in int, z *lazy) // fill makes the parameters; in is the number of inputs
 	empty()               // empty removes the parameters
-	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs. The
-	// size of their dimension dim, multiplied by the factor by, is the number of inputs.
+	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs. To
+	// get the number of inputs, multiply the size of their dimension dim by the factor by.
 	inputsOf(z *lazy) (names []string, dim, by int)
 }
 
@@ -57,8 +58,8 @@ func notYet(path string, v reflect.Value) *Error {
 	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
-// ready makes the parameters of a lazy layer on x's device if they do not exist. in is the number
-// of inputs.
+// ready makes the parameters of a lazy layer on x's device if they do not exist. The argument in is
+// the number of inputs.
 func ready(l lazyLayer, x *tensor.Tensor, in int) {
 	z := *l.waiting()
 	if z == nil {
@@ -93,8 +94,8 @@ func (l lazies) undo() {
 	}
 }
 
-// fit makes the parameters of the lazy layers of m whose shapes sd determines. For each other lazy
-// layer it returns the name of a missing parameter.
+// fit makes the parameters of the lazy layers of m whose shapes sd determines. For each lazy layer
+// whose shapes sd does not determine, it returns the name of a missing parameter.
 func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
 		z := *layer.waiting()

@@ -16,8 +16,8 @@ type Linear struct {
 	lazy *lazy
 }
 
-// NewLinear returns a layer from in to out features. As in torch, weight and bias are uniform in
-// ±1/√in.
+// NewLinear returns a layer with the given numbers of input and output features. As in torch,
+// weight and bias are uniform in ±1/√in.
 func NewLinear(in, out int, opts ...Option) *Linear {
 	o := options("Linear", opts, biased...)
 	l := &Linear{}
@@ -25,9 +25,9 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 	return l
 }
 
-// NewLazyLinear returns a layer with out output features, torch's LazyLinear. Its first input
-// determines the number of input features. Before its first input or a [LoadStateDict], the layer
-// has no parameters. It accepts the options of [NewLinear].
+// NewLazyLinear returns a layer with the given number of output features, torch's LazyLinear. Its
+// first input determines the number of input features. Before its first input or a [LoadStateDict],
+// the layer has no parameters. It accepts the options of [NewLinear].
 func NewLazyLinear(out int, opts ...Option) *Linear {
 	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
 }
@@ -86,8 +86,9 @@ type Bilinear struct {
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
 }
 
-// NewBilinear returns a layer from in1 and in2 to out features. As in torch, weight and bias are
-// uniform in ±1/√in1. It panics with an *[Error] if in1 or in2 is not positive.
+// NewBilinear returns a layer for two inputs, with in1 and in2 features. Its result has the given
+// number of output features. As in torch, weight and bias are uniform in ±1/√in1. It panics with an
+// *[Error] if in1 or in2 is not positive.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 	if in1 <= 0 || in2 <= 0 {
 		panic(wrong("Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)))

@@ -15,8 +15,8 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// lacks is the amount by which the score X(1) of the right class falls short of the score X(0)
-	// of another class plus the margin. lackingOp is 1 where lacks is positive.
+	// The formula lacks is the amount by which the score X(1) of the right class falls short of the
+	// score X(0) of another class plus the margin. lackingOp is 1 where lacks is positive.
 	lacks         = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
@@ -96,7 +96,8 @@ type multiMarginFunc struct {
 
 func (*multiMarginFunc) Name() string { return "multi_margin_loss" }
 
-// others is false for the right class of a row and true for the other classes.
+// others returns a mask of the wrong classes: false for the right class of a row, and true for all
+// other classes.
 func (*multiMarginFunc) others(x, target *tensor.Tensor) *tensor.Tensor {
 	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(x.Dim(-1))
 	return classes.Ne(target.Unsqueeze(-1))
@@ -154,10 +155,10 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 // pairs of a right class t and a wrong class c. Its zero value has torch's defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
-// Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the same
-// shape. Each row of target lists the right classes, and ends at the first -1. A score and a target
-// of rank 0 stand for one class. A class that does not exist is an index error. A GPU reports the
-// error at the next wait. All n·classes² differences are in memory at the same time.
+// Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the shape of
+// the scores. Each row of target lists the right classes, and ends at the first -1. A score and a
+// target of rank 0 stand for one class. A class that does not exist is an index error. A GPU
+// reports the error at the next wait. All n·classes² differences are in memory at the same time.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
 	given(op, x, target)
@@ -185,9 +186,9 @@ type multiLabelMarginFunc struct{}
 
 func (multiLabelMarginFunc) Name() string { return "multilabel_margin_loss" }
 
-// targets returns two tensors. safe has the target classes, and 0 for the entries behind the end of
-// a row's list. out is true for differences that do not count. Its shape is [..., targets,
-// classes].
+// targets returns two tensors. The first, safe, has the target classes, and 0 for the entries
+// behind the end of a row's list. The second, out, is true for differences that do not count. Its
+// shape is [..., targets, classes].
 func (multiLabelMarginFunc) targets(x, target *tensor.Tensor) (safe, out *tensor.Tensor) {
 	n := x.Dim(-1)
 	// A target counts if it is not -1 and no entry before it is -1.

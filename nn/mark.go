@@ -39,9 +39,9 @@ func (b *Base) marked() *mark {
 var marking sync.Mutex
 
 // markAt marks the layer v, which a walk found at path. A walk may begin at a part of a model, so
-// the layer keeps its deepest path. Among equally deep paths it keeps the latest. If several is
-// set, the walk may find one layer at several paths. Then the layer keeps the first. The copy of a
-// marked layer's struct gets no mark.
+// the layer keeps its deepest path. Among equally deep paths it keeps the latest. If the argument
+// several is true, the walk may find one layer at several paths. Then the layer keeps the first.
+// The copy of a marked layer's struct gets no mark.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {
@@ -130,8 +130,9 @@ func late(e *tensor.Error) bool {
 	return false
 }
 
-// guarded returns a function that runs leave, or names the layer in the error if Forward panics. If
-// m is nil it returns leave.
+// guarded returns a function that runs the function leave. If Forward has panicked, the returned
+// function instead names the layer in the error, and panics again. If m is nil, guarded returns
+// leave itself.
 func (m *mark) guarded(leave func()) func() {
 	if m == nil {
 		return leave

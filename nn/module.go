@@ -272,8 +272,9 @@ type namer interface{ ownParams() []Param }
 
 var namerType = reflect.TypeFor[namer]()
 
-// A visitor has the callbacks of a walk. For every struct of a model, the walk calls before, then
-// visits the contents, then calls after. It calls param for every tensor.
+// A visitor has the callbacks of a walk. For every struct of a model, the walk calls the function
+// before, visits the struct's contents, and calls the function after. It calls the function param
+// for every tensor.
 type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)

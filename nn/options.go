@@ -41,7 +41,7 @@ type layerOptions struct {
 	noBias   bool
 	noAffine bool
 	stats    bool
-	row      *int // the row that pads sequences; nil: none
+	row      *int // the row that pads sequences; nil means none
 
 	stride, padding, dilation, outputPadding []int
 
@@ -78,7 +78,8 @@ func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
 
-// only does what options does, for a layer that accepts exactly the options named in takes.
+// only collects options as the function options does. The layer accepts exactly the options named
+// in takes.
 func only(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {
@@ -174,7 +175,7 @@ func PaddingIndex(i int) Option {
 
 // Stride sets the distance between the windows of a convolution, of a pool or of [NewUnfold]. It is
 // one distance for all dimensions, or a distance for each. The default for a pool is the size of
-// its window. For other layers the default is 1.
+// its window. For a convolution and for NewUnfold the default is 1.
 func Stride(distance ...int) Option {
 	return Option{"Stride", func(o *layerOptions) { o.stride = slices.Clone(distance) }}
 }

@@ -206,8 +206,8 @@ func PadSequence(list []*tensor.Tensor, o PadOptions) *tensor.Tensor {
 	return spread(tensor.Cat(0, list...), rows, o, steps, len(list))
 }
 
-// PackSequence packs sequences, [length, …]. Unless unsorted is set, their lengths must not
-// increase.
+// PackSequence packs sequences, [length, …]. Their lengths must not increase, unless the argument
+// unsorted is true.
 func PackSequence(list []*tensor.Tensor, unsorted bool) *PackedSequence {
 	const op = "pack_sequence"
 	checkSequences(op, list)

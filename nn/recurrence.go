@@ -37,7 +37,7 @@ func (f *recurrence) Name() string { return f.cell.String() }
 type stretch struct {
 	at, n int // the first row, and the number of rows
 	lo    int // the first row's index in its step
-	prev  int // first row of the previous states; -1: these are rows of h0
+	prev  int // first row of the previous states; -1 if these are rows of h0
 }
 
 // stretches returns the stretches in the order in which the steps are computed.
@@ -67,8 +67,8 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends returns where the last states of the sequences are. For each stretch, the states of its n
-// rows from row at are the last states of the sequences from lo.
+// ends returns where the last states of the sequences are. Each stretch has the last states of n
+// sequences, which begin with sequence lo. They are in n rows, which begin with row at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}

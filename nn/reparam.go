@@ -26,7 +26,7 @@ type WeightNorm[L Module] struct {
 
 // NewWeightNorm splits the weight of a layer into length and direction. Afterwards the layer
 // belongs to the wrapper, which computes the same function as the layer did. torch's default for
-// dim is 0. This is the dimension of the outputs, or of the inputs for a transposed convolution.
+// dim is 0. Dimension 0 is that of the outputs, or that of the inputs for a transposed convolution.
 // With dim -1 the whole weight has one norm. In torch this is dim=None. NewWeightNorm panics with
 // an *[Error] if the layer has no parameter named "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
@@ -232,8 +232,8 @@ func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor,
 	return l.Interface().(Module).Forward(x)
 }
 
-// restoreWeight stores a copy of the weight in the layer. The copy requires a gradient if was, the
-// stored parameter, requires one.
+// restoreWeight stores a copy of the weight in the layer. The argument was is the parameter that
+// the wrapper stored. The copy requires a gradient if this parameter requires one.
 func restoreWeight(layer any, weight func(s *tensor.Scope) *tensor.Tensor, was *tensor.Tensor) {
 	f, _ := weightField(layer)
 	f.Set(reflect.ValueOf(weight(was.Scope()).Detach().Clone().SetRequiresGrad(was.NeedsGrad())))

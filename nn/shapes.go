@@ -61,10 +61,10 @@ func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 // Flatten merges dimensions into one. The zero value merges all dimensions except the first.
 type Flatten struct {
 	Base
-	Start, End *int // first and last merged dimension; nil: torch's defaults 1 and -1
+	Start, End *int // first and last merged dimension; nil means torch's default, 1 or -1
 }
 
-// NewFlatten returns a layer that merges dimensions start to end, both included. Negative
+// NewFlatten returns a layer that merges the dimensions with the indices start ≤ i ≤ end. Negative
 // dimensions count from the last.
 func NewFlatten(start, end int) Flatten { return Flatten{Start: &start, End: &end} }
 

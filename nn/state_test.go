@@ -323,7 +323,7 @@ func TestApplyAndModules(t *testing.T) {
 	})
 }
 
-// mustPanic runs f, which must panic with an *nn.Error that contains says.
+// mustPanic runs f, which must panic with an *nn.Error that contains the given text.
 func mustPanic(t *testing.T, says string, f func()) {
 	t.Helper()
 	defer func() {

@@ -186,8 +186,8 @@ func baseOf(v reflect.Value) *Base {
 	return nil
 }
 
-// watch puts a layer into evaluation mode and calls f with each result of its Forward. undo
-// restores the layer.
+// watch puts a layer into evaluation mode and calls f with each result of its Forward. The function
+// undo restores the layer.
 func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	before := *b
 	b.evaluating = true
@@ -201,7 +201,7 @@ func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	}
 }
 
-// keepBuffers saves the values of the model's buffers; restore writes them back.
+// keepBuffers saves the values of the model's buffers. The function restore writes them back.
 func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	type kept struct {
 		t, values *tensor.Tensor

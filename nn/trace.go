@@ -49,9 +49,10 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	}
 }
 
-// layerType returns the receiver type of the method that is skip frames up, such as Linear for
-// (*Linear).Forward. It also returns whether the receiver is a pointer. It is needed because a Base
-// does not know the layer that embeds it.
+// layerType returns the receiver type of a method on the call stack, such as Linear for
+// (*Linear).Forward. The argument skip says how many frames up the method is. layerType also
+// returns whether the receiver is a pointer. It is needed because a Base does not know the layer
+// that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {

@@ -174,8 +174,8 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 
 // Forward returns the result for x of shape [length, n, features], with the shape of x. memory,
 // [keys, n, features], is the result of an encoder. With BatchFirst n is the first dimension. All
-// tensors may omit n. self masks the attention of x to itself, and cross masks the attention of x
-// to memory. Hooks see x and the result.
+// tensors may omit n. The argument self has the masks for the attention of x to itself. The
+// argument cross has those for the attention of x to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)
@@ -289,8 +289,9 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 
 // Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with the encoded x
 // as memory. The result is [steps, n, features]. With BatchFirst n is the first dimension. All
-// tensors may omit n. encoder masks the attention of x to itself, self masks the attention of y to
-// itself, and cross masks the attention of y to the encoded x. Hooks see x and the result.
+// tensors may omit n. Three arguments have the masks: encoder for the attention of x to itself,
+// self for that of y to itself, and cross for that of y to the encoded x. Hooks see x and the
+// result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
 	given("transformer", x, y)

@@ -19,8 +19,8 @@ type stray struct {
 }
 
 // strayTypes caches, for the struct types of layers, the fields that are searched for strays. These
-// fields are neither parameters nor layers and may lead to tensors. carriers caches the fields that
-// may lead to tensors for other structs.
+// fields are neither parameters nor layers and may lead to tensors. carriers caches, for all other
+// structs, the fields that may lead to tensors.
 var strayTypes, carriers sync.Map // reflect.Type → []int
 
 func strayFields(t reflect.Type) []int {

@@ -91,9 +91,9 @@ func (o *Adafactor) AddGroup(params []*tensor.Tensor, c AdafactorConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// factors returns the shape of state tensor i for a parameter of shape p. used reports whether the
-// parameter has this tensor. Matrices have the means of rows (tensor 0) and of columns (tensor 1).
-// Other parameters have an estimate for each element (tensor 2).
+// factors returns the shape of state tensor i for a parameter of shape p. The result used reports
+// whether the parameter has this tensor. Matrices have the means of rows (tensor 0) and of columns
+// (tensor 1). Other parameters have an estimate for each element (tensor 2).
 func factors(p shape.Dims, i int) (s shape.Dims, used bool) {
 	matrix := p.Rank() > 1
 	if i == 2 {
@@ -129,7 +129,7 @@ const (
 	factorNumbers
 )
 
-// numbers returns the numbers of step t for a parameter whose type is of. lr is the learning rate.
+// numbers returns the numbers of step t for a parameter of the given type. lr is the learning rate.
 func (c *AdafactorConfig) numbers(lr, t float64, of dtype.Type) []float64 {
 	v := make([]float64, factorNumbers)
 	v[factorWeight] = math.Pow(t, c.Beta2Decay)
@@ -203,9 +203,9 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless is [Adafactor.Step], but does nothing if found is not 0. Skipping on the device would
-// still launch a step's many kernels. So the host reads found, and waits for it. In a capture the
-// device decides, and the next replay waits for the decision.
+// StepUnless is [Adafactor.Step], but does nothing if the number found is not 0. Skipping on the
+// device would still launch a step's many kernels. So the host reads the number, and waits for it.
+// In a capture the device decides, and the next replay waits for the decision.
 func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -287,8 +287,8 @@ func (f *factoring) compute(s *tensor.Scope) {
 	})
 }
 
-// launches returns the launches that write the parameter and its state. If unless is not nil, they
-// write only if unless is 0.
+// launches returns the launches that write the parameter and its state. If the tensor unless is not
+// nil, they write only if its value is 0.
 func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	t, ct, matrix := f.p.Type(), f.p.Type().Compute(), f.p.Rank() > 1
 	s, dims := f.k.Scope(), f.p.Shape().Slice()

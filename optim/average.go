@@ -39,9 +39,9 @@ type average struct {
 type AverageOption func(*Averaged)
 
 // AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
-// Without it each update copies them. For an integer buffer, the exponential average is truncated
-// to an integer, as in torch. The plain average copies an integer buffer. (Torch's plain average
-// fails for such a buffer.)
+// Without AverageBuffers each update copies them. For an integer buffer, the exponential average is
+// truncated to an integer, as in torch. The plain average copies an integer buffer. (Torch's plain
+// average fails for such a buffer.)
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's
@@ -128,8 +128,8 @@ func (a *Averaged) Update() {
 	a.update(&began)
 }
 
-// update is Update outside of captures. It sets began just before it changes the first average. If
-// began is not set, the update can be repeated.
+// update is Update outside of captures. It sets the flag began just before it changes the first
+// average. While this flag is not set, the update can be repeated.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
@@ -207,8 +207,8 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 
 // With calls f while the model computes with the averages, for evaluation. It exchanges the model's
 // values and the averages before f and again after it, also if f panics. f must not train the
-// model. Inside f, the other methods of a panic. With holds a buffer as large as the largest tensor
-// until f has returned. So the second exchange cannot run out of memory.
+// model. While f runs, all other methods of the Averaged panic. With holds a buffer as large as the
+// largest tensor until f has returned. So the second exchange cannot run out of memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
 	over := map[pairing]*tensor.Tensor{}
@@ -244,7 +244,7 @@ func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// apart panics if With is running, because then the averages are in the model.
+// apart panics while With runs, because the averages are then in the model.
 func (a *Averaged) apart(method string) {
 	if a.swapped {
 		panic(&Error{a.name, method + " within With, where the averages are in the model; call it before or after"})
@@ -353,10 +353,10 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 }
 
 // UpdateBN recomputes the running statistics of a model's batch normalisations, for a model with
-// averaged parameters: torch's update_bn. It resets the statistics and calls pass in training mode.
-// pass must call the model's Forward with all data. The statistics become the plain averages over
-// these calls. Afterwards UpdateBN restores the modes of all layers. UpdateBN returns the error of
-// pass.
+// averaged parameters: torch's update_bn. It resets the statistics and calls the function pass in
+// training mode. This function must call the model's Forward with all data. The statistics become
+// the plain averages over these calls. Afterwards UpdateBN restores the modes of all layers.
+// UpdateBN returns the function's error.
 func UpdateBN(model any, pass func() error) error {
 	if pass == nil {
 		panic(&Error{"UpdateBN", "there is no function that computes the model's Forward of all data"})
@@ -403,7 +403,8 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		// modes has outer layers first, so restore the inner layers first
+		// modes has inner layers first. The loop restores outer layers first, because this also
+		// changes the layers inside of them
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)

@@ -44,9 +44,9 @@ func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operand
 // stream. The capture itself does not count as a step, but each replay does. A replay computes the
 // scalars of its step from the learning rates and options at the time when the host queues it.
 //
-// If unless is not nil, the device may leave out steps. When the host queues a replay, the host
-// does not know yet which of the latest replays were left out. So it provides the scalars for each
-// possible number of steps. The device counts the steps and chooses the right scalars: see
+// If the tensor unless is not nil, the device may leave out steps. When the host queues a replay,
+// the host does not know yet which of the latest replays were left out. So it provides the scalars
+// for each possible number of steps. The device counts the steps and chooses the right scalars: see
 // [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
@@ -285,7 +285,7 @@ func (b *base) within(g *tensor.Graph) *recorded {
 	return b.recorded
 }
 
-// add records a step with the launches of list, and returns its parameters.
+// add records a step with the given launches, and returns its parameters.
 func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	r.steps++
 	for _, l := range list {

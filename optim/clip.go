@@ -69,9 +69,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm. It passes the norm to the function then, unless that is nil. The norm
-// belongs to the scope in the options. If the options have none, it belongs to the scope of a
-// capture, or else to the youngest scope of the gradients.
+// measured computes the norm. It passes the norm to the function then, unless this function is nil.
+// The norm belongs to the scope in the options. If the options have none, it belongs to the scope
+// of a capture, or else to the youngest scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var with, grads []*tensor.Tensor
 	for _, p := range params {
@@ -112,7 +112,7 @@ const (
 	buffer   = 1 << 20 // number of elements in the buffer for gathered gradients
 )
 
-// normOf returns the norm of all elements of list.
+// normOf returns the norm of all elements of the tensors in list.
 func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	wide := dtype.F32
 	for _, g := range list {
@@ -163,8 +163,8 @@ func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	return tensor.Stack(0, norms...).Norm(p)
 }
 
-// gather returns the elements of pieces, one piece after another, as a vector of n elements of type
-// wide. The pieces are dense and on dev.
+// gather returns the elements of pieces, one piece after another, as a vector of n elements. The
+// argument wide is the type of the vector. The pieces are dense and on dev.
 func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
 	all := s.On(dev).Typed(wide).Empty(n)
 	byType := map[dtype.Type]*launch{}

@@ -161,7 +161,7 @@ func (m *memory) vectors() (out []*tensor.Tensor) {
 	return out
 }
 
-// drop frees the vectors of m that are not in other.
+// drop frees the vectors of m that are not in the second memory.
 func (m *memory) drop(other *memory) {
 	kept := other.vectors()
 	for _, t := range m.vectors() {
@@ -171,8 +171,8 @@ func (m *memory) drop(other *memory) {
 	}
 }
 
-// value calls the closure. down is the value to be minimised, and seen is the value that the
-// closure returned.
+// value calls the closure. The result seen is the value that the closure returned, and the result
+// down is the value to be minimised.
 func (q *search) value() (down, seen float64) {
 	seen = q.closure()
 	q.evals++
@@ -277,8 +277,8 @@ func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *at to a copy of v. before is the vector that *at held at the start of the Step. It
-// must not change.
+// replace sets *at to a copy of v. The vector before is the one that *at held at the start of the
+// Step. This vector must not change.
 func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	if *at == nil || *at == before {
 		*at = q.keep(v)
@@ -328,8 +328,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch. It writes the elements of vector v to the parameters. With add, it
-// adds t·v to them. The launch belongs to v's scope.
+// setting prepares a launch. It writes the elements of vector v to the parameters. If the argument
+// add is true, it adds t·v to them instead. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}

@@ -237,7 +237,7 @@ func follow(p *tensor.Tensor, list ...*tensor.Tensor) {
 	}
 }
 
-// join adds a parameter to a launch of list that can update it, or to a new launch.
+// join adds a parameter to one of the launches in list that can update it, or to a new launch.
 func join(list []*launch, p *tensor.Tensor, f flags, scalars []float64, outs, ins []*tensor.Tensor) []*launch {
 	for _, l := range list {
 		if l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == len(ins) && equal(l.scalars, scalars) {
@@ -317,7 +317,7 @@ func (l *launch) pack(s *tensor.Scope) {
 }
 
 // decayed returns p and g with weight decay. If coupled is set, g gets decay·p added. If decoupled
-// is set, p is multiplied by keep. If maximize is set, g is first negated.
+// is set, p is multiplied by the factor keep. If maximize is set, g is first negated.
 func decayed(maximize, coupled, decoupled bool, decay, keep *expr.Expr) (p, g *expr.Expr) {
 	p, g = expr.X(0), expr.X(1)
 	if maximize {

@@ -57,7 +57,7 @@ func (c *MuonConfig) check() string {
 
 func (c *MuonConfig) clone() config { d := *c; return &d }
 
-// adjusted returns the factor that Adjust names, for a matrix with a rows and b columns.
+// adjusted returns the factor that Adjust names, for a matrix of shape [a, b].
 func (c *MuonConfig) adjusted(a, b int) float64 {
 	x, y := float64(a), float64(b)
 	switch c.Adjust {
@@ -179,7 +179,7 @@ func (t *turn) rates(lr float64) []float64 {
 func (t *turn) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
 // muonProgram returns the program of the last launch. Its operands are matrix, direction and next
-// momentum. If unless is set, the old momentum is a fourth operand.
+// momentum. If the argument unless is true, the old momentum is a fourth operand.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {

@@ -63,8 +63,8 @@ func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 func (e *Error) Raised() {}
 
 // With is a list of parameters with their configuration, for constructors of optimizers with
-// several groups. In torch a group inherits missing options from the defaults. Here a program
-// copies a configuration and changes it.
+// several groups. In torch a group inherits missing options from the defaults. In this package a
+// program copies a configuration and changes it.
 type With[C any] struct {
 	Params []*tensor.Tensor
 	Config C
@@ -104,7 +104,7 @@ type base struct {
 	// nil needs means that none must exist.
 	needs  func(config) []int
 	splits bool   // the rule works element by element: see Sharder
-	shard  *shard // the parts to update; nil: all parameters
+	shard  *shard // the parts to update; nil means all parameters
 }
 
 func (b *base) bad(format string, a ...any) {

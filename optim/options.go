@@ -18,7 +18,8 @@ type config interface {
 
 // An option connects torch's name of an option with its place in a configuration. The place is a
 // *float64, *int, *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch),
-// negated or noneOr. For an option of torch that has no effect here, it is a fixed.
+// negated or noneOr. For an option of torch that has no effect here, the place is a value of type
+// fixed.
 type option struct {
 	name  string
 	place any
@@ -27,7 +28,7 @@ type option struct {
 // negated is a flag. torch stores its opposite.
 type negated struct{ flag *bool }
 
-// noneOr is a pair of numbers. A nil first stands for torch's None.
+// noneOr is a pair of numbers. If the pointer first holds nil, the pair stands for torch's None.
 type noneOr struct {
 	first  **float64
 	second *float64

@@ -133,7 +133,7 @@ func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 }
 
 // of returns the elements of x in the part as a vector. The vector is a view in x's scope. The
-// caller passes as Reshape, or View if a copy would be wrong.
+// function as is the method Reshape, or View if a copy would be wrong.
 func (part Part) of(x *tensor.Tensor, as func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
 	d := x.Detach()
 	defer d.Free()

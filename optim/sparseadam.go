@@ -40,10 +40,10 @@ func (c *SparseAdamConfig) rate() float64 { return c.LR }
 // · m/(√v + ε). Where the gradient is 0, p, m and v do not change. So a row of an embedding that
 // was not looked up does not change. t counts the steps of the whole parameter.
 //
-// torch's optimizer accepts only sparse gradients, and updates the rows that they list. Here
-// gradients are dense. The optimizers differ where a listed row contains a 0. torch updates this
-// element and lets its moments decay. Here the element does not change. Without such zeros the
-// results are equal.
+// torch's optimizer accepts only sparse gradients, and updates the rows that they list. In this
+// package gradients are dense. The two optimizers differ where a listed row contains a 0. torch
+// updates this element and lets its moments decay. This package does not change the element.
+// Without such zeros the results are equal.
 type SparseAdam struct {
 	multi[SparseAdamConfig, *SparseAdamConfig]
 }

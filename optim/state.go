@@ -197,7 +197,7 @@ func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor
 	return out, ids, nil
 }
 
-// group reads the options of one group into a copy of old.
+// group reads the options of one group into a copy of the group old, which it returns.
 func (l *loader) group(path string, m map[string]any, old *Group) (*Group, error) {
 	g := &Group{Params: old.Params, config: old.config.clone()}
 	known := map[string]bool{"lr": true, "initial_lr": true, "params": true}

@@ -40,10 +40,10 @@ func (b *base) settleOne() {
 	}
 }
 
-// StepUnless is Step, but does nothing if found, a number on the device, is not 0. In that case
-// parameters, state and the count of steps do not change. The device decides, and StepUnless does
-// not wait. The host learns the decision at the next step, or when it reads the state. In a capture
-// each replay is such a step. It reads found when it runs.
+// StepUnless is Step, but does nothing if the number found, which is on the device, is not 0. In
+// that case parameters, state and the count of steps do not change. The device decides, and
+// StepUnless does not wait. The host learns the decision at the next step, or when it reads the
+// state. In a capture each replay is such a step, and reads the number when it runs.
 func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
@@ -61,9 +61,9 @@ func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	m.step(found)
 }
 
-// StepUnless is [Muon.Step], but does nothing if found is not 0. Skipping on the device would still
-// launch a step's many kernels. So the host reads found, and waits for it. In a capture the device
-// decides.
+// StepUnless is [Muon.Step], but does nothing if the number found is not 0. Skipping on the device
+// would still launch a step's many kernels. So the host reads the number, and waits for it. In a
+// capture the device decides.
 func (o *Muon) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -77,8 +77,8 @@ func (o *Muon) StepUnless(found *tensor.Tensor) {
 	}
 }
 
-// placeFor adds a Param to the scalars if unless is not nil. The device sets this Param to 1 if the
-// value of unless is not 0, and to 0 otherwise.
+// placeFor adds a Param to the scalars if the tensor unless is not nil. The device sets this Param
+// to 1 if the value of the tensor is not 0, and to 0 otherwise.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -93,8 +93,8 @@ func unlessName(unless *tensor.Tensor, name string) string {
 	return name + " unless"
 }
 
-// guarded returns a rule that keeps the old values if its Param with index at is not 0. If unless
-// is nil, guarded returns rule itself.
+// guarded returns a rule that keeps the old values if its Param is not 0; at is the index of that
+// Param. If the tensor unless is nil, guarded returns the given rule itself.
 func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
@@ -113,9 +113,9 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(
 	}
 }
 
-// guard copies to the device whether unless is not 0. It writes this flag into the last slot of a
-// packed launch. If an operand is not dense, the launch uses scalars of the host, so the host has
-// to read unless.
+// guard copies a flag to the device: whether the value of the tensor unless is not 0. It writes
+// this flag into the last slot of a packed launch. If an operand is not dense, the launch uses
+// scalars of the host, so the host has to read the tensor.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -236,8 +236,8 @@ func differs(t dtype.Type) *expr.Program {
 	})
 }
 
-// learn makes each replay report whether its step was left out. It calls plan when a replay is
-// queued. It calls the function that plan returns when the host knows that the step was done.
+// learn makes each replay report whether its step was left out. When a replay is queued, it calls
+// plan. When the host knows that the step was done, it calls the function that plan returned.
 func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]

@@ -61,8 +61,8 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 }
 
 // A subject is an operation that must change either everything or nothing. It has its tensors on a
-// device. A test repeats it in turns: ready prepares a turn, work runs the operation, and bits
-// returns the state.
+// device. A test repeats it in turns. The function ready prepares a turn, the function work runs
+// the operation, and the function bits returns the state.
 type subject struct {
 	ready func(turn int)
 	work  func()

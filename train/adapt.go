@@ -38,7 +38,7 @@ type AdaptConfig struct {
 	// largest number of samples in a part, even if more would fit; 0 means that a batch is split
 	// only after it did not fit
 	Most int
-	// number of steps without a failure before a larger part is tried again; 0: 16
+	// number of steps without a failure before a larger part is tried again; 0 means 16
 	Probe int
 	// receives warnings, and a line when a split begins or changes; nil means no log
 	Log func(string)
@@ -81,8 +81,8 @@ const (
 //
 // Splitting changes some results. Batch normalisation in training normalises over each part, and
 // updates its running statistics once for each part. Such a part has at least two samples. Dropout
-// may draw other numbers. A loss that is neither a mean nor a sum over samples is weighted by
-// samples nevertheless. The first split logs which of these cases apply.
+// may draw different numbers than for the whole batch. A loss that is neither a mean nor a sum over
+// samples is weighted by samples nevertheless. The first split logs which of these cases apply.
 //
 // Use an Adapt from one goroutine only.
 type Adapt struct {
@@ -117,7 +117,7 @@ type AdaptStats struct {
 	Failures int // attempts at a batch, and changes run by Do, that ran out of memory
 	Redone   int // number of failures after which the same work was repeated
 	Probes   int // number of larger parts that were tried
-	Most     int // samples in a part at present; 0: batches are whole
+	Most     int // samples in a part at present; 0 if batches are whole
 
 	Checkpointing bool // whether Backward recomputes activations
 }
@@ -347,8 +347,8 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. lone is true if a
-// part has one sample and batch normalisation needs more.
+// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. The result lone is
+// true if a part has one sample and batch normalisation needs more.
 func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
 	m := hi - lo
 	if n > 1 && m/k == 1 {
@@ -397,7 +397,7 @@ func (a *Adapt) options() []tensor.Option {
 	return append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 }
 
-// note adds the loss of a part, weighted by share, to the loss of the batch.
+// note adds the loss of a part, multiplied by the factor share, to the loss of the batch.
 func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first bool) {
 	if a.loss == nil {
 		ty := dtype.F32

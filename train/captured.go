@@ -64,7 +64,7 @@ type guarded struct {
 	t      dtype.Type
 }
 
-// uncaptured returns why steps are not captured; "": they are.
+// uncaptured returns why steps are not captured, or "" if they are.
 func (t *trainer) uncaptured() string {
 	own := func(what string) string {
 		return what + " is the program's own code, whose host work a replay does not repeat; with Capture: train.CaptureAlways it is captured"
@@ -253,7 +253,7 @@ func (g *captured) samples(x []*tensor.Tensor) int {
 	return g.seen[i].n
 }
 
-// eagerly says why steps run eagerly, and captures none from now on.
+// eagerly logs why steps run eagerly. From now on no step is captured.
 func (t *trainer) eagerly(why string) {
 	t.captured.off = true
 	t.uncapture()

@@ -174,8 +174,8 @@ func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor
 	}, true)
 }
 
-// repeat runs f several times and records the median time of each primitive. If step is set, it
-// also records the time of f outside of primitives.
+// repeat runs f several times and records the median time of each primitive. If the argument step
+// is true, it also records the time of f outside of primitives.
 func (t *timer) repeat(f func(), step bool) {
 	const warm, runs = 2, 5
 	var all [][]timing

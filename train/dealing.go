@@ -6,7 +6,7 @@ import (
 )
 
 // try computes a batch of n samples, distributed over several ranks. Each rank divides its samples
-// into k parts. The result lone means the same as in attempt. err is an out-of-memory error, and
+// into k parts. The result lone is that of attempt. The result err is an out-of-memory error, and
 // fatal is an error that ends the training.
 func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool, err, fatal error) {
 	if a.team != nil {
@@ -34,8 +34,8 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 }
 
 // dealt returns the range lo … hi-1 of the samples of a rank. It deals the n samples of a batch to
-// the ranks 0 … ranks-1. Other ranks get no samples. The samples keep their order, and the numbers
-// of samples on these ranks differ by at most one.
+// the ranks 0 … ranks-1. Any higher rank gets no samples. The samples keep their order, and the
+// numbers of samples on these ranks differ by at most one.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n

@@ -71,8 +71,8 @@ type Config struct {
 	// passed to the metrics, and may be nil.
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
-	Epochs int // total number of epochs, with those before a resume; 0: no limit
-	Steps  int // total number of steps of the optimizer; 0: no limit
+	Epochs int // total number of epochs, with those before a resume; 0 means no limit
+	Steps  int // total number of steps of the optimizer; 0 means no limit
 
 	// Accumulate is the number of batches in one step; 0 means 1. Their gradients are weighted by
 	// their numbers of samples. So, for a loss that is a mean over samples, the step equals that of
@@ -128,19 +128,19 @@ type Config struct {
 	Schedule   checkpoint.Stateful
 	ScheduleOn When
 
-	Valid     Loader   // data for evaluations; nil: no evaluations
+	Valid     Loader   // data for evaluations; nil means no evaluations
 	Metrics   []Metric // metrics that each evaluation computes, in addition to the loss
-	EvalEvery int      // number of steps between evaluations; 0: at the end of every epoch
-	Watch     string   // name of the metric that decides which state is the best; "": the loss
+	EvalEvery int      // number of steps between evaluations; 0 means one after every epoch
+	Watch     string   // name of the metric that decides which state is best; "" means the loss
 	Maximize  bool     // whether a greater value of Watch is better
-	// number of evaluations in a row, not better by MinDelta, after which training stops; 0: no
-	// limit
+	// number of evaluations in a row, not better by MinDelta, after which training stops; 0 means
+	// no limit
 	Patience int
 	MinDelta float64
 
-	Checkpoints string // directory for the checkpoints of one training; "": there are none
-	Every       int    // number of steps between checkpoints; 0: at the end of every epoch
-	Keep        int    // number of checkpoints kept, the newest ones; 0: 3
+	Checkpoints string // directory for the checkpoints of one training; "" means no checkpoints
+	Every       int    // number of steps between checkpoints; 0 means one after every epoch
+	Keep        int    // number of checkpoints kept, the newest ones; 0 means 3
 	KeepBest    bool   // keep the best checkpoint too; save after each improvement
 	// continue from the newest intact checkpoint of the directory; without a checkpoint, begin a
 	// new training
@@ -157,10 +157,10 @@ type Config struct {
 	// no history is kept.
 	MemorySnapshot string
 
-	TensorBoard string // directory for event files; "": none
+	TensorBoard string // directory for event files; "" means no event files
 	// receives progress and messages, such as which parameters are not trained; may be nil
 	Log       io.Writer
-	ReadEvery int // losses collected on the device before they are read; 0: 32
+	ReadEvery int // losses collected on the device before they are read; 0 means 32
 
 	// called for every step in order, once its loss has been read
 	OnLoss func(step int, loss float64)
@@ -222,8 +222,8 @@ type Result struct {
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
 	// the path of the best checkpoint, with KeepBest; "" if there is none. See LoadBest. With
-	// MinDelta it may come from another step than BestStep, whose value is better by less than
-	// MinDelta.
+	// MinDelta it may come from another step than BestStep. The value of BestStep is then better,
+	// but by less than MinDelta.
 	BestPath string
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration of the training in this process, without evaluations

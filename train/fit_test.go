@@ -201,7 +201,7 @@ func TestAccumulation(t *testing.T) {
 }
 
 // A training is interrupted repeatedly, even within epochs and within accumulation. It ends with
-// the same bits.
+// the bits of an uninterrupted training.
 func TestResumeGivesTheSameBits(t *testing.T) {
 	for _, dev := range devices(t) {
 		for name, change := range map[string]func(c *train.Config){

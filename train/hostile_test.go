@@ -148,8 +148,8 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 }
 
 // Allocations fail at random anywhere, even in evaluations, metrics, averages and checkpoints. All
-// settings are on at the same time. No bit changes, and a resume of such a training continues with
-// the same bits.
+// settings are on at the same time. The training, and a resume of it, has the bits of a training
+// without failures.
 func TestFailuresEverywhere(t *testing.T) {
 	steps, rounds := 16, 1
 	switch {

@@ -354,8 +354,8 @@ func (t *trainer) read() error {
 }
 
 // step updates the parameters with the accumulated gradients, and does the other work that is due
-// after a step. within says that the epoch goes on. In this case step also makes a due checkpoint.
-// After the last batches of an epoch, endEpoch makes the checkpoint.
+// after a step. The argument within is true if the epoch goes on. In this case step also makes a
+// due checkpoint. After the last batches of an epoch, endEpoch makes the checkpoint.
 func (t *trainer) step(ctx context.Context, within bool) error {
 	t.pending[len(t.pending)-1].last = true
 	if err := t.update(); err != nil {

@@ -18,8 +18,9 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch in parts of no more than most samples. A most of 0 means the whole
-// batch. It returns the number of samples that fit, as the limit for the next batch.
+// measure evaluates a batch in parts. The argument most is the largest number of samples in a part,
+// where 0 means the whole batch. It returns the number of samples that fit, as the limit for the
+// next batch.
 func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
 	defer b.Free()
 	n := len(b.Index)

@@ -155,7 +155,7 @@ type PerplexityMetric struct {
 }
 
 // NewPerplexity returns the perplexity of scores [..., classes] for target classes [...]. Targets
-// equal to ignore do not count. PyTorch's losses ignore -100 by default.
+// that equal the argument ignore do not count. PyTorch's losses ignore -100 by default.
 func NewPerplexity(ignore int64) *PerplexityMetric {
 	return &PerplexityMetric{sum: counter{t: dtype.F64, n: 2}, skip: ignore}
 }

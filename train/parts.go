@@ -17,7 +17,7 @@ const (
 
 // A plan records which part sizes fit into memory.
 type plan struct {
-	limit int // largest part size, even if more would fit; 0: no limit
+	limit int // largest part size, even if more would fit; 0 means no limit
 	most  int // number of samples that fit; 0 if no batch has failed
 	bad   int // smallest number of samples that does not fit; 0 if not known
 	steps int // good steps since the last probe
@@ -43,8 +43,8 @@ func (p *plan) now() int {
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
-// parts returns the number of parts into which a batch of n samples should be divided. probe says
-// that such parts are larger than the parts known to fit.
+// parts returns the number of parts into which a batch of n samples should be divided. The result
+// probe is true if such parts are larger than the parts known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
 	most := p.now()
 	if most == 0 || n <= most {
@@ -70,8 +70,8 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed records that a part of size samples did not fit in a probe. It returns the number of parts
-// for n samples that is known to fit.
+// failed records that a part with the given number of samples did not fit in a probe. It returns
+// the number of parts for n samples that is known to fit.
 func (p *plan) failed(n, size int) (k int) {
 	if p.bad > 0 && size >= p.bad { // this size has failed before
 		p.retry = min(2*p.retry, probeMost)
@@ -83,8 +83,9 @@ func (p *plan) failed(n, size int) (k int) {
 	return k
 }
 
-// halve records that size samples did not fit, although that size has fitted before. From now on, a
-// part has at most half of size. halve returns the number of such parts for n samples.
+// halve records that the given number of samples did not fit, although it has fitted before. From
+// now on, a part has at most half of this number. halve returns the number of such parts for n
+// samples.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
 	return ceil(n, p.most)
@@ -208,8 +209,8 @@ func indivisible(b *data.Batch, n int) (why string) {
 	return why
 }
 
-// perSample reports whether a list has one element for each of n samples. Otherwise it has tensors
-// that each hold all samples.
+// perSample reports whether a list has one element for each of n samples. Any other list has
+// tensors that each hold all samples.
 func perSample(list []any, n int) bool {
 	if len(list) != n {
 		return false
@@ -222,8 +223,8 @@ func perSample(list []any, n int) bool {
 	return false
 }
 
-// part returns the samples i with from ≤ i < to of a batch of n samples. The result is a batch in
-// scope s and on the device of s. b does not change.
+// part returns a part of a batch of n samples: those whose indices i satisfy from ≤ i < to. The
+// result is a batch in scope s and on the device of s. b does not change.
 func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 	whole := to-from == n
 	seen := map[*tensor.Tensor]*tensor.Tensor{}

@@ -27,8 +27,8 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
-// Begin starts the clock for the estimate of the remaining time. step is the number of steps done
-// before.
+// Begin starts the clock for the estimate of the remaining time. The argument step is the number of
+// steps that were done before.
 func (p *Progress) Begin(step int) { p.start, p.from = time.Now(), step }
 
 // Step reports that n of total steps are done. A total of 0 means that it is not known. On a

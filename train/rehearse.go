@@ -27,9 +27,9 @@ const (
 
 // Rehearse loads the kernels of a step before the step is made, several kernels at the same time.
 // So the first step does not wait for the driver to compile one kernel after another. Rehearse runs
-// step once on a device without memory that uses the same kernels as dev ([device.Rehearser]), in a
-// scope with its own generator. In this scope, step must make all tensors that it uses, including
-// those of the model:
+// the function step once on a device without memory that uses the same kernels as dev
+// ([device.Rehearser]). It runs in a scope with its own generator. In this scope, the function must
+// make all tensors that it uses, including those of the model:
 //
 //	err := train.Rehearse(ctx, dev, func(s *tensor.Scope) {
 //		m := models.NewGPT(config, nn.In(s))
@@ -48,7 +48,7 @@ func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope)
 	return rehearseIn(ctx, tensor.Root(), dev, step, progress)
 }
 
-// rehearseIn is Rehearse, but step runs inside scope in.
+// rehearseIn is Rehearse, but the function step runs inside the given scope.
 func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	r, ok := dev.(device.Rehearser)
 	if !ok {
@@ -148,7 +148,7 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 }
 
 // act makes a step of a copy of the model in scope s, which is on a device without memory. The step
-// computes a part of batch b: per of the batch's n samples.
+// computes one part of batch b. The batch has n samples, and the part has per samples.
 func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {

@@ -68,7 +68,7 @@ func (t *trainer) openStore() error {
 	set := t.options()
 	schedule, _ := library(t.c.Schedule)
 	err = checkpoint.Restore(parts, l.Tree)
-	// A half-restored state is useless, but restoring can be repeated after out of memory.
+	// A half-restored state is useless. But restoring can be repeated if it ran out of memory.
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		err = checkpoint.Restore(parts, l.Tree)

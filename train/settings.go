@@ -60,8 +60,9 @@ func library(schedule any) (string, bool) {
 	return s.String(), true
 }
 
-// changes lists the settings that differ from was, the settings of the checkpoint. It skips
-// settings that are not in was, because an earlier version did not save them.
+// changes lists the settings that differ from those of the checkpoint. The checkpoint has the
+// settings was. It skips settings that the checkpoint lacks, because an earlier version did not
+// save them.
 func (t *trainer) changes(was map[string]any) (list []string) {
 	now := t.settings()
 	if was != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // A MemoryError reports a lack of memory that could not be resolved. It says how much was
-// requested, how much is available, who holds the rest, and what to try. The failed operation has
-// changed nothing. It wraps [device.ErrOutOfMemory].
+// requested, how much is available, what holds the memory in use, and what to try. The failed
+// operation has changed nothing. It wraps [device.ErrOutOfMemory].
 type MemoryError struct {
 	What         string // what ran out of memory, such as "the gradients of a single sample"
 	Samples      int    // samples in the batch; 0 if the number does not matter
@@ -67,8 +67,9 @@ func size(n int) string {
 	return fmt.Sprintf("%.2f %ciB", v, " KMGT"[unit])
 }
 
-// memoryError returns the error for a failure that could not be resolved. what names the operation.
-// An empty what means the gradients of a single sample of a batch of n samples.
+// memoryError returns the error for a failure that could not be resolved. The argument what names
+// the operation. If it is empty, the operation is the gradients of a single sample of a batch of n
+// samples.
 func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
 	e := &MemoryError{What: what, Samples: n, Checkpointed: a.anew, Err: err}
 	if what == "" {

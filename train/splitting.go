@@ -86,8 +86,8 @@ func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (o
 }
 
 // compare determines the reduction of the loss. It compares the loss of some samples with the
-// losses of their halves, in evaluation mode and without gradients. known is false if the reduction
-// cannot be determined.
+// losses of their halves, in evaluation mode and without gradients. The result known is false if
+// the reduction cannot be determined.
 func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, known bool) {
 	defer evaluating(a.c.Model)()
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
@@ -145,8 +145,9 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf names the types of the layers for which is returns true. It returns "" if there are no
-// such layers. The argument training of is says whether the layer is in training mode.
+// layersOf names the types of the layers for which the function is returns true. It returns "" if
+// there are no such layers. The function's argument training says whether the layer is in training
+// mode.
 func layersOf(model any, is func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {

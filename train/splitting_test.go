@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// split computes a batch in parts of no more than most samples. A most of 0 means the whole batch.
-// It returns the gradients and the log.
+// split computes a batch in parts. The argument most is the largest number of samples in a part,
+// where 0 means the whole batch. It returns the gradients and the log.
 func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
 	var log []string

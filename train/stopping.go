@@ -7,7 +7,7 @@ import (
 
 // EarlyStopping ends a training when a watched value has not improved for a while.
 type EarlyStopping struct {
-	Patience int     // stop after this many values in a row that are not better; 0: 1
+	Patience int     // stop after this many values in a row that are not better; 0 means 1
 	MinDelta float64 // the smallest difference that counts as an improvement
 	// whether greater values are better, as for an accuracy; without it smaller values are better
 	Maximize bool

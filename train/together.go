@@ -24,7 +24,7 @@ type Computation struct {
 }
 
 // checkDevices opens Devices, and returns an error for settings that do not work with several
-// devices. closures says that the configuration has Forward or Compute.
+// devices. The argument closures is true if the configuration has Forward or Compute.
 func (c *Config) checkDevices(closures bool) error {
 	list, err := c.Devices.List()
 	if err != nil {
@@ -80,8 +80,8 @@ func (t *trainer) replicas() (all []Config, err error) {
 	return all, nil
 }
 
-// replica returns a configuration with a copy of the model on another device. copied returns the
-// copy of a parameter or buffer.
+// replica returns a configuration with a copy of the model on another device. The function copied
+// returns the copy of a parameter or buffer.
 func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Tensor) *tensor.Tensor) (c Config, err error) {
 	c = t.c
 	c.Device, c.Generator = dev, tensor.NewGenerator(0)
@@ -106,8 +106,8 @@ func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Te
 	return c, nil
 }
 
-// copyTo returns a copy of a model with copied parameters and buffers. The copied tensors are
-// leaves, and require a gradient where the originals do.
+// copyTo returns a copy of a model. The function copied returns the copies of the parameters and
+// buffers. They are leaves, and require a gradient where the originals do.
 func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {

@@ -63,8 +63,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 		t.Errorf("weights are %g from those of one device", d)
 	}
 	// 20 steps are 5 epochs of 33 samples. Adapt also evaluates the first samples once, to find out
-	// whether the loss is a mean. It does so in evaluation mode, in which seen does not record
-	// samples.
+	// whether the loss is a mean. This evaluation is in evaluation mode, in which seen does not
+	// record samples.
 	if len(seen) != 5*33 {
 		t.Fatalf("%d samples were seen", len(seen))
 	}

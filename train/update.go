@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// newAdapt makes the Adapt of the training. ours says that the loss is the default loss.
+// newAdapt makes the Adapt of the training. The argument ours is true if the loss is the default
+// loss.
 func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
 		Log: func(line string) { t.say(line) }}

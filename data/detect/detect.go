@@ -323,7 +323,7 @@ func comma(head []byte) rune {
 }
 
 // isText reports whether head is UTF-8 text. Control characters are allowed only if they occur in
-// ordinary text. cut says that head may end in the middle of a character.
+// ordinary text. The argument cut is true if head may end in the middle of a character.
 func isText(head []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {

@@ -172,7 +172,7 @@ type reader struct {
 	seen map[Unknown]bool
 }
 
-// A hole is a missing value. at is its index in x, and input the number of its input.
+// A hole is a missing value. Its index in x is at, and the number of its input is input.
 type hole struct{ at, input int }
 
 // classes numbers the class names in the order in which they occur.

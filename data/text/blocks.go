@@ -17,11 +17,11 @@ type Blocks struct {
 
 var _ data.Batcher = (*Blocks)(nil)
 
-// NewBlocks divides tokens into blocks of length+1 tokens. X is the first length tokens of a block,
-// and Y is the last length tokens. Successive blocks begin stride tokens apart. Stride 0 means
-// length, so that every token is predicted once. With stride 1 a block begins at every token.
-// Remaining tokens at the end are in no block. If there are fewer than length+1 tokens, the error
-// is an *[Error]. NewBlocks copies the tokens.
+// NewBlocks divides tokens into blocks of length+1 tokens. X is a block without its last token, and
+// Y is the block without its first token. Successive blocks begin stride tokens apart. A stride of
+// 0 stands for a stride of length, so that every token is predicted once. With a stride of 1, a
+// block begins at every token. Tokens left over at the end are in no block. If there are fewer than
+// length+1 tokens, the error is an *[Error]. NewBlocks copies the tokens.
 func NewBlocks(tokens []int, length, stride int) (*Blocks, error) {
 	switch {
 	case length < 1 || stride < 0:
@@ -79,9 +79,10 @@ func (b *Blocks) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// Pad returns sequences of tokens as one int64 tensor [sequences, longest] in scope s. Shorter
-// sequences are padded at their end with the token pad. mask has the same type and shape. It is 1
-// for tokens of a sequence and 0 for padding. If there are no sequences, the error is an *[Error].
+// Pad returns sequences of tokens as one int64 tensor ids, [sequences, longest], in scope s.
+// Shorter sequences are padded at their end with the token pad. The result mask has the type and
+// shape of ids. It is 1 for tokens of a sequence and 0 for padding. If there are no sequences, the
+// error is an *[Error].
 func Pad(s *tensor.Scope, seqs [][]int, pad int) (ids, mask *tensor.Tensor, err error) {
 	longest := 0
 	for _, q := range seqs {

@@ -17,7 +17,7 @@ import (
 const maxFile = 256 << 20
 
 // byteRunes maps bytes to visible characters, as GPT-2 writes them. Printable Latin-1 characters
-// stand for themselves. The other bytes become U+0100, U+0101 and so on, in ascending order.
+// stand for themselves. All other bytes become U+0100, U+0101 and so on, in ascending order.
 var byteRunes = func() (t [256]rune) {
 	n := rune(256)
 	for c := range t {

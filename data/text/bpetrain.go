@@ -126,7 +126,8 @@ func (t *trainer) word(w string, n int) {
 	}
 }
 
-// best returns the most frequent pair. ok is false if the pair has fewer than least occurrences.
+// best returns the most frequent pair. ok is false if the pair occurs less often than the argument
+// least says.
 func (t *trainer) best(least int) (pair, bool) {
 	if t.heap == nil {
 		t.heap = make(candidates, 0, len(t.count))

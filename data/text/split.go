@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A class is a kind of characters that GPT-2's splitter distinguishes. Bytes that are not UTF-8
-// belong to the class other.
+// A class is a kind of characters that GPT-2's splitter distinguishes. Bytes that are not UTF-8 are
+// in the class named other.
 type class uint8
 
 const (

@@ -114,13 +114,14 @@ func ColorJitter(j Jitter) Transform {
 	}
 }
 
-// adjust changes a property of the image by a factor. what is 0 for brightness, 1 for contrast and
-// 2 for saturation.
+// adjust changes a property of the image by a factor. The number of the property is 0 for
+// brightness, 1 for contrast and 2 for saturation.
 func (m *Image) adjust(what int, factor float64) {
 	if what == 2 && m.C == 1 {
 		return
 	}
-	// other is the result for factor 0, or nil if all elements of that result have the value mean.
+	// The image other is what factor 0 would give. It is nil if all its elements would have the
+	// value mean.
 	var other *Image
 	mean := float32(0)
 	switch what {
@@ -184,7 +185,7 @@ func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	}
 }
 
-// hue rotates the hue of an image of three channels. turn is a fraction of a full turn.
+// hue rotates the hue of an image of three channels by the given fraction of a full turn.
 func (m *Image) hue(turn float64) {
 	if m.C != 3 {
 		return

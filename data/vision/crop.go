@@ -117,7 +117,7 @@ func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 type Crop struct {
 	H, W     int     // size of the result; a W of 0 means W = H
 	Padding  int     // number of pixels added on each side before cropping
-	IfNeeded bool    // pad both sides of an image that is too small; else it is an error
+	IfNeeded bool    // pad both sides of an image that is too small; if false, it is an error
 	Mode     PadMode // how added pixels are filled
 	Fill     float32
 }
@@ -151,7 +151,7 @@ func RandomCrop(c Crop) Transform {
 	}
 }
 
-// between draws a number from a to b.
+// between draws a number that lies between the bounds a and b.
 func between(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
 
 // areaParams draws a part of an image of h×w, as torchvision's RandomResizedCrop does. scale has

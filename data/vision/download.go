@@ -83,7 +83,7 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 	return path, nil
 }
 
-// all adds to the error about one file the names of the other files that the set needs.
+// all adds, to an error about one file, the names of all files of the set.
 func all(err error, dir string, files [][2]string) error {
 	var e *DownloadError
 	if errors.As(err, &e) && errors.Is(err, ErrOffline) && len(files) > 1 {

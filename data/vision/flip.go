@@ -59,7 +59,7 @@ func flipRows[T pixel](p []T, m *Image) {
 // A Rotation configures [RandomRotation].
 type Rotation struct {
 	From, To float64       // bounds of the angle in degrees, counter-clockwise
-	How      Interpolation // Nearest, or any other value for bilinear
+	How      Interpolation // Nearest; any other value means Bilinear
 	Fill     float32       // value of pixels that come from outside the image
 }
 

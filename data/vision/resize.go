@@ -15,7 +15,7 @@ type Interpolation int
 const (
 	Bilinear Interpolation = iota
 	Bicubic                // cubic kernel with a = -0.5
-	Nearest                // the same as torch's "nearest"
+	Nearest                // torch's "nearest"
 	BilinearPlain
 	BicubicPlain // cubic kernel with a = -0.75
 )
@@ -27,9 +27,9 @@ func sizeOK(h, w int) bool {
 	return h >= 1 && w >= 1 && h <= maxSide && w <= maxSide && h*w <= 1<<28
 }
 
-// Resize makes the shorter side size pixels long and keeps the proportions, as torchvision's
-// Resize(size). The longer side is rounded down to a whole number. The default of how is Bilinear.
-// Bytes are rounded to the nearest, ties to even.
+// Resize scales the image and keeps its proportions, as torchvision's Resize(size). The shorter
+// side gets the given number of pixels. The longer side is rounded down to a whole number. The
+// default interpolation is Bilinear. Bytes are rounded to the nearest, ties to even.
 func Resize(size int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		h, w := size, size
@@ -116,7 +116,7 @@ func bytesOf(dst []uint8, src []float32) {
 }
 
 // nearest returns, for each of n pixels of the result, the index of its pixel in the source. The
-// source has in pixels. nearest computes in float32, as torch does.
+// argument in is the number of pixels of the source. nearest computes in float32, as torch does.
 func nearest(in, n int) []int {
 	at := make([]int, n)
 	scale := float32(in) / float32(n)
@@ -138,15 +138,16 @@ func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
 	}
 }
 
-// A kernel has the weights with which the source pixels from start on contribute to one output
-// pixel. The weights of all kernels share one slice.
+// A kernel has the weights with which source pixels contribute to one output pixel. The first of
+// these source pixels has the index start. The weights of all kernels share one slice.
 type kernel struct {
 	start  int
 	weight []float32
 }
 
-// taps returns the kernels that resize in pixels to n pixels. The antialiased kernels are those of
-// Pillow (Resample.c, precompute_coeffs), and the plain kernels those of torch (UpSample.h).
+// taps returns the kernels that resize a row of pixels from length in to length n. The antialiased
+// kernels are those of Pillow (Resample.c, precompute_coeffs), and the plain kernels those of torch
+// (UpSample.h).
 func taps(in, n int, how Interpolation) []kernel {
 	list := make([]kernel, n)
 	scale := float64(in) / float64(n)
@@ -193,7 +194,7 @@ func taps(in, n int, how Interpolation) []kernel {
 }
 
 // clamped returns a kernel whose source pixels are all in 0 … in-1. It moves the weights of pixels
-// outside to the pixel at the edge.
+// outside of this range to the pixel at the nearest edge.
 func clamped(start int, w []float64, in int) kernel {
 	from, to := max(start, 0), min(start+len(w), in)
 	from = min(from, in-1)

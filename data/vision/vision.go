@@ -54,7 +54,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
 
-// save writes a file at path by calling write. The file is written completely or not at all.
+// save writes a file at path. It calls the function write for the contents. The file is written
+// completely or not at all.
 func save(path string, write func(w io.Writer) error) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -103,7 +104,7 @@ type Images interface {
 // or an image to which the transform cannot be applied.
 type Transform func(m *Image, rng *rand.Rand) (*Image, error)
 
-// Compose returns a transform that applies the transforms of list one after another.
+// Compose returns a transform that applies the given transforms one after another.
 func Compose(list ...Transform) Transform {
 	list = slices.Clone(list)
 	return func(m *Image, rng *rand.Rand) (*Image, error) {

@@ -62,9 +62,9 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 }
 
 // between2 replaces each value of a row by two values. Each of them is three times the old value
-// plus its left or right neighbour, divided by 1<<shift. Before the division, between2 adds left to
-// the first value and right to the second, so that the rounding alternates. At the ends of the row
-// the neighbour is the old value itself.
+// plus its left or right neighbour, divided by 1<<shift. Before the division, between2 adds the
+// argument left to the first value and the argument right to the second. So the rounding
+// alternates. At the ends of the row the neighbour is the old value itself.
 func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	last := len(src) - 1
 	for x, v := range src {
@@ -96,8 +96,8 @@ func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between4 weights the four colour values around a pixel by 9, 3, 3 and 1. near is the row of
-// colour values that contains the pixels, and far is the other row.
+// between4 weights the four colour values around a pixel by 9, 3, 3 and 1. The values come from two
+// adjacent rows. near is the row that is nearer to the pixels, and far is the row further away.
 func between4(dst, near, far []uint8) {
 	n := len(dst)
 	dst[0] = uint8((3*uint32(near[0]) + uint32(far[0]) + 2) >> 2)

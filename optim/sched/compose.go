@@ -73,9 +73,9 @@ type Sequential struct {
 	last       []float64
 }
 
-// NewSequential returns a schedule that changes to the next schedule of list at each milestone. A
-// milestone is a number of steps. Make the schedules of list first, for the same optimizer. Each of
-// them restarts when its turn comes.
+// NewSequential returns a schedule that runs the given schedules one after another. It changes to
+// the next one at each milestone, which is a number of steps. Make the given schedules first, for
+// the same optimizer. Each of them restarts when its turn comes.
 func NewSequential(opt Optimizer, list []Scheduler, milestones []int) *Sequential {
 	const name = "SequentialLR"
 	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: slices.Clone(milestones)}
@@ -147,7 +147,7 @@ type Chained struct {
 	last []float64
 }
 
-// NewChained returns a schedule whose Step calls Step of all schedules in list, in order.
+// NewChained returns a schedule whose Step calls Step of all given schedules, in order.
 func NewChained(list ...Scheduler) *Chained {
 	c := &Chained{list: members("ChainedScheduler", nil, list)}
 	c.opt = c.list[0].optimizer()
@@ -202,9 +202,9 @@ type WarmUpConfig struct {
 	Cosine bool    // grow along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate grows to the initial rate. then is the schedule after the
-// warm-up. If then is nil, the rate stays constant. A linear warm-up is torch's SequentialLR of a
-// LinearLR and then.
+// NewWarmUp returns a schedule whose rate grows to the initial rate. After the warm-up, the given
+// schedule determines the rate. If it is nil, the rate stays constant. A linear warm-up is torch's
+// SequentialLR of a LinearLR and the given schedule.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {

@@ -76,9 +76,9 @@ type OneCycleConfig struct {
 }
 
 // NewOneCycle returns torch's OneCycleLR. The rate rises from MaxLR/Div to MaxLR and then falls far
-// below MaxLR/Div. The momentum falls while the rate rises, and the other way round (L. Smith, N.
-// Topin, arXiv:1708.07120). Call Step once for each batch, and not more than Steps times. The
-// groups' Extra has the bounds: "max_lr", "min_lr", "max_momentum" and "base_momentum".
+// below MaxLR/Div. The momentum falls while the rate rises, and rises while the rate falls (L.
+// Smith, N. Topin, arXiv:1708.07120). Call Step once for each batch, and not more than Steps times.
+// The groups' Extra has the bounds: "max_lr", "min_lr", "max_momentum" and "base_momentum".
 func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	l := &LR{name: "OneCycleLR", opt: opt}
 	for _, d := range []struct {
@@ -224,7 +224,7 @@ type CyclicConfig struct {
 }
 
 // NewCyclic returns torch's CyclicLR. The rate goes linearly up and down between two values. The
-// momentum falls while the rate rises, and the other way round (L. Smith, arXiv:1506.01186).
+// momentum falls while the rate rises, and rises while the rate falls (L. Smith, arXiv:1506.01186).
 // torch's scale_fn, a custom function for the height, is not supported.
 func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
 	l := &LR{name: "CyclicLR", opt: opt}

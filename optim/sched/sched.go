@@ -161,7 +161,8 @@ func (l *LR) title() string { return l.name }
 // LastLR returns the learning rates that the latest step has set, by group.
 func (l *LR) LastLR() []float64 { return append([]float64(nil), l.last...) }
 
-// NewStep returns torch's StepLR. After every size steps it multiplies the rate by gamma.
+// NewStep returns torch's StepLR. It multiplies the rate by gamma whenever the number of steps is a
+// multiple of size.
 func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	l := &LR{name: "StepLR", opt: opt}
 	if size <= 0 {
@@ -199,8 +200,8 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 }
 
 // NewConstant returns torch's ConstantLR. It multiplies the rate by factor, in [0, 1], for the
-// given number of steps. After that it restores the initial rate, also for a factor of 0. (There
-// torch divides by 0 and fails.)
+// given number of steps. After that it restores the initial rate, also for a factor of 0. (For a
+// factor of 0, torch divides by 0 and fails.)
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {
@@ -227,8 +228,8 @@ func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	return l.start()
 }
 
-// NewLinear returns torch's LinearLR. The factor of the rate goes linearly from start to end in the
-// given number of steps.
+// NewLinear returns torch's LinearLR. The factor of the rate changes linearly in the given number
+// of steps. The arguments start and end are its first and last value.
 func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	l := &LR{name: "LinearLR", opt: opt}
 	if !(start > 0 && start <= 1) {
@@ -337,9 +338,9 @@ func (l *LR) functions(f []func(int) float64) []func(int) float64 {
 	return f
 }
 
-// NewCosineAnnealing returns torch's CosineAnnealingLR. The rate falls along half a cosine from the
-// initial rate to least in the given number of steps. Then it rises back in as many steps, and so
-// on (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
+// NewCosineAnnealing returns torch's CosineAnnealingLR. The rate falls along half a cosine, from
+// the initial rate to the rate least, in the given number of steps. Then it rises back in as many
+// steps, and so on (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
 func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingLR", opt: opt}
 	if steps <= 0 {
@@ -363,9 +364,10 @@ func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 }
 
 // NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts. In each period the rate falls
-// along half a cosine from the initial rate to least. Then the next period starts. first is the
-// number of steps in the first period. Each later period is times as long as the previous period
-// (I. Loshchilov, F. Hutter, arXiv:1608.03983).
+// along half a cosine, from the initial rate to the rate least. Then the next period starts. The
+// argument first is the number of steps in the first period. The length of each later period is
+// that of the previous period, multiplied by the argument times (I. Loshchilov, F. Hutter,
+// arXiv:1608.03983).
 func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
 	if first <= 0 || times < 1 {

@@ -10,7 +10,8 @@ import (
 )
 
 // A setting is an entry of a schedule's state. get returns its value for a tree. set checks a value
-// from a tree. It returns the function that stores the value, or what is wrong with the value.
+// from a tree. set returns the function that stores the value, or a text that says what is wrong
+// with it.
 type setting struct {
 	name string
 	get  func() any
