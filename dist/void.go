@@ -13,7 +13,7 @@ import (
 // other rank panics with it in its Backward or in its next collective, whichever comes first. The
 // program may go on if all ranks repeat the step: see [Group.Void].
 type StepError struct {
-	Rank   int // the rank of the world that failed
+	Rank   int // the rank that failed, counted in the world
 	Device string
 	Err    error
 }

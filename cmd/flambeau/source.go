@@ -28,8 +28,8 @@ type source struct {
 	noun  string       // word for the samples in messages
 	card  card         // description of the data; prepare sets its Mean and Std
 	about []string     // lines of output that describe the data
-	rows  *table.Table // contents of a table; nil for other data
-	text  *corpus      // contents of a text; nil for other data; prepare sets train and test
+	rows  *table.Table // contents if the data is a table, otherwise nil
+	text  *corpus      // contents if the data is a text, otherwise nil; prepare sets train and test
 
 	// content returns the bytes that identify sample i of train. It must be called before prepare
 	// changes train; see the type trained.

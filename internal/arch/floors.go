@@ -6,8 +6,8 @@ import "strings"
 // the path ends in "/...", and the packages that it may import.
 type floor struct {
 	path string
-	// on lists the packages that this package may import. It may also import all packages that
-	// those may import. It may import no other package of the module.
+	// The packages that this package may import. It may also import each package that one of these
+	// may import, but no further package of the module.
 	on []string
 }
 

@@ -42,9 +42,9 @@ type Source struct {
 type Options struct {
 	// Dir is the directory of downloaded files; "" means [CacheDir].
 	Dir string
-	// Progress, if not nil, is called from time to time on the goroutine that called [File]. done
-	// is the number of downloaded bytes. total is the size of the file, or -1 if the server does
-	// not send it.
+	// Progress, if not nil, is called from time to time on the goroutine that called [File]. Its
+	// first argument is the number of downloaded bytes. The second is the size of the file, or -1
+	// if the server does not send it.
 	Progress func(done, total int64)
 	// Header is sent with each request. An Authorization field is sent to the first host only.
 	Header http.Header

@@ -45,8 +45,8 @@ func (c *Class) idle(b *Block) {
 	c.Active.sub(1)
 }
 
-// divided counts a free block in a segment that also has other blocks. joined undoes that when the
-// block is allocated or joined with a neighbour.
+// divided counts a free block in a segment that also has other blocks. The method joined undoes
+// this count when the block is allocated, or joined with a neighbour.
 func (c *Class) divided(b *Block) {
 	c.InactiveSplitBytes.add(b.size)
 	c.InactiveSplit.add(1)

@@ -34,7 +34,7 @@ type walk struct {
 	whole bool   // testdata has all existing samples
 	soak  bool   // read files outside of testdata too
 
-	dev device.Device // device for the first sample of each entry; nil: all samples run on the CPU
+	dev device.Device // device of the first sample of each entry; nil means the CPU for all samples
 
 	seen, good                         map[string]bool
 	samples, refusals                  int
@@ -174,7 +174,8 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []way) {
 	}
 }
 
-// summary logs the number of comparisons. It fails if there are fewer than least.
+// summary logs the number of comparisons. It fails if the number is below a limit, the last
+// argument.
 func (w *walk) summary(t *testing.T, what string, least int) {
 	t.Helper()
 	t.Logf("%d entries of %s, %d of them compared; %d samples and %d inputs to refuse; "+
