@@ -24,10 +24,10 @@ type Recording interface {
 	// Operations that cannot be recorded return a *[RecordError] and leave the recording unchanged.
 	// These are all operations in which the host waits: Download, Synchronize, and Wait of an event
 	// that is only recorded. Upload cannot be recorded either, because a replay would repeat the
-	// same bytes. Nor can copies from devices that take no part. Copies from and to page-locked
-	// memory are recorded: each replay reads or writes that memory. The memory is not reused before
-	// [Replayer.Close], even if it is freed. When the recording has ended, the stream is an
-	// ordinary stream.
+	// same bytes. Copies from devices that take no part in the recording cannot be recorded. Copies
+	// from and to page-locked memory are recorded: each replay reads or writes that memory. The
+	// memory is not reused before [Replayer.Close], even if it is freed. When the recording has
+	// ended, the stream is an ordinary stream.
 	Stream() Stream
 	// On returns the recording's first stream on device d. If d is the Recorder's own device, it
 	// returns the result of Stream. If d takes no part in the recording, it returns nil.

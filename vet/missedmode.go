@@ -107,7 +107,7 @@ func (u *unit) before(o *opening, v *types.Var) bool {
 			if n.Op == token.AND {
 				is(n.X)
 			}
-		case *ast.CallExpr: // with v and the scope it may move v's tensors there
+		case *ast.CallExpr: // a call with v and with the scope may move v's tensors to the scope
 			if slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return u.variable(a) == o.scope }) {
 				for _, a := range n.Args {
 					is(a)

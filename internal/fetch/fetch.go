@@ -62,7 +62,7 @@ type Options struct {
 	// Stall is the time that a connection may be without transfer. 0 means a minute.
 	Stall time.Duration
 
-	// nil means os.OpenFile; tests simulate a full disk with it
+	// function that opens files; nil means os.OpenFile. Tests set it to simulate a full disk
 	open func(name string, flag int) (file, error)
 }
 

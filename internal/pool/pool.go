@@ -80,9 +80,9 @@ type Backing interface {
 }
 
 // Marker is implemented by a Backing that checks memory accesses (the emulator). The pool tells it
-// the bounds of every block, so that the Backing detects accesses out of bounds. It can also
-// overwrite memory before its reuse. The pool makes the calls in the order of its decisions. Each
-// call takes effect in the order of the stream that owns the block.
+// the bounds of every block, so that the Backing detects accesses out of bounds. The Backing can
+// also overwrite a block's memory before the block is reused. The pool makes the calls in the order
+// of its decisions. Each call takes effect in the order of the stream that owns the block.
 type Marker interface {
 	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
 	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
