@@ -205,7 +205,7 @@ func (g *Group) ranked(op string, r int) int {
 	return r
 }
 
-// only checks that x is given on the root and nil on every other rank, and returns it.
+// only is a check: x must be given on the root, and nil on every other rank. The result is x.
 func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
 	if (x != nil) != (g.rank == root) {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))

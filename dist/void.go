@@ -172,7 +172,7 @@ func (c *core) unknowing() (ranks []int) {
 	return ranks
 }
 
-// past blocks until a rank may call a collective. It returns a *StepError if the rank must first
+// past waits until a rank may call a collective. It returns a *StepError if the rank must first
 // learn that a step is void. c.mu is held, and unlocked while past waits.
 func (c *core) past(k *call) error {
 	for c.voided != nil {

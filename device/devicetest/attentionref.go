@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// judged holds reference values v, and the bounds by of a device's errors.
+// judged holds reference values, in v, and bounds of a device's errors, in by.
 type judged struct{ v, by []float64 }
 
 func (j *judged) bound(i int) float64 { return j.by[i] }

@@ -24,7 +24,7 @@ func init() {
 	maps.Copy(layers, longLayers)
 }
 
-// still returns the adapter of a layer that has no argument except inplace.
+// still is for layers that have no argument except inplace. It returns the layer's adapter.
 func still[M any](m M) func(a *args) any {
 	return func(a *args) any {
 		a.ignored("inplace")

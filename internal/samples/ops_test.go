@@ -72,8 +72,8 @@ func (w *walk) files(t *testing.T, pattern string) []string {
 	return append(paths, more...)
 }
 
-// over compares all rows of the files with PyTorch. find returns the call for an entry. It returns
-// nil if the entry has no adapter.
+// over compares all rows of the files with PyTorch. The function find returns the call for an
+// entry, or nil if the entry has no adapter.
 func (w *walk) over(t *testing.T, pattern, exceptionFile string, ways []way,
 	find func(r *row) call) {
 	t.Helper()
