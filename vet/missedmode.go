@@ -85,9 +85,9 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	return first
 }
 
-// before reports whether a variable gets its value outside the function literal of an opening. It
-// must be declared outside. Inside the literal, no code may assign to it or to a field of it, take
-// its address, or call a function with it and the scope.
+// before reports whether a variable gets its value outside the function literal of an opening. The
+// variable must be declared outside the literal. Inside the literal, no code may assign to it or to
+// a field of it, take its address, or call a function with it and the scope.
 func (u *unit) before(o *opening, v *types.Var) bool {
 	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
 		return false

@@ -27,7 +27,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	// Without Follow, the other stream may still use the segment. A new segment is safe.
+	// If Follow fails, the segment's old stream may still use the segment. A new segment is safe.
 	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}
