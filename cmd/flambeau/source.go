@@ -212,8 +212,8 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	return data.Subset{Of: d, Index: rest}, data.Subset{Of: d, Index: held}, nil
 }
 
-// sized returns the transforms that resize pictures to squares of the given side. For 0 it returns
-// none.
+// sized returns the transforms that resize pictures to squares of the given side. If the side is 0,
+// it returns none.
 func sized(size int) []vision.Transform {
 	if size == 0 {
 		return nil
