@@ -6,7 +6,7 @@
 // The step is that of a perceptron of 64, 128 and 10 features on a batch of 64, with Adam. GoMLX
 // computes it by its backend in pure Go. gonum only has the product, of two matrices of 1024 by
 // 1024. The command prints the median of the ratios of each library's time to ours. Above 1, ours
-//       is faster.
+// is faster.
 package main
 
 import (
