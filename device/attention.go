@@ -26,7 +26,7 @@ type Weighing struct {
 	Drop         float64
 	Seed, Offset uint64
 	// Numbers is an I64 view of shape [2]. The first number replaces Seed, and the second is added
-	// to Offset. With Numbers, each replay of a captured step draws other random numbers.
+	// to Offset. With Numbers, each replay of a captured step draws new random numbers.
 	Numbers View
 }
 

@@ -39,9 +39,9 @@ type Device interface {
 	DefaultStream() Stream
 	NewStream(priority int) (Stream, error)
 
-	// Upload copies src to dst, beginning at byte offset off of dst. The caller may reuse src when
-	// Upload returns. Download copies from src to dst, and waits for s and for the copy. It returns
-	// late errors of the work on s ([IndexError], [Fault]).
+	// Upload copies src to dst, to the bytes of dst that begin at offset off. The caller may reuse
+	// src when Upload returns. Download copies from src to dst, and waits for s and for the copy.
+	// It returns late errors of the work on s ([IndexError], [Fault]).
 	Upload(s Stream, dst Buffer, off int, src []byte) error
 	Download(s Stream, dst []byte, src Buffer, off int) error
 	// CopyFrom copies size bytes from a buffer of another device of the same driver.
@@ -118,7 +118,7 @@ type Borrower interface {
 
 // Origin says what a buffer is for. Reports of memory show it.
 type Origin struct {
-	// prints the call site or the scope; nil if nothing is known
+	// String returns the call site or the scope; nil if neither is known
 	Where fmt.Stringer
 	Op    string
 	Scope string // the names of the enclosing scopes, joined by slashes

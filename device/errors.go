@@ -7,8 +7,8 @@ import (
 
 // Raised is an error with which a function panics if it has no error result. It is used for misuse,
 // and for a device that cannot be opened. tensor.Try returns every error that has the method
-// Raised, from any package, and repeats other panics. A program may give the method to its own
-// error types.
+// Raised, from any package. After any other panic, Try panics again with the same value. A program
+// may give the method to its own error types.
 type Raised interface {
 	error
 	Raised()
@@ -78,7 +78,7 @@ type Shortage struct {
 	For       string
 	Total     int // memory of the device
 	Free      int // part of Total that no program uses
-	Limit     int // limit of this program's pool; 0: no limit
+	Limit     int // limit of this program's pool; 0 means no limit
 	Reserved  int // memory that the pool has taken from the driver
 	Allocated int // part of Reserved that is in use
 	Owners    []string

@@ -17,10 +17,10 @@ import (
 //   - If the factors are 16-bit floats and Out is F32, Out gets the sums without rounding.
 //   - Bias, of shape [n], is added to each row before the result is rounded. It has the factors'
 //     type or F32. The factors must have a floating-point type. Bias may be absent.
-//   - Act is a program with one result of Out's type. It is applied to the results after they are
-//     rounded to that type, and to With, if present. The result has the same bits as a [Map] after
-//     the product. The factors must have a floating-point type. Act uses no scalars and no
-//     positions. If it is nil, there is no activation.
+//   - Act is a program with one result of Out's type. Its operands are the results, rounded to that
+//     type, and the view With, if present. The result has the same bits as a [Map] after the
+//     product. The factors must have a floating-point type. Act uses no scalars and no positions.
+//     If it is nil, there is no activation.
 //   - With is the second operand of Act. It has the shape of Out and a floating-point type. If Act
 //     is the gradient of an activation, With holds the values to which the activation was applied.
 //   - Pre gets the results before Act. It has the shape and type of Out, and may be absent.

@@ -198,7 +198,8 @@ func Outside(d Device, v *View) (reason string) {
 	return ""
 }
 
-// OutsideBytes does what [Outside] does, for n bytes of b from offset off on.
+// OutsideBytes does what [Outside] does, for n bytes of buffer b. The first of these bytes is at
+// offset off.
 func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	if reason := d.Owns(b); reason != "" {
 		return reason

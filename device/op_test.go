@@ -115,7 +115,8 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// shared names a slice that a and b share.
+// shared describes a slice whose memory the two values share, by its field and type. If they share
+// none, it returns "".
 func shared(a, b reflect.Value) string {
 	switch a.Kind() {
 	case reflect.Slice:

@@ -24,31 +24,31 @@ type Recording interface {
 	// Operations that cannot be recorded return a *[RecordError] and leave the recording unchanged.
 	// These are all operations in which the host waits: Download, Synchronize, and Wait of an event
 	// that is only recorded. Upload cannot be recorded either, because a replay would repeat the
-	// same bytes. Nor can copies from devices that take no part. Copies from and to page-locked
-	// memory are recorded: each replay reads or writes that memory. The memory is not reused before
-	// [Replayer.Close], even if it is freed. When the recording has ended, the stream is an
-	// ordinary stream.
+	// same bytes. Copies from devices that take no part in the recording cannot be recorded. Copies
+	// from and to page-locked memory are recorded: each replay reads or writes that memory. The
+	// memory is not reused before [Replayer.Close], even if it is freed. When the recording has
+	// ended, the stream is an ordinary stream.
 	Stream() Stream
 	// On returns the recording's first stream on device d. If d is the Recorder's own device, it
 	// returns the result of Stream. If d takes no part in the recording, it returns nil.
 	On(d Device) Stream
-	// Fork returns another stream of the recording, on the device on. Only waits for events order
-	// its work and the work of the recording's other streams. Every replay keeps this order. Memory
-	// that is allocated on the new stream belongs to the recording too. Freed memory is reused on
-	// the new stream when the stream comes after all work that uses it. The recording's first
-	// stream (Stream) must wait, directly or through other streams, for the last work of the new
-	// stream.
+	// Fork returns a further stream of the recording, on the given device. Its work and the work of
+	// the recording's other streams are ordered only by waits for events. Every replay keeps this
+	// order. Memory that is allocated on the new stream belongs to the recording too. Freed memory
+	// is reused on the new stream when the stream comes after all work that uses it. The
+	// recording's first stream (Stream) must wait, directly or through other streams, for the last
+	// work of the new stream.
 	//
 	// The new stream may wait for an event of a stream outside the recording, if that event is set
 	// only once. Then all replays run after that event. Other waits for work outside the recording
 	// return a *[RecordError], because replays would not wait again. A wait of an outside stream
-	// for a stream of the recording also returns a *[RecordError]. If the device on takes no part
-	// in the recording, the error is an *[OperandError].
+	// for a stream of the recording also returns a *[RecordError]. If the given device takes no
+	// part in the recording, the error is an *[OperandError].
 	Fork(on Device) (Stream, error)
 	// For sets a value that identifies the user of the recording. It must be called before anything
 	// is queued on the recording's streams.
 	For(whom any)
-	// Feed returns a buffer of the device on. The host fills it again for each replay, at this
+	// Feed returns a buffer of the given device. The host fills it again for each replay, at this
 	// place in the order of the device's first stream. If the device takes no part in the
 	// recording, the error is an *[OperandError].
 	Feed(on Device, bytes int, o Origin) (Buffer, error)
@@ -80,7 +80,7 @@ type RecordingStream interface {
 	// Recording reports whether work on the stream is recorded now.
 	Recording() bool
 	// RecordedFor returns the value that [Recording.For] set for the stream's recording. It is nil
-	// if For was not called, or if the stream is not being recorded.
+	// if no value was set, or if the stream is not being recorded.
 	RecordedFor() any
 }
 

@@ -23,10 +23,10 @@ var registry = struct {
 	drivers map[string]Driver
 }{drivers: map[string]Driver{}}
 
-// RankDriver is satisfied by drivers with ranks: numbered devices besides its device without a
-// number. The CPU is one device, "cpu". Its ranks "cpu:0", "cpu:1", … share it, and there may be
-// any number of them. With ranks a program trains as on several devices. Count and lists of devices
-// do not include the ranks.
+// RankDriver is satisfied by drivers with ranks: numbered devices, in addition to the driver's
+// device without a number. The CPU is one device, "cpu". Its ranks "cpu:0", "cpu:1", … share it,
+// and there may be any number of them. With ranks a program trains as on several devices. Count and
+// lists of devices do not include the ranks.
 type RankDriver interface {
 	Driver
 	// OpenRank returns rank i. It returns the same value each time. If i is too large for the

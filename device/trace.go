@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Tracer is called for the events of drivers and tensors while it is set. Package profile has one;
-// other tracers may only count. Its methods are called on the goroutine that does the work, and by
-// several goroutines at the same time. They must return soon, and must not call a device or a
-// tensor.
+// Tracer is called for the events of drivers and tensors while it is set. Package profile has a
+// tracer. A tracer may also only count events. Its methods are called on the goroutine that does
+// the work, and by several goroutines at the same time. They must return soon, and must not call a
+// device or a tensor.
 //
 // The library reports kernels, copies, waits and memory when the call is over. It reports spans
 // when they open and when they close. The tracer must find the span to which a kernel belongs. It
@@ -27,8 +27,9 @@ type Tracer interface {
 	// set.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost op of the calling goroutine has become node number node of
-	// the graph. The span of the node's backward work has the same number in its field Node.
+	// Recorded says that the innermost op of the calling goroutine has become a node of the graph.
+	// The argument is the node's number. The span of the node's backward work has this number in
+	// its field Node.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)
@@ -165,14 +166,14 @@ type CopyEvent struct {
 	// the host waited from Start to End, until the copy was done or its source was read
 	Blocked    bool
 	Start, End time.Duration // time of the call
-	Time       Interval      // time on the device; nil as the Time of a LaunchEvent
+	Time       Interval      // time on the device; nil for the same reasons as a LaunchEvent's Time
 	Recorded   bool          // the copy has not run: it is part of a graph that is being recorded
 }
 
 // SyncEvent is a completed wait of the host for a device.
 type SyncEvent struct {
 	Device     Device
-	Stream     Stream // the stream that was waited for; nil: all streams
+	Stream     Stream // the stream that was waited for; nil if the host waited for all streams
 	Call       string // "stream synchronize", "device synchronize", "event wait", "wait for memory"
 	Start, End time.Duration
 }

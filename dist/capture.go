@@ -86,7 +86,7 @@ type capture struct {
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording
 	ended   chan struct{}
-	made    *sharedGraph // the ranks' graph; nil: no graph was made
+	made    *sharedGraph // the ranks' graph; nil if none was made
 
 	by     map[*core]*carrier
 	slots  []begun

@@ -64,7 +64,7 @@ type messages struct {
 	from, to int
 }
 
-// begin calls a collective. in and out may be nil, or the same tensor.
+// begin calls a collective. Each of the tensors in and out may be nil. They may also be one tensor.
 func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64) *Work {
 	g.member(a.op)
 	k := &call{rank: g.rank, of: of, weight: weight}
@@ -142,33 +142,34 @@ func (g *Group) Broadcast(x *tensor.Tensor, root int) *Work {
 	return g.begin(a, "", x, x, 1)
 }
 
-// AllGather copies all ranks' x into out, in the order of ranks: all_gather_into_tensor. out has
-// World times as many elements as x.
+// AllGather copies the tensors x of all ranks into the tensor out, in the order of ranks:
+// all_gather_into_tensor. The tensor out has World times as many elements as x.
 func (g *Group) AllGather(out, x *tensor.Tensor) *Work {
 	return g.begin(what{op: "all gather", kind: device.KindAllGather}, "", out, x, 1)
 }
 
-// ReduceScatter combines all ranks' x, divides the combination into World parts, and copies this
-// rank's part into out: reduce_scatter_tensor. x has World times as many elements as out.
+// ReduceScatter combines the tensors x of all ranks, and divides the combination into World parts.
+// It copies this rank's part into the tensor out: reduce_scatter_tensor. x has World times as many
+// elements as out.
 func (g *Group) ReduceScatter(out, x *tensor.Tensor, c Combine) *Work {
 	return g.begin(what{op: "reduce scatter", kind: device.KindReduceScatter, combine: c}, "", out, x, 1)
 }
 
-// AllToAll sends part r of x to each rank r, and copies the part that rank r sends into part r of
-// out: all_to_all_single with equal parts.
+// AllToAll sends part r of x to each rank r. It copies the part that rank r sends into part r of
+// the tensor out: all_to_all_single with equal parts.
 func (g *Group) AllToAll(out, x *tensor.Tensor) *Work {
 	return g.begin(what{op: "all to all", kind: device.KindAllToAll}, "", out, x, 1)
 }
 
-// Gather copies all ranks' x into out of rank root, in the order of ranks. On the other ranks out
-// must be nil.
+// Gather copies the tensors x of all ranks into the tensor out of rank root, in the order of ranks.
+// On every other rank, the argument out must be nil.
 func (g *Group) Gather(out, x *tensor.Tensor, root int) *Work {
 	a := what{op: "gather", kind: device.KindGather, root: g.ranked("gather", root)}
 	return g.begin(a, "", g.only(a.op, "out", root, out), x, 1)
 }
 
-// Scatter divides the x of rank root into World parts and copies this rank's part into out. On the
-// other ranks x must be nil.
+// Scatter divides the x of rank root into World parts and copies this rank's part into the tensor
+// out. On every rank except root, x must be nil.
 func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
 	a := what{op: "scatter", kind: device.KindScatter, root: g.ranked("scatter", root)}
 	return g.begin(a, "", out, g.only(a.op, "in", root, x), 1)
@@ -204,7 +205,7 @@ func (g *Group) ranked(op string, r int) int {
 	return r
 }
 
-// only checks that x is given on the root and nil on every other rank, and returns it.
+// only is a check: x must be given on the root, and nil on every other rank. The result is x.
 func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
 	if (x != nil) != (g.rank == root) {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))

@@ -59,12 +59,12 @@ type Parallel[M any] struct {
 //     [autograd.Checkpoint]. Checkpoints inside the model work.
 //
 // Every tensor that a replica uses and that requires a gradient must be a parameter of the model or
-// an input of the call. Any other is an error, because its gradient would be lost. Second
-// derivatives ([tensor.CreateGraph]) through the call are an error too.
+// an input of the call. Any other such tensor is an error, because its gradient would be lost.
+// Second derivatives ([tensor.CreateGraph]) through the call are an error too.
 //
-// Backward returns late errors of the other devices, such as an index outside its axis. If the call
-// records no graph, the call itself waits for these errors. An error in a replica becomes one
-// *[ReplicaError], for the first device that has one. A panic of the program becomes a
+// Backward returns late errors of the devices other than devices[0], such as an index outside its
+// axis. If the call records no graph, the call itself waits for these errors. An error in a replica
+// becomes one *[ReplicaError], for the first device that has one. A panic of the program becomes a
 // *[ReplicaPanic]. If devices is empty or contains a device twice, DataParallel panics with a
 // *[tensor.Error].
 func DataParallel[M any](model M, devices []device.Device) *Parallel[M] {
@@ -93,8 +93,8 @@ func (d *Parallel[M]) Devices() []device.Device { return append([]device.Device(
 
 // Forward computes a model that is an [nn.Module]. x has the shape [n, …] and the result [m, …].
 // Each device computes a part along dimension 0. If the model's result has rank 0, such as a loss,
-// Forward returns a vector with one element for each part. For other models and results use
-// [Parallel.Call].
+// Forward returns a vector with one element for each part. For models with another method, or with
+// several inputs or results, use [Parallel.Call].
 func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 	if _, ok := any(d.Module).(nn.Module); !ok {
 		panic(misuse(tensor.ErrValue, fmt.Sprintf("a %T has no method Forward of one tensor; use Call", d.Module), x))
@@ -192,8 +192,8 @@ func batchOf(x []*tensor.Tensor) int {
 // part is a range of a dimension.
 type part struct{ start, n int }
 
-// partsOf divides n samples into at most `most` parts, as torch.chunk does. It returns at least one
-// part.
+// partsOf divides n samples into parts, as torch.chunk does. The second argument limits the number
+// of parts. partsOf returns at least one part.
 func partsOf(n, most int) (parts []part) {
 	size := max(1, (n+most-1)/most)
 	for at := 0; at == 0 || at < n; at += size {

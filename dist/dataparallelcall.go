@@ -25,7 +25,7 @@ type replicated struct {
 type replica struct {
 	dev     device.Device
 	modes   []tensor.Option
-	tensors []*tensor.Tensor // copies of the model's tensors; nil: the model's own tensor is used
+	tensors []*tensor.Tensor // copies of the model's tensors; nil where its own tensor is used
 	in      []*tensor.Tensor // the parts of the inputs for this device
 	out     []*tensor.Tensor
 }
@@ -50,7 +50,7 @@ func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
 }
 
 // setModes gives each replica the modes of the call's scope, and a generator of its own. It draws
-// one number from that scope's generator, whatever the model does.
+// one number from that scope's generator, even if the model uses no random numbers.
 func (c *replicated) setModes() {
 	for _, r := range c.replicas {
 		r.modes = []tensor.Option{tensor.On(r.dev), tensor.Stream(c.home.Stream(r.dev))}

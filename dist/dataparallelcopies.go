@@ -63,8 +63,8 @@ func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	return flat
 }
 
-// unpack stores views of flat in out. flat is the result of bundle.pack, or its copy on another
-// device.
+// unpack stores views of the tensor flat in the slice out. flat is the result of bundle.pack, or
+// its copy on another device.
 func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	if len(b.which) == 1 {
 		out[b.which[0]] = flat

@@ -30,7 +30,8 @@ type operand struct {
 	leaves []*tensor.Tensor
 }
 
-// gather returns the results on the first device, as results of the function gathered in the graph.
+// gather returns the results on the first device. In the graph, the type gathered is the function
+// that computes them.
 func (c *replicated) gather() []*tensor.Tensor {
 	f := &gathered{call: c}
 	y := make([]*tensor.Tensor, len(c.replicas[0].out))

@@ -62,7 +62,7 @@ func near(t *testing.T, what string, got, want *tt, tolerance float64) {
 }
 
 // wants checks that f panics with an error of the library that contains all of the words. The error
-// must wrap kind; nil allows any error.
+// must wrap kind, unless kind is nil.
 func wants(t *testing.T, kind error, f func(), words ...string) error {
 	t.Helper()
 	err := tensor.Try(f)

@@ -146,8 +146,8 @@ func TestDataParallelAnomaly(t *testing.T) {
 	}, tensor.DetectAnomaly(tensor.AnomalyForward))
 }
 
-// TestDataParallelStreams: the stream of a scope applies to its device; the other devices use their
-// own.
+// TestDataParallelStreams: the stream of a scope applies to the stream's device. Each other device
+// uses its own stream.
 func TestDataParallelStreams(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	st, err := devices[0].NewStream(0)

@@ -49,9 +49,9 @@ type ddpSettings struct {
 	fixed       bool // buckets keep their initial order
 }
 
-// BucketBytes sets how many bytes of gradients one collective reduces at most. The parameter first
-// is the limit of the bucket that is ready first, and rest is the limit of all other buckets. The
-// defaults are 1 MiB and 25 MiB, as in PyTorch.
+// BucketBytes sets how many bytes of gradients one collective reduces at most. The first argument
+// is the limit of the bucket that is ready first. The second argument is the limit of each later
+// bucket. The defaults are 1 MiB and 25 MiB, as in PyTorch.
 func BucketBytes(first, rest int) DDPOption {
 	return func(s *ddpSettings) { s.first, s.rest = first, rest }
 }

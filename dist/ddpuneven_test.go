@@ -230,7 +230,7 @@ func TestDDPUnevenInputsExceptions(t *testing.T) {
 }
 
 // TestDDPStopIteration corresponds to torch's test_ddp_uneven_inputs_stop_iteration_sync_bn. With
-// layers that need all ranks, Join would give other results. So when one rank has no more data, the
+// layers that need all ranks, Join would change the results. So when one rank has no more data, the
 // training ends on all ranks.
 func TestDDPStopIteration(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {

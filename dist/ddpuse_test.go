@@ -152,7 +152,7 @@ func (c *copies) Begin(s device.Span) device.SpanID {
 }
 
 // TestDDPHookParity corresponds to torch's test_ddp_hook_parity_allreduce, _post_localSGD and
-// _powerSGD. Hooks compute the mean in other ways.
+// _powerSGD. Hooks compute the mean in other ways than DDP does.
 func TestDDPHookParity(t *testing.T) {
 	for name, h := range map[string]CommHook{
 		"all reduce": func(g *Group, b Bucket) func() {

@@ -101,8 +101,9 @@ func TestDifferentiableGradients(t *testing.T) {
 	})
 }
 
-// TestDifferentiableValues: the differentiable collectives return the values of the collectives in
-// place. They do not change their operand. Types without gradients work too.
+// TestDifferentiableValues: the differentiable collectives return the same values as the
+// collectives that work in place. They do not change their operand. Types without gradients work
+// too.
 func TestDifferentiableValues(t *testing.T) {
 	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -17,7 +17,8 @@ type flat struct {
 // aligned is the alignment of tensors in bytes, so that kernels can use wide loads.
 const aligned = 64
 
-// newFlat allocates room on a device for tensors with the shapes of like, which have one type.
+// newFlat allocates room on a device for tensors of type typ. Their shapes are the shapes of the
+// listed tensors.
 func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	f := &flat{}
 	n, unit := 0, aligned/typ.Size()
@@ -46,9 +47,9 @@ func (f *flat) view(i int) *tensor.Tensor {
 	return x
 }
 
-// put copies the tensors of list into the flat, and skips nil; get copies them back. Each is one
-// launch if the device supports it. If a capture records it, s is the scope of the capture, else
-// nil.
+// put copies the tensors of a list into the flat, and skips those that are nil. The method get
+// copies them back. Each copy of a list is one launch if the device supports that. If a capture
+// records the launch, s is the scope of the capture. Otherwise s is nil.
 func (f *flat) put(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
 func (f *flat) get(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
@@ -82,9 +83,9 @@ func (f *flat) free() {
 	f.slots.Free()
 }
 
-// packs divides a list of tensors into groups of neighbours of one type. The parameter first is the
-// limit of the first group in bytes, and rest is the limit of each other group. A tensor above the
-// limit is a group by itself.
+// packs divides a list of tensors into groups of neighbours of one type. The second argument is the
+// limit of the first group in bytes, and the third is the limit of each later group. A tensor above
+// the limit is a group by itself.
 func packs(list []*tensor.Tensor, first, rest int) (groups [][]int) {
 	bytes, limit := 0, first
 	for i, t := range list {

@@ -101,7 +101,7 @@ func (w *world) closeGraphs() error {
 
 // CaptureError says why [Group.Capture] made no graph. It is the same on all ranks.
 type CaptureError struct {
-	Rank   int // the rank of the run that failed; -1 if no single rank failed
+	Rank   int // the rank that failed, counted in the run; -1 if no single rank failed
 	Device string
 	Err    error
 }

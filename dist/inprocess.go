@@ -220,8 +220,8 @@ func zero(d device.Device, s device.Stream, v device.View) error {
 	return device.Run(d, s, &device.Map{Program: p, Outs: []device.View{v}})
 }
 
-// slice returns n elements of a contiguous view as a view of rank 1. The parameter at is the first
-// of them.
+// slice returns n neighbouring elements of a contiguous view, as a view of rank 1. The argument at
+// is the index of the first element.
 func slice(v device.View, at, n int) device.View {
 	l := shape.Dense(shape.Of(n))
 	l.Offset = v.Offset + at

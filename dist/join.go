@@ -105,7 +105,8 @@ func (c *core) ended(at *rest, k *call) int {
 	}
 }
 
-// rejoin gives all ranks the model and the order of buckets that rank last has.
+// rejoin copies the model and the order of buckets of one rank to all ranks. The argument is the
+// number of that rank.
 func (r *Reducer) rejoin(last int) {
 	if r.g.World() == 1 {
 		return

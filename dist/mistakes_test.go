@@ -489,7 +489,8 @@ var mistakesOfModels = []mistake{
 
 func panicsInHook(*tensor.Tensor) *tensor.Tensor { panic(errOwn) }
 
-// bounded calls Run, and fails the test if Run does not return within the time wait.
+// bounded calls Run, and fails the test if Run does not return within 40 seconds. The argument wait
+// is the run's Timeout; 0 means one minute.
 func bounded(t *testing.T, l DeviceList, wait time.Duration, f func(ctx context.Context, g *Group) error) (err error) {
 	t.Helper()
 	if wait == 0 {

@@ -263,7 +263,8 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	return lowest, anywhere
 }
 
-// settle gives all ranks the averaged gradients, and the buffers of rank lowest.
+// settle gives all ranks the averaged gradients, and the buffers of one rank. The argument lowest
+// is the number of that rank.
 func (n *reduction) settle(lowest int, anywhere []bool) {
 	r := n.r
 	n.share(lowest)

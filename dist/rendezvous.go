@@ -49,14 +49,14 @@ type slotKey struct {
 // slot is the place where the ranks' calls of one collective meet.
 type slot struct {
 	key    slotKey
-	calls  []*call // calls by rank; nil: this rank has not called the collective yet
+	calls  []*call // calls by rank; nil for a rank that has not called the collective yet
 	first  *call
 	done   chan struct{}
 	closed bool
 	values []any      // values exchanged on the host, by rank
 	void   *StepError // set if the step is void, so the calls are dropped
 	steps  int        // number of void steps when the slot began
-	in     *capture   // capture that records the collective; nil: the collective runs eagerly
+	in     *capture   // capture that records the collective; nil if the collective runs eagerly
 }
 
 // call is one rank's part in a collective.
@@ -70,7 +70,7 @@ type call struct {
 	same    bool // in and out are the same tensor
 	weight  float64
 	value   any
-	// the last rank to call runs agree, and all ranks get its result
+	// function that the last rank to call runs; all ranks get its result
 	agree func(values []any) (any, error)
 }
 
@@ -220,8 +220,8 @@ func (c *core) call(k *call) *slot {
 	return sl
 }
 
-// key returns the key of the slot for a rank's next call. side is 0 for the sender of a message, 1
-// for its receiver, and -1 for a collective that is no message. c.mu is held.
+// key returns the key of the slot for a rank's next call. The second result is 0 for the sender of
+// a message, 1 for its receiver, and -1 for a collective that is no message. c.mu is held.
 func (c *core) key(k *call) (key slotKey, side int) {
 	if k.what.kind != device.KindSendRecv || k.what.host {
 		return slotKey{number: c.next[k.rank]}, -1
@@ -313,7 +313,7 @@ func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
-	// the slot is a message: no other collective waits for a rank without data
+	// only a message waits for a rank without data, so the slot is a message
 	for _, r := range c.missingFrom(sl) {
 		if c.joined[r] {
 			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join) and does not come to %v", c.members[r], c.devices[r].Name(), sl.first.what))

@@ -175,8 +175,9 @@ func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	return n, nil
 }
 
-// combine computes n elements of rank r's output, from index to on. It combines n elements of each
-// giver, from index from on.
+// combine computes n elements of rank r's output from n elements of each giver. The argument from
+// is the index of the first element in the inputs. The argument to is the index of the first
+// element in the output.
 func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) error {
 	d, s := t.devices[r], t.streams[r]
 	size := t.op.Outs[r].Type.Size()

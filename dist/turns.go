@@ -68,8 +68,8 @@ func (t *turns) await(rank int) error {
 	return err
 }
 
-// pass gives the turn to the next rank that has not finished. If there is no other such rank, the
-// same rank goes on. t.mu is held.
+// pass gives the turn to the next rank that has not finished. If every other rank has finished,
+// this rank itself goes on. t.mu is held.
 func (t *turns) pass(rank int) {
 	for i := range t.out {
 		if next := (rank + 1 + i) % len(t.out); !t.out[next] {

@@ -13,7 +13,7 @@ import (
 // other rank panics with it in its Backward or in its next collective, whichever comes first. The
 // program may go on if all ranks repeat the step: see [Group.Void].
 type StepError struct {
-	Rank   int // the rank of the world that failed
+	Rank   int // the rank that failed, counted in the world
 	Device string
 	Err    error
 }
@@ -172,7 +172,7 @@ func (c *core) unknowing() (ranks []int) {
 	return ranks
 }
 
-// past blocks until a rank may call a collective. It returns a *StepError if the rank must first
+// past waits until a rank may call a collective. It returns a *StepError if the rank must first
 // learn that a step is void. c.mu is held, and unlocked while past waits.
 func (c *core) past(k *call) error {
 	for c.voided != nil {

@@ -36,7 +36,7 @@ type ZeRO struct {
 	params []*tensor.Tensor
 	split  *partition
 	room   int         // size of one round of gathering in bytes, over all ranks
-	whole  *wholeState // state of all ranks; nil: each rank has only its part
+	whole  *wholeState // state of all ranks; nil while each rank has only its part
 }
 
 // optimizer provides the methods that ZeRO does not change.
@@ -132,8 +132,8 @@ func (z *ZeRO) check(op string, members []member) {
 // a device. If memory is exhausted, this rank's parameters and state are unchanged.
 func (z *ZeRO) Step() { z.step(z.own.Step) }
 
-// StepUnless does what Step does, but changes nothing if found is not 0. found is a number on the
-// device and must be equal on all ranks: see package amp.
+// StepUnless does what Step does, but changes nothing if its argument is not 0. The argument is one
+// number on the device, and must be equal on all ranks: see package amp.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.own.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {

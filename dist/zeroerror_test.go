@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fails calls Run, and checks that it fails with an *Error of the given kind. The error's text must
-// contain the string what.
+// fails calls Run, and checks that it fails with an *Error of the given kind, whose text contains a
+// given string.
 func fails(t *testing.T, name string, kind error, what string, f func(g *Group)) {
 	t.Helper()
 	err := Run(context.Background(), Devices("cpu", "cpu"), func(_ context.Context, g *Group) error {

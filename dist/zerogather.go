@@ -136,7 +136,8 @@ func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int)
 	tensor.Update("gather", copying(r.space.typ), outs, ins, t.slots, []uint64{0})
 }
 
-// pairs lists the elements of rank that belong to round r, each with its place in the buffer.
+// pairs lists the elements of a rank that belong to a round, each range with its place in the
+// buffer.
 func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (list []pair) {
 	at := 0 // offset of the current range among the rank's elements
 	for _, run := range runs {

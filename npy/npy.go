@@ -82,7 +82,8 @@ func Checked() Option { return func(o *options) { o.checked = true } }
 // decompression. The default is a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
-// fail returns the *Error about invalid contents. at is the offset of the contents, or -1.
+// fail returns the *Error about invalid contents. The argument at is the offset of the contents, or
+// -1.
 func fail(path, entry string, at int64, format string, a ...any) error {
 	return &Error{Path: path, Entry: entry, Offset: at, Msg: fmt.Sprintf(format, a...)}
 }
@@ -232,7 +233,8 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 	return all, nil
 }
 
-// array reads an array that occupies size bytes of the file. at is the offset of the array.
+// array reads an array that occupies size bytes of the file. The argument at is the offset of the
+// array.
 func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, at, size), size)
 	if err != nil {

@@ -58,9 +58,9 @@ func smallCNN() (step func()) {
 	}
 }
 
-// pair runs one step with a profile and one without. It returns the ratio of their times on clock.
-// Their order is random. Otherwise an event that recurs every few steps could always affect the
-// same kind of step.
+// pair runs one step with a profile and one without. It returns the ratio of their times on the
+// given clock. Their order is random. Otherwise an event that recurs every few steps could always
+// affect the same kind of step.
 func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
 	var off, on time.Duration
 	onFirst := rand.IntN(2) == 0

@@ -23,7 +23,8 @@ type span struct {
 	recorded   uint64 // the node that an op added to the graph
 	owner      any
 	stack      *stack
-	// stack of the goroutine that requested the work; nil if it is the same goroutine or not known
+	// stack of another goroutine if that goroutine requested the work; nil if none did, or if it is
+	// not known
 	callers *stack
 	kind    device.SpanKind
 	loose   bool // the span may end on another goroutine, and in any order

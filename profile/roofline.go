@@ -49,10 +49,10 @@ type Rooflines struct {
 	notes []string
 }
 
-// Roofline compares each primitive's time with the least time that its work can take. given has
-// peaks by device name. For other devices the device reports the peak, or Roofline measures it,
-// which takes some ten milliseconds. Roofline leaves out the program's own kernels, because their
-// work is unknown.
+// Roofline compares each primitive's time with the least time that its work can take. The arguments
+// hold peaks by device name. If a device has no peak there, the device reports its peak, or
+// Roofline measures it, which takes some ten milliseconds. Roofline leaves out the program's own
+// kernels, because their work is unknown.
 func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}

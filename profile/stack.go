@@ -55,7 +55,7 @@ func (s *stacks) here() *stack {
 // of returns the stack for a result of runtime.Callers.
 func (s *stacks) of(pcs []uintptr) *stack {
 	k := hash(pcs)
-	// Change the key, because the return addresses of another stack may be the same list.
+	// Change the key, because the list of return addresses of another stack may be equal to pcs.
 	k[0]++
 	if v := s.known[k]; v != nil {
 		return v

@@ -85,7 +85,7 @@ type columnOf[T any] struct {
 	left  bool
 	cell  func(v *T) string
 	lines func(v *T) []string // replaces cell, and returns several lines for a row
-	width int                 // maximum width; 0: as wide as necessary, at least 12
+	width int                 // maximum width of a cell, 0 for no limit; a column has at least 12
 }
 
 type column = columnOf[Average]

@@ -34,8 +34,8 @@ type Transfer struct {
 }
 
 // Transfers has the copies between the host and GPUs, the copies between GPUs, and the waits of the
-// host. Transfers for which the host waited come first, and then the others. In each of the two
-// groups, the most expensive transfers come first.
+// host. Transfers for which the host waited come before transfers for which it did not. In each of
+// the two groups, the most expensive transfers come first.
 type Transfers struct {
 	Rows  []Transfer
 	notes []string

@@ -139,8 +139,8 @@ var named = map[string]bool{
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// instead has advice about objects that people often save with weights. It says what to save in
-// place of them.
+// instead is a table of objects that people often save with weights. For each it says what to save
+// in place of the object.
 var instead = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
 	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",

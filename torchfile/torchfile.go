@@ -182,7 +182,7 @@ func (f *file) fail(entry string, offset int64, format string, a ...any) {
 	panic(&Error{Path: f.path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)})
 }
 
-// read fills b with the bytes of the file from position at.
+// read fills b with bytes of the file. The argument at is the position of the first byte.
 func (f *file) read(entry string, b []byte, at int64) {
 	if _, err := f.r.ReadAt(b, at); err != nil {
 		if err == io.EOF {
@@ -222,8 +222,8 @@ type storageAt struct {
 	zip        zipfile.Entry // entry with the checksum; empty in the older format
 }
 
-// check verifies the checksum of an entry. sum is the checksum of the entry's first bytes, and done
-// is their number. check reads the rest.
+// check verifies the checksum of an entry. The argument sum is the checksum of the entry's first
+// bytes, and the argument done is the number of these bytes. check reads the bytes after them.
 func (f *file) check(at storageAt, sum uint32, done int64) {
 	if at.zip.File == nil {
 		return

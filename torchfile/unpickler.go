@@ -37,8 +37,8 @@ const (
 type unpickler struct {
 	file  *file
 	entry string
-	// The pickle consists of the bytes of file from start to end, and is read through buf. at is
-	// the position of the next byte.
+	// The pickle consists of the bytes of file from start to end, and is read through buf. The
+	// field at is the position of the next byte.
 	start, at, end int64
 	buf            []byte
 	bufAt          int64

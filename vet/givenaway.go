@@ -69,8 +69,8 @@ func (f *flow) block(list []ast.Stmt) {
 	}
 }
 
-// apart walks code that may not run, or may run several times. Afterwards the tensors that the code
-// gives away are not marked as gone. The variables that it assigns are not marked as gone any more.
+// apart walks code that may not run, or may run several times. What the code gives away is not
+// marked as gone afterwards. An assignment in the code removes the mark from its variable.
 func (f *flow) apart(n ast.Node, walk func()) {
 	f.forget(n)
 	before := maps.Clone(f.gone)

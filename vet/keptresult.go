@@ -258,8 +258,8 @@ func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	return nil
 }
 
-// outside reports whether a use always runs outside of all the steps. It must be in the function
-// that declares v, or in literals of other scopes.
+// outside reports whether a use always runs outside of all the steps. For that, the use must be in
+// the function that declares v, or in literals of other scopes.
 func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
 	for _, o := range steps {
 		if within(use.id, o.lit) {

@@ -85,9 +85,9 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	return first
 }
 
-// before reports whether a variable gets its value outside the function literal of an opening. It
-// must be declared outside. Inside the literal, no code may assign to it or to a field of it, take
-// its address, or call a function with it and the scope.
+// before reports whether a variable gets its value outside the function literal of an opening. The
+// variable must be declared outside the literal. Inside the literal, no code may assign to it or to
+// a field of it, take its address, or call a function with it and the scope.
 func (u *unit) before(o *opening, v *types.Var) bool {
 	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
 		return false
@@ -107,7 +107,7 @@ func (u *unit) before(o *opening, v *types.Var) bool {
 			if n.Op == token.AND {
 				is(n.X)
 			}
-		case *ast.CallExpr: // with v and the scope it may move v's tensors there
+		case *ast.CallExpr: // a call with v and with the scope may move v's tensors to the scope
 			if slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return u.variable(a) == o.scope }) {
 				for _, a := range n.Args {
 					is(a)

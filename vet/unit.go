@@ -223,5 +223,5 @@ func body(stack []ast.Node) (*ast.FuncLit, *ast.BlockStmt) {
 	return nil, nil
 }
 
-// within reports whether n is inside outer.
+// within reports whether the first node is inside the second.
 func within(n, outer ast.Node) bool { return outer.Pos() <= n.Pos() && n.End() <= outer.End() }

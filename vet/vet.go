@@ -105,8 +105,8 @@ func ignored(pass *analysis.Pass) []span {
 	return spans
 }
 
-// takesBack reports whether a comment suppresses the reports of the named analyzer. It must give a
-// reason.
+// takesBack reports whether a comment suppresses the reports of the named analyzer. The comment
+// must give a reason.
 func takesBack(comment, name string) bool {
 	text, ok := strings.CutPrefix(comment, "//flambeau:ignore ")
 	names, reason, _ := strings.Cut(strings.TrimSpace(text), " ")

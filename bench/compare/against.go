@@ -247,7 +247,8 @@ func (r *run) fastest() (ratio float64) {
 	return ratio
 }
 
-// spin keeps a processor busy until the standard input ends, as it does when its starter ends.
+// spin keeps a processor busy until the standard input ends. At the latest, the input ends with the
+// process that started this one.
 func spin() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

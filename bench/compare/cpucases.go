@@ -32,7 +32,8 @@ func casesOn(dev device.Device) []benchCase {
 	return append(list, cpuCases...)
 }
 
-// images computes the loss of m on random images of size by size, in ten classes.
+// images computes the loss of m on random square images in ten classes; the argument size is the
+// length of a side.
 func images(m nn.Module, to device.Device, batch, channels, size int) *train.PlannedStep {
 	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
 		return nn.CrossEntropy(m.Forward(s.Randn(batch, channels, size, size)), s.RandInt(0, 10, batch))
@@ -76,8 +77,8 @@ func inferring(r *run) {
 	r.Rate = 1 / r.Median
 }
 
-// decoding computes the token after 128 others by GPT-2 124M, again and again. The keys and values
-// of the others are in a cache.
+// decoding computes the token after 128 earlier tokens by GPT-2 124M, again and again. The keys and
+// values of the earlier tokens are in a cache.
 func decoding(r *run) {
 	c, prompt := models.GPT2(), r.n(128, 8)
 	if r.trial {

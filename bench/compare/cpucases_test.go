@@ -43,8 +43,8 @@ func TestCasesOnCPU(t *testing.T) {
 	}
 }
 
-// The models of both sides have the same number of parameters and losses of the same size. One side
-// can answer the other's rounds.
+// The models of both sides have the same number of parameters and losses of the same size.
+// PyTorch's process can answer the rounds of this program.
 func TestCasesOnCPUBesidePyTorch(t *testing.T) {
 	python := pythonWithTorch(t)
 	said, err := exec.Command(python, "-W", "ignore", "torch_compare.py", "--trial", "cpu").Output()

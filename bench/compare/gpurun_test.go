@@ -87,8 +87,8 @@ func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps strin
 	return strings.Join(names, " "), err == nil, strings.Count(string(calls), "cuda.test "), string(out)
 }
 
-// TestBundleCompilesFirst: with empty caches the script first compiles once, and this has a
-// separate time limit. The limits of the steps apply only to their measurements.
+// TestBundleCompilesFirst: with empty caches the script first compiles once, and this compilation
+// has a separate time limit. The limits of the steps apply only to their measurements.
 func TestBundleCompilesFirst(t *testing.T) {
 	// compiling takes longer than the limit of a step, but less than the limit for compiling
 	b := newBundle(t, "8")

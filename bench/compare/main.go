@@ -84,7 +84,7 @@ type run struct {
 	*row
 }
 
-// n returns size, or the argument small if the run is a trial.
+// n returns its first argument, or its second argument if the run is a trial.
 func (r *run) n(size, small int) int {
 	if r.trial {
 		return small
@@ -175,10 +175,11 @@ func (r *run) carryOut(c benchCase) error {
 	return nil
 }
 
-// measure measures step until the time budget of each round is used up. One measurement makes inner
-// calls of step. Before the first measurement, measure warms up, which compiles kernels and raises
-// clock rates. If gpuTime is set, it takes the GPU's time, otherwise the host's time including the
-// final wait. After each round the peer measures.
+// measure measures the function step until the time budget of each round is used up. One
+// measurement covers several calls; the argument inner is their number. Before the first
+// measurement, measure warms up, which compiles kernels and raises clock rates. If gpuTime is set,
+// it takes the GPU's time, otherwise the host's time including the final wait. After each round the
+// peer measures.
 func (r *run) measure(inner int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {
@@ -213,8 +214,9 @@ func (r *run) measure(inner int, gpuTime bool, step func()) {
 	}
 }
 
-// sample measures step until the time budget is used up. One measurement makes inner calls of step.
-// It returns the seconds per step on the host's clock and, for a GPU, between two events.
+// sample measures the function step until the time budget is used up. One measurement covers
+// several calls; the argument inner is their number. It returns the seconds per step on the host's
+// clock and, for a GPU, between two events.
 func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []float64) {
 	least, most := 5, 1000
 	if r.trial {

@@ -185,8 +185,8 @@ func (a attending) measure(gradient bool) func(*run) {
 	}
 }
 
-// linear measures a linear layer's product as models.GPT computes it. For another way it measures
-// the product for one of the layer's gradients.
+// linear measures a linear layer's product as models.GPT computes it. If the argument way is "_dx"
+// or "_dw", it instead measures the product that gives the gradient of the input or of the weight.
 func linear(n, k int, tied bool, way string) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(gptTokens, 48), r.n(n, min(n, 72)), r.n(k, 64)

@@ -21,8 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layer returns the function to measure for an op with one operand and perhaps a weight. part says
-// whether the function computes the forward pass or one of the gradients.
+// layer returns the function to measure for an op with one operand and perhaps a weight. The
+// argument part says whether the function computes the forward pass or one of the gradients.
 func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
 	if part == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil
@@ -78,7 +78,8 @@ func makeCase(name string) (func(), error) {
 	return nil, fmt.Errorf("there is no kind %q", kind)
 }
 
-// model returns a training step or, for the part "forward", inference of a model.
+// model returns a function that runs a training step of a model. If part is "forward", the function
+// runs inference of the model.
 func model(kind, part string, x *tensor.Tensor) (func(), error) {
 	n, in, size := x.Dim(0), x.Dim(1), x.Dim(2)
 	var m interface {

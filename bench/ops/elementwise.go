@@ -22,7 +22,8 @@ func of2(name, kind, grad, call string, f func(a, b *T) *T) bench {
 	return bench{name, kind + ":n " + kind + ":n", grad, call, func(x []*T) *T { return f(x[0], x[1]) }, "tml"}
 }
 
-// with sets the number that f takes to v. The result is a function of only a tensor.
+// with fixes the second argument of f. It returns a function of a tensor that calls f with the
+// tensor and v.
 func with(f func(*T, float64) *T, v float64) func(*T) *T { return func(x *T) *T { return f(x, v) } }
 
 func with2(f func(*T, float64, float64) *T, v, w float64) func(*T) *T {

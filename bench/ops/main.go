@@ -273,7 +273,8 @@ func serve() {
 	}
 }
 
-// measure measures calls for at least the time least. It returns elapsed time or CPU time.
+// measure measures calls for at least the given time. It returns elapsed time, or CPU time if cpu
+// is set.
 func (c *bench) measure(d *data, size byte, backward bool, least time.Duration, cpu bool) (a answer) {
 	var x []*T
 	var leaves []*T

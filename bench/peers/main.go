@@ -1,11 +1,12 @@
 // Command peers compares a training step and a product of matrices with other Go libraries on the
-// CPU. All take turns in one run, and compute the same from the same numbers:
+// CPU. All libraries take turns in one run, and compute the same results from the same numbers:
 //
 //	go -C bench/peers run . [-rounds 9] [-seconds 0.2]
 //
 // The step is that of a perceptron of 64, 128 and 10 features on a batch of 64, with Adam. GoMLX
 // computes it by its backend in pure Go. gonum only has the product, of two matrices of 1024 by
-// 1024. It prints the median of the ratios of their times to ours: above 1, ours is faster.
+// 1024. The command prints the median of the ratios of each library's time to ours. Above 1, ours
+// is faster.
 package main
 
 import (

@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sequences returns the step of a case. mode is "train" or "infer". in and hidden are numbers of
-// features.
+// sequences returns the step of a case. mode is "train" or "infer". The arguments in and hidden are
+// numbers of features: of the input and of the hidden layer.
 func sequences(kind, mode string, length, batch, in, hidden int) (func(), error) {
 	var forward func(x *tensor.Tensor) *tensor.Tensor
 	var model any

@@ -317,7 +317,7 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		return nil, nil, err2
 	}
 	if err2 != nil {
-		// the file has the other format, so the error of this reader would not help
+		// if the file is named .safetensors, the error of the reader for .pt files would not help
 		if strings.HasSuffix(path, ".safetensors") {
 			return nil, nil, err
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// measures runs eval and checks the output: it must name the measured samples as in want.
+// measures runs eval and checks the output: it must describe the measured samples with the words of
+// want.
 func measures(t *testing.T, want string, args ...string) {
 	t.Helper()
 	args = append([]string{"eval", "--device", "cpu"}, args...)

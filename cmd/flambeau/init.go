@@ -33,7 +33,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 }
 
 // load loads the weights of a file into the model. If only the weights of the last layer do not
-// fit, because the classes differ, that layer keeps its random weights. Then text says so.
+// fit, because the classes differ, that layer keeps its random weights. The first result then says
+// so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {
@@ -78,8 +79,9 @@ func (n *network) head() (name string, layer *nn.Linear) {
 }
 
 // otherOutputs describes the outputs of the last layer in a state dict if they differ from the
-// network's outputs. If they do not differ, it returns "". It also returns "" if the input size
-// differs, because then it is another layer. was is the card of the state dict, and may be nil.
+// network's outputs. If they do not differ, it returns "". It also returns "" if the input sizes of
+// the two layers differ, because then the layers do not correspond. The argument was is the card of
+// the state dict, and may be nil.
 func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]

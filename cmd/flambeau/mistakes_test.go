@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 )
 
-// tableFile writes a CSV file with two columns of numbers. The function last gives the last column.
+// tableFile writes a CSV file with two columns of numbers. For the index of a row, the function
+// that is passed returns the row's element of the last column, c.
 func tableFile(t *testing.T, path string, rows int, last func(i int) string) string {
 	t.Helper()
 	var b strings.Builder
@@ -27,7 +28,7 @@ func tableFile(t *testing.T, path string, rows int, last func(i int) string) str
 
 func letters(i int) string { return string(rune('a' + i%2)) }
 
-// fails runs a command, and checks that it fails with the text want in its message.
+// fails runs a command, and checks that it fails with the given text in its message.
 func fails(t *testing.T, want string, args ...string) {
 	t.Helper()
 	status, out, errOut := command(t, append(args, "--device", "cpu")...)

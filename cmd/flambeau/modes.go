@@ -52,7 +52,7 @@ const (
 )
 
 // profiled starts a profile if --profile is set. steps is the number of steps of the training. The
-// function end ends the profile and writes it.
+// returned function ends the profile and writes it.
 func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() error, err error) {
 	if m.Profile == "" {
 		return func() error { return nil }, nil

@@ -74,8 +74,8 @@ func typeSet(types []string) string {
 	return strings.Join(types, " ")
 }
 
-// columns prints rows in aligned columns. It writes the first row to header and all other rows to
-// out.
+// columns prints rows in aligned columns. It writes the first row to the writer header, and each
+// later row to the writer out.
 func columns(header, out io.Writer, rows [][]string) error {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {

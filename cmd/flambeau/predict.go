@@ -193,8 +193,8 @@ func (n *network) picture(path string) (*vision.Image, error) {
 	return m, nil
 }
 
-// predictRows predicts the samples along the first dimension of x. rows holds their indexes in the
-// file. If it is nil, the indexes are 0, 1, …
+// predictRows predicts the samples along the first dimension of x. The argument rows holds their
+// indexes in the file. If rows is nil, the indexes are 0, 1, …
 func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, rows []int, c *predictCmd) error {
 	if x.Rank() != len(n.card.Input)+1 || !slices.Equal(x.Shape().Slice()[1:], n.card.Input) {
 		return fmt.Errorf("%s: it holds data of shape %v, the model wants samples of shape %v", path, x.Shape(), n.card.Input)

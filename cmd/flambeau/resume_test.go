@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestResumeTellsWhatIsOther: if settings differ from before and change the numbers, a resumed
-// training names them.
+// TestResumeTellsWhatIsOther: a training may resume with other settings than it began with. It then
+// names those that affect its numbers.
 func TestResumeTellsWhatIsOther(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--checkpoint", dir}

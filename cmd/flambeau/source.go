@@ -28,8 +28,8 @@ type source struct {
 	noun  string       // word for the samples in messages
 	card  card         // description of the data; prepare sets its Mean and Std
 	about []string     // lines of output that describe the data
-	rows  *table.Table // contents of a table; nil for other data
-	text  *corpus      // contents of a text; nil for other data; prepare sets train and test
+	rows  *table.Table // contents if the data is a table, otherwise nil
+	text  *corpus      // contents if the data is a text, otherwise nil; prepare sets train and test
 
 	// content returns the bytes that identify sample i of train. It must be called before prepare
 	// changes train; see the type trained.
@@ -212,8 +212,8 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	return data.Subset{Of: d, Index: rest}, data.Subset{Of: d, Index: held}, nil
 }
 
-// sized returns the transforms that resize pictures to squares of the given side. For 0 it returns
-// none.
+// sized returns the transforms that resize pictures to squares of the given side. If the side is 0,
+// it returns none.
 func sized(size int) []vision.Transform {
 	if size == 0 {
 		return nil

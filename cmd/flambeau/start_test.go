@@ -50,7 +50,7 @@ func raced() bool {
 	return ok && slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// TestVersionTakesNoTime: the command starts quickly, because it builds nothing before it needs it.
+// TestVersionTakesNoTime: the command starts quickly, because nothing is built before it is needed.
 func TestVersionTakesNoTime(t *testing.T) {
 	const most = 20 * time.Millisecond
 	if d := best(t, most, func() *exec.Cmd { return process(t, "off", "version") }); d > most && !raced() {

@@ -76,8 +76,8 @@ func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak i
 	return names, peak
 }
 
-// replica returns the network with another model in it. The other model is a copy of the network's
-// model on device dev.
+// replica returns a network like n that uses the given model. The model must be a copy of n's model
+// on device dev.
 func (n *network) replica(model any, dev device.Device) *network {
 	c := &network{card: n.card, model: model, module: model.(nn.Module), dev: dev}
 	c.gpt, _ = model.(*models.GPT)

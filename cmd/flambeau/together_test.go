@@ -12,7 +12,7 @@ import (
 )
 
 // TestTrainOnSeveralDevices: a training on two ranks of the CPU has the same losses as a training
-// on one device. It names its devices. It can be resumed on one device.
+// on one device. The training on ranks names its devices. It can be resumed on one device.
 func TestTrainOnSeveralDevices(t *testing.T) {
 	args := []string{"train", "--json", "--losses", "--dropout", "0", "--sched", "constant", "--batch", "30"}
 	_, out, _ := command(t, append(args, "--device", "cpu", "--steps", "40")...)

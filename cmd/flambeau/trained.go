@@ -156,7 +156,8 @@ func (t *trained) counts() (map[uint64]int, int, error) {
 }
 
 // measurable returns the samples of the source that eval measures. t is what the model's card says
-// about its training. words describes the samples. If all is set, measurable returns every sample.
+// about its training. words describes the samples. If the argument all is set, measurable returns
+// every sample.
 func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words string, err error) {
 	if s.text != nil {
 		return s.text.measurable(t, all)
@@ -211,8 +212,8 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 	return s.train, fmt.Sprintf("%s, %d of which are equal to some that were trained on", every, met), nil
 }
 
-// measurable returns the pieces of a text that eval measures. source.measurable does so for all
-// other samples.
+// measurable returns the pieces of a text that eval measures. For samples of other kinds, see
+// source.measurable.
 func (c *corpus) measurable(t *trained, all bool) (d data.Dataset, words string, err error) {
 	n, from := len(c.ids), 0
 	words = fmt.Sprintf("all %d characters", n)

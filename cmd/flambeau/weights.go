@@ -171,7 +171,8 @@ func nests(v any) bool {
 	return false
 }
 
-// tensors returns the tensors by name. others holds the names of the values that are not tensors.
+// tensors returns the tensors by name. The second result holds the names of the values that are not
+// tensors.
 func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err error) {
 	all = map[string]*tensor.Tensor{}
 	for _, n := range w.list {

@@ -83,13 +83,13 @@ func (c *attentionCase) setLengths(r *rig) {
 	c.w.Lengths = c.lengths.v
 }
 
-// expand broadcasts the view of a to shape s.
+// expand broadcasts the array's view to shape s.
 func (a *array) expand(s shape.Dims) {
 	a.v.Layout, _ = a.v.Layout.Expand(s)
 	a.at = offsets(a.v.Layout)
 }
 
-// seenAs returns a view of a's storage with another layout.
+// seenAs returns a view of the array's storage with another layout.
 func (a *array) seenAs(f form, l shape.Layout) *array {
 	b := *a
 	b.v.Layout, b.form, b.at = l, f, offsets(l)

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// judged holds reference values v, and the bounds by of a device's errors.
+// judged holds reference values, in v, and bounds of a device's errors, in by.
 type judged struct{ v, by []float64 }
 
 func (j *judged) bound(i int) float64 { return j.by[i] }
@@ -20,8 +20,8 @@ func (j *judged) put(v, by float64) { j.v, j.by = append(j.v, v), append(j.by, b
 func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
 
 // rounding bounds the error of a weight, or of its gradient, if a device rounds it to the operands'
-// type before it multiplies. part is the bound relative to the value, and least is the absolute
-// bound.
+// type before it multiplies. The first result is the bound relative to the value, and the second is
+// the absolute bound.
 func rounding(t dtype.Type) (part, least float64) {
 	switch t {
 	case dtype.BF16:
@@ -58,7 +58,7 @@ func (c *attentionCase) kept() []float64 {
 	return m
 }
 
-// scores returns the scores s of one query and their error bounds by. The score is -Inf for keys
+// scores returns the scores of one query, and bounds of their errors. The score is -Inf for keys
 // that the query does not see.
 func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []float64) {
 	s, by = make([]float64, c.keys), make([]float64, c.keys)
@@ -108,8 +108,9 @@ func (c *attentionCase) known() (x known) {
 	return x
 }
 
-// expError bounds the relative error of e^(s - less), where by is the error bound of s. The bound
-// includes the rounding of the argument and some units in the last place.
+// expError bounds the relative error of the exponential of s minus the argument less. The argument
+// by bounds the error of s. The result includes the rounding of the difference, and some units in
+// the last place.
 func expError(s, by, less float64) float64 {
 	return 1.01*by + (math.Abs(s)+math.Abs(less)+16)*0x1p-22
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testMultiMapFinite tests Found. It becomes 1 if an element of the first operand is infinite or
-// NaN. If it was 1 before, it stays 1. The results are the same as without Found.
+// testMultiMapFinite tests the view Found. Its element becomes 1 if an element of the first operand
+// is infinite or NaN. If it was 1 before, it stays 1. The results are the same as without Found.
 func testMultiMapFinite(r *rig) {
 	p := lower(expr.X(0), dtype.F32, dtype.F32)
 	if !r.dev.Supports(&device.MultiMap{Program: p, Params: without(dtype.I64, 0), Found: without(dtype.F32, 1)}) {

@@ -157,7 +157,7 @@ func (r *rig) testMatMulAct() {
 }
 
 // testMatMulSums computes sums of rows and columns in the same launch as the product, if the device
-// supports it. The product must stay the same.
+// supports it. The product must be the same as without the sums.
 func (r *rig) testMatMulSums() {
 	sizes := [][3]int{{1, 1, 1}, {7, 5, 63}, {65, 40, 66}, {72, 300, 9}, {130, 33, 24}, {3, 0, 6}, {5, 4, 0}, {0, 4, 3}, {1, 90, 17}, {90, 33, 1}, {40, 900, 24}, {33, 700, 71}}
 	forms := []form{transposed, contiguous, transposed, strided, offset}
@@ -207,7 +207,7 @@ func (r *rig) testMatMulSums() {
 	}
 }
 
-// checkMatMul compares a product with the product in float64. bias may be nil.
+// checkMatMul compares out, the product of a and b, with their product in float64. bias may be nil.
 func (r *rig) checkMatMul(a, b, bias, out *array) {
 	r.Helper()
 	t := a.v.Type

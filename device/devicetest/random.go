@@ -94,7 +94,8 @@ var functions = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// call returns a random function of a, or of a and b.
+// call returns a call of a random function. Its operand is the expression a, or its operands are a
+// and b.
 func (g *generator) call(a, b *expr.Expr) *expr.Expr {
 	name := functions()[g.int(len(functions()))]
 	return expr.Call(name, []*expr.Expr{a, b}[:expr.Funcs()[name].Arity]...)

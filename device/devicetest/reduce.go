@@ -12,8 +12,8 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// groups returns, for each element of the result, the offsets of the operand's elements that it
-// combines, in row-major order.
+// groups returns, for each element of the result, the offsets of the operand's elements that are
+// combined into it. The offsets of an element are in row-major order.
 func groups(in, out shape.Dims) [][]int {
 	g := make([][]int, out.Size())
 	each := in.Size() / max(1, out.Size())

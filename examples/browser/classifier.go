@@ -36,7 +36,8 @@ func newClassifier() (*classifier, error) {
 	return c, err
 }
 
-// epoch trains once on every digit of the training set. It calls tell with the loss of each step.
+// epoch trains once on every digit of the training set. It calls the function tell with the loss of
+// each step.
 func (c *classifier) epoch(tell func(loss float64)) error {
 	for step, err := range c.known.Steps() {
 		if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// fit trains for some epochs. If end is not 0, it stops after end steps, as if the process had been
-// killed.
+// fit trains for some epochs. If the argument end is not 0, it is the number of steps after which
+// fit stops, as if the process had been killed.
 func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Sequential, *train.Result) {
 	set := must(digits.Load())
 	tensor.ManualSeed(1)

@@ -89,7 +89,8 @@ func (e *exports) method(owner, name string) {
 	e.methods[owner][name] = true
 }
 
-// made records that a function or field named by yields values of type t.
+// made records that a function or field yields values of type t. The argument by is the name of the
+// function or field.
 func (e *exports) made(pkg string, t ast.Expr, by string) {
 	switch x := t.(type) {
 	case *ast.StarExpr:
@@ -105,7 +106,7 @@ func (e *exports) made(pkg string, t ast.Expr, by string) {
 	}
 }
 
-// results records the types that function by returns.
+// results records the types that a function returns. The argument by is the function's name.
 func (e *exports) results(pkg string, f *ast.FuncType, by string) {
 	if f.Results != nil {
 		for _, r := range f.Results.List {

@@ -6,8 +6,8 @@ import "strings"
 // the path ends in "/...", and the packages that it may import.
 type floor struct {
 	path string
-	// on lists the packages that this package may import. It may also import all packages that
-	// those may import. It may import no other package of the module.
+	// The packages that this package may import. It may also import each package that one of these
+	// may import, but no further package of the module.
 	on []string
 }
 
@@ -84,8 +84,8 @@ var floors = []floor{
 // restricted holds the imports that only some packages may have. The row of cuda does not apply to
 // tests, which may import cuda.
 var restricted = []struct {
-	// import path; for a package of this module, relative to the module. "/..." at its end includes
-	// all packages below
+	// import path; the path of a package of this module is relative to the module. "/..." at its
+	// end includes all packages below
 	path    string
 	only    []string // packages that may import path
 	tests   bool     // whether tests of any package may import path too

@@ -116,7 +116,7 @@ func goComments(name string, text []byte) [][]proseLine {
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile(name, -1, len(text))
 	s.Init(file, text, nil, scanner.ScanComments)
-	last := -1       // last line of the group that the next comment may continue; -1 for none
+	last := -1       // last line of the group that the next comment may continue; -1 if none
 	printed := false // the remaining lines of the group are the output of an Example
 	for {
 		pos, tok, lit := s.Scan()
@@ -157,7 +157,8 @@ func goComments(name string, text []byte) [][]proseLine {
 	}
 }
 
-// commentLines returns the lines of one comment. It begins on line number no of the file.
+// commentLines returns the lines of one comment. The argument no is the number of its first line in
+// the file.
 func commentLines(no int, comment string) []proseLine {
 	if text, ok := strings.CutPrefix(comment, "//"); ok {
 		return []proseLine{{no: no, whole: comment, text: text}}

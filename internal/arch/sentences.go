@@ -174,7 +174,8 @@ var opening = []string{
 // linkTarget matches the end of a link in Markdown.
 var linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
 
-// endsSentence reports whether a sentence ends with word, given the next word.
+// endsSentence reports whether a sentence ends with a word. The second argument is the word that
+// follows.
 func endsSentence(word, next string) bool {
 	word = linkTarget.ReplaceAllString(word, "]")
 	body := strings.TrimRight(word, closers)

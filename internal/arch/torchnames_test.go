@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// theirs returns PyTorch's names in the tables under the given headings of a page. words has the
-// words in backquotes before the last column. patterns has the names with a star, which match
-// several names.
+// theirs returns PyTorch's names in the tables under the given headings of a page. The first result
+// has the words in backquotes before the last column. The second has patterns for the names with a
+// star, which match several names.
 func theirs(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
 	words = map[string]bool{}
 	for _, title := range titles {

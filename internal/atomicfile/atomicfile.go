@@ -26,7 +26,7 @@ import (
 type File struct {
 	*os.File
 	path string
-	mode fs.FileMode // mode of the file that is replaced; 0 if there is none
+	mode fs.FileMode // mode of the file that is replaced; 0 if no file is replaced
 	done bool
 }
 

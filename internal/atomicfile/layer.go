@@ -75,7 +75,7 @@ func (f *File) Write(p []byte) (int, error) { return f.written(p, f.File.Write) 
 // WriteString writes the bytes of s to the temporary file.
 func (f *File) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
 
-// WriteAt writes p at offset off of the temporary file.
+// WriteAt writes p to the temporary file, at an offset in bytes.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	return f.written(p, func(p []byte) (int, error) { return f.File.WriteAt(p, off) })
 }

@@ -1,8 +1,9 @@
 // Package didyoumean finds the known name that a misspelled name probably means.
 package didyoumean
 
-// Distance is the least number of bytes to insert, delete or replace that turns a into b (V. I.
-// Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals", 1966).
+// Distance is the least number of bytes to insert, delete or replace to turn one string into the
+// other (V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and
+// reversals", 1966).
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -23,9 +24,9 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Nearest returns the name that is most similar to s, or "" if each name has a [Distance] above
-// most. It minimizes twice the distance plus the difference of the lengths. If several names are
-// equally similar, it returns the first.
+// Nearest returns the name that is most similar to s, or "" if each name has a [Distance] above a
+// limit, the last argument. It minimizes twice the distance plus the difference of the lengths. If
+// several names are equally similar, it returns the first.
 func Nearest(s string, names []string, most int) string {
 	best, least := "", 0
 	for _, n := range names {

@@ -160,8 +160,9 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 	return false, nil
 }
 
-// transfer sends a request and appends the answer to the partial download. have is the number of
-// bytes that are already downloaded. transfer updates r with what the answer says about the file.
+// transfer sends a request and appends the answer to the partial download. The argument have is the
+// number of bytes that are already downloaded. transfer updates r with what the answer says about
+// the file.
 func (j *job) transfer(parent context.Context, addr string, have int64, r *record) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -285,8 +286,8 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	return true, err
 }
 
-// copy appends the body of an answer to f and returns the new length of f. done is the length of f
-// before.
+// copy appends the body of an answer to f and returns the new length of f. The argument done is the
+// length of f before the call.
 func (j *job) copy(f io.Writer, body io.Reader, done, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
 	j.report(done, total, false)
@@ -313,7 +314,8 @@ func (j *job) copy(f io.Writer, body io.Reader, done, total int64, alive func())
 	}
 }
 
-// report calls Progress ten times a second at most, and at the end.
+// report calls Progress, but at most ten times a second. At the end of a download, when end is set,
+// it always calls Progress.
 func (j *job) report(done, total int64, end bool) {
 	if j.Progress == nil {
 		return

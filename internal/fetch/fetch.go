@@ -42,9 +42,9 @@ type Source struct {
 type Options struct {
 	// Dir is the directory of downloaded files; "" means [CacheDir].
 	Dir string
-	// Progress, if not nil, is called from time to time on the goroutine that called [File]. done
-	// is the number of downloaded bytes. total is the size of the file, or -1 if the server does
-	// not send it.
+	// Progress, if not nil, is called from time to time on the goroutine that called [File]. Its
+	// first argument is the number of downloaded bytes. The second is the size of the file, or -1
+	// if the server does not send it.
 	Progress func(done, total int64)
 	// Header is sent with each request. An Authorization field is sent to the first host only.
 	Header http.Header
@@ -62,7 +62,7 @@ type Options struct {
 	// Stall is the time that a connection may be without transfer. 0 means a minute.
 	Stall time.Duration
 
-	// nil means os.OpenFile; tests simulate a full disk with it
+	// function that opens files; nil means os.OpenFile. Tests set it to simulate a full disk
 	open func(name string, flag int) (file, error)
 }
 

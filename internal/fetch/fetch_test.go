@@ -33,7 +33,7 @@ type site struct {
 	content  []byte
 	etag     string
 	cut      []int // number of bytes after which the answer to each request is cut off
-	status   []int // status of the answer to each request; 0: answer with the file
+	status   []int // status of the answer to each request; 0 means to answer with the file
 	noRange  bool  // always answer with the whole file
 	chunked  bool  // do not send the length
 	header   map[string]string

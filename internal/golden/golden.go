@@ -55,7 +55,7 @@ type File struct {
 type Case struct {
 	Op   string // the op's name in PyTorch: "add", "log_softmax"
 	Name string // what the case tests: "broadcast", "empty dim=[0]"; unique within the op
-	Args Args   // other arguments of the op, by PyTorch's names
+	Args Args   // arguments of the op besides In, by PyTorch's names
 	In   []Operand
 	Out  []Result
 }
@@ -63,7 +63,7 @@ type Case struct {
 // Operand is a tensor argument of a case.
 type Operand struct {
 	Base    Tensor
-	Views   []View  // views that are applied to Base in order; nil: the operand is Base itself
+	Views   []View  // views that are applied to Base in order; nil if the operand is Base itself
 	GradF32 *Tensor // gradient in the float32 run, with the operand's shape; nil if the op has none
 	GradF64 *Tensor // gradient in the float64 run
 }
@@ -78,7 +78,7 @@ type View struct {
 type Result struct {
 	F32  Tensor  // result for float32 operands
 	F64  Tensor  // result for the same numbers as float64 operands
-	Torn *Tensor // mask of the zeros whose sign does not matter; nil: no such zeros
+	Torn *Tensor // mask of the zeros whose sign does not matter; nil if there are none
 	// factor of the result in the sum that is differentiated; nil without gradients
 	Seed *Tensor
 }

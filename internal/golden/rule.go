@@ -105,9 +105,9 @@ func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 
 func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 
-// exactly decides whether an element g is right, if g or PyTorch's result is NaN, infinity or zero.
-// settled says whether it decided, and ok says whether g is right. The parameter own is PyTorch's
-// result in the type of g, and ref its result in float64.
+// exactly is the rule for NaN, infinity and zero. It decides whether an element g is right, if g or
+// PyTorch's result is one of these. settled says whether it decided, and ok says whether g is
+// right. The parameter own is PyTorch's result in the type of g, and ref its result in float64.
 //
 // If g or own is NaN or infinite, the two must be equal. There is one exception: if an intermediate
 // result overflowed in PyTorch's float32 code, ref is a finite number of the type. Then g may be

@@ -45,8 +45,8 @@ func (c *Class) idle(b *Block) {
 	c.Active.sub(1)
 }
 
-// divided counts a free block in a segment that also has other blocks. joined undoes that when the
-// block is allocated or joined with a neighbour.
+// divided counts a free block in a segment that also has other blocks. The method joined undoes
+// this count when the block is allocated, or joined with a neighbour.
 func (c *Class) divided(b *Block) {
 	c.InactiveSplitBytes.add(b.size)
 	c.InactiveSplit.add(1)
@@ -68,8 +68,8 @@ func (c *Class) returned(bytes uint64) {
 	c.Segments.sub(1)
 }
 
-// each calls f with every statistic that has a current value, first of the total and then of the
-// classes.
+// each is an iterator over the statistics that have a current value. It calls f with the statistics
+// of the total, and then with those of the classes.
 func (s *Stats) each(f func(*Stat)) {
 	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}

@@ -24,7 +24,7 @@ type Expander interface {
 	// Unreserve releases a range in which nothing is mapped.
 	Unreserve(addr uintptr, size uint64)
 	// Map maps memory to all pages of [addr, addr+size), or to none of them. It returns the same
-	// errors as Alloc.
+	// errors as Alloc of the Backing.
 	Map(addr uintptr, size, page uint64) error
 	// Unmap unmaps the range, which consists of whole pages of the size that was passed to Map. The
 	// pool has waited for the work that uses these pages.
@@ -121,7 +121,7 @@ func (s *space) fitLocked(size uint64, best *gap) {
 	}
 }
 
-// freeBefore returns the number of free bytes directly before address at, where a run ends.
+// freeBefore returns the number of free bytes directly before an address at which a run ends.
 func (s *space) freeBefore(at uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.end() == at {
@@ -133,7 +133,7 @@ func (s *space) freeBefore(at uintptr) uint64 {
 	return 0
 }
 
-// freeAfter returns the number of free bytes directly after address at, where a run starts.
+// freeAfter returns the number of free bytes directly after an address at which a run starts.
 func (s *space) freeAfter(at uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.addr == at && r.first.state == stateFree {

@@ -146,7 +146,7 @@ func TestFragmentation(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options
-		most float64 // limit of the ratio; 0: the ratio is only reported
+		most float64 // limit of the ratio; 0 means that the ratio is only reported
 	}{
 		{"segments of fixed sizes", Options{}, 0},
 		{"expandable, pages of 2 MiB", Options{Expandable: true}, 1.1},

@@ -4,8 +4,8 @@ package pool
 // (see [Pool.Hold]) takes over unused segments of other streams before it asks for new segments. It
 // does not take over pages of expandable segments.
 type Adopter interface {
-	// Follow makes later work on stream wait for the work that is already queued on the stream
-	// before. The pool holds its lock when it calls Follow.
+	// Follow makes later work on the first stream wait for work on the second stream: for all that
+	// is already queued there. The pool holds its lock when it calls Follow.
 	Follow(stream, before StreamID) error
 }
 
@@ -27,7 +27,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	// Without Follow, the other stream may still use the segment. A new segment is safe.
+	// If Follow fails, the segment's old stream may still use the segment. A new segment is safe.
 	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}

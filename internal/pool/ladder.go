@@ -208,8 +208,8 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	}
 	type waited struct {
 		stream StreamID
-		// event at the end of the stream's work; nil: recording failed, so the stream's segments
-		// stay
+		// event at the end of the stream's work; if it could not be recorded, it is nil, and the
+		// stream's segments stay
 		event Event
 	}
 	var events []waited

@@ -16,9 +16,9 @@
 //   - When memory is exhausted, an allocation runs the steps of a ladder before it fails. The steps
 //     are the Pressure hook, a garbage collection and the releases that it queues, waiting for
 //     events, giving back unused segments, and a segment of exactly the requested size. Only one
-//     goroutine at a time is on the ladder. It gets first the blocks that other goroutines free. A
-//     goroutine whose request the cache cannot serve waits until the ladder is free. During a
-//     collection or a wait, only the ladder's lock is held.
+//     goroutine at a time is on the ladder. It is the first to get the blocks that other goroutines
+//     free. A goroutine whose request the cache cannot serve waits until the ladder is free. During
+//     a collection or a wait, only the ladder's lock is held.
 //   - The pool does not clear memory. A new segment has the contents that the Backing provides. A
 //     reused block has the contents that its last owner left.
 //   - With Options.Expandable and a Backing that is an Expander, memory consists of pages in a
@@ -80,9 +80,9 @@ type Backing interface {
 }
 
 // Marker is implemented by a Backing that checks memory accesses (the emulator). The pool tells it
-// the bounds of every block, so that the Backing detects accesses out of bounds. It can also
-// overwrite memory before its reuse. The pool makes the calls in the order of its decisions. Each
-// call takes effect in the order of the stream that owns the block.
+// the bounds of every block, so that the Backing detects accesses out of bounds. The Backing can
+// also overwrite a block's memory before the block is reused. The pool makes the calls in the order
+// of its decisions. Each call takes effect in the order of the stream that owns the block.
 type Marker interface {
 	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
 	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
@@ -92,7 +92,7 @@ type Marker interface {
 // early garbage collections.
 type Options struct {
 	Name   string // name of the device in error messages: "cuda:0"
-	ErrOOM error  // error that OOMError wraps, for errors.Is; nil: only ErrNoMemory
+	ErrOOM error  // an error that OOMError wraps beside the backing's error; may be nil
 
 	// block sizes and addresses are multiples of Round, a power of two; default 512
 	Round uint64

@@ -22,7 +22,8 @@ type args struct {
 // not.
 type lack string
 
-// lacks ends the sample with a panic. The text is the argument as PyTorch writes it.
+// lacks ends the sample with a panic. Its arguments form the text of a [lack]: what is not
+// supported, in PyTorch's words.
 func lacks(format string, v ...any) { panic(lack(fmt.Sprintf(format, v...))) }
 
 // get returns the argument at position i or with the given name, or nil.

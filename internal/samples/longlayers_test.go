@@ -92,7 +92,7 @@ func (a *args) convTranspose() (in, out int, kernel []int, o []nn.Option) {
 }
 
 // batch returns the options of a batch or instance normalisation. affine and track are the
-// positions of the arguments with these names. The parameter on is the default of both.
+// positions of the arguments with these names. The last parameter is the default of both.
 func (a *args) batch(affine, track int, on bool) []nn.Option {
 	o := a.opts(-1)
 	switch w, s := a.bool(affine, "affine", on), a.bool(track, "track_running_stats", on); {
@@ -124,7 +124,7 @@ func (a *args) moments() (eps, momentum float64) {
 	return a.float(1, "eps", 1e-5), momentum
 }
 
-// alone returns the only argument of an activation. The parameter or is its default.
+// alone returns the only argument of an activation, or a default if the argument is absent.
 func (a *args) alone(name string, or float64) float64 {
 	a.ignored("inplace")
 	return a.float(0, name, or)

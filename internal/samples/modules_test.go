@@ -11,7 +11,7 @@ import (
 // A layer says how to make one of PyTorch's layers from its arguments, and how to call it.
 type layer struct {
 	make func(a *args) any
-	call func(m any, a *args) any // calls the layer; nil: call Forward with the tensors
+	call func(m any, a *args) any // calls the layer; nil if Forward is called with the tensors
 }
 
 // layers holds the adapters, by the layer's name.
@@ -24,7 +24,7 @@ func init() {
 	maps.Copy(layers, longLayers)
 }
 
-// still returns the adapter of a layer that has no argument except inplace.
+// still is for layers that have no argument except inplace. It returns the layer's adapter.
 func still[M any](m M) func(a *args) any {
 	return func(a *args) any {
 		a.ignored("inplace")

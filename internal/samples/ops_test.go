@@ -34,7 +34,7 @@ type walk struct {
 	whole bool   // testdata has all existing samples
 	soak  bool   // read files outside of testdata too
 
-	dev device.Device // device for the first sample of each entry; nil: all samples run on the CPU
+	dev device.Device // device of the first sample of each entry; nil means the CPU for all samples
 
 	seen, good                         map[string]bool
 	samples, refusals                  int
@@ -72,8 +72,8 @@ func (w *walk) files(t *testing.T, pattern string) []string {
 	return append(paths, more...)
 }
 
-// over compares all rows of the files with PyTorch. find returns the call for an entry. It returns
-// nil if the entry has no adapter.
+// over compares all rows of the files with PyTorch. The function find returns the call for an
+// entry, or nil if the entry has no adapter.
 func (w *walk) over(t *testing.T, pattern, exceptionFile string, ways []way,
 	find func(r *row) call) {
 	t.Helper()
@@ -174,7 +174,8 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []way) {
 	}
 }
 
-// summary logs the number of comparisons. It fails if there are fewer than least.
+// summary logs the number of comparisons. It fails if the number is below a limit, the last
+// argument.
 func (w *walk) summary(t *testing.T, what string, least int) {
 	t.Helper()
 	t.Logf("%d entries of %s, %d of them compared; %d samples and %d inputs to refuse; "+

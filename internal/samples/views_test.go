@@ -288,8 +288,8 @@ var splits call = func(a *args) any {
 	panic(wrong("no sizes"))
 }
 
-// tensorSplit divides x along dim like numpy's array_split. by is a list of indices, or a number of
-// parts whose sizes differ by at most 1.
+// tensorSplit divides x along dim like numpy's array_split. The argument by is a list of indices,
+// or a number of parts whose sizes differ by at most 1.
 func tensorSplit(x T, by any, dim int) any {
 	n := x.Dim((dim + x.Rank()) % max(x.Rank(), 1))
 	var at []int
@@ -324,8 +324,8 @@ func tensorSplit(x T, by any, dim int) any {
 	return out
 }
 
-// evenly returns by. If by is a number of parts that does not divide the dimension, it refuses the
-// call.
+// evenly returns the argument by. If this is a number of parts that does not divide the dimension,
+// evenly refuses the call.
 func evenly(x T, by any, dim int) any {
 	if n, ok := by.(int); ok && (n < 1 || x.Dim(dim)%n != 0) {
 		panic(wrong("parts of different sizes"))

@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Type returns the type in which [Write] writes a tensor. If the tensor's type and the type to are
-// both floating-point types, it is to. Otherwise it is the tensor's own type.
+// Type returns the type in which [Write] writes a tensor. This is the requested type if the
+// requested type and the tensor's type are floating-point types. Otherwise it is the tensor's own
+// type.
 func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	if to.IsFloat() && x.Type().IsFloat() {
 		return to

@@ -43,7 +43,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type Entry struct {
 	*zip.File
 	// From is the offset at which the bytes of the entry begin in the file, and Stored is the
-	// number of these bytes. They are compressed if Method is not zip.Store.
+	// number of these bytes. The bytes are compressed if Method is not zip.Store.
 	From, Stored int64
 }
 

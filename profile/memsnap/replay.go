@@ -175,7 +175,8 @@ type history struct {
 	oom       int
 }
 
-// timeline replays the events and reduces them to a history of no more than most points.
+// timeline replays the events and reduces them to a history. The second argument is the largest
+// number of points that the history may have.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
 	// The first pass finds the peak, and the groups that are among the largest at any time.
