@@ -15,7 +15,8 @@ type scatter struct {
 	dst  *device.View
 	line func(l *scatterLine) int // function that combines elements along one line
 
-	// kernel that combines parts of rows that share an index; nil: elements are combined one by one
+	// kernel that combines parts of rows, used if all elements of a row have one index; nil:
+	// elements are combined one by one
 	whole       kernel
 	cols, parts int // number of columns in a part, and number of parts of a row
 }

@@ -232,8 +232,8 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 	}
 }
 
-// TestAcrossRefuses: work on a device that is not named is not recorded, and the error says how to
-// name it.
+// TestAcrossRefuses: work on a device that Across does not name is not recorded, and the error says
+// how to name it.
 func TestAcrossRefuses(t *testing.T) {
 	list, err := cuda.Emulate("emulate:3,mem=8MiB")
 	if err != nil {

@@ -83,8 +83,8 @@ type TunedProduct struct {
 	// Product names the types of the factors, the batch and m×n×k, the layouts of the operands, and
 	// further operations on the results.
 	Product string `json:"product"`
-	Planned string `json:"planned"` // the model's choice
-	// the form that measurements chose; it may be the model's form
+	Planned string `json:"planned"` // the form chosen by the model, without measurements
+	// the form chosen by measurements; it may be the same
 	Chosen string        `json:"chosen"`
 	Before time.Duration `json:"planned_nanoseconds"`
 	After  time.Duration `json:"chosen_nanoseconds"`

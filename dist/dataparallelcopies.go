@@ -46,8 +46,8 @@ func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 	return all
 }
 
-// pack copies the tensors of a bundle into one buffer on their device, in scope s. It returns a
-// single tensor itself.
+// pack copies the tensors of a bundle into one buffer on their device, in scope s. A single
+// tensor is returned as it is.
 func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	first := list[b.which[0]]
 	if len(b.which) == 1 {

@@ -81,7 +81,7 @@ func TestDDPBackwardTwice(t *testing.T) {
 }
 
 // TestDDPGradIsView corresponds to torch's gradient_as_bucket_view and test_grad_is_view. After the
-// first run a gradient is a view of its bucket, so a run that adds to it copies nothing.
+// first Backward a gradient is a view of its bucket, so a Backward that adds to it copies nothing.
 func TestDDPGradIsView(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

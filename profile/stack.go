@@ -38,9 +38,9 @@ var seenStacks struct {
 
 const mostStacks = 1 << 15 // number of stacks after which seenStacks is emptied
 
-// mostFrames is the number of frames that are kept of a stack. A list of return addresses has more
-// entries, and the first ones belong to the tracer. So two stacks with different kept frames have
-// different keys.
+// mostFrames is the number of frames that are kept of a stack. It is less than the 64 return
+// addresses that a key covers, because the first of these belong to the tracer. So two stacks with
+// different kept frames have different keys.
 const mostFrames = 60
 
 // here returns the stack of the caller of the calling function.

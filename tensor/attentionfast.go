@@ -60,8 +60,9 @@ func (x *Tensor) asFour(t dtype.Type, s shape.Dims) device.View {
 	return resultOf(t, fourDims(s))
 }
 
-// four returns x as a kernel's operand of type t and four dimensions, expanded to s. It is a view
-// if x has type t already and its leading dimensions can be joined without a copy.
+// four returns x as an operand of a kernel: converted to type t, expanded to s, and reshaped to the
+// four dimensions of fourDims. The result is a view if x has type t already and its leading
+// dimensions can be joined without a copy.
 func (x *Tensor) four(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
 	return x.In(c).Cast(t).expand(s).reshape(fourDims(s))
 }

@@ -227,7 +227,7 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 			ok(t, outer.Replay())
 			ok(t, inner.Replay())
 		}
-		if a, b := x.Floats()[7], y.Floats()[0]; a != 66 || b != 8 { // x begins with ((1+1)·3+1)·3
+		if a, b := x.Floats()[7], y.Floats()[0]; a != 66 || b != 8 { // 66 is (((1+1)·3+1)·3+1)·3
 			t.Errorf("seed %d: %v and %v, want 66 and 8", seed, a, b)
 		}
 		ok(t, outer.Close())

@@ -17,10 +17,9 @@ import (
 // modes that PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
 //
 // A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
-// s.From(x) moves x to it. If a scope was opened with [NoGrad] or [Autocast], but no op ran in it
-// before it closes, the mode had no effect. Meanwhile, on the goroutine that opened the scope, an
-// op outside of it may have recorded a graph or computed in another type than the mode says. Then
-// closing the scope is an error.
+// s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], its mode had no
+// effect. Closing the scope is then an error if, on the goroutine that opened it, an op outside of
+// it recorded a graph or computed in another type than the mode says.
 //
 // Several goroutines may use a scope. Only one may close it.
 type Scope struct {

@@ -20,8 +20,8 @@ func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64,
 // onePlusSquare and oneMinusSquare are 1 ± x².
 var (
 	onePlusSquare = x0.FMA(x0, unit)
-	// The operations are fused. So the derivative is accurate near 0, unlike the derivative of
-	// (1-x)(1+x).
+	// The derivative of this form is -x-x, which is accurate for x near 0. The derivative of
+	// (1-x)(1+x) is (1-x)-(1+x), which is not.
 	oneMinusSquare = x0.Neg().FMA(x0, unit)
 )
 

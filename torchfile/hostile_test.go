@@ -76,7 +76,7 @@ func hostile(t testing.TB) map[string][]byte {
 	wide += "t"
 	overlap := bytes.Replace(archive(t, zip.Store, "m/data.pkl", "\x80\x02N.", "m/data/0", strings.Repeat("a", 100), "m/data/1", strings.Repeat("b", 100)),
 		[]byte("aaaa"), []byte("aaaa"), 1)
-	at := bytes.LastIndex(overlap, []byte("PK\x01\x02")) // the entry data/1 begins here
+	at := bytes.LastIndex(overlap, []byte("PK\x01\x02")) // the directory's entry for data/1
 	copy(overlap[at+42:], overlap[bytes.LastIndex(overlap[:at], []byte("PK\x01\x02"))+42:][:4])
 	lying := pt(t, view(storage("FloatStorage", "0", 2), 0, num(2), num(1))+".")
 	at = bytes.LastIndex(lying, []byte("PK\x01\x02"))

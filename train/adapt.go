@@ -100,7 +100,7 @@ type Adapt struct {
 	changes []string // sentences that say how the first split changes results
 	telling bool     // whether the changes must still be logged
 
-	// short is called after a failure, before caches are emptied. It may be nil.
+	// short is called when memory has run out, before caches are emptied. It may be nil.
 	short func()
 	// spare is called after a failure, and frees memory that the training can do without. It
 	// returns false if there is none. It may be nil.

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// Examples that run must together use three groups of names: all names of the packages in shown,
-// all methods of the types in shownTypes, and all names in the parts of the page on PyTorch that
-// sections lists.
+// Each name in three groups must be used by at least one Example that runs. The groups are all
+// names of the packages in shown, all methods of the types in shownTypes, and all names in the
+// parts of the page on PyTorch that sections lists.
 var (
 	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
 	shownTypes = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}

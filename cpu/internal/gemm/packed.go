@@ -33,10 +33,11 @@ type job[E factor, T float] struct {
 	inPlace      bool // B is read in place, except its last, narrower panel
 	// If fused is true, tile tasks pack the blocks of B that they use. This is for few rows. Then
 	// only one task uses each block, so nothing is packed twice.
-	fused          bool
-	bufA, bufB     []E
-	to             target[T] // memory of the sums, except for tasks that have their own: see tile
-	sums           []T       // memory for to, if results are rounded after several groups of k
+	fused      bool
+	bufA, bufB []E
+	to         target[T] // memory of the sums, except for tasks that have their own: see tile
+	// memory for the sums of field to, if results are rounded only after several groups of k
+	sums           []T
 	packFn, tileFn func(int) // the tasks as function values, created once
 	dotsFn         func(int)
 }

@@ -35,7 +35,7 @@ type segmentSpec struct {
 	samples bool // each line has its own indices; otherwise all lines share one line of indices
 	rank    int  // rank of the space of lines
 	vector  int  // neighbouring lines that a thread combines together
-	group   int  // threads of a part
+	group   int  // number of threads that combine a part of a run
 	wide    bool
 	join    bool // the kernel combines the results of the parts of long runs
 }

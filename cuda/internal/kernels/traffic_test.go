@@ -78,8 +78,8 @@ func span(o Operand) int {
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
-	// maps plans p over operands with these layouts. An operand without a layout is dense, with the
-	// shape [rows, columns].
+	// maps returns a function that plans p over operands with the given layouts. An operand without
+	// a layout is dense, with the shape [rows, columns].
 	maps := func(p *expr.Program, columns int, layouts ...shape.Layout) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			out := m.tensor(p.Out[0], dense(rows, columns), 0)

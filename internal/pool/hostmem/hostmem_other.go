@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// System is the source of segments.
+// System says where the memory of segments comes from.
 const System = "go"
 
 // mapping is Go memory. The garbage collector keeps it as long as the Memory refers to it.

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// System is the source of segments.
+// System says where the memory of segments comes from.
 const System = "mmap"
 
 // mapping is a range of mapped pages.

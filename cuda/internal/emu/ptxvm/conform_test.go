@@ -387,7 +387,7 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 		fa, fb := float32(a), float32(b)
 		got := fma32(fa, fb, c)
 		p := float64(a) * float64(b)
-		// Rounds p+c to nearest even, in integers scaled by 2^60.
+		// Rounds p+c to nearest even, in integers, which are scaled by 2^30 if shift is negative.
 		hi := uint64(p)
 		mant, exp := hi, 0
 		sticky, neg := false, false
@@ -398,7 +398,8 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 			neg = v < 0
 			mant = uint64(max(v, -v))
 		default:
-			frac := math.Ldexp(float64(c), 30) // p·2^30 + c·2^30; lower bits become sticky
+			// the sum is p·2^30 + c·2^30; bits of c below 2^-30 become sticky
+			frac := math.Ldexp(float64(c), 30)
 			fl := math.Floor(frac)
 			mant, exp, sticky = uint64(int64(hi)<<30+int64(fl)), -30, frac != fl
 		}

@@ -37,7 +37,8 @@ type Op struct {
 	Op                  nccl.RedOp
 	Root                int32 // root of a broadcast; for Send and Recv the partner's rank
 	Clique, Rank, World int32
-	// Seq counts a rank's collectives, or for Send and Recv its groups.
+	// Seq is the number of this collective among the rank's collectives. For Send and Recv it is
+	// the number of the group among the rank's groups.
 	Seq                       int32
 	Send, Recv, Count, Stream uint64
 	Scalar                    uint64 // for ScaledSum: the rank's scalar, in its type
