@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
@@ -100,7 +101,7 @@ func main() {
 		for name, p := range map[string]printer.Printer{"_amd64.s": printer.NewGoAsm(cfg), "_amd64.go": printer.NewStubs(cfg)} {
 			text, err := p.Print(f)
 			check(err)
-			check(os.WriteFile(filepath.Join(*dir, strings.ToLower(isa)+name), dotInstructions(text), 0o644))
+			check(os.WriteFile(filepath.Join(*dir, strings.ToLower(isa)+name), wrapped(dotInstructions(text)), 0o644))
 		}
 	}
 }
@@ -110,6 +111,22 @@ func check(err error) {
 		fmt.Fprintln(os.Stderr, "gemm:", err)
 		os.Exit(1)
 	}
+}
+
+// wrapped breaks comment lines at 100 columns.
+func wrapped(text []byte) []byte {
+	var out []string
+	for line := range strings.SplitSeq(string(text), "\n") {
+		for strings.HasPrefix(line, "// ") && utf8.RuneCountInString(line) > 100 {
+			at := strings.LastIndexByte(string([]rune(line)[:101]), ' ')
+			if at < len("// ")+1 {
+				break
+			}
+			out, line = append(out, line[:at]), "// "+line[at+1:]
+		}
+		out = append(out, line)
+	}
+	return []byte(strings.Join(out, "\n"))
 }
 
 type ctx struct {

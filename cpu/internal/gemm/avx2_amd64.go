@@ -4,334 +4,397 @@
 
 package gemm
 
-// micro1F32AVX2 computes, for r < 1 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro1F32AVX2 computes, for r < 1 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
 func micro1F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro2F32AVX2 computes, for r < 2 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro2F32AVX2 computes, for r < 2 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
 func micro2F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro3F32AVX2 computes, for r < 3 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro3F32AVX2 computes, for r < 3 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
 func micro3F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro4F32AVX2 computes, for r < 4 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro4F32AVX2 computes, for r < 4 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
 func micro4F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro5F32AVX2 computes, for r < 5 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro5F32AVX2 computes, for r < 5 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
 func micro5F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro6F32AVX2 computes, for r < 6 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro6F32AVX2 computes, for r < 6 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
 func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// dots1x1F32AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots1x1F32AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots1x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots1x2F32AVX2 computes, for r < 1 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots1x2F32AVX2 computes, for r < 1 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots1x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots2x1F32AVX2 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots2x1F32AVX2 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots2x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots2x2F32AVX2 computes, for r < 2 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots2x2F32AVX2 computes, for r < 2 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots2x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots3x1F32AVX2 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots3x1F32AVX2 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots3x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots3x2F32AVX2 computes, for r < 3 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots3x2F32AVX2 computes, for r < 3 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots3x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots4x1F32AVX2 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots4x1F32AVX2 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots4x2F32AVX2 computes, for r < 4 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots4x2F32AVX2 computes, for r < 4 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// micro1F64AVX2 computes, for r < 1 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro1F64AVX2 computes, for r < 1 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
 func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro2F64AVX2 computes, for r < 2 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro2F64AVX2 computes, for r < 2 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
 func micro2F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro3F64AVX2 computes, for r < 3 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro3F64AVX2 computes, for r < 3 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
 func micro3F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro4F64AVX2 computes, for r < 4 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro4F64AVX2 computes, for r < 4 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
 func micro4F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro5F64AVX2 computes, for r < 5 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro5F64AVX2 computes, for r < 5 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
 func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro6F64AVX2 computes, for r < 6 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused and in the order of p,
+// micro6F64AVX2 computes, for r < 6 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
+// and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
 func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// dots1x1F64AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots1x1F64AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots1x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots1x2F64AVX2 computes, for r < 1 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots1x2F64AVX2 computes, for r < 1 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots1x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots2x1F64AVX2 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots2x1F64AVX2 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots2x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots2x2F64AVX2 computes, for r < 2 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots2x2F64AVX2 computes, for r < 2 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots2x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots3x1F64AVX2 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots3x1F64AVX2 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots3x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots3x2F64AVX2 computes, for r < 3 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots3x2F64AVX2 computes, for r < 3 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots3x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots4x1F64AVX2 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots4x1F64AVX2 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots4x2F64AVX2 computes, for r < 4 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 4 sums
+// dots4x2F64AVX2 computes, for r < 4 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
 // by p mod 4 that are added in halves.
 //
 //go:noescape
 func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// transpose8F32AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a multiple of 4.
+// transpose8F32AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a
+// multiple of 4.
 //
 //go:noescape
 func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 
-// transpose4F64AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 4 and p < k, where k is a multiple of 2.
+// transpose4F64AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 4 and p < k, where k is a
+// multiple of 2.
 //
 //go:noescape
 func transpose4F64AVX2(dst *float64, ldd int, src *float64, rows *[16]int, k int)
 
-// copyRows32AVX2 copies k rows of 32 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+// copyRows32AVX2 copies k rows of 32 bytes: from src, with distance bytes between their beginnings,
+// to dst, without gaps.
 //
 //go:noescape
 func copyRows32AVX2(dst *byte, src *byte, distance int, k int)
 
-// copyRows64AVX2 copies k rows of 64 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+// copyRows64AVX2 copies k rows of 64 bytes: from src, with distance bytes between their beginnings,
+// to dst, without gaps.
 //
 //go:noescape
 func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
 
-// window1AVX2 adds to c[r*ldc+j], for r < 1 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// window1AVX2 adds to c[r*ldc+j], for r < 1 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf1AVX2 adds to c[r*ldc+j], for r < 1 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// windowHalf1AVX2 adds to c[r*ldc+j], for r < 1 and j < 8, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window2AVX2 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// window2AVX2 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf2AVX2 adds to c[r*ldc+j], for r < 2 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// windowHalf2AVX2 adds to c[r*ldc+j], for r < 2 and j < 8, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window3AVX2 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// window3AVX2 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf3AVX2 adds to c[r*ldc+j], for r < 3 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// windowHalf3AVX2 adds to c[r*ldc+j], for r < 3 and j < 8, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window4AVX2 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// window4AVX2 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf4AVX2 adds to c[r*ldc+j], for r < 4 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// windowHalf4AVX2 adds to c[r*ldc+j], for r < 4 and j < 8, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window5AVX2 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// window5AVX2 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf5AVX2 adds to c[r*ldc+j], for r < 5 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// windowHalf5AVX2 adds to c[r*ldc+j], for r < 5 and j < 8, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window6AVX2 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// window6AVX2 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf6AVX2 adds to c[r*ldc+j], for r < 6 and j < 8, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
+// windowHalf6AVX2 adds to c[r*ldc+j], for r < 6 and j < 8, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*8+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// piecesAVX2 copies, for p < k and i < n in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+// piecesAVX2 copies, for p < k and i < n in their order, 8 elements from src[offs[p]+list[2*i]] on
+// to dst[p*16+list[2*i+1]].
 //
 //go:noescape
 func piecesAVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// pieces2AVX2 copies, for p < k and i < 2 in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+// pieces2AVX2 copies, for p < k and i < 2 in their order, 8 elements from src[offs[p]+list[2*i]] on
+// to dst[p*16+list[2*i+1]].
 //
 //go:noescape
 func pieces2AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// pieces3AVX2 copies, for p < k and i < 3 in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+// pieces3AVX2 copies, for p < k and i < 3 in their order, 8 elements from src[offs[p]+list[2*i]] on
+// to dst[p*16+list[2*i+1]].
 //
 //go:noescape
 func pieces3AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// pieces4AVX2 copies, for p < k and i < 4 in their order, 8 elements from src[offs[p]+list[2*i]] on to dst[p*16+list[2*i+1]].
+// pieces4AVX2 copies, for p < k and i < 4 in their order, 8 elements from src[offs[p]+list[2*i]] on
+// to dst[p*16+list[2*i+1]].
 //
 //go:noescape
 func pieces4AVX2(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// tapsAVX2 computes, for i < n, a positive multiple of 8, dst[i] = Σ w[p] * src[offs[p]+i] over p < k, fused and in the order of p.
+// tapsAVX2 computes, for i < n, a positive multiple of 8, dst[i] = Σ w[p] * src[offs[p]+i] over p <
+// k, fused and in the order of p.
 //
 //go:noescape
 func tapsAVX2(dst *float32, src *float32, offs *int, w *float32, k int, n int)
 
-// padRowsAVX2 sets, for r < rows, dst[r*width+left+i] = src[r*distance+i] for i < n, and to 0 the elements before, at most 8, and the 8 behind
+// padRowsAVX2 sets, for r < rows, dst[r*width+left+i] = src[r*distance+i] for i < n, and to 0 the
+// elements before, at most 8, and the 8 behind
 // those. It reads up to 7 elements behind a row of src. rows and n are positive.
 //
 //go:noescape
 func padRowsAVX2(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
 
-// halvesAVX2 computes, for i < n, a positive multiple of 8, even[i] = src[2*i] and odd[i] = src[2*i+1].
+// halvesAVX2 computes, for i < n, a positive multiple of 8, even[i] = src[2*i] and odd[i] =
+// src[2*i+1].
 //
 //go:noescape
 func halvesAVX2(even *float32, odd *float32, src *float32, n int)
 
-// spans1AVX2 computes, for r < 1 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans1AVX2 computes, for r < 1 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] *
+// b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans2AVX2 computes, for r < 2 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans2AVX2 computes, for r < 2 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] *
+// b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans3AVX2 computes, for r < 3 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans3AVX2 computes, for r < 3 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] *
+// b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans4AVX2 computes, for r < 4 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans4AVX2 computes, for r < 4 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] *
+// b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans5AVX2 computes, for r < 5 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans5AVX2 computes, for r < 5 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] *
+// b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans6AVX2 computes, for r < 6 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans6AVX2 computes, for r < 6 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] *
+// b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)

@@ -4,7 +4,8 @@
 
 #include "textflag.h"
 
-// func micro1F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro1F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro1F32AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -84,7 +85,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro2F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro2F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro2F32AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -192,7 +194,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro3F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro3F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro3F32AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -328,7 +331,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro4F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro4F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro4F32AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -492,7 +496,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro5F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro5F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro5F32AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -684,7 +689,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro6F32AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1536,7 +1542,8 @@ sum:
 	VZEROUPPER
 	RET
 
-// func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro1F64AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1616,7 +1623,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro2F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro2F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro2F64AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1724,7 +1732,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro3F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro3F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro3F64AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1860,7 +1869,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro4F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro4F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro4F64AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2024,7 +2034,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro5F64AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2216,7 +2227,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
+// int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·micro6F64AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -3283,7 +3295,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func window1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32,
+// ldc int)
 // Requires: AVX, FMA3
 TEXT ·window1AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3333,7 +3346,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf1AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, FMA3
 TEXT ·windowHalf1AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3378,7 +3392,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32,
+// ldc int)
 // Requires: AVX, FMA3
 TEXT ·window2AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3440,7 +3455,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf2AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, FMA3
 TEXT ·windowHalf2AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3493,7 +3509,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32,
+// ldc int)
 // Requires: AVX, FMA3
 TEXT ·window3AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3567,7 +3584,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf3AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, FMA3
 TEXT ·windowHalf3AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3628,7 +3646,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32,
+// ldc int)
 // Requires: AVX, FMA3
 TEXT ·window4AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3714,7 +3733,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf4AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, FMA3
 TEXT ·windowHalf4AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3783,7 +3803,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32,
+// ldc int)
 // Requires: AVX, FMA3
 TEXT ·window5AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3881,7 +3902,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf5AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, FMA3
 TEXT ·windowHalf5AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -3958,7 +3980,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32,
+// ldc int)
 // Requires: AVX, FMA3
 TEXT ·window6AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -4068,7 +4091,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf6AVX2(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, FMA3
 TEXT ·windowHalf6AVX2(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -4396,7 +4420,8 @@ loop:
 	VZEROUPPER
 	RET
 
-// func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans1AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, FMA3
 TEXT ·spans1AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -4487,7 +4512,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans2AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, FMA3
 TEXT ·spans2AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -4603,7 +4629,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans3AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, FMA3
 TEXT ·spans3AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -4744,7 +4771,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans4AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, FMA3
 TEXT ·spans4AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -4910,7 +4938,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans5AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, FMA3
 TEXT ·spans5AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -5101,7 +5130,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans6AVX2(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, FMA3
 TEXT ·spans6AVX2(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX

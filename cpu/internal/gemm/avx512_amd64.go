@@ -4,545 +4,651 @@
 
 package gemm
 
-// micro1F32AVX512 computes, for r < 1 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro1F32AVX512 computes, for r < 1 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro1F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro2F32AVX512 computes, for r < 2 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro2F32AVX512 computes, for r < 2 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro2F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro3F32AVX512 computes, for r < 3 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro3F32AVX512 computes, for r < 3 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro3F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro4F32AVX512 computes, for r < 4 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro4F32AVX512 computes, for r < 4 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro4F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro5F32AVX512 computes, for r < 5 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro5F32AVX512 computes, for r < 5 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro5F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro6F32AVX512 computes, for r < 6 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro6F32AVX512 computes, for r < 6 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro6F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro7F32AVX512 computes, for r < 7 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro7F32AVX512 computes, for r < 7 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro7F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro8F32AVX512 computes, for r < 8 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro8F32AVX512 computes, for r < 8 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro8F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro9F32AVX512 computes, for r < 9 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro9F32AVX512 computes, for r < 9 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro9F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro10F32AVX512 computes, for r < 10 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro10F32AVX512 computes, for r < 10 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro10F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro11F32AVX512 computes, for r < 11 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro11F32AVX512 computes, for r < 11 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro11F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro12F32AVX512 computes, for r < 12 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro12F32AVX512 computes, for r < 12 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro12F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro13F32AVX512 computes, for r < 13 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro13F32AVX512 computes, for r < 13 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro13F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro14F32AVX512 computes, for r < 14 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro14F32AVX512 computes, for r < 14 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro14F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// dots1x1F32AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots1x1F32AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots1x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots1x4F32AVX512 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots1x4F32AVX512 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots1x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots2x1F32AVX512 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots2x1F32AVX512 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots2x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots2x4F32AVX512 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots2x4F32AVX512 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots2x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots3x1F32AVX512 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots3x1F32AVX512 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots3x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots3x4F32AVX512 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots3x4F32AVX512 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots3x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots4x1F32AVX512 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots4x1F32AVX512 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots4x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// dots4x4F32AVX512 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 16 sums
+// dots4x4F32AVX512 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 16 sums
 // by p mod 16 that are added in halves.
 //
 //go:noescape
 func dots4x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
 
-// micro1F64AVX512 computes, for r < 1 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro1F64AVX512 computes, for r < 1 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro1F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro2F64AVX512 computes, for r < 2 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro2F64AVX512 computes, for r < 2 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro2F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro3F64AVX512 computes, for r < 3 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro3F64AVX512 computes, for r < 3 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro3F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro4F64AVX512 computes, for r < 4 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro4F64AVX512 computes, for r < 4 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro4F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro5F64AVX512 computes, for r < 5 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro5F64AVX512 computes, for r < 5 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro5F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro6F64AVX512 computes, for r < 6 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro6F64AVX512 computes, for r < 6 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro6F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro7F64AVX512 computes, for r < 7 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro7F64AVX512 computes, for r < 7 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro7F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro8F64AVX512 computes, for r < 8 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro8F64AVX512 computes, for r < 8 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro8F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro9F64AVX512 computes, for r < 9 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro9F64AVX512 computes, for r < 9 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro9F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro10F64AVX512 computes, for r < 10 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro10F64AVX512 computes, for r < 10 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro10F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro11F64AVX512 computes, for r < 11 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro11F64AVX512 computes, for r < 11 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro11F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro12F64AVX512 computes, for r < 12 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro12F64AVX512 computes, for r < 12 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro12F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro13F64AVX512 computes, for r < 13 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro13F64AVX512 computes, for r < 13 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro13F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// micro14F64AVX512 computes, for r < 14 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j], fused and in the order of p,
+// micro14F64AVX512 computes, for r < 14 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
+// fused and in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro14F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// dots1x1F64AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots1x1F64AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots1x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots1x4F64AVX512 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots1x4F64AVX512 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots1x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots2x1F64AVX512 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots2x1F64AVX512 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots2x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots2x4F64AVX512 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots2x4F64AVX512 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots2x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots3x1F64AVX512 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots3x1F64AVX512 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots3x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots3x4F64AVX512 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots3x4F64AVX512 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots3x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots4x1F64AVX512 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots4x1F64AVX512 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots4x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// dots4x4F64AVX512 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, fused, in 8 sums
+// dots4x4F64AVX512 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, fused, in 8 sums
 // by p mod 8 that are added in halves.
 //
 //go:noescape
 func dots4x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
 
-// transpose16F32AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 16 and p < k, where k is a multiple of 4.
+// transpose16F32AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 16 and p < k, where k is a
+// multiple of 4.
 //
 //go:noescape
 func transpose16F32AVX512(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 
-// transpose8F64AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a multiple of 2.
+// transpose8F64AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a
+// multiple of 2.
 //
 //go:noescape
 func transpose8F64AVX512(dst *float64, ldd int, src *float64, rows *[16]int, k int)
 
-// copyRows64AVX512 copies k rows of 64 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+// copyRows64AVX512 copies k rows of 64 bytes: from src, with distance bytes between their
+// beginnings, to dst, without gaps.
 //
 //go:noescape
 func copyRows64AVX512(dst *byte, src *byte, distance int, k int)
 
-// copyRows128AVX512 copies k rows of 128 bytes: from src, with distance bytes between their beginnings, to dst, without gaps.
+// copyRows128AVX512 copies k rows of 128 bytes: from src, with distance bytes between their
+// beginnings, to dst, without gaps.
 //
 //go:noescape
 func copyRows128AVX512(dst *byte, src *byte, distance int, k int)
 
-// window1AVX512 adds to c[r*ldc+j], for r < 1 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window1AVX512 adds to c[r*ldc+j], for r < 1 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf1AVX512 adds to c[r*ldc+j], for r < 1 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf1AVX512 adds to c[r*ldc+j], for r < 1 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window2AVX512 adds to c[r*ldc+j], for r < 2 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window2AVX512 adds to c[r*ldc+j], for r < 2 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf2AVX512 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf2AVX512 adds to c[r*ldc+j], for r < 2 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window3AVX512 adds to c[r*ldc+j], for r < 3 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window3AVX512 adds to c[r*ldc+j], for r < 3 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf3AVX512 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf3AVX512 adds to c[r*ldc+j], for r < 3 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window4AVX512 adds to c[r*ldc+j], for r < 4 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window4AVX512 adds to c[r*ldc+j], for r < 4 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf4AVX512 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf4AVX512 adds to c[r*ldc+j], for r < 4 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window5AVX512 adds to c[r*ldc+j], for r < 5 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window5AVX512 adds to c[r*ldc+j], for r < 5 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf5AVX512 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf5AVX512 adds to c[r*ldc+j], for r < 5 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window6AVX512 adds to c[r*ldc+j], for r < 6 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window6AVX512 adds to c[r*ldc+j], for r < 6 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf6AVX512 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf6AVX512 adds to c[r*ldc+j], for r < 6 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window7AVX512 adds to c[r*ldc+j], for r < 7 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window7AVX512 adds to c[r*ldc+j], for r < 7 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf7AVX512 adds to c[r*ldc+j], for r < 7 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf7AVX512 adds to c[r*ldc+j], for r < 7 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window8AVX512 adds to c[r*ldc+j], for r < 8 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window8AVX512 adds to c[r*ldc+j], for r < 8 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf8AVX512 adds to c[r*ldc+j], for r < 8 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf8AVX512 adds to c[r*ldc+j], for r < 8 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window9AVX512 adds to c[r*ldc+j], for r < 9 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window9AVX512 adds to c[r*ldc+j], for r < 9 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf9AVX512 adds to c[r*ldc+j], for r < 9 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf9AVX512 adds to c[r*ldc+j], for r < 9 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window10AVX512 adds to c[r*ldc+j], for r < 10 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window10AVX512 adds to c[r*ldc+j], for r < 10 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf10AVX512 adds to c[r*ldc+j], for r < 10 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf10AVX512 adds to c[r*ldc+j], for r < 10 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window11AVX512 adds to c[r*ldc+j], for r < 11 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window11AVX512 adds to c[r*ldc+j], for r < 11 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf11AVX512 adds to c[r*ldc+j], for r < 11 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf11AVX512 adds to c[r*ldc+j], for r < 11 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// window12AVX512 adds to c[r*ldc+j], for r < 12 and j < 32, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
+// window12AVX512 adds to c[r*ldc+j], for r < 12 and j < 32, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func window12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// windowHalf12AVX512 adds to c[r*ldc+j], for r < 12 and j < 16, the sum over i < n and q < cols of a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
+// windowHalf12AVX512 adds to c[r*ldc+j], for r < 12 and j < 16, the sum over i < n and q < cols of
+// a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],
 // fused and in the order of i and q. n and cols are positive.
 //
 //go:noescape
 func windowHalf12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
 
-// piecesAVX512 copies, for p < k and i < n in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+// piecesAVX512 copies, for p < k and i < n in their order, 16 elements from src[offs[p]+list[2*i]]
+// on to dst[p*32+list[2*i+1]].
 //
 //go:noescape
 func piecesAVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// pieces2AVX512 copies, for p < k and i < 2 in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+// pieces2AVX512 copies, for p < k and i < 2 in their order, 16 elements from src[offs[p]+list[2*i]]
+// on to dst[p*32+list[2*i+1]].
 //
 //go:noescape
 func pieces2AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// pieces3AVX512 copies, for p < k and i < 3 in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+// pieces3AVX512 copies, for p < k and i < 3 in their order, 16 elements from src[offs[p]+list[2*i]]
+// on to dst[p*32+list[2*i+1]].
 //
 //go:noescape
 func pieces3AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// pieces4AVX512 copies, for p < k and i < 4 in their order, 16 elements from src[offs[p]+list[2*i]] on to dst[p*32+list[2*i+1]].
+// pieces4AVX512 copies, for p < k and i < 4 in their order, 16 elements from src[offs[p]+list[2*i]]
+// on to dst[p*32+list[2*i+1]].
 //
 //go:noescape
 func pieces4AVX512(dst *float32, src *float32, offs *int, k int, list *int, n int)
 
-// tapsAVX512 computes, for i < n, a positive multiple of 16, dst[i] = Σ w[p] * src[offs[p]+i] over p < k, fused and in the order of p.
+// tapsAVX512 computes, for i < n, a positive multiple of 16, dst[i] = Σ w[p] * src[offs[p]+i] over
+// p < k, fused and in the order of p.
 //
 //go:noescape
 func tapsAVX512(dst *float32, src *float32, offs *int, w *float32, k int, n int)
 
-// padRowsAVX512 sets, for r < rows, dst[r*width+left+i] = src[r*distance+i] for i < n, and to 0 the elements before, at most 16, and the 16 behind
+// padRowsAVX512 sets, for r < rows, dst[r*width+left+i] = src[r*distance+i] for i < n, and to 0 the
+// elements before, at most 16, and the 16 behind
 // those. It reads up to 15 elements behind a row of src. rows and n are positive.
 //
 //go:noescape
 func padRowsAVX512(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
 
-// spans1AVX512 computes, for r < 1 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans1AVX512 computes, for r < 1 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans2AVX512 computes, for r < 2 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans2AVX512 computes, for r < 2 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans3AVX512 computes, for r < 3 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans3AVX512 computes, for r < 3 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans4AVX512 computes, for r < 4 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans4AVX512 computes, for r < 4 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans5AVX512 computes, for r < 5 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans5AVX512 computes, for r < 5 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans6AVX512 computes, for r < 6 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans6AVX512 computes, for r < 6 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans7AVX512 computes, for r < 7 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans7AVX512 computes, for r < 7 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans8AVX512 computes, for r < 8 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans8AVX512 computes, for r < 8 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans9AVX512 computes, for r < 9 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans9AVX512 computes, for r < 9 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r]
+// * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans10AVX512 computes, for r < 10 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans10AVX512 computes, for r < 10 and j < 32, the sum over i < n and p < k of
+// a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans11AVX512 computes, for r < 11 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans11AVX512 computes, for r < 11 and j < 32, the sum over i < n and p < k of
+// a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans12AVX512 computes, for r < 12 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans12AVX512 computes, for r < 12 and j < 32, the sum over i < n and p < k of
+// a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans13AVX512 computes, for r < 13 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans13AVX512 computes, for r < 13 and j < 32, the sum over i < n and p < k of
+// a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
 
-// spans14AVX512 computes, for r < 14 and j < 32, the sum over i < n and p < k of a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
-// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is not 0. n and k are positive.
+// spans14AVX512 computes, for r < 14 and j < 32, the sum over i < n and p < k of
+// a[list[2*i]+p*lda+r] * b[list[2*i+1]+p*ldb+j],
+// fused and in the order of i and p, and puts it into c[r*ldc+j], or adds it there if accumulate is
+// not 0. n and k are positive.
 //
 //go:noescape
 func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)

@@ -4,7 +4,8 @@
 
 #include "textflag.h"
 
-// func micro1F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro1F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro1F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -91,7 +92,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro2F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro2F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro2F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -206,7 +208,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro3F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro3F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro3F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -349,7 +352,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro4F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro4F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro4F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -520,7 +524,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro5F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro5F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro5F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -719,7 +724,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro6F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro6F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro6F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -946,7 +952,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro7F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro7F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro7F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1201,7 +1208,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro8F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro8F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro8F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1484,7 +1492,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro9F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro9F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro9F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1795,7 +1804,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro10F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro10F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro10F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2134,7 +2144,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro11F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro11F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro11F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2501,7 +2512,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro12F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro12F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro12F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2896,7 +2908,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro13F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro13F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro13F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -3319,7 +3332,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro14F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro14F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro14F32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -4704,7 +4718,8 @@ sum:
 	VZEROUPPER
 	RET
 
-// func micro1F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro1F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro1F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -4791,7 +4806,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro2F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro2F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro2F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -4906,7 +4922,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro3F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro3F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro3F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -5049,7 +5066,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro4F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro4F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro4F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -5220,7 +5238,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro5F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro5F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro5F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -5419,7 +5438,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro6F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro6F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro6F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -5646,7 +5666,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro7F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro7F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro7F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -5901,7 +5922,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro8F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro8F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro8F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -6184,7 +6206,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro9F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro9F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro9F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -6495,7 +6518,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro10F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro10F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro10F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -6834,7 +6858,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro11F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro11F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro11F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -7201,7 +7226,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro12F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro12F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro12F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -7596,7 +7622,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro13F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro13F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro13F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -8019,7 +8046,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro14F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func micro14F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·micro14F64AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -9715,7 +9743,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func window1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window1AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -9765,7 +9794,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf1AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf1AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -9810,7 +9840,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window2AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -9872,7 +9903,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf2AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf2AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -9925,7 +9957,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window3AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -9999,7 +10032,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf3AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf3AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10060,7 +10094,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window4AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10146,7 +10181,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf4AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf4AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10215,7 +10251,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window5AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10313,7 +10350,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf5AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf5AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10390,7 +10428,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window6AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10500,7 +10539,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf6AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf6AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10585,7 +10625,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window7AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10707,7 +10748,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf7AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf7AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10800,7 +10842,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window8AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -10934,7 +10977,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf8AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf8AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -11035,7 +11079,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window9AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -11181,7 +11226,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf9AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf9AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -11290,7 +11336,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window10AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -11448,7 +11495,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf10AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf10AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -11565,7 +11613,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window11AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -11735,7 +11784,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf11AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf11AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -11860,7 +11910,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func window12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func window12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·window12AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -12042,7 +12093,8 @@ column:
 	VZEROUPPER
 	RET
 
-// func windowHalf12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c *float32, ldc int)
+// func windowHalf12AVX512(a *float32, rows *[12]int, lines *int, n int, cols int, b *float32, c
+// *float32, ldc int)
 // Requires: AVX, AVX512F
 TEXT ·windowHalf12AVX512(SB), NOSPLIT, $32-64
 	MOVQ   b+40(FP), AX
@@ -12363,7 +12415,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func padRowsAVX512(dst *float32, src *float32, rows int, width int, left int, n int, distance int)
+// func padRowsAVX512(dst *float32, src *float32, rows int, width int, left int, n int, distance
+// int)
 // Requires: AVX, AVX512F
 TEXT ·padRowsAVX512(SB), NOSPLIT, $0-56
 	MOVQ   dst+0(FP), AX
@@ -12394,7 +12447,8 @@ vector:
 	VZEROUPPER
 	RET
 
-// func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans1AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans1AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -12485,7 +12539,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans2AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans2AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -12601,7 +12656,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans3AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans3AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -12742,7 +12798,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans4AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans4AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -12908,7 +12965,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans5AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans5AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -13099,7 +13157,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans6AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans6AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -13315,7 +13374,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans7AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans7AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -13556,7 +13616,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans8AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans8AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -13822,7 +13883,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans9AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans9AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -14113,7 +14175,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans10AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans10AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -14429,7 +14492,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans11AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans11AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -14770,7 +14834,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans12AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans12AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -15136,7 +15201,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans13AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans13AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX
@@ -15527,7 +15593,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc int, accumulate int)
+// func spans14AVX512(list *int, n int, k int, a *float32, lda int, b *float32, ldb int, c *float32,
+// ldc int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·spans14AVX512(SB), NOSPLIT, $0-80
 	MOVQ   list+0(FP), AX

@@ -4,150 +4,175 @@
 
 package gemm
 
-// micro1AVX512BF16 computes, for r < 1 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro1AVX512BF16 computes, for r < 1 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro1AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro2AVX512BF16 computes, for r < 2 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro2AVX512BF16 computes, for r < 2 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro2AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro3AVX512BF16 computes, for r < 3 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro3AVX512BF16 computes, for r < 3 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro3AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro4AVX512BF16 computes, for r < 4 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro4AVX512BF16 computes, for r < 4 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro4AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro5AVX512BF16 computes, for r < 5 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro5AVX512BF16 computes, for r < 5 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro5AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro6AVX512BF16 computes, for r < 6 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro6AVX512BF16 computes, for r < 6 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro6AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro7AVX512BF16 computes, for r < 7 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro7AVX512BF16 computes, for r < 7 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro7AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro8AVX512BF16 computes, for r < 8 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro8AVX512BF16 computes, for r < 8 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro8AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro9AVX512BF16 computes, for r < 9 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro9AVX512BF16 computes, for r < 9 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
+// * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro9AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro10AVX512BF16 computes, for r < 10 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro10AVX512BF16 computes, for r < 10 and j < 32, the sum over p < k and i < 2 of
+// a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro10AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro11AVX512BF16 computes, for r < 11 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro11AVX512BF16 computes, for r < 11 and j < 32, the sum over p < k and i < 2 of
+// a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro11AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro12AVX512BF16 computes, for r < 12 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro12AVX512BF16 computes, for r < 12 and j < 32, the sum over p < k and i < 2 of
+// a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro12AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro13AVX512BF16 computes, for r < 13 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro13AVX512BF16 computes, for r < 13 and j < 32, the sum over p < k and i < 2 of
+// a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro13AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// micro14AVX512BF16 computes, for r < 14 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
+// micro14AVX512BF16 computes, for r < 14 and j < 32, the sum over p < k and i < 2 of
+// a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
 // and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
 //
 //go:noescape
 func micro14AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// dots1x1AVX512BF16 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots1x1AVX512BF16 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots1x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// dots1x4AVX512BF16 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots1x4AVX512BF16 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots1x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// dots2x1AVX512BF16 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots2x1AVX512BF16 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots2x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// dots2x4AVX512BF16 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots2x4AVX512BF16 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots2x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// dots3x1AVX512BF16 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots3x1AVX512BF16 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots3x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// dots3x4AVX512BF16 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots3x4AVX512BF16 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots3x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// dots4x1AVX512BF16 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots4x1AVX512BF16 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots4x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// dots4x4AVX512BF16 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, by VDPBF16PS, in 16 sums
+// dots4x4AVX512BF16 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
+// k, by VDPBF16PS, in 16 sums
 // by p/2 mod 16 that are added in halves.
 //
 //go:noescape
 func dots4x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
 
-// transpose16AVX512BF16 computes dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2, for r < 16 and p < k, where k is a multiple of 4.
+// transpose16AVX512BF16 computes dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2, for r < 16 and
+// p < k, where k is a multiple of 4.
 //
 //go:noescape
 func transpose16AVX512BF16(dst *uint16, ldd int, src *uint16, rows *[16]int, k int)
 
-// interleave16AVX512BF16 computes dst[p*32+2*r] = src[2*p*ks+r] and dst[p*32+2*r+1] = src[(2*p+1)*ks+r] for r < w and p < k,
+// interleave16AVX512BF16 computes dst[p*32+2*r] = src[2*p*ks+r] and dst[p*32+2*r+1] =
+// src[(2*p+1)*ks+r] for r < w and p < k,
 // and puts zeros there for r from w to 15.
 //
 //go:noescape
 func interleave16AVX512BF16(dst *uint16, src *uint16, ks int, w int, k int)
 
-// interleave32AVX512BF16 computes dst[p*64+2*r] = src[2*p*ks+r] and dst[p*64+2*r+1] = src[(2*p+1)*ks+r] for r < w and p < k,
+// interleave32AVX512BF16 computes dst[p*64+2*r] = src[2*p*ks+r] and dst[p*64+2*r+1] =
+// src[(2*p+1)*ks+r] for r < w and p < k,
 // and puts zeros there for r from w to 31.
 //
 //go:noescape

@@ -4,7 +4,8 @@
 
 #include "textflag.h"
 
-// func micro1AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro1AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro1AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -91,7 +92,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro2AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro2AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro2AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -206,7 +208,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro3AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro3AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro3AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -349,7 +352,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro4AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro4AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro4AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -520,7 +524,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro5AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro5AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro5AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -719,7 +724,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro6AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro6AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro6AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -946,7 +952,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro7AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro7AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro7AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1201,7 +1208,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro8AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro8AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro8AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1484,7 +1492,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro9AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro9AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro9AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -1795,7 +1804,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro10AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro10AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro10AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2134,7 +2144,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro11AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro11AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro11AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2501,7 +2512,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro12AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro12AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro12AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -2896,7 +2908,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro13AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro13AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro13AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
@@ -3319,7 +3332,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func micro14AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+// func micro14AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int,
+// accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, BMI2, MMX+
 TEXT ·micro14AVX512BF16(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
