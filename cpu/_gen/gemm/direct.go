@@ -36,7 +36,7 @@ func directs(dir string) {
 	for name, p := range map[string]printer.Printer{".s": printer.NewGoAsm(cfg), ".go": printer.NewStubs(cfg)} {
 		text, err := p.Print(f)
 		check(err)
-		check(os.WriteFile(filepath.Join(dir, "direct512_amd64"+name), text, 0o644))
+		check(os.WriteFile(filepath.Join(dir, "direct512_amd64"+name), wrapped(text), 0o644))
 	}
 }
 

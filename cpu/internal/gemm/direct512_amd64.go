@@ -4,205 +4,239 @@
 
 package gemm
 
-// direct1x1F32AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct1x1F32AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct1x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct1x2F32AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct1x2F32AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct1x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct2x1F32AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct2x1F32AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct2x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct2x2F32AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct2x2F32AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct2x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct3x1F32AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct3x1F32AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct3x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct3x2F32AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct3x2F32AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct3x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct4x1F32AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct4x1F32AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct4x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct4x2F32AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct4x2F32AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct4x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct5x1F32AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct5x1F32AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct5x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct5x2F32AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct5x2F32AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct5x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct6x1F32AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct6x1F32AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct6x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct6x2F32AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct6x2F32AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct6x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct7x1F32AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct7x1F32AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct7x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct7x2F32AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct7x2F32AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct7x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct8x1F32AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct8x1F32AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct8x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct8x2F32AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct8x2F32AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 32.
 //
 //go:noescape
 func direct8x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct1x16F32AVX512 computes, for j < 256, the sum over p < k of a[p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct1x16F32AVX512 computes, for j < 256, the sum over p < k of a[p*acs] * b[p*ldb+j], fused and
+// in the order of p,
 // and puts it into c[j], or adds it there if accumulate is not 0; w must be 256.
 //
 //go:noescape
 func direct1x16F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
 
-// direct1x1F64AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct1x1F64AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct1x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct1x2F64AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct1x2F64AVX512 computes, for r < 1 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct1x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct2x1F64AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct2x1F64AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct2x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct2x2F64AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct2x2F64AVX512 computes, for r < 2 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct2x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct3x1F64AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct3x1F64AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct3x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct3x2F64AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct3x2F64AVX512 computes, for r < 3 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct3x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct4x1F64AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct4x1F64AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct4x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct4x2F64AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct4x2F64AVX512 computes, for r < 4 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct4x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct5x1F64AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct5x1F64AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct5x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct5x2F64AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct5x2F64AVX512 computes, for r < 5 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct5x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct6x1F64AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct6x1F64AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct6x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct6x2F64AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct6x2F64AVX512 computes, for r < 6 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct6x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct7x1F64AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct7x1F64AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct7x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct7x2F64AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct7x2F64AVX512 computes, for r < 7 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct7x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct8x1F64AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct8x1F64AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 8.
 //
 //go:noescape
 func direct8x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct8x2F64AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct8x2F64AVX512 computes, for r < 8 and j < w, the sum over p < k of a[r*ars+p*acs] *
+// b[p*ldb+j], fused and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w is at most 16.
 //
 //go:noescape
 func direct8x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
 
-// direct1x16F64AVX512 computes, for j < 128, the sum over p < k of a[p*acs] * b[p*ldb+j], fused and in the order of p,
+// direct1x16F64AVX512 computes, for j < 128, the sum over p < k of a[p*acs] * b[p*ldb+j], fused and
+// in the order of p,
 // and puts it into c[j], or adds it there if accumulate is not 0; w must be 128.
 //
 //go:noescape

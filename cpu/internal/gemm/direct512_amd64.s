@@ -4,7 +4,8 @@
 
 #include "textflag.h"
 
-// func direct1x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct1x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct1x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -49,7 +50,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct1x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct1x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct1x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -102,7 +104,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct2x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct2x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct2x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -155,7 +158,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct2x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct2x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct2x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -221,7 +225,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct3x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct3x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct3x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -282,7 +287,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct3x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct3x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct3x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -361,7 +367,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct4x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct4x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct4x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -431,7 +438,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct4x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct4x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct4x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -524,7 +532,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct5x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct5x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct5x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -602,7 +611,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct5x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct5x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct5x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -708,7 +718,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct6x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct6x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct6x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -795,7 +806,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct6x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct6x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct6x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -915,7 +927,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct7x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct7x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct7x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1010,7 +1023,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct7x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct7x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct7x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1143,7 +1157,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct8x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct8x1F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct8x1F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1247,7 +1262,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct8x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct8x2F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct8x2F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1394,7 +1410,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct1x16F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+// func direct1x16F32AVX512(k int, a *float32, ars int, acs int, b *float32, ldb int, c *float32,
+// ldc int, w int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·direct1x16F32AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1508,7 +1525,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct1x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct1x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct1x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1553,7 +1571,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct1x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct1x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct1x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1606,7 +1625,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct2x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct2x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct2x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1659,7 +1679,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct2x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct2x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct2x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1725,7 +1746,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct3x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct3x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct3x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1786,7 +1808,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct3x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct3x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct3x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1865,7 +1888,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct4x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct4x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct4x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -1935,7 +1959,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct4x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct4x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct4x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2028,7 +2053,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct5x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct5x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct5x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2106,7 +2132,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct5x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct5x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct5x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2212,7 +2239,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct6x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct6x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct6x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2299,7 +2327,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct6x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct6x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct6x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2419,7 +2448,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct7x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct7x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct7x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2514,7 +2544,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct7x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct7x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct7x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2647,7 +2678,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct8x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct8x1F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct8x1F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2751,7 +2783,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct8x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct8x2F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc
+// int, w int, accumulate int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·direct8x2F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
@@ -2898,7 +2931,8 @@ put:
 	VZEROUPPER
 	RET
 
-// func direct1x16F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+// func direct1x16F64AVX512(k int, a *float64, ars int, acs int, b *float64, ldb int, c *float64,
+// ldc int, w int, accumulate int)
 // Requires: AVX, AVX512F
 TEXT ·direct1x16F64AVX512(SB), NOSPLIT, $0-80
 	MOVQ   k+0(FP), AX
