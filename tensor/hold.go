@@ -61,18 +61,19 @@ func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() e
 	}
 	// Host memory needs the mark only if it is page-locked, because a GPU then copies from or to
 	// it.
-	if !st.dev.Info().Host || st.pinned != nil {
+	if !st.dev.Info().Host || st.pinned() != nil {
 		if st.writer != nil {
 			h.mark(op, st.writer)
 		}
-		for _, u := range st.users {
+		for _, u := range st.readers() {
 			if write {
 				h.mark(op, u)
 			}
 		}
 	}
 	st.retain()
-	st.holds = append(st.holds, h)
+	more := st.extend()
+	more.holds = append(more.holds, h)
 	runtime.KeepAlive(x)
 	return h
 }
@@ -105,11 +106,11 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 	if s == nil {
 		return h.view, nil
 	}
-	switch {
+	switch more := st.extend(); {
 	case h.write:
-		st.users, st.writer = st.users[:0], s
-	case st.writer != s && !slices.Contains(st.users, s):
-		st.users = append(st.users, s)
+		more.users, st.writer = more.users[:0], s
+	case st.writer != s && !slices.Contains(more.users, s):
+		more.users = append(more.users, s)
 	}
 	if st.home != s {
 		st.foreign(s)
@@ -122,7 +123,7 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 func (h *Hold) Done() {
 	st := h.st
 	st.mu.Lock()
-	st.holds = slices.DeleteFunc(st.holds, func(o *Hold) bool { return o == h })
+	st.more.holds = slices.DeleteFunc(st.more.holds, func(o *Hold) bool { return o == h })
 	for _, ev := range h.after {
 		if ev != nil {
 			ev.Release()
@@ -136,14 +137,15 @@ func (h *Hold) Done() {
 // settle waits until no hold of another owner conflicts with an access. The caller holds st.mu,
 // which settle unlocks while it waits.
 func (st *storage) settle(op string, write bool, owner any) {
+	more := st.extend()
 	for {
-		i := slices.IndexFunc(st.holds, func(h *Hold) bool {
+		i := slices.IndexFunc(more.holds, func(h *Hold) bool {
 			return (write || h.write) && (owner == nil || h.owner != owner)
 		})
 		if i < 0 {
 			return
 		}
-		h := st.holds[i]
+		h := more.holds[i]
 		st.mu.Unlock()
 		var err error
 		select {

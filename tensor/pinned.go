@@ -78,13 +78,22 @@ func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAlloc
 // views.
 func (x *Tensor) IsPinned() bool {
 	x.use("is_pinned")
-	return x.st.pinned != nil
+	return x.st.pinned() != nil
+}
+
+// pinned returns the page-locked memory of another driver that st uses on the CPU. It is nil for
+// ordinary memory.
+func (st *storage) pinned() device.Buffer {
+	if !st.isPinned {
+		return nil
+	}
+	return st.more.pinned
 }
 
 // pinnedFor returns d as the allocator that can copy from the storage's page-locked memory. It is
 // nil if the memory is not page-locked, or if it belongs to another kind of device.
 func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
-	if st.pinned == nil || st.pinned.Device().Info().Kind != d.Info().Kind {
+	if b := st.pinned(); b == nil || b.Device().Info().Kind != d.Info().Kind {
 		return nil
 	}
 	p, _ := d.(device.PinnedAllocator)
@@ -107,7 +116,7 @@ func (x *Tensor) copyPinned(op string, s *Scope, host device.Device, p device.Pi
 	from := x.scope.route(op, x.st.dev)
 	x.st.read(op, from)
 	size := x.dtype.Size()
-	check(op, p.DownloadPinned(from.stream, y.st.pinned, 0, x.st.buf, x.layout.Offset*size, x.Size()*size), x)
+	check(op, p.DownloadPinned(from.stream, y.st.pinned(), 0, x.st.buf, x.layout.Offset*size, x.Size()*size), x)
 	y.st.write(op, from) // readers of y wait for that stream
 	runtime.KeepAlive(x)
 	return y
@@ -127,7 +136,8 @@ func allocPinned(op string, s *Scope, host device.Device, p device.PinnedAllocat
 	}
 	stream := s.streamOf(host)
 	buf := host.(device.Borrower).Borrow(pinned.Host(), pinned.Free)
-	st := &storage{dev: host, buf: buf, pinned: pinned, lent: true, home: stream, writer: stream}
+	st := &storage{dev: host, buf: buf, lent: true, home: stream, writer: stream}
+	st.isPinned, st.more = true, &storageMore{pinned: pinned}
 	x := &Tensor{st: st, layout: shape.Dense(sh), dtype: t, op: op, made: callSite()}
 	x.self = x
 	st.refs.Store(1)

@@ -295,7 +295,10 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 		x.drop()
 		panic(s.closedError(x.op, nil))
 	}
-	if len(s.owned) == cap(s.owned) && len(s.owned) >= 256 {
+	switch n := len(s.owned); {
+	case s.owned == nil:
+		s.owned = make([]*Tensor, 0, 8) // few scopes own less, and each growth allocates
+	case n == cap(s.owned) && n >= 256:
 		s.owned = compact(s.owned)
 	}
 	s.owned = append(s.owned, x)

@@ -19,13 +19,15 @@ import (
 // the pool in stream order. A storage has no pointer to a Tensor or a Scope, so that a garbage
 // collector's cleanup may hold it.
 type storage struct {
-	dev device.Device
-	buf device.Buffer
-	// the page-locked memory of another driver that buf uses on the CPU; nil for ordinary memory
-	pinned  device.Buffer
-	lent    bool          // the program owns the memory, and must learn when it is no longer used
-	placed  bool          // the memory belongs to a captured graph
-	home    device.Stream // the stream on which the memory was allocated
+	dev    device.Device
+	buf    device.Buffer
+	home   device.Stream // the stream on which the memory was allocated
+	writer device.Stream // the stream of the last write; guarded by mu
+	mu     sync.Mutex
+	more   *storageMore // guarded by mu; nil for most storages
+	// the ledger of the scope that owns the storage; nil for the root scope and for closed scopes
+	ledger  atomic.Pointer[ledger]
+	epoch   uint64 // how many captures had begun at the allocation
 	refs    atomic.Int32
 	version atomic.Uint32
 	// recorded counts the in-place changes that gave their handle a new node in the graph. Other
@@ -33,19 +35,39 @@ type storage struct {
 	recorded atomic.Uint32
 	freed    atomic.Bool
 	left     atomic.Bool // a leaf used this memory and now uses other memory
-	epoch    uint64      // how many captures had begun at the allocation
+	watched  atomic.Bool
+	shared   atomic.Bool // the storage was in the ledgers of several open scopes
+	lent     bool        // the program owns the memory, and must learn when it is no longer used
+	placed   bool        // the memory belongs to a captured graph
+	isPinned bool        // more.pinned is set, and does not change
+}
 
-	mu     sync.Mutex
-	writer device.Stream   // the stream of the last write
-	users  []device.Stream // other streams that have read the memory since the last write
-	holds  []*Hold         // the holds for work that is not queued yet
+// A storageMore holds the fields that few storages need. Each result of an op has a storage, so
+// that a smaller one makes every op cheaper.
+type storageMore struct {
+	users   []device.Stream // other streams that have read the memory since the last write
+	holds   []*Hold         // the holds for work that is not queued yet
+	cleanup runtime.Cleanup // set after the root scope has owned the storage
+	// the page-locked memory of another driver that the storage uses on the CPU; nil for ordinary
+	// memory
+	pinned device.Buffer
+}
 
-	cleanup runtime.Cleanup // guarded by mu; set after the root scope has owned the storage
-	watched atomic.Bool
+// extend returns the fields that few storages need. The caller holds st.mu.
+func (st *storage) extend() *storageMore {
+	if st.more == nil {
+		st.more = &storageMore{}
+	}
+	return st.more
+}
 
-	// the ledger of the scope that owns the storage; nil for the root scope and for closed scopes
-	ledger atomic.Pointer[ledger]
-	shared atomic.Bool // the storage was in the ledgers of several open scopes
+// readers returns the other streams that have read the memory since the last write. The caller holds
+// st.mu.
+func (st *storage) readers() []device.Stream {
+	if st.more == nil {
+		return nil
+	}
+	return st.more.users
 }
 
 func (st *storage) retain() { st.refs.Add(1) }
@@ -65,7 +87,7 @@ func (st *storage) free() {
 	}
 	if st.watched.Load() {
 		st.mu.Lock()
-		st.cleanup.Stop()
+		st.more.cleanup.Stop()
 		st.mu.Unlock()
 	}
 	st.buf.Free()
@@ -95,7 +117,7 @@ func (st *storage) watch() {
 	if st.freed.Load() || st.watched.Swap(true) {
 		return
 	}
-	st.cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
+	st.extend().cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
 }
 
 // read makes a read on r's stream wait for the last write. write makes a write wait for all earlier
@@ -104,13 +126,13 @@ func (st *storage) read(op string, r route) {
 	s := r.stream
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.holds != nil {
+	if st.more != nil && st.more.holds != nil {
 		st.settle(op, false, nil)
 	}
 	if st.writer == s {
 		return
 	}
-	for _, u := range st.users {
+	for _, u := range st.readers() {
 		if u == s {
 			return // u has waited for the last write already
 		}
@@ -121,7 +143,8 @@ func (st *storage) read(op string, r route) {
 	if st.writer != nil {
 		waitFor(op, s, st.writer)
 	}
-	st.users = append(st.users, s)
+	more := st.extend()
+	more.users = append(more.users, s)
 	if st.home != s {
 		st.foreign(s)
 	}
@@ -134,26 +157,29 @@ func (st *storage) write(op string, r route) {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.holds != nil {
+	if st.more != nil && st.more.holds != nil {
 		st.settle(op, true, nil)
 	}
-	if st.writer == s && len(st.users) == 0 {
+	readers := st.readers()
+	if st.writer == s && len(readers) == 0 {
 		return
 	}
 	if r.graph != nil {
 		r.graph.touch(op, st, true)
 	}
-	// If s is among users, it has read the memory since the last write, and so has waited for the
+	// If s is among readers, it has read the memory since the last write, and so has waited for the
 	// writer already.
-	if st.writer != nil && st.writer != s && !slices.Contains(st.users, s) {
+	if st.writer != nil && st.writer != s && !slices.Contains(readers, s) {
 		waitFor(op, s, st.writer)
 	}
-	for _, u := range st.users {
+	for _, u := range readers {
 		if u != s {
 			waitFor(op, s, u)
 		}
 	}
-	st.users = st.users[:0]
+	if len(readers) > 0 {
+		st.more.users = readers[:0]
+	}
 	st.writer = s
 	if st.home != s {
 		st.foreign(s)

@@ -174,7 +174,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 		copy(dst.Host()[to:], src.Host()[off:off+n])
 	case src.Host() != nil && c.st.pinnedFor(d) != nil:
 		c.st.read(op, routeOn(y.st.home)) // makes later writes to x wait for the copy
-		check(op, c.st.pinnedFor(d).UploadPinned(y.st.home, dst, to, c.st.pinned, off, n), x)
+		check(op, c.st.pinnedFor(d).UploadPinned(y.st.home, dst, to, c.st.pinned(), off, n), x)
 		if !async {
 			check(op, y.st.home.Synchronize(), x)
 		}
