@@ -89,10 +89,10 @@ func (r *Reducer) Spread(root int, params, buffers bool) {
 	var failed error
 	move := func(f *flat, of string, list []*tensor.Tensor) {
 		copies := func(in bool) {
-			err := tensor.Try(func() { f.copies(nil, list, in) })
+			err := tensor.Try(func() { f.copies(r.g.recorded(), list, in) })
 			if errors.Is(err, device.ErrOutOfMemory) {
 				r.g.Device().Empty()
-				err = tensor.Try(func() { f.copies(nil, list, in) })
+				err = tensor.Try(func() { f.copies(r.g.recorded(), list, in) })
 			}
 			if failed == nil {
 				failed = err

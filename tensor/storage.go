@@ -61,8 +61,8 @@ func (st *storage) extend() *storageMore {
 	return st.more
 }
 
-// readers returns the other streams that have read the memory since the last write. The caller holds
-// st.mu.
+// readers returns the other streams that have read the memory since the last write. The caller
+// holds st.mu.
 func (st *storage) readers() []device.Stream {
 	if st.more == nil {
 		return nil

@@ -364,32 +364,41 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	opts := a.options()
 	for i := range k {
 		from, to := lo+m*i/k, lo+m*(i+1)/k
-		// Several devices average their gradients, weighted by samples, and add up their losses.
-		share, portion := float64(to-from)/float64(m), float64(to-from)/float64(n)
-		if a.c.Reduction == ReductionSum {
-			share, portion = float64(n)/float64(m), 1
-		}
 		scopeOf(b).Do(func(s *tensor.Scope) {
-			loss := f(s, part(s, b, from, to, n))
-			if loss == nil || loss.Size() != 1 {
-				panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
-			}
-			y := loss
-			if w := share * weight; w != 1 {
-				y = y.MulScalar(w)
-			}
-			if a.c.Scale != nil {
-				y = a.c.Scale(y)
-			}
-			if a.quiet != nil && i < k-1 {
-				a.quiet(func() { y.Backward() })
-			} else {
-				y.Backward()
-			}
-			a.note(s, loss, portion, i == 0)
+			a.descend(s, f(s, part(s, b, from, to, n)), share{to - from, m, n}, weight, i == 0, i == k-1)
 		}, opts...)
 	}
 	return false
+}
+
+// A share gives the numbers of samples in a part of a batch, on the device that computes the part,
+// and in the whole batch.
+type share struct{ part, device, batch int }
+
+// descend adds the gradient of a part's loss, multiplied by weight, and notes the loss. The flags
+// say whether the part is the first and the last on its device.
+func (a *Adapt) descend(s *tensor.Scope, loss *tensor.Tensor, n share, weight float64, first, last bool) {
+	if loss == nil || loss.Size() != 1 {
+		panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
+	}
+	// Several devices average their gradients, weighted by samples, and add up their losses.
+	factor, portion := float64(n.part)/float64(n.device), float64(n.part)/float64(n.batch)
+	if a.c.Reduction == ReductionSum {
+		factor, portion = float64(n.batch)/float64(n.device), 1
+	}
+	y := loss
+	if w := factor * weight; w != 1 {
+		y = y.MulScalar(w)
+	}
+	if a.c.Scale != nil {
+		y = a.c.Scale(y)
+	}
+	if a.quiet != nil && !last {
+		a.quiet(func() { y.Backward() })
+	} else {
+		y.Backward()
+	}
+	a.note(s, loss, portion, first)
 }
 
 // options returns the options of the scope in which a part is computed.

@@ -38,8 +38,9 @@ const mostCaptured = 16
 
 // captured captures the steps of a training, and replays them.
 type captured struct {
-	step  *tensor.Compiled
-	off   bool // no step is captured any more, and the log says why
+	step  *tensor.Compiled // the captured steps; nil on several devices
+	on    bool             // some steps are replays
+	off   bool             // no step is captured any more, and the log says why
 	seen  []batchShape
 	guard []guarded // the model's settings that the captured steps depend on
 	// number of shapes in seen whose steps are replays
@@ -73,14 +74,16 @@ func (t *trainer) uncaptured() string {
 	switch {
 	case !records:
 		return t.c.Device.Name() + " cannot record work"
-	case len(t.c.devices) > 0:
-		return "the training runs on several devices"
 	case t.c.Accumulate > 1:
 		return "a step accumulates gradients of several batches"
 	case t.c.Compute != nil:
 		return "Compute gets the whole batch, of which a replay reads only X and Y"
 	case t.c.Capture == CaptureAlways:
 		return ""
+	case t.adapt.team != nil && otherOrder(t.adapt.team.me.g.Backend()) != "":
+		return otherOrder(t.adapt.team.me.g.Backend())
+	case t.adapt.team != nil && t.c.Replica != nil:
+		return own("Replica")
 	case t.c.foreign != "":
 		return own(t.c.foreign)
 	case nn.Hooked(t.c.Model):
@@ -102,6 +105,15 @@ func (t *trainer) uncaptured() string {
 		return own(fmt.Sprintf("the optimizer (%v)", typ))
 	}
 	return ""
+}
+
+// otherOrder returns why captured steps would have other bits than eager steps whose gradients are
+// averaged by the given backend. It returns "" if the bits are the same.
+func otherOrder(backend string) string {
+	if backend == "in-process" {
+		return ""
+	}
+	return backend + " adds up gradients in another order than a captured step; with Capture: train.CaptureAlways it is captured"
 }
 
 // isOursType reports whether a type, or the type to which it points, is one of this library's
@@ -141,70 +153,77 @@ func isOurs(f reflect.Value) bool {
 	return !callsite.Outside(at.Name(), file)
 }
 
-// replays reports whether the step of a batch of n samples is to be a replay. If not, it counts the
-// eager step.
-func (t *trainer) replays(b *data.Batch, n int) bool {
+// replays reports whether the step of a batch of n samples is to be a replay. If so, it returns the
+// index of the batch's shape. If not, it counts the eager step.
+func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	g := &t.captured
 	if g.off || t.c.Capture == CaptureNever || b.X == nil || b.Y == nil || device.Tracing() != nil {
-		return false
+		return 0, false
 	}
-	if most := t.adapt.plan.now(); most > 0 && most < n {
-		return false // the batch is computed in parts
+	team, per := t.adapt.team, n
+	if team != nil {
+		per = ceil(n, team.world())
 	}
-	if g.check || g.seen == nil {
+	if most := t.adapt.plan.now(); most > 0 && most < per {
+		return 0, false // the batch is computed in parts
+	}
+	if team != nil && t.adapt.ranks(b, n) < team.world() {
+		return 0, false // a device gets no samples
+	}
+	if g.check || g.seen == nil || team != nil && !team.settled() {
 		g.check = false
 		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
 			g.guard, g.seen, g.replayed = now, []batchShape{}, 0
 		}
 		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
-			return false // a replay would not add to gradients that a callback has left
+			return 0, false // a replay would not add to gradients that a callback has left
 		}
 	}
-	form := batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: n}
-	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps, f.replayed = 0, false; return f == form })
+	now := batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: n}
+	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps, f.replayed = 0, false; return f == now })
 	if at < 0 {
 		at = len(g.seen)
-		g.seen = append(g.seen, form)
+		g.seen = append(g.seen, now)
 	}
 	switch f := &g.seen[at]; {
 	case f.steps < eagerSteps:
 		f.steps++
-		return false
+		return 0, false
 	case !f.replayed && g.replayed == mostCaptured:
-		return false
+		return 0, false
 	case !f.replayed:
 		f.replayed = true
 		g.replayed++
 	}
-	if g.step == nil {
+	if !g.on {
 		if why := t.uncaptured(); why != "" {
 			t.eagerly(why)
-			return false
+			return 0, false
 		}
-		g.step = tensor.Compile(t.wholeStep, tensor.Warm(0))
+		g.on = true
 	}
-	return true
+	return at, true
 }
 
 // replay makes the whole step of a batch of n samples as a replay. It frees the batch and notes the
 // loss. It returns false if the step has to run eagerly.
 func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
-	if !t.replays(b, n) {
+	form, yes := t.replays(b, n)
+	if !yes {
 		return false, nil
+	}
+	if t.adapt.team != nil {
+		return t.replayTogether(b, n, form)
+	}
+	if t.captured.step == nil {
+		t.captured.step = tensor.Compile(t.wholeStep, tensor.Warm(0))
 	}
 	scopeOf(b).Do(func(s *tensor.Scope) {
 		p := part(s, b, 0, n, n)
 		err = tensor.Try(func() { t.captured.step.Call(s, p.X, p.Y) })
 	}, t.adapt.options()...)
-	var within *device.ReplayError // a part of the step was done, so it cannot be repeated
-	if !errors.As(err, &within) && (errors.Is(err, tensor.ErrCapture) || errors.Is(err, device.ErrOutOfMemory)) {
-		t.eagerly(err.Error())
-		return false, nil
-	}
-	var changed *optim.Error
-	if errors.As(err, &changed) {
-		t.uncapture() // nothing of the step was done, and later steps are captured anew
+	if err != nil && t.repeats(err) {
 		return false, nil
 	}
 	b.Free()
@@ -213,6 +232,24 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	}
 	t.stepped = true
 	return true, t.noted(t.adapt.loss, n)
+}
+
+// repeats reports whether a step whose replay has failed is to run eagerly. Then nothing of the
+// step was done.
+func (t *trainer) repeats(err error) bool {
+	var within *device.ReplayError // a part of the step was done, so it cannot be repeated
+	var changed *optim.Error
+	switch {
+	case errors.As(err, &within):
+		return false
+	case errors.Is(err, tensor.ErrCapture) || errors.Is(err, device.ErrOutOfMemory):
+		t.eagerly(err.Error())
+	case errors.As(err, &changed):
+		t.uncapture() // later steps are captured anew
+	default:
+		return false
+	}
+	return true
 }
 
 // wholeStep computes the loss of a batch, copies it to where [Adapt] keeps it, and makes the
@@ -225,11 +262,18 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tens
 		panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
 	}
 	t.adapt.note(s, loss, 1, true)
+	if t.c.Scaler != nil {
+		loss = t.c.Scaler.Scale(loss)
+	}
+	loss.Backward()
+	t.wholeUpdate()
+	return nil
+}
+
+// wholeUpdate is the optimizer's part of a captured step.
+func (t *trainer) wholeUpdate() {
 	scaler, opt := t.c.Scaler, t.c.Optimizer
-	if scaler == nil {
-		loss.Backward()
-	} else {
-		scaler.Scale(loss).Backward()
+	if scaler != nil {
 		scaler.Unscale(opt)
 	}
 	for _, limit := range t.limits() {
@@ -242,7 +286,6 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tens
 		scaler.Update()
 	}
 	opt.ZeroGrad()
-	return nil
 }
 
 // samples returns the number of samples of the batch with these tensors.
@@ -263,7 +306,7 @@ func (t *trainer) eagerly(why string) {
 // spare frees the memory of the captured steps, because memory is short without it. It returns
 // false if no step is captured.
 func (t *trainer) spare() bool {
-	if t.captured.step == nil {
+	if !t.captured.on {
 		return false
 	}
 	t.eagerly("memory has run out, and captured steps keep theirs")
@@ -272,6 +315,10 @@ func (t *trainer) spare() bool {
 
 // uncapture closes the graphs of the captured steps.
 func (t *trainer) uncapture() {
+	if t.captured.on && t.adapt.team != nil {
+		t.adapt.team.drop = true
+	}
+	t.captured.on = false
 	if c := t.captured.step; c != nil {
 		t.captured.step = nil
 		t.broken = errors.Join(t.broken, c.Close())

@@ -18,8 +18,10 @@ type job struct {
 	n, ranks int // numbers of samples in the batch, and of ranks with samples
 	k        int // number of parts on the rank with the most samples
 	pairs    bool
-	weight   float64 // factor of the batch's loss
-	measured bool    // an evaluation, which requests outputs and losses but no gradients
+	weight   float64   // factor of the batch's loss
+	measured bool      // an evaluation, which requests outputs and losses but no gradients
+	whole    *wholeJob // a part of a captured step; nil for other jobs
+	drop     bool      // first free the captured steps
 	readers  *sync.WaitGroup
 
 	seed, offset  uint64 // state of the training's generator
@@ -56,6 +58,8 @@ type member struct {
 	state   []nn.Param
 	layers  []trained
 	reducer *dist.Reducer
+	steps   map[int]*wholeStep
+	update  func()         // the optimizer's part of a captured step; nil on ranks other than 0
 	loss    *tensor.Tensor // loss of the batch: one float64
 	scale   *tensor.Tensor // factor of the scaler: one float32; nil without a scaler
 	one     *tensor.Tensor // the number 1, on rank 0
@@ -63,7 +67,7 @@ type member struct {
 
 // newMember returns the member of a rank. All ranks call it together.
 func newMember(g *dist.Group, c *Config, a *Adapt) *member {
-	m := &member{g: g, c: c, a: a, state: nn.Named(c.Model), layers: layersWithFlags(c.Model)}
+	m := &member{g: g, c: c, a: a, state: nn.Named(c.Model), layers: layersWithFlags(c.Model), steps: map[int]*wholeStep{}}
 	at := tensor.Root().On(g.Device())
 	m.loss = at.Typed(dtype.F64).Zeros()
 	a.loss, a.quiet = m.loss, g.NoSync
@@ -87,7 +91,8 @@ func (m *member) reduce() {
 }
 
 // close frees the member's tensors.
-func (m *member) close() {
+func (m *member) close() (err error) {
+	err = m.drop()
 	nn.ZeroGrad(m.c.Model)
 	m.reducer.Close()
 	for _, x := range [...]*tensor.Tensor{m.loss, m.scale, m.one} {
@@ -96,12 +101,18 @@ func (m *member) close() {
 		}
 	}
 	m.a.loss, m.a.quiet = nil, nil
+	return err
 }
 
 // work does a job. It returns out-of-memory errors, its own and those of other ranks. Any other
 // failure is a panic.
 func (m *member) work(j *job) (out outcome) {
 	out.rank = m.g.Rank()
+	if j.drop {
+		if err := m.drop(); err != nil {
+			panic(err)
+		}
+	}
 	if out.rank > 0 {
 		m.prepare(j)
 	}
@@ -109,6 +120,10 @@ func (m *member) work(j *job) (out outcome) {
 		m.retrain(j.trained)
 	}
 	lo, hi := dealt(j.n, j.ranks, out.rank)
+	if j.whole != nil {
+		out.err = m.whole(j, lo, hi)
+		return out
+	}
 	failed := m.receive(j)
 	if j.measured {
 		if out.err = failed; failed == nil && hi > lo {
@@ -185,15 +200,20 @@ func (m *member) receive(j *job) (failed error) {
 	for _, i := range j.frozen {
 		m.broadcast(m.state[i].Tensor)
 	}
-	if m.scale != nil {
-		if m.g.Rank() == 0 {
-			note(func() {
-				tensor.Do(func(s *tensor.Scope) { m.scale.In(s).Copy(m.c.Scaler.Scale(m.one.In(s))) }, tensor.NoGrad())
-			})
-		}
-		m.g.Broadcast(m.scale, 0)
-	}
+	note(func() { m.sendScale(tensor.Root()) })
 	return failed
+}
+
+// sendScale sends the factor of the scaler to all ranks. It takes part in the collective even if it
+// panics because memory has run out. The work is done in scope s.
+func (m *member) sendScale(s *tensor.Scope) {
+	if m.scale == nil {
+		return
+	}
+	defer m.g.Broadcast(m.scale, 0)
+	if m.g.Rank() == 0 {
+		s.Do(func(s *tensor.Scope) { m.scale.In(s).Copy(m.c.Scaler.Scale(m.one.In(s))) }, tensor.NoGrad())
+	}
 }
 
 // broadcast copies a tensor of rank 0 to all ranks.

@@ -25,6 +25,9 @@ type team struct {
 	readers sync.WaitGroup // counts ranks that work on a job and may read its batch
 	broken  bool           // the last job has not ended on all ranks
 
+	drop  bool // the ranks are to free their captured steps with the next job
+	moved bool // replays have changed rank 0's parameters and buffers
+
 	versions []uint32 // versions of rank 0's tensors when the other ranks last got them
 	trained  []bool   // which tensors require a gradient in the other ranks' models
 	flags    []bool   // training flags of the layers in the other ranks' models
@@ -85,8 +88,9 @@ func (t *team) own() error {
 func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 	a := t.t.adapt
 	j := &job{b: b, n: n, ranks: ranks, k: k, pairs: a.pairs, weight: weight, reduction: a.c.Reduction, checkpointing: a.anew,
-		again: t.again, params: t.again, buffers: t.again}
+		again: t.again, params: t.again || t.moved, buffers: t.again || t.moved}
 	j.seed, j.offset = a.c.Generator.State()
+	j.drop, t.drop = t.drop, false
 	if now := t.trainedNow(); !slices.Equal(now, t.trained) {
 		t.trained, j.trained = now, now
 	}
@@ -105,7 +109,14 @@ func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 		}
 	}
 	t.versions = now
+	t.moved = false
 	return j
+}
+
+// settled reports whether the other ranks' models have the modes of rank 0's model, and require the
+// same gradients.
+func (t *team) settled() bool {
+	return slices.Equal(t.trainedNow(), t.trained) && slices.Equal(flagsOf(t.me.layers), t.flags)
 }
 
 // try computes a batch on all ranks. See Adapt.try.

@@ -166,7 +166,8 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 // lead runs the loop as rank 0.
 func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job, done chan outcome) (*Result, error) {
 	m := newMember(g, &t.c, t.adapt)
-	defer m.close()
+	m.update = t.wholeUpdate
+	defer func() { t.broken = errors.Join(t.broken, m.close()) }()
 	t.adapt.team = newTeam(t, m, of, jobs, done)
 	t.c.team = t.adapt.team
 	defer func() { t.adapt.team, t.adapt.loss, t.c.team = nil, nil, nil }()
@@ -179,13 +180,13 @@ func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job,
 }
 
 // serve does the jobs of rank 0 until rank 0 closes the channel.
-func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done chan<- outcome) error {
+func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done chan<- outcome) (failed error) {
 	a, err := NewAdapt(AdaptConfig{Model: c.Model, Device: c.Device, Generator: c.Generator, Options: c.modes(), Keep: true})
 	if err != nil {
 		return err
 	}
 	m := newMember(g, &c, a)
-	defer m.close()
+	defer func() { failed = errors.Join(failed, m.close()) }()
 	for {
 		select {
 		case j, more := <-jobs:
