@@ -225,25 +225,29 @@ func (c *Compiled) capture(f *compiledForm, dev device.Device) (err error) {
 		}
 		f.results = nil
 		for _, t := range c.f(s, in...) {
-			f.results = append(f.results, t.In(s).Detach())
+			f.results = append(f.results, t.In(s).Detach().Contiguous())
 		}
 	}, f.modes.option)
 	return err
 }
 
-// replay copies the operands in, replays the graph and copies the results out.
+// replay copies the operands in, replays the graph and copies the results out. It allocates the
+// results first, so that out-of-memory comes before the replay changes anything.
 func (f *compiledForm) replay(s *Scope, x []*Tensor) []*Tensor {
 	s.Do(func(in *Scope) {
 		for i, t := range f.inputs {
 			t.In(in).Copy(x[i].In(in))
 		}
 	}, NoGrad())
+	y := make([]*Tensor, len(f.results))
+	for i, t := range f.results {
+		y[i] = alloc("compiled", s, t.st.dev, t.dtype, t.layout.Shape)
+	}
 	if err := f.graph.Replay(); err != nil {
 		panic(err)
 	}
-	y := make([]*Tensor, len(f.results))
 	for i, t := range f.results {
-		y[i] = t.copyTo("compiled", s, t.st.dev, false)
+		t.copyInto("compiled", y[i], false)
 	}
 	return y
 }

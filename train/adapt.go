@@ -327,7 +327,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	done = true
 	a.tellSplit(seed, offset)
-	a.merge(held)
+	a.merge(nil, held)
 	return a.loss, nil
 }
 
@@ -455,8 +455,8 @@ func (a *Adapt) putBack(held []*tensor.Tensor) {
 }
 
 // merge adds the gradients of a batch to the gradients that takeGradients returned. It works in
-// place and allocates nothing.
-func (a *Adapt) merge(held []*tensor.Tensor) {
+// place and allocates nothing. s is the scope of a capture; nil if the work is not captured.
+func (a *Adapt) merge(s *tensor.Scope, held []*tensor.Tensor) {
 	if held == nil {
 		return
 	}
@@ -466,7 +466,11 @@ func (a *Adapt) merge(held []*tensor.Tensor) {
 		case g == nil:
 			p.SetGrad(held[i])
 		default:
-			tensor.Youngest(held[i], g).Do(func(s *tensor.Scope) { held[i].In(s).AddInPlace(g) }, tensor.NoGrad())
+			in := s
+			if in == nil {
+				in = tensor.Youngest(held[i], g)
+			}
+			in.Do(func(s *tensor.Scope) { held[i].In(s).AddInPlace(g) }, tensor.NoGrad())
 			p.SetGrad(held[i])
 		}
 	}

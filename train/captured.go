@@ -46,6 +46,9 @@ type captured struct {
 	// number of shapes in seen whose steps are replays
 	replayed int
 	check    bool // the program may have changed settings since the last step
+	// earlier batches of a step that is to be a replay, and the index of their shape in seen
+	held []*data.Batch
+	form int
 }
 
 // batchShape counts the eager steps with batches of one shape.
@@ -54,6 +57,16 @@ type batchShape struct {
 	tx, ty   dtype.Type
 	n, steps int
 	replayed bool // the steps are replays
+}
+
+func shapeOf(b *data.Batch) batchShape {
+	return batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: len(b.Index)}
+}
+
+// same reports whether f and g are the same shape of batches.
+func (f batchShape) same(g batchShape) bool {
+	f.steps, f.replayed, g.steps, g.replayed = 0, false, 0, false
+	return f == g
 }
 
 // guarded is a setting of the training: a layer, a tensor, or whether there are hooks. The tensors
@@ -74,8 +87,8 @@ func (t *trainer) uncaptured() string {
 	switch {
 	case !records:
 		return t.c.Device.Name() + " cannot record work"
-	case t.c.Accumulate > 1:
-		return "a step accumulates gradients of several batches"
+	case t.c.Accumulate > 1 && t.adapt.team != nil:
+		return "a step accumulates gradients of several batches on several devices"
 	case t.c.Compute != nil:
 		return "Compute gets the whole batch, of which a replay reads only X and Y"
 	case t.c.Capture == CaptureAlways:
@@ -180,8 +193,8 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 			return 0, false // a replay would not add to gradients that a callback has left
 		}
 	}
-	now := batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: n}
-	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps, f.replayed = 0, false; return f == now })
+	now := shapeOf(b)
+	at := slices.IndexFunc(g.seen, now.same)
 	if at < 0 {
 		at = len(g.seen)
 		g.seen = append(g.seen, now)
@@ -206,32 +219,87 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	return at, true
 }
 
-// replay makes the whole step of a batch of n samples as a replay. It frees the batch and notes the
-// loss. It returns false if the step has to run eagerly.
+// replay makes a step as a replay, when it gets the last batch of the step. It keeps the batches
+// before. It frees the batches of a replay and notes their losses. It returns false if the batch
+// has to run eagerly.
 func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
-	form, yes := t.replays(b, n)
-	if !yes {
+	g := &t.captured
+	if t.batches == 1 {
+		yes := false
+		if g.form, yes = t.replays(b, n); !yes {
+			return false, nil
+		}
+		if t.adapt.team != nil {
+			return t.replayTogether(b, n, g.form)
+		}
+	} else if len(g.held) == 0 {
+		return false, nil // the step runs eagerly
+	} else if b.X == nil || b.Y == nil || !g.seen[g.form].same(shapeOf(b)) {
+		if err := t.release(); err != nil {
+			b.Free()
+			return false, err
+		}
 		return false, nil
 	}
-	if t.adapt.team != nil {
-		return t.replayTogether(b, n, form)
+	if g.held = append(g.held, b); len(g.held) < t.c.Accumulate {
+		return true, nil
 	}
-	if t.captured.step == nil {
-		t.captured.step = tensor.Compile(t.wholeStep, tensor.Warm(0))
+	if g.step == nil {
+		g.step = tensor.Compile(t.wholeStep, tensor.Warm(0))
 	}
-	scopeOf(b).Do(func(s *tensor.Scope) {
-		p := part(s, b, 0, n, n)
-		err = tensor.Try(func() { t.captured.step.Call(s, p.X, p.Y) })
-	}, t.adapt.options()...)
+	var losses []*tensor.Tensor
+	err = tensor.Try(func() {
+		var all []*tensor.Tensor
+		for _, b := range g.held {
+			all = append(all, b.X, b.Y)
+		}
+		tensor.Youngest(all...).Do(func(s *tensor.Scope) {
+			for i, x := range all {
+				all[i] = s.From(x.In(s))
+			}
+			losses = g.step.Call(s, all...)
+			s.Close(losses...)
+		}, t.adapt.options()...)
+	})
 	if err != nil && t.repeats(err) {
-		return false, nil
+		return true, t.release()
 	}
-	b.Free()
+	t.forget()
 	if err != nil {
 		return false, err
 	}
 	t.stepped = true
-	return true, t.noted(t.adapt.loss, n)
+	if len(losses) == 0 {
+		return true, t.noted(t.adapt.loss, n)
+	}
+	for _, loss := range losses {
+		if err == nil {
+			err = t.noted(loss, n)
+		}
+		loss.Free()
+	}
+	return true, err
+}
+
+// release computes the batches that are kept for a replay, because the step has to run eagerly.
+func (t *trainer) release() error {
+	g := &t.captured
+	for len(g.held) > 0 {
+		b := g.held[0]
+		g.held = g.held[1:]
+		if err := t.descend(b, len(b.Index)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget frees the batches that are kept for a replay.
+func (t *trainer) forget() {
+	for _, b := range t.captured.held {
+		b.Free()
+	}
+	t.captured.held = nil
 }
 
 // repeats reports whether a step whose replay has failed is to run eagerly. Then nothing of the
@@ -252,27 +320,39 @@ func (t *trainer) repeats(err error) bool {
 	return true
 }
 
-// wholeStep computes the loss of a batch, copies it to where [Adapt] keeps it, and makes the
-// optimizer's step. Its work is captured.
-func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
-	n := t.captured.samples(x)
-	b := &data.Batch{X: x[0], Y: x[1], Index: make([]int, n)}
-	_, _, loss := t.c.computePart(s, b, b, n)
-	if loss == nil || loss.Size() != 1 {
-		panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
+// wholeStep computes the gradients of a step's batches and makes the optimizer's step. It returns
+// the losses of several batches. [Adapt] keeps the loss of a single batch. The work is captured. x
+// has the inputs and the targets of each batch.
+func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*tensor.Tensor) {
+	n, done := t.captured.seen[t.captured.form].n, false
+	defer func() {
+		if !done {
+			t.adapt.putBack(nil) // the step began without gradients
+		}
+	}()
+	for i := 0; i < len(x); i += 2 {
+		held := t.adapt.takeGradients()
+		s.Do(func(s *tensor.Scope) {
+			b := &data.Batch{X: x[i].In(s), Y: x[i+1].In(s), Index: make([]int, n)}
+			_, _, loss := t.c.computePart(s, b, b, n)
+			t.adapt.descend(s, loss, share{n, n, n}, 1, true, true)
+			if len(x) > 2 {
+				losses = append(losses, t.adapt.loss.In(s).Clone())
+				s.Close(losses[len(losses)-1])
+			}
+		})
+		t.adapt.merge(s, held)
 	}
-	t.adapt.note(s, loss, 1, true)
-	if t.c.Scaler != nil {
-		loss = t.c.Scaler.Scale(loss)
-	}
-	loss.Backward()
-	t.wholeUpdate()
-	return nil
+	t.wholeUpdate(s, len(x)/2)
+	done = true
+	return losses
 }
 
-// wholeUpdate is the optimizer's part of a captured step.
-func (t *trainer) wholeUpdate() {
+// wholeUpdate is the optimizer's part of a captured step of the given number of batches. Its work
+// is done in scope s.
+func (t *trainer) wholeUpdate(s *tensor.Scope, batches int) {
 	scaler, opt := t.c.Scaler, t.c.Optimizer
+	t.average(s, 1/float64(batches))
 	if scaler != nil {
 		scaler.Unscale(opt)
 	}
@@ -286,14 +366,6 @@ func (t *trainer) wholeUpdate() {
 		scaler.Update()
 	}
 	opt.ZeroGrad()
-}
-
-// samples returns the number of samples of the batch with these tensors.
-func (g *captured) samples(x []*tensor.Tensor) int {
-	i := slices.IndexFunc(g.seen, func(f batchShape) bool {
-		return f.x == x[0].Shape() && f.y == x[1].Shape() && f.tx == x[0].Type() && f.ty == x[1].Type()
-	})
-	return g.seen[i].n
 }
 
 // eagerly logs why steps run eagerly. From now on no step is captured.

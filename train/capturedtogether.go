@@ -109,7 +109,7 @@ func (m *member) record(s *tensor.Scope, w *wholeStep, n, lo, hi int) {
 	m.a.descend(s, loss, share{hi - lo, hi - lo, n}, 1, true, true)
 	m.g.AllReduce(m.loss, dist.Sum)
 	if m.update != nil {
-		m.update()
+		m.update(s)
 	} else {
 		nn.ZeroGrad(m.c.Model)
 	}

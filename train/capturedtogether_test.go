@@ -144,6 +144,18 @@ func TestFitCapturesOnAllOrNone(t *testing.T) {
 	}
 }
 
+// TestFitAccumulatesTogether: the log says that steps of several batches on several devices run
+// eagerly.
+func TestFitAccumulatesTogether(t *testing.T) {
+	c := together(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 40, dtype.F32), 8)
+	var log bytes.Buffer
+	c.Accumulate, c.Log = 2, &log
+	fitted(t, c)
+	if strings.Count(log.String(), "steps run eagerly: a step accumulates gradients of several batches on several devices") != 1 {
+		t.Error(log.String())
+	}
+}
+
 // TestFitSparesMemoryTogether: memory runs out during a capture, or for a batch of another size
 // beside captured steps. Then the ranks free the captured steps, and the training has the bits of
 // eager steps.

@@ -114,7 +114,9 @@ type Config struct {
 	// Loss, Optimizer and all layers are this library's own, without hooks. Log says once why steps
 	// are not captured. They are captured anew when a callback has changed the optimizer, or the
 	// mode of a layer, or a parameter's RequiresGrad. While a profiler traces, steps run eagerly.
-	// Captured steps keep their memory. If memory runs out, steps run eagerly from then on.
+	// Captured steps keep their memory. If memory runs out, steps run eagerly from then on. A step
+	// that accumulates keeps its batches until the last has come. On several devices the step of
+	// all ranks is one graph, or none is captured.
 	Capture Capturing
 
 	// Checkpointing makes Backward recompute activations instead of keeping them, in the parts of

@@ -74,6 +74,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 		}
 		next()
 		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Accumulate: 2, ClipNorm: 0.5, Log: log, ReadEvery: 4,
+			Capture: train.CaptureNever, // a failure ends captures: see TestFailuresInCaptures
 			OnStep: func(s *train.State) error {
 				switch now := dev.Stats().Allocated; {
 				case s.Step <= warm:
@@ -138,4 +139,40 @@ func failLoses(t *testing.T, half bool, failures int, fit func(dev *cuda.Device,
 		}
 	}
 	t.Logf("%d failures in %d steps", dev.Stats().OOMs, steps)
+}
+
+// An allocation fails while a step of two batches is captured, or in its first replays. Then the
+// step runs eagerly, and the training has the bits of a training without failures.
+func TestFailuresInCaptures(t *testing.T) {
+	set, ended := pictures(t, 28), 0
+	run := func(how train.Capturing, failing int) string {
+		dev := emulate(t, "mem=8MiB,segment=1KiB")
+		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 8), nn.NewBatchNorm1d(8), nn.NewDropout(0.3), nn.NewLinear(8, 4))), device.Device(dev))
+		opt := optim.NewAdam(nn.Parameters(m), optim.AdamConfig{LR: 0.01})
+		l, g, log := loader(t, set, data.Config{Batch: 7, Shuffle: true, Seed: 2}), tensor.NewGenerator(9), new(strings.Builder)
+		c := train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: 7, Accumulate: 2, Log: log, Capture: how,
+			OnStep: func(s *train.State) error {
+				if s.Step == 3 && failing > 0 {
+					dev.Empty()
+					return dev.FailAlloc(failing)
+				}
+				return nil
+			}}
+		if _, err := train.Fit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(log.String(), "steps run eagerly") {
+			ended++
+		}
+		return everything(m, opt, l, g)
+	}
+	want := run(train.CaptureNever, 0)
+	for failing := range 40 {
+		if run(train.CaptureOwn, failing) != want {
+			t.Errorf("allocation %d after the third step fails: other bits", failing)
+		}
+	}
+	if ended < 5 {
+		t.Errorf("%d failures ended the captures", ended)
+	}
 }

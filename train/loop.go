@@ -127,6 +127,7 @@ func (t *trainer) close() error {
 	}
 	t.done = true
 	t.snapshot()
+	t.forget()
 	t.uncapture()
 	err := t.broken
 	if t.store != nil {
@@ -225,6 +226,9 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 			return nil, &Error{"Train", noBatches}
 		}
 		rest = false
+		if err := t.release(); err != nil {
+			return t.newResult(Failed), err
+		}
 		if t.batches > 0 {
 			if err := t.step(ctx, false); err != nil {
 				return t.newResult(Failed), err
@@ -270,6 +274,11 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	if done, err := t.replay(b, n); done || err != nil {
 		return err
 	}
+	return t.descend(b, n)
+}
+
+// descend adds the gradient of a batch of n samples, eagerly.
+func (t *trainer) descend(b *data.Batch, n int) error {
 	// Weights are relative to the number of samples in the step's first batch, so they are nearly
 	// always 1.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {

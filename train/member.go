@@ -59,10 +59,10 @@ type member struct {
 	layers  []trained
 	reducer *dist.Reducer
 	steps   map[int]*wholeStep
-	update  func()         // the optimizer's part of a captured step; nil on ranks other than 0
-	loss    *tensor.Tensor // loss of the batch: one float64
-	scale   *tensor.Tensor // factor of the scaler: one float32; nil without a scaler
-	one     *tensor.Tensor // the number 1, on rank 0
+	update  func(s *tensor.Scope) // the optimizer's part of a captured step; nil on ranks other than 0
+	loss    *tensor.Tensor        // loss of the batch: one float64
+	scale   *tensor.Tensor        // factor of the scaler: one float32; nil without a scaler
+	one     *tensor.Tensor        // the number 1, on rank 0
 }
 
 // newMember returns the member of a rank. All ranks call it together.

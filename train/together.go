@@ -166,7 +166,7 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 // lead runs the loop as rank 0.
 func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job, done chan outcome) (*Result, error) {
 	m := newMember(g, &t.c, t.adapt)
-	m.update = t.wholeUpdate
+	m.update = func(s *tensor.Scope) { t.wholeUpdate(s, 1) }
 	defer func() { t.broken = errors.Join(t.broken, m.close()) }()
 	t.adapt.team = newTeam(t, m, of, jobs, done)
 	t.c.team = t.adapt.team

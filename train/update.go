@@ -46,15 +46,7 @@ func (t *trainer) update() error {
 		t.stepped = false
 		return nil
 	}
-	if scale := float64(t.first) / float64(t.samples); scale != 1 {
-		tensor.Do(func(s *tensor.Scope) {
-			for _, p := range opt.Params() {
-				if g := p.Grad(); g != nil {
-					g.In(s).MulScalarInPlace(scale)
-				}
-			}
-		}, tensor.NoGrad())
-	}
+	t.average(tensor.Root(), float64(t.first)/float64(t.samples))
 	if err := t.unscale(); err != nil {
 		return err
 	}
@@ -62,6 +54,21 @@ func (t *trainer) update() error {
 		return err
 	}
 	return t.change()
+}
+
+// average multiplies the gradients by a factor, in scope s. It makes the sum over a step's batches
+// an average.
+func (t *trainer) average(s *tensor.Scope, factor float64) {
+	if factor == 1 {
+		return
+	}
+	s.Do(func(s *tensor.Scope) {
+		for _, p := range t.c.Optimizer.Params() {
+			if g := p.Grad(); g != nil {
+				g.In(s).MulScalarInPlace(factor)
+			}
+		}
+	}, tensor.NoGrad())
 }
 
 // unscale divides the gradients by the scale of the loss.
