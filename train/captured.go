@@ -38,11 +38,11 @@ const mostCaptured = 16
 
 // captured captures the steps of a training, and replays them.
 type captured struct {
-	step  *tensor.Compiled
-	off   bool // no step is captured any more, and the log says why
-	seen  []batchShape
-	guard []guarded // the model's settings that the captured steps depend on
-	// number of shapes in seen whose steps are replays
+	step   *tensor.Compiled
+	off    bool // no step is captured any more, and the log says why
+	shapes []batchShape
+	guard  []guarded // the model's settings that the captured steps depend on
+	// number of these shapes whose steps are replays
 	replayed int
 	check    bool // the program may have changed settings since the last step
 }
@@ -58,8 +58,8 @@ type batchShape struct {
 // guarded is a setting of the training: a layer, a tensor, or whether there are hooks. The tensors
 // are parameters and buffers of the model and the parameters of the optimizer.
 type guarded struct {
-	of     any    // pointer to the layer or the tensor; for a layer that is no pointer, its type
-	on     bool   // the layer trains, the tensor requires a gradient, or the model has hooks
+	owner  any    // pointer to the layer or the tensor; for a layer that is no pointer, its type
+	active bool   // the layer trains, the tensor requires a gradient, or the model has hooks
 	fields string // the layer's exported numbers and texts
 	t      dtype.Type
 }
@@ -148,26 +148,26 @@ func (t *trainer) replays(b *data.Batch, n int) bool {
 	if g.off || t.c.Capture == CaptureNever || b.X == nil || b.Y == nil || device.Tracing() != nil {
 		return false
 	}
-	if most := t.adapt.plan.now(); most > 0 && most < n {
+	if most := t.adapt.plan.current(); most > 0 && most < n {
 		return false // the batch is computed in parts
 	}
-	if g.check || g.seen == nil {
+	if g.check || g.shapes == nil {
 		g.check = false
 		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
-			g.guard, g.seen, g.replayed = now, []batchShape{}, 0
+			g.guard, g.shapes, g.replayed = now, []batchShape{}, 0
 		}
 		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
 			return false // a replay would not add to gradients that a callback has left
 		}
 	}
 	form := batchShape{x: b.X.Shape(), y: b.Y.Shape(), tx: b.X.Type(), ty: b.Y.Type(), n: n}
-	at := slices.IndexFunc(g.seen, func(f batchShape) bool { f.steps, f.replayed = 0, false; return f == form })
+	at := slices.IndexFunc(g.shapes, func(f batchShape) bool { f.steps, f.replayed = 0, false; return f == form })
 	if at < 0 {
-		at = len(g.seen)
-		g.seen = append(g.seen, form)
+		at = len(g.shapes)
+		g.shapes = append(g.shapes, form)
 	}
-	switch f := &g.seen[at]; {
+	switch f := &g.shapes[at]; {
 	case f.steps < eagerSteps:
 		f.steps++
 		return false
@@ -247,17 +247,17 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tens
 
 // samples returns the number of samples of the batch with these tensors.
 func (g *captured) samples(x []*tensor.Tensor) int {
-	i := slices.IndexFunc(g.seen, func(f batchShape) bool {
+	i := slices.IndexFunc(g.shapes, func(f batchShape) bool {
 		return f.x == x[0].Shape() && f.y == x[1].Shape() && f.tx == x[0].Type() && f.ty == x[1].Type()
 	})
-	return g.seen[i].n
+	return g.shapes[i].n
 }
 
-// eagerly logs why steps run eagerly. From now on no step is captured.
-func (t *trainer) eagerly(why string) {
+// eagerly logs the reason why steps run eagerly. From now on no step is captured.
+func (t *trainer) eagerly(reason string) {
 	t.captured.off = true
 	t.uncapture()
-	t.say("steps run eagerly: " + why)
+	t.print("steps run eagerly: " + reason)
 }
 
 // spare frees the memory of the captured steps, because memory is short without it. It returns
@@ -280,22 +280,22 @@ func (t *trainer) uncapture() {
 
 // guards returns the settings that decide what a step does.
 func (t *trainer) guards() []guarded {
-	list := []guarded{{on: nn.Hooked(t.c.Model)}}
+	list := []guarded{{active: nn.Hooked(t.c.Model)}}
 	for _, l := range nn.Modules(t.c.Model) {
 		m, ok := l.(interface{ Training() bool })
-		g := guarded{of: l, on: ok && m.Training()}
+		g := guarded{owner: l, active: ok && m.Training()}
 		v := reflect.ValueOf(l)
 		if v.Kind() == reflect.Pointer {
 			v = v.Elem()
 		} else {
-			g.of = v.Type()
+			g.owner = v.Type()
 		}
 		g.fields = fieldsOf(v)
 		list = append(list, g)
 	}
 	tensors := append(nn.Parameters(t.c.Model), nn.Buffers(t.c.Model)...)
 	for _, p := range append(tensors, t.c.Optimizer.Params()...) {
-		list = append(list, guarded{of: p, on: p.NeedsGrad(), t: p.Type()})
+		list = append(list, guarded{owner: p, active: p.NeedsGrad(), t: p.Type()})
 	}
 	return list
 }

@@ -58,7 +58,7 @@ type member struct {
 	reducer *dist.Reducer
 	loss    *tensor.Tensor // loss of the batch: one float64
 	scale   *tensor.Tensor // factor of the scaler: one float32; nil without a scaler
-	one     *tensor.Tensor // the number 1, on rank 0
+	unit    *tensor.Tensor // the number 1, on rank 0
 }
 
 // newMember returns the member of a rank. All ranks call it together.
@@ -68,7 +68,7 @@ func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 	m.loss = at.Typed(dtype.F64).Zeros()
 	a.loss, a.quiet = m.loss, g.NoSync
 	if s := c.Scaler; s != nil && s.Enabled() {
-		m.scale, m.one = at.Typed(dtype.F32).Zeros(), at.Typed(dtype.F32).Ones()
+		m.scale, m.unit = at.Typed(dtype.F32).Zeros(), at.Typed(dtype.F32).Ones()
 		if g.Rank() > 0 {
 			a.c.Scale = func(loss *tensor.Tensor) *tensor.Tensor { return loss.Mul(m.scale) }
 		}
@@ -90,7 +90,7 @@ func (m *member) reduce() {
 func (m *member) close() {
 	nn.ZeroGrad(m.c.Model)
 	m.reducer.Close()
-	for _, x := range [...]*tensor.Tensor{m.loss, m.scale, m.one} {
+	for _, x := range [...]*tensor.Tensor{m.loss, m.scale, m.unit} {
 		if x != nil {
 			x.Free()
 		}
@@ -124,7 +124,7 @@ func (m *member) work(j *job) (out outcome) {
 			}
 			m.loss.Zero()
 			if out.rank == 0 {
-				m.a.keep.take()
+				m.a.keep.save()
 			}
 			if hi > lo {
 				k := min(j.k, m.a.mostParts(hi-lo))
@@ -188,7 +188,7 @@ func (m *member) receive(j *job) (failed error) {
 	if m.scale != nil {
 		if m.g.Rank() == 0 {
 			note(func() {
-				tensor.Do(func(s *tensor.Scope) { m.scale.In(s).Copy(m.c.Scaler.Scale(m.one.In(s))) }, tensor.NoGrad())
+				tensor.Do(func(s *tensor.Scope) { m.scale.In(s).Copy(m.c.Scaler.Scale(m.unit.In(s))) }, tensor.NoGrad())
 			})
 		}
 		m.g.Broadcast(m.scale, 0)
