@@ -171,7 +171,7 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 		return c.end(c.failure(op, -1, err))
 	}
 	for r := range c.devs {
-		if err = c.on(r, call); err != nil {
+		if err = c.withContext(r, call); err != nil {
 			err = c.failure(op, r, err)
 			break
 		}
@@ -189,8 +189,8 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 	return nil
 }
 
-// on calls a function with the context of the rank's device current.
-func (c *communicator) on(r int, call func(rank int) error) error {
+// withContext calls a function with the context of the rank's device current.
+func (c *communicator) withContext(r int, call func(rank int) error) error {
 	if err := c.devs[r].enter(); err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (c *communicator) Close() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for r, h := range c.comms {
-		if err := c.on(r, func(int) error { return c.lib.CommFinalize(h) }); err != nil {
+		if err := c.withContext(r, func(int) error { return c.lib.CommFinalize(h) }); err != nil {
 			return c.end(c.failure(op, r, err))
 		}
 	}
@@ -314,7 +314,7 @@ func (c *communicator) Close() error {
 	var failed error
 	for r, h := range c.comms {
 		c.comms[r] = 0
-		if err := c.on(r, func(int) error { return c.lib.CommDestroy(h) }); err != nil && failed == nil {
+		if err := c.withContext(r, func(int) error { return c.lib.CommDestroy(h) }); err != nil && failed == nil {
 			failed = c.failure(op, r, err)
 		}
 	}

@@ -152,7 +152,7 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 		}
 	}
 	for r, s := range q.streams {
-		from, to, ok := q.way(r, r)
+		from, to, ok := q.route(r, r)
 		if !ok || from == to {
 			continue
 		}
@@ -169,12 +169,12 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 			if other == r {
 				continue
 			}
-			if from, _, ok := q.way(r, other); ok {
+			if from, _, ok := q.route(r, other); ok {
 				if err := lib.Send(from, n, nccl.Uint8, other, q.c.comms[r], q.streams[r].handle); err != nil {
 					return err
 				}
 			}
-			if _, to, ok := q.way(other, r); ok {
+			if _, to, ok := q.route(other, r); ok {
 				if err := lib.Recv(to, n, nccl.Uint8, other, q.c.comms[r], q.streams[r].handle); err != nil {
 					return err
 				}
@@ -184,19 +184,19 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// way takes the numbers of two ranks. It returns the source and destination addresses of the part
-// that the first rank sends to the second. ok is false if there is no such part.
-func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
+// route returns the source and destination addresses of the part that rank sender sends to rank
+// receiver. ok is false if there is no such part.
+func (q *collection) route(sender, receiver int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {
 	case device.KindAllToAll:
-		return part(q.ins[from], to), part(q.outs[to], from), true
+		return part(q.ins[sender], receiver), part(q.outs[receiver], sender), true
 	case device.KindGather:
-		return q.ins[from], part(q.outs[to], from), to == q.k.Root
+		return q.ins[sender], part(q.outs[receiver], sender), receiver == q.k.Root
 	case device.KindScatter:
-		return part(q.ins[from], to), q.outs[to], from == q.k.Root
+		return part(q.ins[sender], receiver), q.outs[receiver], sender == q.k.Root
 	}
-	return q.ins[from], q.outs[to], from == q.k.Root && to == q.k.Peer
+	return q.ins[sender], q.outs[receiver], sender == q.k.Root && receiver == q.k.Peer
 }
 
 // setAside copies the inputs that are outputs as well. Otherwise a part that arrives could

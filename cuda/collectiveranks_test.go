@@ -17,13 +17,13 @@ import (
 )
 
 // trainedBy trains a network with batch norms on n samples a step. In every step the first sample
-// has the number at. trainedBy returns the network's parameters and buffers.
-func trainedBy(m *nn.Sequential, opt optim.Optimizer, do func(f func(s *tensor.Scope)), at, n int, scale float64) (all []float64) {
+// has the number sample. trainedBy returns the network's parameters and buffers.
+func trainedBy(m *nn.Sequential, opt optim.Optimizer, run func(f func(s *tensor.Scope)), sample, n int, scale float64) (all []float64) {
 	for step := range 8 {
-		do(func(s *tensor.Scope) {
+		run(func(s *tensor.Scope) {
 			var v []float32
 			var c []int64
-			for i := at; i < at+n; i++ {
+			for i := sample; i < sample+n; i++ {
 				for k := range 6 {
 					v = append(v, float32(math.Sin(float64(step*100+i*17+k*5))))
 				}

@@ -200,15 +200,15 @@ func neutral(c device.Combine, t dtype.Type) uint64 {
 }
 
 // fill queues writes of n elements with equal bits, each of 1, 2, 4 or 8 bytes.
-func (d *Device) fill(s *stream, at, bits uint64, size, n int) error {
+func (d *Device) fill(s *stream, addr, bits uint64, size, n int) error {
 	if size == 8 && uint32(bits) != uint32(bits>>32) {
 		// The driver fills words of at most 4 bytes. For elements of 8 bytes, one element is
 		// uploaded. The filled part is then copied behind itself, so that it doubles each time.
-		if err := d.send(s, at, binary.LittleEndian.AppendUint64(nil, bits)); err != nil {
+		if err := d.send(s, addr, binary.LittleEndian.AppendUint64(nil, bits)); err != nil {
 			return err
 		}
 		for have := 1; have < n; have *= 2 {
-			if err := d.move(s, at+8*uint64(have), at, 8*uint64(min(have, n-have))); err != nil {
+			if err := d.move(s, addr+8*uint64(have), addr, 8*uint64(min(have, n-have))); err != nil {
 				return err
 			}
 		}
@@ -218,7 +218,7 @@ func (d *Device) fill(s *stream, at, bits uint64, size, n int) error {
 		return err
 	}
 	defer d.leave()
-	to := cu.DevicePtr(at)
+	to := cu.DevicePtr(addr)
 	switch size {
 	case 1:
 		return d.fault("", d.api.MemsetD8Async(to, uint8(bits), uint64(n), s.handle))

@@ -33,20 +33,20 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	return d.upload(st, uint64(addr), src)
 }
 
-// upload copies b to an address of the device and returns when b has been read.
-func (d *Device) upload(s *stream, to uint64, b []byte) error {
-	if err := d.send(s, to, b); err != nil || !d.p.pinned.holds(b) {
+// upload copies b to the device's address dst and returns when b has been read.
+func (d *Device) upload(s *stream, dst uint64, b []byte) error {
+	if err := d.send(s, dst, b); err != nil || !d.p.pinned.holds(b) {
 		return err
 	}
 	return s.synchronize() // the driver reads page-locked memory after the call has returned
 }
 
-// send copies b to an address of the device, in the order of the stream. If b is pageable memory,
+// send copies b to the device's address dst, in the order of the stream. If b is pageable memory,
 // it has been read when send returns. If b is page-locked memory of the pool, the driver reads it
 // when the stream reaches the copy.
-func (d *Device) send(s *stream, to uint64, b []byte) error {
+func (d *Device) send(s *stream, dst uint64, b []byte) error {
 	if l := s.rec.Load(); l != nil {
-		return l.send(to, b)
+		return l.send(dst, b)
 	}
 	if err := d.enter(); err != nil {
 		return err
@@ -54,9 +54,9 @@ func (d *Device) send(s *stream, to uint64, b []byte) error {
 	defer d.leave()
 	d.count.up.Add(1)
 	if !d.p.pinned.holds(b) {
-		return d.stage(s, to, b)
+		return d.stage(s, dst, b)
 	}
-	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
+	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
 }
 
 // Download waits for the work on s. It copies the bytes of src from byte offset off on to dst. It

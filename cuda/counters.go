@@ -14,9 +14,9 @@ import (
 // lane run one after the other, and each launch leaves zeros in the counters. The counters are not
 // allocated from the memory pool, because a stream keeps them forever.
 type counterPool struct {
-	mu   sync.Mutex
-	of   map[pool.StreamID]cu.DevicePtr
-	idle []cu.DevicePtr // counters that hold zeros, for the next arena
+	mu       sync.Mutex
+	counters map[pool.StreamID]cu.DevicePtr
+	idle     []cu.DevicePtr // counters that hold zeros, for the next arena
 }
 
 // counters returns the address of the stream's [kernels.Counters]. It clears new counters by a
@@ -27,7 +27,7 @@ func (s *stream) counters() (uint64, error) {
 	c := &d.counters
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p, ok := c.of[arena]; ok {
+	if p, ok := c.counters[arena]; ok {
 		return uint64(p), nil
 	}
 	if err := d.enter(); err != nil {
@@ -43,10 +43,10 @@ func (s *stream) counters() (uint64, error) {
 			return 0, err
 		}
 	}
-	if c.of == nil {
-		c.of = map[pool.StreamID]cu.DevicePtr{}
+	if c.counters == nil {
+		c.counters = map[pool.StreamID]cu.DevicePtr{}
 	}
-	c.of[arena] = p
+	c.counters[arena] = p
 	return uint64(p), nil
 }
 
@@ -71,8 +71,8 @@ func (d *Device) newCounters(s *stream) (cu.DevicePtr, error) {
 func (c *counterPool) end(arena pool.StreamID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p, ok := c.of[arena]; ok {
-		delete(c.of, arena)
+	if p, ok := c.counters[arena]; ok {
+		delete(c.counters, arena)
 		c.idle = append(c.idle, p)
 	}
 }

@@ -79,13 +79,13 @@ func TestDividedProductsBeside(t *testing.T) {
 			check(t, d, main, op.Out, [][]float32{want, also}[i]...)
 		}
 		d.counters.mu.Lock()
-		if n := len(d.counters.of); n != 6 { // four streams and two lanes have counters
+		if n := len(d.counters.counters); n != 6 { // four streams and two lanes have counters
 			t.Errorf("%d orders of work have counters, want 6", n)
 		}
 		d.counters.mu.Unlock()
 		must(t, g.Close())
-		if len(d.counters.of) != 4 || len(d.counters.idle) != 2 {
-			t.Errorf("the graph is closed: %d orders of work have counters and %d are idle, want 4 and 2", len(d.counters.of), len(d.counters.idle))
+		if len(d.counters.counters) != 4 || len(d.counters.idle) != 2 {
+			t.Errorf("the graph is closed: %d orders of work have counters and %d are idle, want 4 and 2", len(d.counters.counters), len(d.counters.idle))
 		}
 	}
 }

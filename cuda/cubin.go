@@ -34,9 +34,9 @@ func (c *cubinCache) path(ptx string, sm int, v cu.Version) string {
 	return filepath.Join(c.dir, hex.EncodeToString(h.Sum(nil)))
 }
 
-// get returns the machine code of a PTX text for a compute capability and driver. It reads the code
-// from the cache, or compiles the text and adds the code to the cache.
-func (c *cubinCache) get(ptx string, sm int, v cu.Version, compile func() ([]byte, error)) ([]byte, error) {
+// load returns the machine code of a PTX text for a compute capability and driver. It reads the
+// code from the cache, or compiles the text and adds the code to the cache.
+func (c *cubinCache) load(ptx string, sm int, v cu.Version, compile func() ([]byte, error)) ([]byte, error) {
 	path := c.path(ptx, sm, v)
 	if code := readCubin(path); code != nil {
 		return code, nil

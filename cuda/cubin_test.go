@@ -15,7 +15,7 @@ func TestCubinCache(t *testing.T) {
 	compiled := 0
 	get := func(ptx string, sm int) []byte {
 		t.Helper()
-		b, err := c.get(ptx, sm, 12040, func() ([]byte, error) { compiled++; return []byte("code of " + ptx), nil })
+		b, err := c.load(ptx, sm, 12040, func() ([]byte, error) { compiled++; return []byte("code of " + ptx), nil })
 		if err != nil || string(b) != "code of "+ptx {
 			t.Fatalf("%q, %v", b, err)
 		}
@@ -63,7 +63,7 @@ func TestCubinCache(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	refused := errors.New("refused")
-	if _, err := c.get("c", 80, 12040, func() ([]byte, error) { return nil, refused }); err != refused {
+	if _, err := c.load("c", 80, 12040, func() ([]byte, error) { return nil, refused }); err != refused {
 		t.Errorf("a failed compilation: %v", err)
 	}
 	if _, err := os.Stat(c.path("c", 80, 12040)); err == nil {

@@ -81,10 +81,10 @@ func (p *platform) unusable() error {
 		switch {
 		case err != nil:
 			last.Reason, last.Help, last.Err = err.Error(), "", err
-		case c[0] > least[0] || c[0] == least[0] && c[1] >= least[1]:
+		case c[0] > minCapability[0] || c[0] == minCapability[0] && c[1] >= minCapability[1]:
 			return nil
 		default:
-			last.Reason = fmt.Sprintf("%s has compute capability %d.%d, %d.%d or more is needed", deviceName(i), c[0], c[1], least[0], least[1])
+			last.Reason = fmt.Sprintf("%s has compute capability %d.%d, %d.%d or more is needed", deviceName(i), c[0], c[1], minCapability[0], minCapability[1])
 			last.Help = "use a GPU of the Ampere generation or newer, or the CPU"
 		}
 	}

@@ -158,7 +158,7 @@ func (d *Device) Synchronize() error {
 	if err := d.api.CtxSynchronize(); err != nil {
 		return d.fault("", err)
 	}
-	if e := d.index.take(^uint64(0)); e != nil {
+	if e := d.index.takeFault(^uint64(0)); e != nil {
 		return e
 	}
 	return nil

@@ -36,14 +36,14 @@ var _ device.Event = (*Event)(nil)
 type eventHandle struct {
 	once sync.Once
 	h    cu.Event
-	of   *eventPool
+	pool *eventPool
 }
 
 func (h *eventHandle) release() {
 	h.once.Do(func() {
-		h.of.mu.Lock()
-		h.of.free = append(h.of.free, h.h)
-		h.of.mu.Unlock()
+		h.pool.mu.Lock()
+		h.pool.free = append(h.pool.free, h.h)
+		h.pool.mu.Unlock()
 	})
 }
 
@@ -70,7 +70,7 @@ func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
 	if e.timing {
 		flags, p = cu.EventBlockingSync, &d.timers
 	}
-	e.handle = &eventHandle{of: p}
+	e.handle = &eventHandle{pool: p}
 	if e.handle.h, err = d.newEvent(p, flags); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (e *Event) Query() (done bool, err error) {
 	case e.on == nil:
 		return true, nil
 	case e.recorded != nil:
-		return false, e.within("query event")
+		return false, e.checkRecording("query event")
 	}
 	if err := e.d.enter(); err != nil {
 		return false, err
@@ -166,7 +166,7 @@ func (e *Event) Wait() error {
 	case e.on == nil:
 		return nil
 	case e.recorded != nil:
-		return e.within("wait for an event")
+		return e.checkRecording("wait for an event")
 	}
 	if t := device.Tracing(); t != nil {
 		defer e.d.tracedWait(t, nil, "event wait")()
@@ -178,7 +178,7 @@ func (e *Event) Wait() error {
 	if err := e.d.api.EventSynchronize(e.handle.h); err != nil {
 		return e.d.fault("", err)
 	}
-	if x := e.d.index.take(e.mask); x != nil {
+	if x := e.d.index.takeFault(e.mask); x != nil {
 		return x
 	}
 	return nil
@@ -201,7 +201,7 @@ func (e *Event) holdUp(s *stream) error {
 		return nil
 	case e.recorded != nil:
 		if !e.recorded.joins(s) {
-			return e.within("wait for an event")
+			return e.checkRecording("wait for an event")
 		}
 		return nil
 	case s.Recording():
@@ -215,14 +215,14 @@ func (e *Event) holdUp(s *stream) error {
 		return s.dev.fault("", err)
 	}
 	if e.d == s.dev {
-		s.behind(e.mask)
+		s.follow(e.mask)
 	}
 	return nil
 }
 
-// within returns the error for a stream or host that is not in the recording of the mark. e.mu is
-// held.
-func (e *Event) within(op string) error {
+// checkRecording returns the error for a stream or host that is not in the recording of the mark.
+// e.mu is held.
+func (e *Event) checkRecording(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }
 

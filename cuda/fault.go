@@ -99,9 +99,9 @@ func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// take returns an error from the record of one of the slots in mask. It clears that record for the
-// next error. The caller has waited for the work of these slots' streams.
-func (x *indexFaults) take(mask uint64) *device.IndexError {
+// takeFault returns an error from the record of one of the slots in mask. It clears that record for
+// the next error. The caller has waited for the work of these slots' streams.
+func (x *indexFaults) takeFault(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]
 		if atomic.LoadUint32((*uint32)(unsafe.Pointer(&r[0]))) == 0 {
@@ -129,7 +129,7 @@ func (s *stream) await(wait func() error) error {
 		s.mask.Or(mask)
 		return s.dev.fault("", err)
 	}
-	if e := s.dev.index.take(mask); e != nil {
+	if e := s.dev.index.takeFault(mask); e != nil {
 		s.mask.Or(mask) // another slot may hold an error too
 		return e
 	}

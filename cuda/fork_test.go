@@ -137,7 +137,7 @@ func TestForksRunBeside(t *testing.T) {
 		must(t, r.s.WaitStream(fork))
 		for _, w := range r.nodes {
 			if w.kind == recordedLaunch {
-				list = append(list, fmt.Sprint(w.after))
+				list = append(list, fmt.Sprint(w.deps))
 			}
 		}
 		r.Abort()

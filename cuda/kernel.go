@@ -155,7 +155,7 @@ func shapesOf(args []any) (list []shape.Dims) {
 
 // argument returns the bits of the argument a for parameter p, or the reason why the argument does
 // not fit.
-func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
+func (d *Device) argument(p ptx.Param, a any) (bits uint64, reason string) {
 	if p.Elem != ptx.Invalid {
 		v, ok := a.(device.View)
 		dense := ok
@@ -165,8 +165,8 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 		if !ok {
 			return 0, fmt.Sprintf("%T, want a device.View of %v", a, p.Elem)
 		}
-		if why := device.Outside(d, &v); why != "" {
-			return 0, why
+		if reason := device.Outside(d, &v); reason != "" {
+			return 0, reason
 		}
 		if !holds(p.Elem, v.Type) {
 			return 0, fmt.Sprintf("a view of %v, the kernel reads %v", v.Type, p.Elem)

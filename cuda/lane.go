@@ -20,21 +20,21 @@ type lane struct {
 	arena pool.StreamID
 	index int
 
-	after []int // numbers of the pieces that the next piece directly follows
+	deps []int // numbers of the pieces that the next piece directly follows
 	// for each lane, how many of that lane's pieces precede this lane's next piece
 	clock []uint32
 	// number of the lane's last piece of work; the begin or end of a block does not count
-	last uint32
-	held []heldBlock
+	lastPiece uint32
+	held      []heldBlock
 }
 
 // heldBlock is a block that was freed but is still in use. Its use ends when its own lane is
-// ordered after the first until[i] pieces of each lane i.
+// ordered after the first clock[i] pieces of each lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
 	gen   uint64
-	until []uint32
+	clock []uint32
 }
 
 // allLanes is a bit in a set of lanes. All lanes with this index or a larger one share it.
@@ -68,8 +68,8 @@ func (r *recording) Fork(on device.Device) (device.Stream, error) {
 	return s, nil
 }
 
-// has reports whether s is a stream of the recording.
-func (r *recording) has(s device.Stream) bool {
+// contains reports whether s is a stream of the recording.
+func (r *recording) contains(s device.Stream) bool {
 	own, ok := s.(*stream)
 	if !ok {
 		return false
@@ -81,11 +81,11 @@ func (r *recording) has(s device.Stream) bool {
 // add appends a piece of work. r.mu is held.
 func (l *lane) add(w recorded) {
 	l.tick()
-	w.lane, w.number, w.after = l.index, l.clock[l.index], l.after
-	l.after = []int{len(l.r.nodes)}
+	w.lane, w.number, w.deps = l.index, l.clock[l.index], l.deps
+	l.deps = []int{len(l.r.nodes)}
 	l.r.nodes = append(l.r.nodes, w)
 	if w.kind != recordedBlock && w.kind != recordedFreed {
-		l.last = w.number
+		l.lastPiece = w.number
 	}
 }
 
@@ -104,8 +104,8 @@ func (l *lane) tick() {
 	l.clock[l.index]++
 }
 
-// at returns the clock's count for a lane.
-func at(clock []uint32, lane int) uint32 {
+// clockCount returns the clock's count for a lane.
+func clockCount(clock []uint32, lane int) uint32 {
 	if lane < len(clock) {
 		return clock[lane]
 	}
@@ -123,7 +123,7 @@ type recordedEvent struct {
 func (l *lane) mark() *recordedEvent {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
-	return &recordedEvent{l, l.after, slices.Clone(l.clock)}
+	return &recordedEvent{l, l.deps, slices.Clone(l.clock)}
 }
 
 // joins makes later work of s come after the mark. It returns false if s does not belong to the
@@ -142,7 +142,7 @@ func (e *recordedEvent) joins(s *stream) bool {
 	// follows are left out. If no such piece exists, pieces of the lane that the mark already
 	// follows are left out. Every piece that a clock counts is in the field after, or precedes a
 	// piece in that field.
-	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= at(clock, r.nodes[n].lane) }
+	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= clockCount(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {
 		if !before(n, l.clock) {
@@ -150,12 +150,12 @@ func (e *recordedEvent) joins(s *stream) bool {
 		}
 	}
 	whole := len(after) == len(e.after)
-	for _, n := range l.after {
+	for _, n := range l.deps {
 		if !whole || !before(n, e.clock) {
 			after = append(after, n)
 		}
 	}
-	l.after = after
+	l.deps = after
 	for i, n := range e.clock {
 		for len(l.clock) <= i {
 			l.clock = append(l.clock, 0)
@@ -172,7 +172,7 @@ func (e *recordedEvent) joins(s *stream) bool {
 // is held.
 func (l *lane) settled() (free []heldBlock) {
 	l.held = slices.DeleteFunc(l.held, func(b heldBlock) bool {
-		out := l.behind(b.until)
+		out := l.ordered(b.clock)
 		if out {
 			free = append(free, b)
 		}
@@ -181,11 +181,11 @@ func (l *lane) settled() (free []heldBlock) {
 	return free
 }
 
-// behind reports whether the lane's next piece comes after the first clock[i] pieces of each lane
+// ordered reports whether the lane's next piece comes after the first clock[i] pieces of each lane
 // i. r.mu is held.
-func (l *lane) behind(clock []uint32) bool {
+func (l *lane) ordered(clock []uint32) bool {
 	for i, n := range clock {
-		if at(l.clock, i) < n {
+		if clockCount(l.clock, i) < n {
 			return false
 		}
 	}
@@ -202,22 +202,22 @@ func (r *recording) release(list []heldBlock) {
 // holds handles a freed block of the recording. users is the set of lanes that have used the block.
 // If the block's own lane does not come after the work of all these lanes, holds keeps the block
 // and returns true.
-func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool {
+func (r *recording) holds(owner *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.live.Load() {
 		return false
 	}
-	h := heldBlock{of, b, gen, make([]uint32, len(r.lanes))}
+	h := heldBlock{owner, b, gen, make([]uint32, len(r.lanes))}
 	var home *lane
 	for i, l := range r.lanes {
 		if l.arena == b.Stream() {
 			home = l
 		} else if users>>min(i, allLanes)&1 != 0 {
-			h.until[i] = at(l.clock, i)
+			h.clock[i] = clockCount(l.clock, i)
 		}
 	}
-	if home == nil || home.behind(h.until) {
+	if home == nil || home.ordered(h.clock) {
 		return false
 	}
 	home.held = append(home.held, h)
@@ -228,7 +228,7 @@ func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool 
 // r.mu is held.
 func (r *recording) unjoined() error {
 	for i, l := range r.lanes[1:] {
-		if l.last > at(r.lanes[0].clock, i+1) {
+		if l.lastPiece > clockCount(r.lanes[0].clock, i+1) {
 			return &device.RecordError{Device: r.d.name, Op: "finish", Stream: l.s,
 				Why: "the recording's stream has not waited for the last work of " + l.s.String()}
 		}

@@ -148,7 +148,7 @@ func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 		return d.api.LinkPTX(name, []byte(ptx), cu.JITOptions{})
 	}
 	if c := d.p.cubins; c != nil {
-		return c.get(ptx, d.sm, d.p.version, compile)
+		return c.load(ptx, d.sm, d.p.version, compile)
 	}
 	return compile()
 }
@@ -198,7 +198,7 @@ func (d *Device) queue(s *stream, list []kernels.Launch) error {
 		}
 	}
 	if d.p.sync {
-		if e := d.index.take(s.own()); e != nil {
+		if e := d.index.takeFault(s.own()); e != nil {
 			return e
 		}
 	}

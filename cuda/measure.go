@@ -123,7 +123,7 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 // preloaded loads the kernels of all trials in parallel, and leaves out the trials whose kernels
 // cannot be loaded. If the first trial fails, its error is returned.
 func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
-	err := together(context.Background(), len(list), nil, func(i int) error {
+	err := parallel(context.Background(), len(list), nil, func(i int) error {
 		for _, l := range list[i].launches {
 			if list[i].err = t.d.preload(l.Kernel); list[i].err != nil {
 				break
@@ -156,7 +156,7 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.turn(list, 1); err != nil {
+	if err := t.measureOnce(list, 1); err != nil {
 		return nil, err
 	}
 	least := list[0].times[0]
@@ -167,7 +167,7 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	list = slices.DeleteFunc(list, func(l *measuredForm) bool { return l != own && l.times[0] > 2*least })
 	inner := min(measuredAtOnce, max(1, int(measuredSample/max(1, least))))
 	for range t.d.p.rounds {
-		if err := t.turn(list, inner); err != nil {
+		if err := t.measureOnce(list, inner); err != nil {
 			return nil, err
 		}
 		// Reverse the order, so that no form always comes first, or always follows one certain
@@ -180,10 +180,10 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	return list, nil
 }
 
-// turn launches each trial as many times as inner says, and appends the average time of a launch.
-// The host queues all launches before it waits. So the device does not wait for the host, unless
-// kernels are very short.
-func (t *scratch) turn(list []*measuredForm, inner int) (err error) {
+// measureOnce launches each trial as many times as launches says, and appends the average time of a
+// launch. The host queues all launches before it waits. So the device does not wait for the host,
+// unless kernels are very short.
+func (t *scratch) measureOnce(list []*measuredForm, launches int) (err error) {
 	d := t.d
 	marks := make([]cu.Event, 0, len(list)+1)
 	defer func() { d.putTiming(marks...) }()
@@ -207,7 +207,7 @@ func (t *scratch) turn(list []*measuredForm, inner int) (err error) {
 		return err
 	}
 	for _, l := range list {
-		for range inner {
+		for range launches {
 			if err := d.queue(t.s, l.launches); err != nil {
 				return err
 			}
@@ -228,7 +228,7 @@ func (t *scratch) turn(list []*measuredForm, inner int) (err error) {
 		if err != nil {
 			return d.fault("", err)
 		}
-		l.times = append(l.times, took/time.Duration(inner))
+		l.times = append(l.times, took/time.Duration(launches))
 	}
 	return nil
 }

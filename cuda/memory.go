@@ -200,7 +200,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 		return nil, err
 	}
 	if t := device.Tracing(); t != nil {
-		d.told(t, blk.Addr(), bytes, false, false, o)
+		d.reportMemory(t, blk.Addr(), bytes, false, false, o)
 	}
 	return &buffer{dev: d, block: blk, gen: blk.Generation(), size: bytes, addr: blk.Addr()}, nil
 }
@@ -229,7 +229,7 @@ func (b *buffer) Free() {
 			b.dev.pool.Free(b.block, b.gen)
 		}
 		if t := device.Tracing(); t != nil {
-			b.dev.told(t, b.addr, b.size, true, false, device.Origin{})
+			b.dev.reportMemory(t, b.addr, b.size, true, false, device.Origin{})
 		}
 	}
 }
@@ -241,7 +241,7 @@ func (b *buffer) Queue() {
 			b.dev.pool.Queue(b.block, b.gen)
 		}
 		if t := device.Tracing(); t != nil {
-			b.dev.told(t, b.addr, b.size, true, true, device.Origin{})
+			b.dev.reportMemory(t, b.addr, b.size, true, true, device.Origin{})
 		}
 	}
 }

@@ -241,7 +241,7 @@ func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all i
 	list := slices.DeleteFunc(p.sorted(), func(k *packed) bool { return k.code(d) != nil })
 	p.mu.RUnlock()
 	slices.SortStableFunc(list, func(a, b *packed) int { return cmp.Compare(len(b.ptx), len(a.ptx)) })
-	return together(ctx, len(list), progress, func(i int) error {
+	return parallel(ctx, len(list), progress, func(i int) error {
 		if err := d.enter(); err != nil {
 			return err
 		}

@@ -20,25 +20,25 @@ type peerLink struct {
 	copies, bytes atomic.Uint64
 }
 
-// peerLink returns the connection for copies to d from the given GPU.
-func (d *Device) peerLink(from *Device) *peerLink {
-	v, ok := d.peers.Load(from)
+// peerLink returns the connection for copies to d from the GPU peer.
+func (d *Device) peerLink(peer *Device) *peerLink {
+	v, ok := d.peers.Load(peer)
 	if !ok {
-		v, _ = d.peers.LoadOrStore(from, new(peerLink))
+		v, _ = d.peers.LoadOrStore(peer, new(peerLink))
 	}
 	return v.(*peerLink)
 }
 
-// peerOf returns the connection for copies to d from the given GPU, and opens it if necessary. The
+// peerOf returns the connection for copies to d from the GPU peer, and opens it if necessary. The
 // context of d is current.
-func (d *Device) peerOf(from *Device) *peerLink {
-	p := d.peerLink(from)
+func (d *Device) peerOf(peer *Device) *peerLink {
+	p := d.peerLink(peer)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.opened {
 		return p
 	}
-	if err := p.open(d, from); err != nil {
+	if err := p.open(d, peer); err != nil {
 		p.reason = err.Error()
 	}
 	return p
@@ -62,22 +62,22 @@ func (p *peerLink) goesDirect() bool {
 	return p.direct
 }
 
-// copyPeer copies n bytes from another GPU of this driver.
-func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, link *peerLink) error {
+// copyPeer copies n bytes from the GPU peer, at its address src, to d's address dst.
+func (d *Device) copyPeer(st *stream, dst uint64, peer *Device, src, n uint64, link *peerLink) error {
 	if l := st.rec.Load(); l != nil {
-		return l.peer(to, at, n, link)
+		return l.peer(dst, src, n, link)
 	}
 	if err := d.enter(); err != nil {
 		return err
 	}
 	defer d.leave()
-	err := d.api.MemcpyPeerAsync(cu.DevicePtr(to), d.ctx, cu.DevicePtr(at), from.ctx, n, st.handle)
+	err := d.api.MemcpyPeerAsync(cu.DevicePtr(dst), d.ctx, cu.DevicePtr(src), peer.ctx, n, st.handle)
 	if err == nil {
 		d.count.within.Add(1)
 		link.count(n)
 		return nil
 	}
-	return d.faultOfTwo(from, err)
+	return d.faultOfTwo(peer, err)
 }
 
 // faultOfTwo is fault for a call that involves two GPUs. If the GPU that is not d has lost its
@@ -178,29 +178,29 @@ func DisablePeerAccess(dev, peer device.Device) error {
 
 // setPeerAccess calls f with both GPUs and the link from peer to dev. During the call the link is
 // locked and dev's context is current.
-func setPeerAccess(op string, dev, peer device.Device, f func(d, from *Device, p *peerLink) error) error {
+func setPeerAccess(op string, dev, peer device.Device, f func(d, peerDev *Device, p *peerLink) error) error {
 	d, err := gpu(op, dev)
 	if err != nil {
 		return err
 	}
-	from, err := d.peerDevice(op, peer)
+	peerDev, err := d.peerDevice(op, peer)
 	if err != nil {
 		return err
 	}
-	if from == d {
+	if peerDev == d {
 		return d.refusal(op, "peer", "it is the device itself")
 	}
-	if f := from.dead.Load(); f != nil {
+	if f := peerDev.dead.Load(); f != nil {
 		return f
 	}
 	if err := d.enter(); err != nil {
 		return err
 	}
 	defer d.leave()
-	p := d.peerLink(from)
+	p := d.peerLink(peerDev)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return f(d, from, p)
+	return f(d, peerDev, p)
 }
 
 // CanDeviceAccessPeer reports whether kernels on dev can address memory of peer. Copies between

@@ -48,9 +48,9 @@ func (p *pinnedPool) holds(b []byte) bool {
 	return false
 }
 
-// know adds b to the pool's list of all blocks. If b is nil, it instead removes the blocks for
-// which drop returns true. p.mu is held.
-func (p *pinnedPool) know(b *pinnedBlock, drop func(*pinnedBlock) bool) {
+// updateBlocks adds b to the pool's list of all blocks. If b is nil, it instead removes the blocks
+// for which drop returns true. p.mu is held.
+func (p *pinnedPool) updateBlocks(b *pinnedBlock, drop func(*pinnedBlock) bool) {
 	var list []*pinnedBlock
 	if old := p.all.Load(); old != nil {
 		list = slices.Clone(*old)
@@ -109,7 +109,7 @@ func (b *pinnedBuffer) Use(device.Stream)     {}
 // Free gives the memory back. A second call is ignored.
 func (b *pinnedBuffer) Free() {
 	if !b.freed.Swap(true) {
-		b.dev.p.pinned.put(b.block)
+		b.dev.p.pinned.release(b.block)
 		if t := device.Tracing(); t != nil && t.Wants().Memory {
 			t.Memory(device.MemoryEvent{Device: b.dev, Addr: b.Addr(), Bytes: b.size, Freed: true, Pinned: true, InUse: -1})
 		}
@@ -119,8 +119,8 @@ func (b *pinnedBuffer) Free() {
 // Queue is Free, because Free neither blocks nor allocates.
 func (b *pinnedBuffer) Queue() { b.Free() }
 
-// put adds a block to the list of blocks given back.
-func (p *pinnedPool) put(b *pinnedBlock) {
+// release adds a block to the list of blocks given back.
+func (p *pinnedPool) release(b *pinnedBlock) {
 	for {
 		head := p.queued.Load()
 		b.next = head
@@ -195,8 +195,9 @@ func (b *pinnedBlock) uses(s *stream) error {
 	return nil
 }
 
-// take returns an idle block whose size is the given size, or up to 1.5 times that. p.mu is held.
-func (p *pinnedPool) take(size int) *pinnedBlock {
+// idleBlock returns an idle block whose size is the given size, or up to 1.5 times that. p.mu is
+// held.
+func (p *pinnedPool) idleBlock(size int) *pinnedBlock {
 	best := 0
 	for s, list := range p.idle {
 		if len(list) > 0 && s >= size && s <= size+size/2 && (best == 0 || s < best) {
@@ -226,7 +227,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.settle()
-	b := p.take(size)
+	b := p.idleBlock(size)
 	if b == nil {
 		at, err := d.reserve(size)
 		if errors.Is(err, device.ErrOutOfMemory) {
@@ -245,7 +246,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 			return nil, err
 		}
 		b = &pinnedBlock{p: at, size: size}
-		p.know(b, nil)
+		p.updateBlocks(b, nil)
 	}
 	p.stats.Allocated += b.size
 	p.stats.AllocatedPeak = max(p.stats.AllocatedPeak, p.stats.Allocated)
@@ -328,7 +329,7 @@ func (d *Device) unlock() int {
 		}
 		delete(p.idle, size)
 	}
-	p.know(nil, func(b *pinnedBlock) bool { return gone[b] })
+	p.updateBlocks(nil, func(b *pinnedBlock) bool { return gone[b] })
 	return n
 }
 
@@ -420,10 +421,11 @@ func (d *Device) DownloadPinned(s device.Stream, dst device.Buffer, dstOff int, 
 	return b.block.uses(st)
 }
 
-// receive copies from an address of the device to page-locked memory, in the order of the stream.
-func (d *Device) receive(s *stream, to []byte, from uint64) error {
+// receive copies from an address src of the device to page-locked memory, in the order of the
+// stream.
+func (d *Device) receive(s *stream, dst []byte, src uint64) error {
 	if l := s.rec.Load(); l != nil {
-		l.record(recorded{kind: recordedSave, from: from, host: unsafe.Pointer(&to[0]), n: uint64(len(to))})
+		l.record(recorded{kind: recordedSave, src: src, host: unsafe.Pointer(&dst[0]), n: uint64(len(dst))})
 		return nil
 	}
 	if err := d.enter(); err != nil {
@@ -431,8 +433,8 @@ func (d *Device) receive(s *stream, to []byte, from uint64) error {
 	}
 	defer d.leave()
 	d.count.down.Add(1)
-	d.count.downBytes.Add(uint64(len(to)))
-	err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&to[0]), cu.DevicePtr(from), uint64(len(to)), s.handle)
-	runtime.KeepAlive(to)
+	d.count.downBytes.Add(uint64(len(dst)))
+	err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&dst[0]), cu.DevicePtr(src), uint64(len(dst)), s.handle)
+	runtime.KeepAlive(dst)
 	return d.fault("", err)
 }

@@ -150,8 +150,8 @@ func newEmulator(spec string) (cu.API, error) {
 // current returns the platform that FLAMBEAU_CUDA selects. The variable is read at first use.
 var current = sync.OnceValues(func() (*platform, *device.UnavailableError) { return choose(os.Getenv("FLAMBEAU_CUDA"), cu.Open) })
 
-// least is the lowest compute capability that the kernels support.
-var least = [2]int{8, 0}
+// minCapability is the lowest compute capability that the kernels support.
+var minCapability = [2]int{8, 0}
 
 // capability returns the compute capability of device i.
 func (p *platform) capability(i int) (c [2]int, err error) {
@@ -182,10 +182,10 @@ func (p *platform) open(i int) (*Device, error) {
 	if err != nil {
 		return nil, &device.UnavailableError{Name: name, Reason: err.Error(), Err: err}
 	}
-	if c[0] < least[0] || c[0] == least[0] && c[1] < least[1] {
+	if c[0] < minCapability[0] || c[0] == minCapability[0] && c[1] < minCapability[1] {
 		product, _ := p.api.DeviceName(cu.Device(i))
 		return nil, &device.UnavailableError{Name: name,
-			Reason: fmt.Sprintf("%s has compute capability %d.%d, %d.%d or more is needed", product, c[0], c[1], least[0], least[1]),
+			Reason: fmt.Sprintf("%s has compute capability %d.%d, %d.%d or more is needed", product, c[0], c[1], minCapability[0], minCapability[1]),
 			Help:   "use a GPU of the Ampere generation or newer, or the CPU"}
 	}
 	d, err := newDevice(p, i, c)
@@ -273,11 +273,11 @@ func describe(u *cu.Unavailable) (reason, help string) {
 }
 
 // notFound names the driver's library. The doctor lists the places that were searched. Each element
-// of tried is "path: the loader's answer". If a file exists but could not be loaded, notFound
+// of attempts is "path: the loader's answer". If a file exists but could not be loaded, notFound
 // reports that file.
-func notFound(tried []string) string {
+func notFound(attempts []string) string {
 	library := "its library"
-	for i, t := range tried {
+	for i, t := range attempts {
 		path, answer, _ := strings.Cut(t, ": ")
 		if i == 0 {
 			library = path

@@ -48,8 +48,8 @@ func firstOf(v *device.View) uint64 {
 	return uint64(v.Buf.Addr()) + uint64(v.Offset*v.Type.Size())
 }
 
-// alignment returns the largest power of 2, at most 256, that divides an address.
-func alignment(at uint64) uint32 { return uint32(min(256, at&-at)) }
+// alignment returns the largest power of 2, at most 256, that divides addr.
+func alignment(addr uint64) uint32 { return uint32(min(256, addr&-addr)) }
 
 // libraryTypes are the types that the library supports, with sums in float32.
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}

@@ -115,17 +115,17 @@ func (p *products) close(plan *cublaslt.Plan) {
 
 // productCall is a product with the addresses of its operands.
 type productCall struct {
-	of                       *products
-	kept                     *productPlan
+	owner                    *products
+	plan                     *productPlan
 	a, b, d, bias, workspace uint64
 }
 
 // run queues the product. The device's context is current.
 func (c *productCall) run(s cu.Stream) error {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	err := c.kept.plan.Run(c.a, c.b, c.d, c.bias, c.workspace, s)
-	runtime.KeepAlive(c.kept)
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	err := c.plan.plan.Run(c.a, c.b, c.d, c.bias, c.workspace, s)
+	runtime.KeepAlive(c.plan)
 	return err
 }
 
@@ -141,7 +141,7 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 		return false, nil
 	}
 	// The row-major product A·B is, in column-major terms, the product of B and A in this order.
-	c := &productCall{of: d.products, a: firstOf(&o.B), b: firstOf(&o.A), d: firstOf(&o.Out)}
+	c := &productCall{owner: d.products, a: firstOf(&o.B), b: firstOf(&o.A), d: firstOf(&o.Out)}
 	p.A.Align, p.B.Align, p.D.Align = alignment(c.a), alignment(c.b), alignment(c.d)
 	converts := p.Bias && !biasTaken(o)
 	switch {
@@ -154,15 +154,15 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	if err := d.enter(); err != nil {
 		return false, err
 	}
-	c.kept, err = c.of.plan(p)
+	c.plan, err = c.owner.plan(p)
 	d.leave()
 	if err != nil {
 		return false, d.fault(productName, err)
 	}
-	if c.kept == nil {
+	if c.plan == nil {
 		return false, nil
 	}
-	if n := c.kept.plan.Workspace(); n > 0 {
+	if n := c.plan.plan.Workspace(); n > 0 {
 		if c.workspace, err = t.alloc(n); err != nil {
 			return false, err
 		}

@@ -27,8 +27,9 @@ var placements = map[string]placed{
 	"sheared":     func(b, r, c int) shape.Dims { return shape.Of(r*c, 0, 1) },
 }
 
-// whole returns small whole numbers as elements of products. Every type holds their sums exactly.
-func whole(a, b, c int) func(i, j, k int) float64 {
+// smallInts returns small whole numbers as elements of products. Every type holds their sums
+// exactly.
+func smallInts(a, b, c int) func(i, j, k int) float64 {
 	return func(i, j, k int) float64 { return float64((a*i+b*j+c*k)%5 - 2) }
 }
 
@@ -63,9 +64,9 @@ type productCase struct {
 // run computes a product and compares the result.
 func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	t.Helper()
-	x, atX := r.factor(d, c.types[0], shape.Of(c.b, c.m, c.k), c.left, c.offset, whole(1, 2, 3))
-	y, atY := r.factor(d, c.types[0], shape.Of(c.b, c.k, c.n), c.right, 2*c.offset, whole(3, 1, 2))
-	out, _ := r.factor(d, c.types[1], shape.Of(c.b, c.m, c.n), c.out, c.offset, whole(0, 0, 0))
+	x, atX := r.factor(d, c.types[0], shape.Of(c.b, c.m, c.k), c.left, c.offset, smallInts(1, 2, 3))
+	y, atY := r.factor(d, c.types[0], shape.Of(c.b, c.k, c.n), c.right, 2*c.offset, smallInts(3, 1, 2))
+	out, _ := r.factor(d, c.types[1], shape.Of(c.b, c.m, c.n), c.out, c.offset, smallInts(0, 0, 0))
 	o := &device.MatMul{Out: out, A: x, B: y}
 	atBias := func(k int) float64 { return 0 }
 	if c.bias {
@@ -240,8 +241,8 @@ func TestProductsFail(t *testing.T) {
 		{"cublasLtMatmulPreferenceSetAttribute", 3, cublaslt.ErrInvalidValue},
 	} {
 		c := plainProduct(9 + i)
-		x, _ := r.factor(d, c.types[0], shape.Of(1, c.m, c.m), "dense", 0, whole(1, 2, 3))
-		out, _ := r.factor(d, c.types[0], shape.Of(1, c.m, c.m), "dense", 0, whole(0, 0, 0))
+		x, _ := r.factor(d, c.types[0], shape.Of(1, c.m, c.m), "dense", 0, smallInts(1, 2, 3))
+		out, _ := r.factor(d, c.types[0], shape.Of(1, c.m, c.m), "dense", 0, smallInts(0, 0, 0))
 		r.lib.Plant(row.call, row.after, row.want)
 		launches, live := d.Counters().Launches, r.lib.Live()
 		err := d.Run(d.DefaultStream(), &device.MatMul{Out: out, A: x, B: x}, nil)
@@ -264,8 +265,8 @@ func TestProductsTold(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
-		x, _ := r.factor(d, typ, shape.Of(2, 8, 8), "dense", 0, whole(1, 2, 3))
-		out, _ := r.factor(d, typ, shape.Of(2, 8, 8), "dense", 0, whole(0, 0, 0))
+		x, _ := r.factor(d, typ, shape.Of(2, 8, 8), "dense", 0, smallInts(1, 2, 3))
+		out, _ := r.factor(d, typ, shape.Of(2, 8, 8), "dense", 0, smallInts(0, 0, 0))
 		var told device.KernelEvent
 		must(t, d.Run(d.DefaultStream(), &device.MatMul{Out: out, A: x, B: x}, &told))
 		tensor := 0

@@ -111,8 +111,8 @@ func TestProductsTrain(t *testing.T) {
 
 // square returns the product of a matrix with itself on one device.
 func (r *productRig) square(d *Device, n int) (o *device.MatMul, right func() bool) {
-	x, at := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, whole(1, 2, 3))
-	out, _ := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, whole(0, 0, 0))
+	x, at := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, smallInts(1, 2, 3))
+	out, _ := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, smallInts(0, 0, 0))
 	return &device.MatMul{Out: out, A: x, B: x}, func() bool {
 		got := r.elements(d, out)
 		for i := range n {

@@ -103,13 +103,13 @@ type columnsOf struct {
 	batch, stride        int
 }
 
-// each calls f for each column, with its address and its offset in a contiguous copy of all
+// forEach calls f for each column, with its address and its offset in a contiguous copy of all
 // columns.
-func (c *columnsOf) each(f func(at cu.DevicePtr, from, bytes int) error) error {
+func (c *columnsOf) forEach(f func(addr cu.DevicePtr, offset, bytes int) error) error {
 	for z := range c.batch {
 		for j := range c.cols {
-			from := (z*c.stride + j*c.ld) * c.size
-			if err := f(cu.DevicePtr(c.at)+cu.DevicePtr(from), from, c.rows*c.size); err != nil {
+			offset := (z*c.stride + j*c.ld) * c.size
+			if err := f(cu.DevicePtr(c.at)+cu.DevicePtr(offset), offset, c.rows*c.size); err != nil {
 				return err
 			}
 		}
@@ -121,7 +121,7 @@ func (c *columnsOf) bytes() int { return ((c.batch-1)*c.stride + (c.cols-1)*c.ld
 
 func (c *columnsOf) read(m *emu.Shared) ([]byte, error) {
 	b := make([]byte, c.bytes())
-	return b, c.each(func(at cu.DevicePtr, from, n int) error {
+	return b, c.forEach(func(at cu.DevicePtr, from, n int) error {
 		have, err := m.Read(at, uint64(n))
 		copy(b[from:], have)
 		return err
@@ -168,16 +168,16 @@ func (r *productRig) effect(m *emu.Shared, op *cublaslttest.Op) error {
 			w[i] = 0xa5
 		}
 	}
-	return d.each(func(at cu.DevicePtr, from, n int) error {
+	return d.forEach(func(at cu.DevicePtr, from, n int) error {
 		to, err := m.Write(at, uint64(n))
 		copy(to, out[from:])
 		return err
 	})
 }
 
-// laid returns a view with the given layout and the elements at(i, j, k). The memory between the
-// elements holds NaN.
-func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offset int, at func(i, j, k int) float64) device.View {
+// laid returns a view with the given layout and the elements element(i, j, k). The memory between
+// the elements holds NaN.
+func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offset int, element func(i, j, k int) float64) device.View {
 	r.Helper()
 	end := offset + 1
 	for a := range s.Rank() {
@@ -202,7 +202,7 @@ func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offs
 				if s.Rank() == 3 {
 					e += i*strides.At(0) + j*strides.At(1)
 				}
-				values[e] = at(i, j, k)
+				values[e] = element(i, j, k)
 			}
 		}
 	}

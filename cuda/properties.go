@@ -233,7 +233,9 @@ func MemGetInfo(dev device.Device) (free, total int, err error) {
 // ArchList returns the architectures for which the library's kernels are written
 // (torch.cuda.get_arch_list). The kernels are PTX, which the driver compiles for the GPU at hand:
 // "compute_80" runs on compute capability 8.0 and all later ones.
-func ArchList() []string { return []string{fmt.Sprintf("compute_%d%d", least[0], least[1])} }
+func ArchList() []string {
+	return []string{fmt.Sprintf("compute_%d%d", minCapability[0], minCapability[1])}
+}
 
 // IsBF16Supported reports whether the GPU multiplies bfloat16 in hardware. That needs compute
 // capability 8.0, which every GPU that can be opened has. It panics with a *[device.OperandError]

@@ -34,11 +34,11 @@ var (
 // device's stream. A replay runs after the earlier work of all these streams and before their later
 // work: see replayer.start.
 type recording struct {
-	d    *Device
-	s    *stream   // stream of the first lane
-	with []*stream // for each further device, the stream of its first lane
-	live atomic.Bool
-	whom atomic.Pointer[any] // the value of For, until the recording is over
+	d      *Device
+	s      *stream   // stream of the first lane
+	others []*stream // for each further device, the stream of its first lane
+	live   atomic.Bool
+	owner  atomic.Pointer[any] // the value of For, until the recording is over
 
 	mu    sync.Mutex
 	lanes []*lane
@@ -52,10 +52,10 @@ type recorded struct {
 	kind    recordedKind
 	lane    int
 	number  uint32 // the piece's position in its lane, from 1
-	after   []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
+	deps    []int  // indexes of the earlier pieces, of any lane, that this piece directly follows
 	launch  kernels.Launch
-	to      uint64
-	from    uint64
+	dst     uint64
+	src     uint64
 	n       uint64
 	bytes   []byte         // bytes of a recordedConstant
 	host    unsafe.Pointer // page-locked memory of the program
@@ -110,7 +110,7 @@ func (d *Device) NewRecording(others ...device.Device) (device.Recording, error)
 		}
 		streams = append(streams, s.(*stream))
 	}
-	r.s, r.with = streams[0], streams[1:]
+	r.s, r.others = streams[0], streams[1:]
 	r.live.Store(true)
 	for _, s := range streams {
 		s.dev.pool.Hold(r.newLane(s).arena)
@@ -138,7 +138,7 @@ func (r *recording) on(d device.Device) *stream {
 }
 
 // streams returns the driver's streams of the recording. The first device's stream comes first.
-func (r *recording) streams() []*stream { return append([]*stream{r.s}, r.with...) }
+func (r *recording) streams() []*stream { return append([]*stream{r.s}, r.others...) }
 
 // partner returns the first stream of a device, or an error if the device takes no part.
 func (r *recording) partner(op string, d device.Device) (*stream, error) {
@@ -156,12 +156,12 @@ func (r *recording) partner(op string, d device.Device) (*stream, error) {
 func (s *stream) Recording() bool { return s.rec.Load() != nil }
 
 // For stores the value that identifies the recording's user.
-func (r *recording) For(whom any) { r.whom.Store(&whom) }
+func (r *recording) For(whom any) { r.owner.Store(&whom) }
 
 // RecordedFor returns the value that For stored in the recording of s, nil if there is none.
 func (s *stream) RecordedFor() any {
 	if l := s.rec.Load(); l != nil {
-		if whom := l.r.whom.Load(); whom != nil {
+		if whom := l.r.owner.Load(); whom != nil {
 			return *whom
 		}
 	}
@@ -227,7 +227,7 @@ func (l *lane) launches(list []kernels.Launch) error {
 
 // move records a copy on the device.
 func (l *lane) move(to, from, n uint64) error {
-	l.record(recorded{kind: recordedMove, to: to, from: from, n: n})
+	l.record(recorded{kind: recordedMove, dst: to, src: from, n: n})
 	return nil
 }
 
@@ -235,10 +235,10 @@ func (l *lane) move(to, from, n uint64) error {
 // otherwise its bytes are copied now and stay constant.
 func (l *lane) send(to uint64, b []byte) error {
 	if l.r.d.p.pinned.holds(b) {
-		l.record(recorded{kind: recordedHost, to: to, host: unsafe.Pointer(&b[0]), n: uint64(len(b))})
+		l.record(recorded{kind: recordedHost, dst: to, host: unsafe.Pointer(&b[0]), n: uint64(len(b))})
 		return nil
 	}
-	l.record(recorded{kind: recordedConstant, to: to, bytes: bytes.Clone(b), n: uint64(len(b))})
+	l.record(recorded{kind: recordedConstant, dst: to, bytes: bytes.Clone(b), n: uint64(len(b))})
 	return nil
 }
 
@@ -260,8 +260,8 @@ func (r *recording) keeps(b *pinnedBlock) bool {
 }
 
 // peer records a copy of n bytes from another device.
-func (l *lane) peer(to, from, n uint64, link *peerLink) error {
-	l.record(recorded{kind: recordedPeer, to: to, from: from, n: n, link: link})
+func (l *lane) peer(dst, src, n uint64, link *peerLink) error {
+	l.record(recorded{kind: recordedPeer, dst: dst, src: src, n: n, link: link})
 	return nil
 }
 
@@ -284,7 +284,7 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l := s.rec.Load(); l != nil {
-		l.add(recorded{kind: recordedFeed, to: uint64(b.Addr()), n: uint64(n)})
+		l.add(recorded{kind: recordedFeed, dst: uint64(b.Addr()), n: uint64(n)})
 	}
 	return b, nil
 }
@@ -301,27 +301,27 @@ func (l *lane) block(addr uintptr, requested, rounded uint64, label string, free
 	if !r.live.Load() {
 		return false
 	}
-	w := recorded{kind: recordedBlock, lane: l.index, to: uint64(addr), n: rounded, size: requested, label: label}
+	w := recorded{kind: recordedBlock, lane: l.index, dst: uint64(addr), n: rounded, size: requested, label: label}
 	if freed {
 		w.kind = recordedFreed
-		delete(r.marks, w.to)
+		delete(r.marks, w.dst)
 	} else {
-		r.marks[w.to] = w
+		r.marks[w.dst] = w
 	}
 	l.add(w)
 	return true
 }
 
-// over makes the recording's streams ordinary streams. It reports the blocks in use to the
+// finish makes the recording's streams ordinary streams. It reports the blocks in use to the
 // emulator's checker, because their contents are undefined until the first replay.
-func (r *recording) over() bool {
+func (r *recording) finish() bool {
 	r.mu.Lock()
 	live := r.live.Swap(false)
 	r.mu.Unlock()
 	if !live {
 		return false
 	}
-	r.whom.Store(nil)
+	r.owner.Store(nil)
 	var free []heldBlock
 	for _, l := range r.lanes {
 		l.s.rec.Store(nil)
@@ -331,7 +331,7 @@ func (r *recording) over() bool {
 	if c, ok := r.d.api.(cu.Checker); ok {
 		for _, b := range r.marks {
 			if s := r.lanes[b.lane].s; s.dev.dead.Load() == nil {
-				c.BlockAllocated(s.handle, cu.DevicePtr(b.to), b.size, b.n, b.label)
+				c.BlockAllocated(s.handle, cu.DevicePtr(b.dst), b.size, b.n, b.label)
 			}
 		}
 	}
@@ -341,7 +341,7 @@ func (r *recording) over() bool {
 
 // Abort ends the recording without making a graph.
 func (r *recording) Abort() {
-	if r.over() {
+	if r.finish() {
 		r.retire()
 	}
 }

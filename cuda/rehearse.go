@@ -42,13 +42,13 @@ func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress fun
 		return d.refusal("load", "rehearsal", "it is no rehearsal of "+d.name)
 	}
 	list := d.lacks(r)
-	return together(ctx, len(list), progress, func(i int) error { return d.preload(list[i]) })
+	return parallel(ctx, len(list), progress, func(i int) error { return d.preload(list[i]) })
 }
 
-// together calls do(0) to do(n-1) on several goroutines, starting them in this order. It calls
+// parallel calls f(0) to f(n-1) on several goroutines, starting them in this order. It calls
 // progress after each call that returns no error. When ctx ends, it starts no more calls. If a call
-// panics, together panics with that value.
-func together(ctx context.Context, n int, progress func(done, all int), do func(i int) error) error {
+// panics, parallel panics with that value.
+func parallel(ctx context.Context, n int, progress func(done, all int), f func(i int) error) error {
 	var (
 		mu     sync.Mutex
 		done   int
@@ -75,7 +75,7 @@ func together(ctx context.Context, n int, progress func(done, all int), do func(
 				}
 			}()
 			for i := range next {
-				if failed[i] = do(i); failed[i] == nil && progress != nil {
+				if failed[i] = f(i); failed[i] == nil && progress != nil {
 					tell()
 				}
 			}

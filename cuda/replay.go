@@ -21,13 +21,13 @@ const turns = 4
 // copy the feeds are changed to read from the turn's place. Launches that are queued already keep
 // their addresses.
 type replayer struct {
-	r    *recording
-	ops  int
-	feed []feed
-	sent []sent
-	host *pinnedBuffer // host memory that the graph reads; nil if it reads none
-	each int           // bytes of one turn
-	from int           // offset of the first turn
+	r      *recording
+	ops    int
+	feed   []feed
+	sent   []peerCopy
+	host   *pinnedBuffer // host memory that the graph reads; nil if it reads none
+	stride int           // bytes of one turn
+	offset int           // offset of the first turn
 
 	mu    sync.Mutex
 	graph cu.Graph
@@ -46,9 +46,9 @@ type feed struct {
 	n    int
 }
 
-// sent is a copy between devices.
-type sent struct {
-	by   *peerLink
+// peerCopy is a copy between devices.
+type peerCopy struct {
+	link *peerLink
 	size uint64
 }
 
@@ -60,7 +60,7 @@ func (r *recording) Finish() (device.Replayer, error) {
 	r.mu.Lock()
 	err := r.unjoined()
 	r.mu.Unlock()
-	if !r.over() {
+	if !r.finish() {
 		return nil, &device.RecordError{Device: r.d.name, Op: "finish", Why: "the recording is over"}
 	}
 	g := &replayer{r: r}
@@ -85,11 +85,11 @@ func (g *replayer) build() error {
 		case recordedConstant:
 			constants += aligned(len(w.bytes))
 		case recordedFeed:
-			g.each += aligned(int(w.n))
+			g.stride += aligned(int(w.n))
 		}
 	}
-	g.from = constants
-	if n := constants + turns*g.each; n > 0 {
+	g.offset = constants
+	if n := constants + turns*g.stride; n > 0 {
 		b, err := d.AllocPinned(n, device.Origin{Op: "what a graph copies from the host"})
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (g *replayer) build() error {
 	constant, fed := 0, 0
 	for i := range g.r.nodes {
 		w := &g.r.nodes[i]
-		after := behind(nodes, w.after)
+		after := dependencies(nodes, w.deps)
 		if err := change(g.r.lanes[w.lane].s.dev); err != nil {
 			return err
 		}
@@ -153,20 +153,20 @@ func (g *replayer) build() error {
 			name = productName
 			n, err = d.captured(g.graph, after, w.product)
 		case recordedMove:
-			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.src), Dst: cu.DevicePtr(w.dst), N: w.n}, d.ctx)
 		case recordedPeer:
-			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), Dst: cu.DevicePtr(w.to), N: w.n, Peer: true}, d.ctx)
-			g.sent = append(g.sent, sent{w.link, w.n})
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.src), Dst: cu.DevicePtr(w.dst), N: w.n, Peer: true}, d.ctx)
+			g.sent = append(g.sent, peerCopy{w.link, w.n})
 		case recordedConstant:
 			copy(host[constant:], w.bytes)
-			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: unsafe.Pointer(&host[constant]), Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: unsafe.Pointer(&host[constant]), Dst: cu.DevicePtr(w.dst), N: w.n}, d.ctx)
 			constant += aligned(len(w.bytes))
 		case recordedHost:
-			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: w.host, Dst: cu.DevicePtr(w.to), N: w.n}, d.ctx)
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{SrcHost: w.host, Dst: cu.DevicePtr(w.dst), N: w.n}, d.ctx)
 		case recordedSave:
-			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.from), DstHost: w.host, N: w.n}, d.ctx)
+			n, err = api.GraphAddCopyNode(g.graph, after, cu.GraphCopy{Src: cu.DevicePtr(w.src), DstHost: w.host, N: w.n}, d.ctx)
 		case recordedFeed:
-			f := feed{ctx: d.ctx, to: cu.DevicePtr(w.to), at: fed, n: int(w.n)}
+			f := feed{ctx: d.ctx, to: cu.DevicePtr(w.dst), at: fed, n: int(w.n)}
 			f.node, err = api.GraphAddCopyNode(g.graph, after, g.copyOf(f, 0), d.ctx)
 			n = f.node
 			g.feed = append(g.feed, f)
@@ -176,7 +176,7 @@ func (g *replayer) build() error {
 				nodes[i] = after
 				continue
 			}
-			n, err = marker.GraphAddBlockNode(g.graph, after, cu.DevicePtr(w.to), w.size, w.n, w.label, w.kind == recordedFreed)
+			n, err = marker.GraphAddBlockNode(g.graph, after, cu.DevicePtr(w.dst), w.size, w.n, w.label, w.kind == recordedFreed)
 		}
 		if err != nil {
 			return d.fault(name, err)
@@ -193,8 +193,8 @@ func (g *replayer) build() error {
 	return d.fault("", err)
 }
 
-// behind returns the nodes that a successor of these pieces depends on.
-func behind(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
+// dependencies returns the nodes that a successor of these pieces depends on.
+func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	if len(pieces) == 1 {
 		return nodes[pieces[0]]
 	}
@@ -211,7 +211,7 @@ func behind(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 
 // place returns a feed's memory in the turn with the given number.
 func (g *replayer) place(f feed, turn int) []byte {
-	return g.host.Host()[g.from+turn*g.each+f.at:][:f.n:f.n]
+	return g.host.Host()[g.offset+turn*g.stride+f.at:][:f.n:f.n]
 }
 
 func (g *replayer) copyOf(f feed, turn int) cu.GraphCopy {
@@ -257,7 +257,7 @@ func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 	}
 	d.count.launches.Add(1)
 	for _, c := range g.sent {
-		c.by.count(c.size)
+		c.link.count(c.size)
 	}
 	if len(g.feed) > 0 {
 		e, err := s.Record()
@@ -288,7 +288,7 @@ func (g *replayer) synchronize() error {
 // already queued, and before all later work.
 func (g *replayer) start(turn int) error {
 	d, s := g.r.d, g.r.s
-	for _, o := range g.r.with {
+	for _, o := range g.r.others {
 		if err := s.WaitStream(o); err != nil {
 			return err
 		}
@@ -297,14 +297,14 @@ func (g *replayer) start(turn int) error {
 		if f := (*device.Fault)(nil); errors.As(err, &f) {
 			return f // a device had failed before the launch
 		}
-		for _, o := range g.r.with { // another device may have caused the fault
+		for _, o := range g.r.others { // another device may have caused the fault
 			if f := o.dev.failed(); f != nil {
 				return f
 			}
 		}
 		return d.fault("a graph", err)
 	}
-	for _, o := range g.r.with {
+	for _, o := range g.r.others {
 		if err := o.WaitStream(s); err != nil {
 			return err
 		}

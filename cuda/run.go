@@ -123,25 +123,25 @@ func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands converts the operands of o for the kernels. The given function converts one
+// normGradOperands converts the operands of o for the kernels. The function operand converts one
 // view.
-func normGradOperands(o *device.NormGrad, of func(*device.View) kernels.Operand) kernels.NormOperands {
-	return kernels.NormOperands{Out: of(&o.DX), DWeight: of(&o.DWeight), DBias: of(&o.DBias), Grad: of(&o.G), X: of(&o.X),
-		Mean: of(&o.Mean), Rstd: of(&o.Rstd), Weight: of(&o.Weight), Add: of(&o.Add)}
+func normGradOperands(o *device.NormGrad, operand func(*device.View) kernels.Operand) kernels.NormOperands {
+	return kernels.NormOperands{Out: operand(&o.DX), DWeight: operand(&o.DWeight), DBias: operand(&o.DBias), Grad: operand(&o.G), X: operand(&o.X),
+		Mean: operand(&o.Mean), Rstd: operand(&o.Rstd), Weight: operand(&o.Weight), Add: operand(&o.Add)}
 }
 
-// attentionOperands converts the operands of o for the kernels. The given function converts one
+// attentionOperands converts the operands of o for the kernels. The function operand converts one
 // view.
-func attentionOperands(o *device.Attention, of func(*device.View) kernels.Operand) kernels.AttentionOperands {
-	return kernels.AttentionOperands{Out: of(&o.Out), LSE: of(&o.LSE), Q: of(&o.Q), K: of(&o.K), V: of(&o.V),
-		AttentionWeighing: attentionWeighing(&o.Weighing, of)}
+func attentionOperands(o *device.Attention, operand func(*device.View) kernels.Operand) kernels.AttentionOperands {
+	return kernels.AttentionOperands{Out: operand(&o.Out), LSE: operand(&o.LSE), Q: operand(&o.Q), K: operand(&o.K), V: operand(&o.V),
+		AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
-// attentionGradOperands converts the operands of o for the kernels. The given function converts one
-// view.
-func attentionGradOperands(o *device.AttentionGrad, of func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
-	return kernels.AttentionGradOperands{DQ: of(&o.DQ), DK: of(&o.DK), DV: of(&o.DV), G: of(&o.G), Q: of(&o.Q), K: of(&o.K),
-		V: of(&o.V), Out: of(&o.Out), LSE: of(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, of)}
+// attentionGradOperands converts the operands of o for the kernels. The function operand converts
+// one view.
+func attentionGradOperands(o *device.AttentionGrad, operand func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
+	return kernels.AttentionGradOperands{DQ: operand(&o.DQ), DK: operand(&o.DK), DV: operand(&o.DV), G: operand(&o.G), Q: operand(&o.Q), K: operand(&o.K),
+		V: operand(&o.V), Out: operand(&o.Out), LSE: operand(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
 // attentionWeighing converts w for the kernels. The given function converts one view.

@@ -85,12 +85,12 @@ func TestSegmentOption(t *testing.T) {
 	}
 }
 
-// crowded is a driver without memory for code while the allocated bytes exceed the field most.
+// crowded is a driver without memory for code while the allocated bytes exceed limit.
 type crowded struct {
 	cu.API
-	most, held uint64
-	sizes      map[cu.DevicePtr]uint64
-	refused    int
+	limit, held uint64
+	sizes       map[cu.DevicePtr]uint64
+	refused     int
 }
 
 func (c *crowded) MemAlloc(n uint64) (cu.DevicePtr, error) {
@@ -108,7 +108,7 @@ func (c *crowded) MemFree(p cu.DevicePtr) error {
 }
 
 func (c *crowded) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, error) {
-	if c.held > c.most {
+	if c.held > c.limit {
 		c.refused++
 		return 0, &cu.Error{Call: "cuModuleLoadDataEx", Result: cu.ErrOutOfMemory}
 	}
@@ -120,7 +120,7 @@ func (c *crowded) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, erro
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)
-	c := &crowded{API: api, most: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
+	c := &crowded{API: api, limit: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
 	p, err := newPlatform(c)
 	must(t, err)
 	p.cubins = nil // with the cache, the code would be loaded twice and kept on disk

@@ -45,6 +45,6 @@ func (t *scratch) free() {
 
 func (t *scratch) tell(b *pool.Block, freed bool) {
 	if tr := device.Tracing(); tr != nil {
-		t.d.told(tr, b.Addr(), int(b.Size()), freed, false, device.Origin{Op: "scratch memory of " + t.op})
+		t.d.reportMemory(tr, b.Addr(), int(b.Size()), freed, false, device.Origin{Op: "scratch memory of " + t.op})
 	}
 }

@@ -44,14 +44,14 @@ type chunk struct {
 	marks []cu.Event  // marks after copies
 }
 
-// stage copies b to an address of the device, in the order of the stream. It returns when b has
+// stage copies b to the device's address dst, in the order of the stream. It returns when b has
 // been read. The device's context is current.
-func (d *Device) stage(s *stream, to uint64, b []byte) error {
+func (d *Device) stage(s *stream, dst uint64, b []byte) error {
 	if d.p.meta { // the device has no memory, so the copy reads nothing
-		return d.sendPageable(s, to, b)
+		return d.sendPageable(s, dst, b)
 	}
 	if len(b) <= stagedSmall {
-		return d.stageSmall(s, to, b)
+		return d.stageSmall(s, dst, b)
 	}
 	for len(b) > 0 {
 		n := min(len(b), stagedChunk)
@@ -60,14 +60,14 @@ func (d *Device) stage(s *stream, to uint64, b []byte) error {
 			return err
 		}
 		if c == nil {
-			return d.sendPageable(s, to, b)
+			return d.sendPageable(s, dst, b)
 		}
-		err = d.fillChunk(c, s, to, b[:n])
+		err = d.fillChunk(c, s, dst, b[:n])
 		d.sealChunk(c)
 		if err != nil {
 			return err
 		}
-		to, b = to+uint64(n), b[n:]
+		dst, b = dst+uint64(n), b[n:]
 	}
 	return nil
 }
@@ -102,10 +102,10 @@ func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 }
 
 // fillChunk copies b to the free part of a chunk, and from there to the device.
-func (d *Device) fillChunk(c *chunk, s *stream, to uint64, b []byte) error {
+func (d *Device) fillChunk(c *chunk, s *stream, dst uint64, b []byte) error {
 	at := c.mem[c.used : c.used+len(b)]
 	copy(at, b)
-	if err := d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&at[0]), uint64(len(b)), s.handle); err != nil {
+	if err := d.api.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(&at[0]), uint64(len(b)), s.handle); err != nil {
 		return d.fault("", err)
 	}
 	c.used += aligned(len(b))

@@ -201,14 +201,14 @@ func (s *stream) Wait(e device.Event) error {
 		return s.dev.fault("", err)
 	}
 	if own.s.dev == s.dev {
-		s.behind(own.mask)
+		s.follow(own.mask)
 	}
 	return nil
 }
 
-// behind notes that later work of s comes after the work of the streams in mask. A wait for s then
+// follow notes that later work of s comes after the work of the streams in mask. A wait for s then
 // also reports their index errors.
-func (s *stream) behind(mask uint64) {
+func (s *stream) follow(mask uint64) {
 	s.mask.Or(mask)
 	if s.main != nil {
 		s.main.mask.Or(mask)
@@ -260,7 +260,7 @@ func (e *event) Wait() error {
 	if err := d.api.EventSynchronize(e.handle); err != nil {
 		return d.fault("", err)
 	}
-	if x := d.index.take(e.mask); x != nil {
+	if x := d.index.takeFault(e.mask); x != nil {
 		return x
 	}
 	return nil
@@ -411,7 +411,7 @@ func (s *stream) WaitStream(other device.Stream) error {
 	if other == device.Stream(s) {
 		return nil
 	}
-	if l := s.rec.Load(); l != nil && !l.r.has(other) {
+	if l := s.rec.Load(); l != nil && !l.r.contains(other) {
 		return s.refuse("wait stream", "the other stream is not recorded with this one, and replays would not wait for what it does then")
 	}
 	e, err := other.Record()

@@ -109,8 +109,8 @@ func (s *sweep) memory(bytes int, t dtype.Type) device.Buffer {
 	return b
 }
 
-// in returns operand number k of the case, with the given shape. out returns the result.
-func (s *sweep) in(k int, t dtype.Type, dims ...int) kernels.Operand {
+// input returns operand number k of the case, with the given shape. out returns the result.
+func (s *sweep) input(k int, t dtype.Type, dims ...int) kernels.Operand {
 	return kernels.Operand{Addr: uint64(s.buffers[t][k].Addr()), Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
@@ -181,7 +181,7 @@ func (s *sweep) copying(size int) {
 }
 
 func (s *sweep) elementwise(name string, e *expr.Expr, ins int, t dtype.Type, n int) {
-	types, list := []dtype.Type{t, t}[:ins], []kernels.Operand{s.in(0, t, n), s.in(1, t, n)}[:ins]
+	types, list := []dtype.Type{t, t}[:ins], []kernels.Operand{s.input(0, t, n), s.input(1, t, n)}[:ins]
 	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, types, -1)
 	v, err := kernels.MapVariants(p, []kernels.Operand{s.res(t, n)}, list, nil)
 	s.variants(name, "GB/s", float64((ins+1)*n*t.Size())/1e9, t, v, err)
@@ -194,12 +194,12 @@ func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 	out := []int{rows, columns}
 	out[axis] = 1
 	p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{t}, []dtype.Type{t}, -1)
-	v, err := kernels.ReduceVariants(&device.Reduction{Kind: device.Sum, Map: p}, s.res(t, out...), []kernels.Operand{s.in(0, t, rows, columns)}, nil, s.scratchOf)
+	v, err := kernels.ReduceVariants(&device.Reduction{Kind: device.Sum, Map: p}, s.res(t, out...), []kernels.Operand{s.input(0, t, rows, columns)}, nil, s.scratchOf)
 	s.variants(name, "GB/s", float64(rows*columns*t.Size())/1e9, t, v, err)
 }
 
 func (s *sweep) softmax(name string, t dtype.Type, n, columns int) {
-	x := s.in(0, t, n/columns, columns)
+	x := s.input(0, t, n/columns, columns)
 	if x.Shape.At(0) == 0 {
 		return // a trial has too few elements for this case
 	}
@@ -210,7 +210,7 @@ func (s *sweep) softmax(name string, t dtype.Type, n, columns int) {
 // product multiplies m×k by k×n; form says which operand is transposed.
 func (s *sweep) product(name string, t dtype.Type, m, n, k int, form string) {
 	m, n, k = s.n(m, min(m, 24)), s.n(n, min(n, 40)), s.n(k, min(k, 128))
-	a, b := s.in(0, t, 1, m, k), s.in(1, t, 1, k, n)
+	a, b := s.input(0, t, 1, m, k), s.input(1, t, 1, k, n)
 	if form[0] == 'T' {
 		a.Strides = shape.Of(m*k, 1, m)
 	}
@@ -269,7 +269,7 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 		if t == 0 {
 			continue
 		}
-		got := s.some(t)
+		got := s.firstResults(t)
 		if want == nil {
 			want, first = got, v.Name
 		}
@@ -354,8 +354,8 @@ func (s *sweep) compile(k *kernels.Kernel) error {
 // poison fills the memory of results before a run: 3.4e38 in either type.
 var poison = bytes.Repeat([]byte{0x7f}, 1<<12)
 
-// some returns the first results.
-func (s *sweep) some(t dtype.Type) []float64 {
+// firstResults returns the first results.
+func (s *sweep) firstResults(t dtype.Type) []float64 {
 	b := make([]byte, len(poison))
 	must(s, s.d.Download(nil, b, s.result, 0))
 	var list []float64

@@ -188,16 +188,16 @@ func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	return i, nil
 }
 
-// launch queues planned launches. If told is not nil, it adds a LaunchEvent for each.
-func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEvent) error {
-	if told == nil {
+// launch queues planned launches. If event is not nil, it adds a LaunchEvent for each.
+func (d *Device) launch(s *stream, list []kernels.Launch, event *device.KernelEvent) error {
+	if event == nil {
 		return d.queue(s, list)
 	}
-	told.Recorded = s.Recording()
-	told.Launches = make([]device.LaunchEvent, len(list))
+	event.Recorded = s.Recording()
+	event.Launches = make([]device.LaunchEvent, len(list))
 	for i := range list {
 		l := &list[i]
-		e := &told.Launches[i]
+		e := &event.Launches[i]
 		k := d.form(l.Kernel)
 		e.Kernel, e.Shared, e.Tensor, e.TF32 = k.Name, k.DynShared, l.Tensor, l.TF32
 		for a := range 3 {
@@ -255,8 +255,8 @@ func (d *Device) tracedWait(t device.Tracer, s *stream, call string) func() {
 	}
 }
 
-// told reports to a tracer that memory was allocated or freed.
-func (d *Device) told(t device.Tracer, addr uintptr, bytes int, freed, queued bool, o device.Origin) {
+// reportMemory reports to a tracer that memory was allocated or freed.
+func (d *Device) reportMemory(t device.Tracer, addr uintptr, bytes int, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory {
 		return
 	}

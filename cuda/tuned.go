@@ -59,12 +59,12 @@ func (r *tunedRecord) sound() bool {
 type tunedProducts struct {
 	path string // path of the file; empty if there is no file
 	head tunedHead
-	tell func(format string, args ...any) // tell is called at the first failure to write
+	logf func(format string, args ...any) // called at the first failure to write
 	// time after which a product is measured again, if a measurement found no room
-	again time.Duration
+	retryAfter time.Duration
 
 	saving sync.Mutex
-	told   sync.Once
+	warned sync.Once
 
 	mu      sync.RWMutex
 	read    bool
@@ -73,11 +73,11 @@ type tunedProducts struct {
 }
 
 // knownForm is the measured form of a product. If ok is false, there is no measurement yet. The
-// field again is then the earliest time of the next attempt.
+// field retryAt is then the earliest time of the next attempt.
 type knownForm struct {
-	form  kernels.Form
-	ok    bool
-	again time.Time
+	form    kernels.Form
+	ok      bool
+	retryAt time.Time
 }
 
 const (
@@ -107,7 +107,7 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 		return '-'
 	}, head.Device)
 	name := fmt.Sprintf("%s-sm%d-%d-cuda%s.jsonl", plain, d.sm, head.Cores, head.Driver)
-	m := &tunedProducts{head: head, tell: log.Printf, again: tunedAgain, records: map[string]tunedRecord{}, known: map[kernels.Product]knownForm{}}
+	m := &tunedProducts{head: head, logf: log.Printf, retryAfter: tunedAgain, records: map[string]tunedRecord{}, known: map[kernels.Product]knownForm{}}
 	if p.tunedDir != "" {
 		m.path = filepath.Join(p.tunedDir, name)
 	}
@@ -139,7 +139,7 @@ func (m *tunedProducts) postpone(p kernels.Product) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if k := m.known[p]; !k.ok {
-		m.knowLocked(p, knownForm{again: time.Now().Add(m.again)})
+		m.knowLocked(p, knownForm{retryAt: time.Now().Add(m.retryAfter)})
 	}
 }
 
@@ -158,7 +158,7 @@ func (m *tunedProducts) full() bool {
 }
 
 // all returns all records.
-func (m *tunedProducts) all() (list []tunedRecord) {
+func (m *tunedProducts) list() (list []tunedRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loadLocked()
@@ -180,7 +180,7 @@ func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	m.knowLocked(p, knownForm{form: r.Form, ok: true})
 	m.mu.Unlock()
 	if err := m.save(); err != nil {
-		m.told.Do(func() { m.tell("cuda: measured products cannot be kept, and serve this process alone: %v", err) })
+		m.warned.Do(func() { m.logf("cuda: measured products cannot be kept, and serve this process alone: %v", err) })
 	}
 	return r.Form
 }

@@ -101,7 +101,7 @@ func (p TunedProduct) String() string {
 // keeps and reads no file without FLAMBEAU_TUNE.
 func (d *Device) TunedProducts() []TunedProduct {
 	var list []TunedProduct
-	for _, r := range d.tuned.all() {
+	for _, r := range d.tuned.list() {
 		list = append(list, TunedProduct{r.Product, r.Planned.String(), r.Form.String(), seconds(r.PlannedSeconds), seconds(r.Seconds)})
 	}
 	slices.SortFunc(list, func(a, b TunedProduct) int { return strings.Compare(a.Product, b.Product) })
@@ -138,7 +138,7 @@ func (t *scratch) choose(c *kernels.Choice) (kernels.Form, bool) {
 		return known.form, true
 	}
 	profiled := func() bool { t := device.Tracing(); return t != nil && t.Wants().Times }
-	if d != of || of.Tuning() != TuningOn || d.p.meta || t.s.Recording() || profiled() || of.tuned.full() || time.Now().Before(known.again) {
+	if d != of || of.Tuning() != TuningOn || d.p.meta || t.s.Recording() || profiled() || of.tuned.full() || time.Now().Before(known.retryAt) {
 		return kernels.Form{}, false
 	}
 	r, ok := t.measure(c)

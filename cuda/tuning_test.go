@@ -58,7 +58,7 @@ func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	p.tunedDir = dir
 	r.Device, err = p.open(0)
 	must(t, err)
-	r.tuned.tell = func(format string, args ...any) { t.Errorf(format, args...) }
+	r.tuned.logf = func(format string, args ...any) { t.Errorf(format, args...) }
 	r.SetTuning(tuning)
 	return r
 }
@@ -107,8 +107,9 @@ func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.Ma
 	}
 }
 
-// do runs a product, checks its results, and returns the names of the product kernels that ran.
-func (r *tuningRig) do(t *testing.T, m int) []string {
+// product runs a product, checks its results, and returns the names of the product kernels that
+// ran.
+func (r *tuningRig) product(t *testing.T, m int) []string {
 	t.Helper()
 	r.kernels(t)
 	op, check := halfProduct(t, r.Device, nil, m)
@@ -126,17 +127,17 @@ const fastTile = "_32x64x64_"
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
-	planned := off.do(t, 40)
+	planned := off.product(t, 40)
 	if len(planned) != 1 || strings.Contains(planned[0], fastTile) {
 		t.Fatalf("without tuning: %v", planned)
 	}
 	on := rig(t, dir, fastTile, TuningOn)
-	ran := on.do(t, 40)
+	ran := on.product(t, 40)
 	chosen := ran[len(ran)-1]
 	if len(ran) < 12 || !strings.Contains(chosen, fastTile) || !slices.Contains(ran, planned[0]) {
 		t.Fatalf("measured with %v", ran)
 	}
-	if again := on.do(t, 40); len(again) != 1 || again[0] != chosen {
+	if again := on.product(t, 40); len(again) != 1 || again[0] != chosen {
 		t.Errorf("the second time: %v", again)
 	}
 	list := on.TunedProducts()
@@ -174,7 +175,7 @@ func TestTuning(t *testing.T) {
 	// A second program uses the form if it asks for measurements, and measures nothing.
 	for _, tuning := range []Tuning{TuningUse, TuningOn} {
 		second := rig(t, dir, "", tuning)
-		if ran := second.do(t, 40); len(ran) != 1 || ran[0] != chosen {
+		if ran := second.product(t, 40); len(ran) != 1 || ran[0] != chosen {
 			t.Errorf("%v: %v", tuning, ran)
 		}
 		if got := second.TunedProducts(); !slices.Equal(got, list) || second.Tuning() != tuning {
@@ -182,14 +183,14 @@ func TestTuning(t *testing.T) {
 		}
 	}
 	off = rig(t, dir, "", TuningOff)
-	if ran := off.do(t, 40); !slices.Equal(ran, planned) {
+	if ran := off.product(t, 40); !slices.Equal(ran, planned) {
 		t.Errorf("without asking: %v", ran)
 	}
 	if got := off.TunedProducts(); !slices.Equal(got, list) {
 		t.Errorf("without asking: %v", got)
 	}
 	use := rig(t, dir, "", TuningUse)
-	if ran := use.do(t, 24); len(ran) != 1 || len(use.TunedProducts()) != 1 {
+	if ran := use.product(t, 24); len(ran) != 1 || len(use.TunedProducts()) != 1 {
 		t.Errorf("use measures: %v", ran)
 	}
 
@@ -200,7 +201,7 @@ func TestTuning(t *testing.T) {
 	must(t, r.Run(nil, op, nil))
 	must(t, use.Load(t.Context(), r, nil))
 	loaded := use.Counters().Kernels
-	if ran := use.do(t, 40); len(ran) != 1 || ran[0] != chosen || use.Counters().Kernels != loaded {
+	if ran := use.product(t, 40); len(ran) != 1 || ran[0] != chosen || use.Counters().Kernels != loaded {
 		t.Errorf("after a rehearsal: %v, %d kernels more", ran, use.Counters().Kernels-loaded)
 	}
 }
@@ -216,7 +217,7 @@ func TestTuningRounds(t *testing.T) {
 		launches++
 		return quick(kernel) && launches%5 != 0
 	}
-	ran := r.do(t, 40)
+	ran := r.product(t, 40)
 	if n := slices.IndexFunc(ran, func(k string) bool { return k == ran[len(ran)-1] }); n == 0 || !strings.Contains(ran[n], fastTile) {
 		t.Errorf("%v", ran)
 	}
@@ -224,7 +225,7 @@ func TestTuningRounds(t *testing.T) {
 		t.Errorf("%d launches: %v", len(ran), list)
 	}
 	r.quick = func(kernel string) bool { return false }
-	r.do(t, 24)
+	r.product(t, 24)
 	for _, p := range r.TunedProducts() {
 		if strings.Contains(p.Product, "24x72") && p.Chosen != p.Planned {
 			t.Errorf("of forms that take the same: %v", p)
@@ -236,7 +237,7 @@ func TestTuningRounds(t *testing.T) {
 func TestTuningGain(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.less = 20 * time.Microsecond
-	if ran, off := r.do(t, 40), rig(t, "", "", TuningOff).do(t, 40); ran[len(ran)-1] != off[0] {
+	if ran, off := r.product(t, 40), rig(t, "", "", TuningOff).product(t, 40); ran[len(ran)-1] != off[0] {
 		t.Errorf("%v took the place of %v", ran[len(ran)-1], off)
 	}
 	if list := r.TunedProducts(); len(list) != 1 || list[0].Chosen != list[0].Planned || list[0].Before != list[0].After {
@@ -275,7 +276,7 @@ func TestTuningFloat32(t *testing.T) {
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
-	chosen := on.do(t, 40)
+	chosen := on.product(t, 40)
 	good, err := os.ReadFile(on.file())
 	must(t, err)
 	last := chosen[len(chosen)-1]
@@ -292,13 +293,13 @@ func TestTuningDamaged(t *testing.T) {
 			t.Fatalf("%s: it is as it was", name)
 		}
 		must(t, os.WriteFile(on.file(), []byte(text), 0o600))
-		if ran := rig(t, dir, "", TuningUse).do(t, 40); len(ran) != 1 || ran[0] == last {
+		if ran := rig(t, dir, "", TuningUse).product(t, 40); len(ran) != 1 || ran[0] == last {
 			t.Errorf("%s: %v is used", name, ran)
 		}
 		if !slices.Contains([]string{"garbage", "another version", "no tile"}, name) {
 			continue // one case of each kind is enough
 		}
-		if ran := rig(t, dir, fastTile, TuningOn).do(t, 40); len(ran) == 1 || ran[len(ran)-1] != last {
+		if ran := rig(t, dir, fastTile, TuningOn).product(t, 40); len(ran) == 1 || ran[len(ran)-1] != last {
 			t.Errorf("%s: it is not measured anew: %v", name, ran)
 		}
 		if text, err := os.ReadFile(on.file()); err != nil || string(text) != string(good) {
@@ -309,18 +310,18 @@ func TestTuningDamaged(t *testing.T) {
 	escape := strings.Replace(line, "bfloat16", `\u001b[2Jbfloat16`, 1)
 	must(t, os.WriteFile(on.file(), []byte(head+"\nnothing\n"+escape+line), 0o600))
 	beside := rig(t, dir, "", TuningUse)
-	if ran := beside.do(t, 40); len(ran) != 1 || ran[0] != last || len(beside.TunedProducts()) != 1 {
+	if ran := beside.product(t, 40); len(ran) != 1 || ran[0] != last || len(beside.TunedProducts()) != 1 {
 		t.Errorf("beside lines that are none: %v, %v", ran, beside.TunedProducts())
 	}
 	// A folder with the file's name cannot be replaced, which is reported once.
 	must(t, os.Remove(on.file()))
 	must(t, os.Mkdir(on.file(), 0o700))
 	r, told := rig(t, dir, fastTile, TuningOn), 0
-	r.tuned.tell = func(string, ...any) { told++ }
+	r.tuned.logf = func(string, ...any) { told++ }
 	for _, m := range []int{40, 24} {
-		r.do(t, m)
+		r.product(t, m)
 	}
-	if ran := r.do(t, 40); len(ran) != 1 || ran[0] != last || told != 1 {
+	if ran := r.product(t, 40); len(ran) != 1 || ran[0] != last || told != 1 {
 		t.Errorf("%v, told %d times", ran, told)
 	}
 }
@@ -330,7 +331,7 @@ func TestTuningDamaged(t *testing.T) {
 func TestTuningFullDisk(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	var told []string
-	r.tuned.tell = func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
+	r.tuned.logf = func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
 	restore := atomicfile.Intercept(func(op, path string) error {
 		if op == "write" {
 			return cu.ErrOutOfMemory // any error would do
@@ -338,10 +339,10 @@ func TestTuningFullDisk(t *testing.T) {
 		return nil
 	})
 	for _, m := range []int{40, 24} {
-		r.do(t, m)
+		r.product(t, m)
 	}
 	restore()
-	if ran := r.do(t, 40); len(ran) != 1 || !strings.Contains(ran[0], fastTile) {
+	if ran := r.product(t, 40); len(ran) != 1 || !strings.Contains(ran[0], fastTile) {
 		t.Errorf("%v", ran)
 	}
 	if len(told) != 1 || !strings.Contains(told[0], "serve this process alone") {
@@ -350,7 +351,7 @@ func TestTuningFullDisk(t *testing.T) {
 	if _, err := os.Stat(r.file()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a part of a file is there")
 	}
-	r.do(t, 56) // when there is room again, all measurements are kept
+	r.product(t, 56) // when there is room again, all measurements are kept
 	if text, err := os.ReadFile(r.file()); err != nil || bytes.Count(text, []byte("\n")) != 4 {
 		t.Errorf("%s, %v", text, err)
 	}
@@ -395,7 +396,7 @@ func TestTuningForbidden(t *testing.T) {
 	once("profiled", false)
 
 	stats := r.Stats()
-	r.tuned.again = 0
+	r.tuned.retryAfter = 0
 	r.SetMemoryLimit(stats.Reserved) // memory suffices for the product, but for no measurement
 	fill, err := r.Alloc(stats.Reserved-stats.Allocated-4<<10, nil, device.Origin{Op: "test"})
 	must(t, err)
@@ -408,7 +409,7 @@ func TestTuningForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.SetMemoryLimit(0)
-	r.tuned.again = time.Hour
+	r.tuned.retryAfter = time.Hour
 	must(t, r.Run(nil, op, nil))
 	once("refused memory", false)
 	must(t, r.FailAlloc(0))
@@ -465,7 +466,7 @@ func TestTuningAtOnce(t *testing.T) {
 	}
 	for _, r := range rigs { // measure products whose measurement another goroutine prevented
 		for _, m := range []int{40, 24, 32} {
-			r.do(t, m)
+			r.product(t, m)
 		}
 	}
 	last := rig(t, dir, "", TuningUse)

@@ -44,7 +44,7 @@ func (b *Batch) distinct() *Batch {
 		return b
 	}
 	seen := map[*tensor.Tensor]bool{}
-	return b.each(func(t *tensor.Tensor) *tensor.Tensor {
+	return b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor {
 		if seen[t] {
 			t = t.Detach()
 		}
@@ -56,18 +56,18 @@ func (b *Batch) distinct() *Batch {
 // Into gives the batch to scope s, as s.From does with a tensor. If s is on another device, Into
 // copies the tensors. Into frees the old handles. It returns b, which holds the new handles.
 func (b *Batch) Into(s *tensor.Scope) *Batch {
-	return b.distinct().each(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
+	return b.distinct().mapTensors(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
 }
 
 // Free frees the tensors of the batch, except tensors that a scope has taken by s.From(b.X).
 func (b *Batch) Free() {
 	if b != nil {
-		b.each(func(t *tensor.Tensor) *tensor.Tensor { t.Free(); return t })
+		b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor { t.Free(); return t })
 	}
 }
 
-// each replaces every tensor t of the batch by f(t).
-func (b *Batch) each(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
+// mapTensors replaces every tensor t of the batch by f(t).
+func (b *Batch) mapTensors(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
 	b.X, _ = walk(b.X, f).(*tensor.Tensor) // assign X before computing Y, since f may panic
 	b.Nested.X = walk(b.Nested.X, f)

@@ -43,13 +43,13 @@ func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples
 // dimension. The function pads them with the value pad to the length of the longest in the batch.
 // For integer types, pad must be a whole number. All other values are collated as in [Collate].
 func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
-	return collator{pad: true, with: pad}.batch
+	return collator{pad: true, padValue: pad}.batch
 }
 
 // A collator makes batches of samples, with or without padding.
 type collator struct {
-	pad  bool // whether to fill values up to the length of the longest
-	with float64
+	pad      bool // whether to fill values up to the length of the longest
+	padValue float64
 }
 
 func (c collator) batch(samples []Sample) (*Batch, error) {
@@ -141,8 +141,8 @@ func (c collator) values(values []any) (any, error) {
 		if longest >= 0 && r.Len() < longest {
 			padded := reflect.MakeSlice(first.Type(), longest, longest)
 			reflect.Copy(padded, r)
-			with := reflect.ValueOf(c.with).Convert(first.Type().Elem())
-			if back := with.Convert(reflect.TypeFor[float64]()).Float(); back != c.with && !with.CanFloat() {
+			with := reflect.ValueOf(c.padValue).Convert(first.Type().Elem())
+			if back := with.Convert(reflect.TypeFor[float64]()).Float(); back != c.padValue && !with.CanFloat() {
 				return nil, c.unfit(values[0])
 			}
 			for k := r.Len(); k < longest; k++ {
@@ -211,11 +211,11 @@ func rows[T float32 | uint8 | int64 | int](c collator, values []any) (t *tensor.
 		n = max(n, len(r))
 	}
 	all := make([]T, 0, n*len(values))
-	with := T(c.with)
+	with := T(c.padValue)
 	for _, v := range values {
 		r := v.([]T)
 		all = append(all, r...)
-		if _, float := v.([]float32); len(r) < n && float64(with) != c.with && !float {
+		if _, float := v.([]float32); len(r) < n && float64(with) != c.padValue && !float {
 			return nil, c.unfit(v)
 		}
 		for range n - len(r) {
@@ -234,15 +234,15 @@ func isNumber(t reflect.Type) bool {
 }
 
 func (c collator) unfit(v any) error {
-	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.with, v)
+	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.padValue, v)
 }
 
-// inside collates the parts of nested values under one key. If it fails, it frees the parts that
-// were collated before, which are in made.
-func (c collator) inside(key string, made any, values []any) (any, error) {
+// nested collates the parts of nested values under one key. If it fails, it frees the parts in
+// done, which were collated before.
+func (c collator) nested(key string, done any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {
-		(&Batch{Nested: Sample{X: made}}).Free()
+		(&Batch{Nested: Sample{X: done}}).Free()
 		if o, ok := err.(*oddError); ok {
 			o.key = key + ": " + o.key
 			return nil, o
@@ -271,7 +271,7 @@ func (c collator) maps(values []any) (any, error) {
 			}
 			part[i] = e.Interface()
 		}
-		v, err := c.inside(fmt.Sprintf("key %q", name), out, part)
+		v, err := c.nested(fmt.Sprintf("key %q", name), out, part)
 		if err != nil {
 			return nil, err
 		}
@@ -293,7 +293,7 @@ func (c collator) lists(values []any) (any, error) {
 		for i, v := range values {
 			part[i] = reflect.ValueOf(v).Index(k).Interface()
 		}
-		v, err := c.inside(fmt.Sprintf("place %d", k), out, part)
+		v, err := c.nested(fmt.Sprintf("place %d", k), out, part)
 		if err != nil {
 			return nil, err
 		}
@@ -321,7 +321,7 @@ func (c collator) stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, e
 		tensor.Do(func(s *tensor.Scope) {
 			y = s.Typed(first.Type()).Empty(append([]int{len(values)}, sh...)...)
 			if differ {
-				y.Fill(c.with)
+				y.Fill(c.padValue)
 			}
 			for i, v := range values {
 				t, to := v.(*tensor.Tensor), y.Select(0, i)

@@ -9,15 +9,15 @@ import (
 
 // A Concat is the concatenation of several datasets: torch's ConcatDataset. See [NewConcat].
 type Concat struct {
-	of   []Dataset
-	ends []int // the index after the last sample of each dataset
+	parts []Dataset
+	ends  []int // the index after the last sample of each dataset
 }
 
 // NewConcat returns the concatenation of the datasets. It calls Len of each dataset once.
-func NewConcat(of ...Dataset) *Concat {
-	c := &Concat{of: slices.Clone(of)}
+func NewConcat(datasets ...Dataset) *Concat {
+	c := &Concat{parts: slices.Clone(datasets)}
 	end := 0
-	for _, d := range of {
+	for _, d := range datasets {
 		end += d.Len()
 		c.ends = append(c.ends, end)
 	}
@@ -41,7 +41,7 @@ func (c *Concat) find(i int) (Dataset, int, error) {
 	if k > 0 {
 		i -= c.ends[k-1]
 	}
-	return c.of[k], i, nil
+	return c.parts[k], i, nil
 }
 
 // Get returns sample i.

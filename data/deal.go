@@ -53,7 +53,7 @@ func (r *run) deal(jobs iter.Seq2[job, error]) {
 	number := 0
 	last := func(res result) {
 		if r.reserve() {
-			r.put(max(number, r.first), res)
+			r.store(max(number, r.firstBatch), res)
 		}
 	}
 	returned := false
@@ -69,7 +69,7 @@ func (r *run) deal(jobs iter.Seq2[job, error]) {
 				failed = err
 				return nil
 			}
-			if number >= r.first {
+			if number >= r.firstBatch {
 				if !r.reserve() {
 					return nil
 				}

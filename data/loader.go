@@ -13,19 +13,19 @@ import (
 // A Loader makes batches of a dataset, epoch by epoch. Its methods are safe for concurrent use.
 // Each loop over its batches runs through one epoch.
 type Loader struct {
-	ds Dataset // the dataset; nil for a stream
-	st Stream
-	c  Config
-	to *mover // copies batches to their device; nil if they stay where they were made
+	ds    Dataset // the dataset; nil for a stream
+	st    Stream
+	c     Config
+	mover *mover // copies batches to their device; nil if they stay where they were made
 
 	note string
 
-	mu      sync.Mutex
-	seed    uint64 // seed from Config or from a loaded state
-	next    place  // where the next loop begins
-	seen    place  // how far the latest loop has come
-	turn    int    // number of the latest loop
-	skipped int
+	mu       sync.Mutex
+	seed     uint64 // seed from Config or from a loaded state
+	next     place  // where the next loop begins
+	progress place  // how far the latest loop has come
+	turn     int    // number of the latest loop
+	skipped  int
 }
 
 // NewLoader returns a loader over ds. The error is a *[ConfigError], or an error of the device.
@@ -41,7 +41,7 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loader{ds: ds, c: c, to: to, note: note, seed: c.Seed}, nil
+	return &Loader{ds: ds, c: c, mover: to, note: note, seed: c.Seed}, nil
 }
 
 // NewStreamLoader returns a loader over a stream. One goroutine reads the stream, and the workers
@@ -70,7 +70,7 @@ func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loader{st: s, c: c, to: to, note: note, seed: c.Seed}, nil
+	return &Loader{st: s, c: c, mover: to, note: note, seed: c.Seed}, nil
 }
 
 func (l *Loader) sampler(seed uint64) BatchSampler { return l.c.sampler(l.ds.Len(), seed) }
@@ -136,7 +136,7 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 		defer func() { held.Free() }()
 		for {
 			res := r.next(ctx)
-			r.moveLate(&res, r.at)
+			r.moveLate(&res, r.nextBatch)
 			held = res.b
 			for _, e := range res.skipped {
 				if l.c.OnSkip != nil {
@@ -145,15 +145,15 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 			}
 			switch {
 			case res.err != nil:
-				l.saw(turn, place{from.epoch, r.at}, len(res.skipped))
+				l.saw(turn, place{from.epoch, r.nextBatch}, len(res.skipped))
 				yield(nil, res.err)
 				return
 			case res.end:
 				l.saw(turn, place{epoch: from.epoch + 1}, len(res.skipped))
 				return
 			}
-			r.at++
-			l.saw(turn, place{from.epoch, r.at}, len(res.skipped))
+			r.nextBatch++
+			l.saw(turn, place{from.epoch, r.nextBatch}, len(res.skipped))
 			held = nil
 			if res.b != nil && !yield(res.b, nil) {
 				return
@@ -187,12 +187,12 @@ func (r result) free() { r.b.Free() }
 
 // A run is one loop over an epoch. It has a goroutine that sends jobs, and the workers.
 type run struct {
-	l     *Loader
-	epoch int
-	seed  uint64
-	apart bool // the sampler may draw a sample several times in an epoch
-	first int  // number of the loop's first batch in the epoch
-	at    int  // number of the batch that the loop receives next
+	l          *Loader
+	epoch      int
+	seed       uint64
+	apart      bool // the sampler may draw a sample several times in an epoch
+	firstBatch int  // number of the loop's first batch in the epoch
+	nextBatch  int  // number of the batch that the loop receives next
 
 	// number of batches that did not fit into the device's memory and that the loop has not asked
 	// for yet
@@ -207,9 +207,9 @@ type run struct {
 }
 
 func (l *Loader) start(from place, seed uint64) *run {
-	r := &run{l: l, epoch: from.epoch, seed: seed, first: from.at, at: from.at, slots: make([]chan result, l.c.Prefetch),
+	r := &run{l: l, epoch: from.epoch, seed: seed, firstBatch: from.at, nextBatch: from.at, slots: make([]chan result, l.c.Prefetch),
 		ahead: make(chan struct{}, l.c.Prefetch), jobs: make(chan job), stop: make(chan struct{})}
-	if l.to != nil {
+	if l.mover != nil {
 		var pc [32]uintptr
 		r.callers = slices.Clone(pc[:runtime.Callers(2, pc[:])])
 	}
@@ -235,13 +235,13 @@ func (l *Loader) start(from place, seed uint64) *run {
 func (r *run) next(ctx context.Context) result {
 	if ctx.Err() == nil {
 		select {
-		case res := <-r.slots[r.at%len(r.slots)]:
+		case res := <-r.slots[r.nextBatch%len(r.slots)]:
 			<-r.ahead
 			return res
 		case <-ctx.Done():
 		}
 	}
-	return result{err: fmt.Errorf("data: epoch %d, batch %d: %w", r.epoch, r.at, context.Cause(ctx))}
+	return result{err: fmt.Errorf("data: epoch %d, batch %d: %w", r.epoch, r.nextBatch, context.Cause(ctx))}
 }
 
 // end stops the goroutines, waits for them, and frees the batches that the loop has not received.
@@ -257,8 +257,9 @@ func (r *run) end() {
 	}
 }
 
-// put stores the result of a batch. Its slot is free, because reserve has waited until it was free.
-func (r *run) put(number int, res result) { r.slots[number%len(r.slots)] <- res }
+// store stores the result of a batch. Its slot is free, because reserve has waited until it was
+// free.
+func (r *run) store(number int, res result) { r.slots[number%len(r.slots)] <- res }
 
 // reserve waits until another batch may be prepared. It returns false if the loop is over.
 func (r *run) reserve() bool {

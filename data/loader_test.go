@@ -28,11 +28,11 @@ func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// seen formats the first batches that a loop receives. The argument most is the largest number of
+// firstBatches formats the first batches that a loop receives. limit is the largest number of
 // batches, or negative for all batches.
-func seen(t testing.TB, l *data.Loader, most int) (out []string) {
+func firstBatches(t testing.TB, l *data.Loader, limit int) (out []string) {
 	t.Helper()
-	if most == 0 {
+	if limit == 0 {
 		return nil
 	}
 	for b, err := range l.Batches() {
@@ -41,7 +41,7 @@ func seen(t testing.TB, l *data.Loader, most int) (out []string) {
 		}
 		out = append(out, fmt.Sprint(b.Index, b.X.Floats(), b.Y.Floats()))
 		b.Free()
-		if len(out) == most {
+		if len(out) == limit {
 			break
 		}
 	}
@@ -57,7 +57,7 @@ func TestWorkersChangeNothing(t *testing.T) {
 				return s, nil
 			}})
 		for range 3 {
-			out = append(out, seen(t, l, -1))
+			out = append(out, firstBatches(t, l, -1))
 		}
 		return out
 	}
@@ -84,7 +84,7 @@ func TestWorkersChangeNothing(t *testing.T) {
 // With replacement, a sample may be drawn twice. It gets different random numbers each time.
 func TestRepeatedSamplesDiffer(t *testing.T) {
 	l := load(t, &noisy{squares{n: 3}}, data.Config{Batch: 1, Sampler: data.RandomSampler{N: 3, Replacement: true, Samples: 60}})
-	all := seen(t, l, -1)
+	all := firstBatches(t, l, -1)
 	slices.Sort(all)
 	if n := len(slices.Compact(all)); n != 60 {
 		t.Errorf("%d different samples of 60", n)
@@ -92,9 +92,9 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	if l = load(t, &noisy{squares{n: 3}}, data.Config{Batch: 1, Seed: 1}); l.Len() != 3 {
 		t.Fatal(l.Len())
 	}
-	a := seen(t, l, -1)
+	a := firstBatches(t, l, -1)
 	l.SetEpoch(0)
-	if b := seen(t, l, -1); !slices.Equal(a, b) {
+	if b := firstBatches(t, l, -1); !slices.Equal(a, b) {
 		t.Error("an epoch again is the same")
 	}
 }
@@ -107,12 +107,12 @@ func TestResume(t *testing.T) {
 	full := load(t, d, c)
 	var want [][]string
 	for range 3 {
-		want = append(want, seen(t, full, -1))
+		want = append(want, firstBatches(t, full, -1))
 	}
 	for at := 0; at <= 8; at++ {
 		l := load(t, d, c)
-		seen(t, l, -1)
-		if got := seen(t, l, at); !slices.Equal(got, want[1][:at]) {
+		firstBatches(t, l, -1)
+		if got := firstBatches(t, l, at); !slices.Equal(got, want[1][:at]) {
 			t.Fatalf("stopped after %d: %v", at, got)
 		}
 		state := l.StateDict()
@@ -129,13 +129,13 @@ func TestResume(t *testing.T) {
 		if l2.SetEpoch(1); l2.Epoch() != 1 || !maps.Equal(l2.StateDict(), state) {
 			t.Fatalf("the state %v became %v", state, l2.StateDict())
 		}
-		if got := seen(t, l2, -1); !slices.Equal(got, want[1][at:]) {
+		if got := firstBatches(t, l2, -1); !slices.Equal(got, want[1][at:]) {
 			t.Fatalf("resumed after %d:\n%v, want\n%v", at, got, want[1][at:])
 		}
 		if n := d2.calls.Load(); n != int64(30-4*min(at, 7)-2*(at/8)) {
 			t.Errorf("resumed after %d: %d samples were fetched", at, n)
 		}
-		if got := seen(t, l2, -1); !slices.Equal(got, want[2]) {
+		if got := firstBatches(t, l2, -1); !slices.Equal(got, want[2]) {
 			t.Fatalf("the epoch after: %v, want %v", got, want[2])
 		}
 		if s := l2.StateDict(); s["epoch"] != int64(3) || s["position"] != int64(0) {
@@ -168,16 +168,15 @@ func TestBadStates(t *testing.T) {
 	}
 }
 
-// quiet waits a while for goroutines to end. It fails the test if their number stays above the
-// argument before.
-func quiet(t *testing.T, before int, what string) {
+// quiet waits a while for goroutines to end. It fails the test if their number stays above limit.
+func quiet(t *testing.T, limit int, what string) {
 	t.Helper()
-	for i := 0; runtime.NumGoroutine() > before && i < 500; i++ {
+	for i := 0; runtime.NumGoroutine() > limit && i < 500; i++ {
 		time.Sleep(time.Millisecond)
 	}
-	if now := runtime.NumGoroutine(); now > before {
+	if now := runtime.NumGoroutine(); now > limit {
 		b := make([]byte, 1<<16)
-		t.Fatalf("%s: %d goroutines, %d before\n%s", what, now, before, b[:runtime.Stack(b, true)])
+		t.Fatalf("%s: %d goroutines, %d before\n%s", what, now, limit, b[:runtime.Stack(b, true)])
 	}
 }
 
@@ -195,7 +194,7 @@ func (d *exiting) Get(i int) (data.Sample, error) {
 func TestEveryEndOfALoop(t *testing.T) {
 	c := data.Config{Batch: 2, Workers: 3, Prefetch: 4}
 	// start the goroutines that package tensor never ends
-	seen(t, load(t, &squares{n: 10}, c), -1)
+	firstBatches(t, load(t, &squares{n: 10}, c), -1)
 	before := runtime.NumGoroutine()
 	loop := func(d data.Dataset, ctx context.Context, body func(n int) bool) (n int, err error) {
 		for b, e := range load(t, d, c).BatchesContext(ctx) {
@@ -286,7 +285,7 @@ func (*stuck) Get(i int) (data.Sample, error) {
 }
 
 // badSampler returns two indexes, and then fails in the way that its field selects.
-type badSampler struct{ then int }
+type badSampler struct{ failure int }
 
 func (badSampler) Len() int { return 5 }
 
@@ -295,13 +294,13 @@ func (s badSampler) Indices(int) iter.Seq[int] {
 		if !yield(0) || !yield(1) {
 			return
 		}
-		switch s.then {
+		switch s.failure {
 		case -1:
 			panic("bad sampler")
 		case -2:
 			runtime.Goexit()
 		}
-		yield(s.then)
+		yield(s.failure)
 	}
 }
 
@@ -315,7 +314,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("%v %v", b, err)
 		}
 	}
-	if n := len(seen(t, l, -1)); n != 10 {
+	if n := len(firstBatches(t, l, -1)); n != 10 {
 		t.Errorf("%d batches afterwards", n)
 	}
 }

@@ -77,14 +77,14 @@ func newMover(c *Config) (m *mover, note string, err error) {
 	return m, "", nil
 }
 
-// there reports whether the whole batch is already in its place.
-func (m *mover) there(b *Batch) bool {
-	there := m.pin == nil
-	b.each(func(t *tensor.Tensor) *tensor.Tensor {
-		there = there && t.Device() == m.dev
+// placed reports whether the whole batch is already in its place.
+func (m *mover) placed(b *Batch) bool {
+	placed := m.pin == nil
+	b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor {
+		placed = placed && t.Device() == m.dev
 		return t
 	})
-	return there
+	return placed
 }
 
 // move copies a batch to its place. After an error it frees the copies and does not change the
@@ -95,7 +95,7 @@ func (m *mover) move(b *Batch, number int) error {
 		opts = append(opts, tensor.Stream(m.streams[number%len(m.streams)]))
 	}
 	var from, to []*tensor.Tensor
-	b.each(func(t *tensor.Tensor) *tensor.Tensor { from = append(from, t); return t })
+	b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor { from = append(from, t); return t })
 	err := tensor.Try(func() {
 		for _, t := range from {
 			tensor.Do(func(s *tensor.Scope) {
@@ -118,7 +118,7 @@ func (m *mover) move(b *Batch, number int) error {
 		return err
 	}
 	i := -1
-	b.each(func(t *tensor.Tensor) *tensor.Tensor { i++; t.Free(); return to[i] })
+	b.mapTensors(func(t *tensor.Tensor) *tensor.Tensor { i++; t.Free(); return to[i] })
 	return nil
 }
 
@@ -126,8 +126,8 @@ func (m *mover) move(b *Batch, number int) error {
 // postpones the copy until the loop asks for the batch. By that time the loop has freed the memory
 // of the previous batch. Until then, no later batch allocates memory either.
 func (r *run) moveAhead(res *result, number int) {
-	m := r.l.to
-	if m == nil || m.there(res.b) {
+	m := r.l.mover
+	if m == nil || m.placed(res.b) {
 		return
 	}
 	if t := device.Tracing(); t != nil {
@@ -156,7 +156,7 @@ func (r *run) moveLate(res *result, number int) {
 	if res.failed {
 		r.short.Add(-1)
 	}
-	if err := r.l.to.move(res.b, number); err != nil {
+	if err := r.l.mover.move(res.b, number); err != nil {
 		res.b.Free()
 		res.b, res.err = nil, &SampleError{-1, err}
 	}

@@ -27,7 +27,7 @@ func epoch(t *testing.T, workers int, work func()) time.Duration {
 		return s, nil
 	}})
 	start := time.Now()
-	if n := len(seen(t, l, -1)); n != 12 {
+	if n := len(firstBatches(t, l, -1)); n != 12 {
 		t.Fatalf("%d batches", n)
 	}
 	return time.Since(start)

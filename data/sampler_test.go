@@ -133,7 +133,7 @@ func TestLengthSampler(t *testing.T) {
 		}
 		return s
 	}()})
-	if n := len(seen(t, l, -1)); n != 26 || l.Len() != 26 {
+	if n := len(firstBatches(t, l, -1)); n != 26 || l.Len() != 26 {
 		t.Errorf("%d batches", n)
 	}
 }

@@ -19,7 +19,7 @@ func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return map[string]any{"epoch": int64(l.seen.epoch), "position": int64(l.seen.at), "seed": int64(l.seed), "batches": n, "samples": l.samples(), "batch": int64(l.c.Batch)}
+	return map[string]any{"epoch": int64(l.progress.epoch), "position": int64(l.progress.at), "seed": int64(l.seed), "batches": n, "samples": l.samples(), "batch": int64(l.c.Batch)}
 }
 
 // samples returns the length of the dataset, or -1 for a stream.
@@ -76,8 +76,8 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seed = uint64(v[2])
-	l.seen = place{int(v[0]), int(v[1])}
-	l.next = l.seen
+	l.progress = place{int(v[0]), int(v[1])}
+	l.next = l.progress
 	l.turn++
 	return nil
 }
@@ -90,7 +90,7 @@ func (l *Loader) SetEpoch(n int) {
 	defer l.mu.Unlock()
 	if l.next.epoch != n {
 		l.next = place{epoch: n}
-		l.seen = l.next
+		l.progress = l.next
 		l.turn++
 	}
 }
@@ -115,7 +115,7 @@ func (l *Loader) begin() (from place, seed uint64, turn int) {
 	defer l.mu.Unlock()
 	from = l.next
 	l.next = place{epoch: from.epoch + 1}
-	l.seen = from
+	l.progress = from
 	l.turn++
 	return from, l.seed, l.turn
 }
@@ -127,6 +127,6 @@ func (l *Loader) saw(turn int, p place, skipped int) {
 	defer l.mu.Unlock()
 	l.skipped += skipped
 	if turn == l.turn {
-		l.seen = p
+		l.progress = p
 	}
 }

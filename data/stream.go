@@ -147,12 +147,12 @@ func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
 	})
 }
 
-// FilterStream returns the samples for which the function keep returns true, and all errors.
-func FilterStream(s Stream, keep func(s Sample) bool) Stream {
+// FilterStream returns the samples for which pred returns true, and all errors.
+func FilterStream(s Stream, pred func(s Sample) bool) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
 			for v, err := range s.Samples(epoch) {
-				if (err != nil || keep(v)) && !yield(v, err) {
+				if (err != nil || pred(v)) && !yield(v, err) {
 					return
 				}
 			}

@@ -179,7 +179,7 @@ func TestStreamLoader(t *testing.T) {
 	}
 	var want [][]string
 	for range 2 {
-		want = append(want, seen(t, l, -1))
+		want = append(want, firstBatches(t, l, -1))
 	}
 	if len(want[0]) != 6 || !strings.HasPrefix(want[0][5], "[20 21]") || want[0][0] == want[1][0] {
 		t.Fatal(want)
@@ -187,20 +187,20 @@ func TestStreamLoader(t *testing.T) {
 	for at := 0; at <= 6; at++ {
 		c.Workers = 1 + at%4
 		l := streamLoader(t, s, c)
-		seen(t, l, -1)
-		seen(t, l, at)
+		firstBatches(t, l, -1)
+		firstBatches(t, l, at)
 		state := l.StateDict()
 		l2 := streamLoader(t, s, c)
 		if err := l2.LoadStateDict(state); err != nil {
 			t.Fatal(err)
 		}
 		want := want[1][at:]
-		if got := seen(t, l2, -1); !slices.Equal(got, want) {
+		if got := firstBatches(t, l2, -1); !slices.Equal(got, want) {
 			t.Fatalf("after %d batches: %v, want %v", at, got, want)
 		}
 	}
 	c.DropLast = true
-	if n := len(seen(t, streamLoader(t, s, c), -1)); n != 5 {
+	if n := len(firstBatches(t, streamLoader(t, s, c), -1)); n != 5 {
 		t.Errorf("%d full batches", n)
 	}
 	for field, c := range map[string]data.Config{"Batch": {}, "Shuffle": {Batch: 1, Shuffle: true}, "Sampler": {Batch: 1, Sampler: data.SequentialSampler{}},
@@ -358,7 +358,7 @@ func TestCombinedDatasets(t *testing.T) {
 	})
 	epochs := func(workers int) []string {
 		l := load(t, draw, data.Config{Batch: 1, Workers: workers, Shuffle: true})
-		return append(seen(t, l, -1), seen(t, l, -1)...)
+		return append(firstBatches(t, l, -1), firstBatches(t, l, -1)...)
 	}
 	all := epochs(1)
 	if !slices.Equal(all, epochs(3)) || strings.Count(all[0], "0.") < 3 {

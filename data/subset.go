@@ -36,7 +36,7 @@ func random(ds Dataset) bool {
 	case Subset:
 		return random(d.Of)
 	case *Concat:
-		return slices.ContainsFunc(d.of, random)
+		return slices.ContainsFunc(d.parts, random)
 	case RandDataset:
 		return true
 	}

@@ -35,7 +35,7 @@ func (r *run) work() {
 	open := -1 // number of the batch being made
 	defer func() {
 		if open >= 0 {
-			r.put(open, result{err: &SampleError{w.at, errExit}})
+			r.store(open, result{err: &SampleError{w.at, errExit}})
 		}
 	}()
 	for j := range r.jobs {
@@ -45,7 +45,7 @@ func (r *run) work() {
 			r.moveAhead(&res, j.number)
 		}
 		open = -1
-		r.put(j.number, res)
+		r.store(j.number, res)
 	}
 }
 

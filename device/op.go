@@ -150,9 +150,9 @@ func check(d Device, op Op) error {
 	}
 }
 
-// far is the largest distance of an element from the start of its buffer, in elements. A larger
-// buffer fits into no memory, and its offsets in bytes would overflow.
-const far int64 = 1 << 55
+// maxOffset is the largest distance of an element from the start of its buffer, in elements. A
+// larger buffer fits into no memory, and its offsets in bytes would overflow.
+const maxOffset int64 = 1 << 55
 
 // Outside returns an empty reason if every element of v lies in usable memory of d. Otherwise the
 // reason says what is wrong with v.
@@ -173,12 +173,12 @@ func Outside(d Device, v *View) (reason string) {
 		}
 		if stride < 0 {
 			over, reach := bits.Mul64(uint64(size-1), uint64(-stride))
-			reaches = reaches && over == 0 && reach <= uint64(far)
+			reaches = reaches && over == 0 && reach <= uint64(maxOffset)
 			lo -= int64(reach)
 			continue
 		}
 		over, reach := bits.Mul64(uint64(size-1), uint64(stride))
-		reaches = reaches && over == 0 && reach <= uint64(far)
+		reaches = reaches && over == 0 && reach <= uint64(maxOffset)
 		hi += int64(reach)
 	}
 	if v.Type.Size() == 0 {
@@ -190,7 +190,7 @@ func Outside(d Device, v *View) (reason string) {
 	switch most := int64(v.Buf.Size() / v.Type.Size()); {
 	case empty:
 		return ""
-	case !reaches || int64(v.Offset) < -far || int64(v.Offset) > far:
+	case !reaches || int64(v.Offset) < -maxOffset || int64(v.Offset) > maxOffset:
 		return fmt.Sprintf("offset %d and strides %v of shape %v reach too far", v.Offset, v.Strides, v.Shape)
 	case lo < 0 || hi >= most:
 		return fmt.Sprintf("elements %d to %d of %v do not lie in a buffer of %d bytes", lo, hi, v.Type, v.Buf.Size())

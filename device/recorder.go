@@ -32,7 +32,7 @@ type Recording interface {
 	// On returns the recording's first stream on device d. If d is the Recorder's own device, it
 	// returns the result of Stream. If d takes no part in the recording, it returns nil.
 	On(d Device) Stream
-	// Fork returns a further stream of the recording, on the given device. Its work and the work of
+	// Fork returns a further stream of the recording, on device dev. Its work and the work of
 	// the recording's other streams are ordered only by waits for events. Every replay keeps this
 	// order. Memory that is allocated on the new stream belongs to the recording too. Freed memory
 	// is reused on the new stream when the stream comes after all work that uses it. The
@@ -44,14 +44,14 @@ type Recording interface {
 	// return a *[RecordError], because replays would not wait again. A wait of an outside stream
 	// for a stream of the recording also returns a *[RecordError]. If the given device takes no
 	// part in the recording, the error is an *[OperandError].
-	Fork(on Device) (Stream, error)
+	Fork(dev Device) (Stream, error)
 	// For sets a value that identifies the user of the recording. It must be called before anything
 	// is queued on the recording's streams.
-	For(whom any)
+	For(user any)
 	// Feed returns a buffer of the given device. The host fills it again for each replay, at this
 	// place in the order of the device's first stream. If the device takes no part in the
 	// recording, the error is an *[OperandError].
-	Feed(on Device, bytes int, o Origin) (Buffer, error)
+	Feed(dev Device, bytes int, o Origin) (Buffer, error)
 	// Finish ends the recording. If Stream does not come after some recorded work, the error is a
 	// *[RecordError], and its field Stream is the stream of that work. After an error the recording
 	// has ended as after Abort.
@@ -67,7 +67,7 @@ type Replayer interface {
 	// each [Recording.Feed], in their order, to write the bytes for this replay. It returns without
 	// waiting for the work, but it may wait for an earlier replay, because only a few replays can
 	// be queued at the same time.
-	Replay(fill func(feed int, to []byte)) error
+	Replay(fill func(feed int, dst []byte)) error
 	// Operations returns the number of kernels, copies and fills of one replay.
 	Operations() int
 	// Close waits for the replays and frees the recording's memory. A second call has no effect.

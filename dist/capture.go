@@ -70,10 +70,10 @@ func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph,
 	case <-g.core.world.failed:
 		return nil, g.core.fault(g.rank, g.core.world.aborted(), nil, "the run ended in the capture")
 	}
-	if t.made == nil {
+	if t.shared == nil {
 		return nil, t.err
 	}
-	return &Graph{g: g, of: t.made}, nil
+	return &Graph{g: g, shared: t.shared}, nil
 }
 
 // capture is one call of [Group.Capture] by all ranks. Rank 0 makes the recording, and the other
@@ -86,11 +86,11 @@ type capture struct {
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording
 	ended   chan struct{}
-	made    *sharedGraph // the ranks' graph; nil if none was made
+	shared  *sharedGraph // the ranks' graph; nil if none was made
 
-	by     map[*core]*carrier
-	slots  []begun
-	guards map[*Reducer]bool
+	carriers map[*core]*carrier
+	slots    []begun
+	guards   map[*Reducer]bool
 }
 
 // begun is a collective that began during a capture.
@@ -109,7 +109,7 @@ type carrier struct {
 // newCapture begins a capture. All ranks have called Capture.
 func (c *core) newCapture(values []any) *capture {
 	t := &capture{scopes: make([]*tensor.Scope, len(c.members)), opened: make(chan struct{}), ended: make(chan struct{}),
-		by: map[*core]*carrier{}, guards: map[*Reducer]bool{}}
+		carriers: map[*core]*carrier{}, guards: map[*Reducer]bool{}}
 	t.begin(c)
 	t.others.Add(len(c.members) - 1)
 	if r := slices.Index(values, nil); r >= 0 {
@@ -139,7 +139,7 @@ func (c *core) newCapture(values []any) *capture {
 // lead makes the recording, on rank 0.
 func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	defer func() {
-		if t.made == nil {
+		if t.shared == nil {
 			t.fail(-1, errEnded)
 		}
 		close(t.ended)
@@ -159,11 +159,11 @@ func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) 
 		t.fail(-1, err)
 		return
 	}
-	t.made = &sharedGraph{graph: graph}
-	t.made.left.Store(int32(g.World()))
+	t.shared = &sharedGraph{graph: graph}
+	t.shared.left.Store(int32(g.World()))
 	w := g.core.world
 	w.mu.Lock()
-	w.graphs = append(w.graphs, t.made)
+	w.graphs = append(w.graphs, t.shared)
 	w.mu.Unlock()
 }
 
@@ -218,7 +218,7 @@ func (t *capture) conclude() {
 			t.fail(t.rankIn(b.c, k.rank), b.c.fault(k.rank, ErrLeft, k, t.absent(b.c, late)))
 		}
 	}
-	for _, by := range t.by {
+	for _, by := range t.carriers {
 		_ = by.comm.Close() // the graph owns the buffers
 	}
 	if t.broken() == nil {
@@ -249,13 +249,13 @@ func (c *core) forget(sl *slot) {
 
 // carrier returns the carrier for a group's collectives. Only the rank whose turn it is calls it.
 func (t *capture) carrier(c *core) *carrier {
-	by := t.by[c]
+	by := t.carriers[c]
 	if by == nil {
 		by = &carrier{comm: newInProcess(c.devices)}
 		for r, d := range c.devices {
 			t.graph.Scope().Do(func(s *tensor.Scope) { by.streams = append(by.streams, s.Stream()) }, tensor.On(d), tensor.Stream(c.streams[r]))
 		}
-		t.by[c] = by
+		t.carriers[c] = by
 	}
 	return by
 }

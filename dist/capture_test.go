@@ -230,7 +230,7 @@ func TestCapturedStep(t *testing.T) {
 					if graph == nil {
 						return
 					}
-					if err := graph.of.graph.Replay(); !errors.Is(err, tensor.ErrFreed) {
+					if err := graph.shared.graph.Replay(); !errors.Is(err, tensor.ErrFreed) {
 						t.Errorf("a replay after the run: %v", err)
 					}
 					runtime.KeepAlive(kept)

@@ -47,11 +47,11 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
-// held waits until a collective is queued, for an op that needs one of its tensors. It ignores the
-// error of a collective that was dropped in an earlier, void step.
-func (w *Work) held() error {
+// waitQueued waits until a collective is queued, for an op that needs one of its tensors. It
+// ignores the error of a collective that was dropped in an earlier, void step.
+func (w *Work) waitQueued() error {
 	err := w.err()
-	if err != nil && w.core.over(w.slot, w.call.rank) {
+	if err != nil && w.core.dropped(w.slot, w.call.rank) {
 		return nil
 	}
 	return err
@@ -61,13 +61,14 @@ func (w *Work) held() error {
 // are sent.
 type messages struct {
 	core     *core
-	from, to int
+	src, dst int
 }
 
-// begin calls a collective. Each of the tensors in and out may be nil. They may also be one tensor.
-func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64) *Work {
+// begin calls a collective. Each of the tensors src and dst may be nil. They may also be one
+// tensor.
+func (g *Group) begin(a signature, operands string, dst, src *tensor.Tensor, weight float64) *Work {
 	g.member(a.op)
-	k := &call{rank: g.rank, of: of, weight: weight}
+	k := &call{rank: g.rank, operands: operands, weight: weight}
 	w := &Work{core: g.core, call: k}
 	inParts, outParts := a.kind.Parts(g.World())
 	a.part = -1
@@ -77,8 +78,8 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 		parts int
 		hold  **tensor.Hold
 		write bool
-	}{{"out", out, outParts, &k.out, true}, {"in", in, inParts, &k.in, false}} {
-		if o.name == "in" && in == out && in != nil {
+	}{{"out", dst, outParts, &k.dst, true}, {"in", src, inParts, &k.src, false}} {
+		if o.name == "in" && src == dst && src != nil {
 			continue
 		}
 		if o.t == nil {
@@ -111,19 +112,19 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 		owner = messages{g.core, a.root, a.peer}
 	}
 	hold := func(t *tensor.Tensor, write bool) *tensor.Hold {
-		return t.Hold(a.op, write, graph, owner, w.held)
+		return t.Hold(a.op, write, graph, owner, w.waitQueued)
 	}
-	if out != nil {
-		k.out, k.same = hold(out, true), in == out
+	if dst != nil {
+		k.dst, k.inPlace = hold(dst, true), src == dst
 	}
-	if in != nil && in != out {
+	if src != nil && src != dst {
 		done := false
 		defer func() {
 			if !done {
 				k.release()
 			}
 		}()
-		k.in = hold(in, false)
+		k.src = hold(src, false)
 		done = true
 	}
 	w.slot = g.core.call(k)
@@ -133,54 +134,54 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 // AllReduce replaces x, which must be contiguous, by the combination of all ranks' x: torch's
 // all_reduce.
 func (g *Group) AllReduce(x *tensor.Tensor, c Combine) *Work {
-	return g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: c}, "", x, x, 1)
+	return g.begin(signature{op: "all reduce", kind: device.KindAllReduce, combine: c}, "", x, x, 1)
 }
 
 // Broadcast replaces x by the x of rank root.
 func (g *Group) Broadcast(x *tensor.Tensor, root int) *Work {
-	a := what{op: "broadcast", kind: device.KindBroadcast, root: g.ranked("broadcast", root)}
+	a := signature{op: "broadcast", kind: device.KindBroadcast, root: g.ranked("broadcast", root)}
 	return g.begin(a, "", x, x, 1)
 }
 
 // AllGather copies the tensors x of all ranks into the tensor out, in the order of ranks:
 // all_gather_into_tensor. The tensor out has World times as many elements as x.
 func (g *Group) AllGather(out, x *tensor.Tensor) *Work {
-	return g.begin(what{op: "all gather", kind: device.KindAllGather}, "", out, x, 1)
+	return g.begin(signature{op: "all gather", kind: device.KindAllGather}, "", out, x, 1)
 }
 
 // ReduceScatter combines the tensors x of all ranks, and divides the combination into World parts.
 // It copies this rank's part into the tensor out: reduce_scatter_tensor. x has World times as many
 // elements as out.
 func (g *Group) ReduceScatter(out, x *tensor.Tensor, c Combine) *Work {
-	return g.begin(what{op: "reduce scatter", kind: device.KindReduceScatter, combine: c}, "", out, x, 1)
+	return g.begin(signature{op: "reduce scatter", kind: device.KindReduceScatter, combine: c}, "", out, x, 1)
 }
 
 // AllToAll sends part r of x to each rank r. It copies the part that rank r sends into part r of
 // the tensor out: all_to_all_single with equal parts.
 func (g *Group) AllToAll(out, x *tensor.Tensor) *Work {
-	return g.begin(what{op: "all to all", kind: device.KindAllToAll}, "", out, x, 1)
+	return g.begin(signature{op: "all to all", kind: device.KindAllToAll}, "", out, x, 1)
 }
 
 // Gather copies the tensors x of all ranks into the tensor out of rank root, in the order of ranks.
 // On every other rank, the argument out must be nil.
 func (g *Group) Gather(out, x *tensor.Tensor, root int) *Work {
-	a := what{op: "gather", kind: device.KindGather, root: g.ranked("gather", root)}
-	return g.begin(a, "", g.only(a.op, "out", root, out), x, 1)
+	a := signature{op: "gather", kind: device.KindGather, root: g.ranked("gather", root)}
+	return g.begin(a, "", g.checkRoot(a.op, "out", root, out), x, 1)
 }
 
 // Scatter divides the x of rank root into World parts and copies this rank's part into the tensor
 // out. On every rank except root, x must be nil.
 func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
-	a := what{op: "scatter", kind: device.KindScatter, root: g.ranked("scatter", root)}
-	return g.begin(a, "", out, g.only(a.op, "in", root, x), 1)
+	a := signature{op: "scatter", kind: device.KindScatter, root: g.ranked("scatter", root)}
+	return g.begin(a, "", out, g.checkRoot(a.op, "in", root, x), 1)
 }
 
-// Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks arrive in order. A
-// Recv into the same tensor waits until x has been sent. So two ranks that send to each other each
-// need one tensor to send and one to receive.
-func (g *Group) Send(x *tensor.Tensor, to int) *Work {
+// Send sends x to rank peer, which calls [Group.Recv]. Messages between two ranks arrive in order.
+// A Recv into the same tensor waits until x has been sent. So two ranks that send to each other
+// each need one tensor to send and one to receive.
+func (g *Group) Send(x *tensor.Tensor, peer int) *Work {
 	g.member("send")
-	return g.begin(g.message("send", g.rank, to), "", nil, x, 1)
+	return g.begin(g.message("send", g.rank, peer), "", nil, x, 1)
 }
 
 // Recv replaces x by the tensor that a rank sends, which has the same type and size.
@@ -189,11 +190,11 @@ func (g *Group) Recv(x *tensor.Tensor, from int) *Work {
 	return g.begin(g.message("receive", from, g.rank), "", x, nil, 1)
 }
 
-func (g *Group) message(op string, from, to int) what {
+func (g *Group) message(op string, from, to int) signature {
 	if from == to {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("rank %d is this one", from)))
 	}
-	return what{op: "send", kind: device.KindSendRecv, root: g.ranked(op, from), peer: g.ranked(op, to)}
+	return signature{op: "send", kind: device.KindSendRecv, root: g.ranked(op, from), peer: g.ranked(op, to)}
 }
 
 // ranked returns r, and panics if the group has no such rank.
@@ -205,8 +206,8 @@ func (g *Group) ranked(op string, r int) int {
 	return r
 }
 
-// only is a check: x must be given on the root, and nil on every other rank. The result is x.
-func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
+// checkRoot checks that x is given on the root, and is nil on every other rank. The result is x.
+func (g *Group) checkRoot(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
 	if (x != nil) != (g.rank == root) {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))
 	}
@@ -236,7 +237,7 @@ func Exchange[T any](g *Group, v T) []T {
 // exchange waits for all ranks' values. agree, if not nil, combines them into one value.
 func (g *Group) exchange(op string, v any, agree func(values []any) (any, error)) []any {
 	g.member(op)
-	k := &call{rank: g.rank, what: what{op: op, host: true}, value: v, agree: agree}
+	k := &call{rank: g.rank, what: signature{op: op, host: true}, value: v, agree: agree}
 	sl := g.core.call(k)
 	if err := g.core.wait(sl, k); err != nil {
 		panic(err)

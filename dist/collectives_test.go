@@ -34,9 +34,10 @@ func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	return all
 }
 
-// each runs f on every list. With -short it leaves out GPUs, because CI runs the race detector with
-// -short, and it makes the emulator slow. Tests that call lists directly use GPUs also with -short.
-func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
+// forEach runs f on every list. With -short it leaves out GPUs, because CI runs the race detector
+// with -short, and it makes the emulator slow. Tests that call lists directly use GPUs also with
+// -short.
+func forEach(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	for name, l := range lists(t, worlds...) {
 		if testing.Short() && strings.HasPrefix(name, "cuda") {
 			continue
@@ -88,7 +89,7 @@ func want(t *testing.T, what string, x *tensor.Tensor, f func(i int) float64) {
 
 // TestCollectives compares every collective, type and size with a simple reference.
 func TestCollectives(t *testing.T) {
-	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) { checkCollectives(t, l, InProcess()) })
+	forEach(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) { checkCollectives(t, l, InProcess()) })
 }
 
 // checkCollectives is the suite that every backend must pass.
@@ -170,7 +171,7 @@ func combined(c Combine, world, i int) float64 {
 // TestRounds: a sum is exact even if it has more elements than a staging buffer and so needs
 // several rounds.
 func TestRounds(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			g.Do(func(s *tensor.Scope) {
 				n := 2*g.World()*staged/4 + 77

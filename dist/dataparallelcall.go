@@ -93,10 +93,10 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 			for _, r := range c.replicas[1:] {
 				there := flat.To(r.dev)
 				b.unpack(there, list, r.tensors)
-				for _, j := range b.which {
+				for _, j := range b.indices {
 					// the model may change a buffer in place, so it must not share memory with
 					// other tensors
-					if c.params[j].Buffer && len(b.which) > 1 {
+					if c.params[j].Buffer && len(b.indices) > 1 {
 						r.tensors[j] = r.tensors[j].Clone()
 					}
 					keep = append(keep, r.tensors[j])
@@ -176,10 +176,10 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 		}
 		// Set Autocast again in a scope around the call, so that its cached casts of the replica's
 		// parameters end with the call.
-		c.home.Do(func(around *tensor.Scope) {
+		c.home.Do(func(inner *tensor.Scope) {
 			var out []*tensor.Tensor
-			around.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)
-			around.Close(out...)
+			inner.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)
+			inner.Close(out...)
 			r.out = out
 		}, tensor.NoAutocast())
 	})

@@ -19,10 +19,10 @@ const (
 
 // bundle says which tensors of a list are copied together, and their offsets in elements.
 type bundle struct {
-	t      dtype.Type
-	which  []int
-	starts []int
-	n      int
+	t       dtype.Type
+	indices []int
+	starts  []int
+	n       int
 }
 
 // bundlesOf groups tensors of the same type, in the order of the list.
@@ -39,7 +39,7 @@ func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 			open[t] = b
 			all = append(all, b)
 		}
-		b.which, b.starts = append(b.which, i), append(b.starts, b.n)
+		b.indices, b.starts = append(b.indices, i), append(b.starts, b.n)
 		align := alignBytes / t.Size()
 		b.n += (x.Size() + align - 1) / align * align
 	}
@@ -49,14 +49,14 @@ func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 // pack copies the tensors of a bundle into one buffer on their device, in scope s. A single
 // tensor is returned as it is.
 func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
-	first := list[b.which[0]]
-	if len(b.which) == 1 {
+	first := list[b.indices[0]]
+	if len(b.indices) == 1 {
 		return first.In(s).Detach()
 	}
 	at := s.On(first.Device())
 	flat := at.Typed(b.t).Empty(b.n)
-	outs, ins := make([][]*tensor.Tensor, len(b.which)), make([][]*tensor.Tensor, len(b.which))
-	for k, i := range b.which {
+	outs, ins := make([][]*tensor.Tensor, len(b.indices)), make([][]*tensor.Tensor, len(b.indices))
+	for k, i := range b.indices {
 		outs[k], ins[k] = []*tensor.Tensor{b.piece(flat, k, list[i])}, []*tensor.Tensor{list[i]}
 	}
 	tensor.Update(opDataParallel, copying(b.t), outs, ins, at.Typed(dtype.I64).Empty(1), nil)
@@ -66,11 +66,11 @@ func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 // unpack stores views of the tensor flat in the slice out. flat is the result of bundle.pack, or
 // its copy on another device.
 func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
-	if len(b.which) == 1 {
-		out[b.which[0]] = flat
+	if len(b.indices) == 1 {
+		out[b.indices[0]] = flat
 		return
 	}
-	for k, i := range b.which {
+	for k, i := range b.indices {
 		out[i] = b.piece(flat, k, list[i])
 	}
 }
@@ -80,13 +80,13 @@ func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Ten
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
 
-// carry copies tensors from one device to another, in scope s. The scope records no graph. For a
-// nil tensor the result is nil.
-func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.Tensor {
+// carry copies tensors to dev, in scope s. The scope records no graph. For a nil tensor the result
+// is nil.
+func carry(s *tensor.Scope, list []*tensor.Tensor, dev device.Device) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(list))
 	for _, b := range bundlesOf(list) {
 		flat := b.pack(s, list)
-		there := flat.To(to)
+		there := flat.To(dev)
 		if there != flat {
 			flat.Free()
 		}

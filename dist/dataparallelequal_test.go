@@ -114,7 +114,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 							x = x.Cast(c.t)
 						}
 						y := [2]*tt{dp.Forward(x), byParts(one, x.To(c.devices[0]), len(c.devices))}
-						near(t, "result", y[0], y[1], c.tolerance)
+						checkNear(t, "result", y[0], y[1], c.tolerance)
 						if y[0].Device() != c.devices[0] || y[0].Scope() != s {
 							t.Errorf("the result is on %s in %v", y[0].Device().Name(), y[0].Scope())
 						}
@@ -123,7 +123,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 							y[i].Square().Mean().Backward()
 							if i == 1 && step < 2 {
 								for k, p := range nn.NamedParameters(dp) {
-									near(t, "gradient of "+p.Name, p.Tensor.Grad(), nn.Parameters(one)[k].Grad(), c.tolerance)
+									checkNear(t, "gradient of "+p.Name, p.Tensor.Grad(), nn.Parameters(one)[k].Grad(), c.tolerance)
 								}
 							}
 							opt.Step()
@@ -131,7 +131,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 					}, tensor.Seed(uint64(step)))
 				}
 				for k, p := range nn.Named(dp) {
-					near(t, p.Name, p.Tensor, nn.Named(one)[k].Tensor, c.tolerance)
+					checkNear(t, p.Name, p.Tensor, nn.Named(one)[k].Tensor, c.tolerance)
 				}
 			})
 		}
@@ -155,11 +155,11 @@ func TestDataParallelEqualsWholeBatch(t *testing.T) {
 				x = x.Double()
 			}
 			y, want := dp.Forward(x), one.Forward(x)
-			near(t, m.name, y, want, 1e-9)
+			checkNear(t, m.name, y, want, 1e-9)
 			y.Square().Mean().Backward()
 			want.Square().Mean().Backward()
 			for k, p := range nn.NamedParameters(dp) {
-				near(t, m.name+" "+p.Name, p.Tensor.Grad(), nn.Parameters(one)[k].Grad(), 1e-9)
+				checkNear(t, m.name+" "+p.Name, p.Tensor.Grad(), nn.Parameters(one)[k].Grad(), 1e-9)
 			}
 		})
 	}
@@ -207,8 +207,8 @@ func TestDataParallelBuffers(t *testing.T) {
 		x := s.Randn(6, 3)
 		dp.Forward(x)
 		alone.Forward(x.Narrow(0, 0, 3).To(g[0]))
-		near(t, "mean", norm.RunningMean, alone.RunningMean, 0)
-		near(t, "variance", norm.RunningVar, alone.RunningVar, 0)
+		checkNear(t, "mean", norm.RunningMean, alone.RunningMean, 0)
+		checkNear(t, "variance", norm.RunningVar, alone.RunningVar, 0)
 		if n := norm.NumBatchesTracked.Item(); n != 1 {
 			t.Errorf("%v batches are counted", n)
 		}
@@ -233,11 +233,11 @@ func TestDataParallelAlone(t *testing.T) {
 		}{{g, 1}, {g[:1], 5}, {g, 0}} {
 			x := s.Randn(c.n, 6)
 			y, want := dist.DataParallel(m, c.devices).Forward(x), one.Forward(x.To(g[0]))
-			near(t, "result", y, want, 0)
+			checkNear(t, "result", y, want, 0)
 			y.Sum().Backward()
 			want.Sum().Backward()
 			for k, p := range nn.NamedParameters(m) {
-				near(t, p.Name, p.Tensor.Grad(), nn.Parameters(one)[k].Grad(), 0)
+				checkNear(t, p.Name, p.Tensor.Grad(), nn.Parameters(one)[k].Grad(), 0)
 			}
 		}
 	})

@@ -15,23 +15,23 @@ import (
 // TestDataParallelMisuse: misuse is reported before anything is computed.
 func TestDataParallelMisuse(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
-	wants(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), nil) }, "there are no devices")
-	wants(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), []device.Device{g[0], nil}) }, "device 1 is nil")
-	wants(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), []device.Device{g[0], g[1], g[0]}) }, "cuda:0 is given twice")
+	checkPanic(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), nil) }, "there are no devices")
+	checkPanic(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), []device.Device{g[0], nil}) }, "device 1 is nil")
+	checkPanic(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), []device.Device{g[0], g[1], g[0]}) }, "cuda:0 is given twice")
 	dp := dist.DataParallel(nn.To(mlp(), g[0]), g)
 	list := func(y ...*tt) func(m nn.Module, x ...*tt) []*tt {
 		return func(m nn.Module, x ...*tt) []*tt { return y }
 	}
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(4, 6)
-		wants(t, tensor.ErrShape, func() { dp.Forward(s.Ones()) }, "input 0 has no dimension to be cut along")
-		wants(t, tensor.ErrValue, func() { dp.Forward(nil) }, "input 0 is nil")
-		wants(t, tensor.ErrValue, func() { dp.Call(list()) }, "there are no inputs")
-		wants(t, tensor.ErrValue, func() { dp.Call(nil, x) }, "the function is nil")
-		wants(t, tensor.ErrShape, func() { dp.Call(list(x), x, s.Ones(3)) }, "input 1 has 3 samples, the first has 4")
-		wants(t, tensor.ErrValue, func() { dp.Call(list(), x) }, "the replica on cuda:0", "returned no results")
-		wants(t, tensor.ErrValue, func() { dp.Call(list(x, nil), x) }, "result 1 is nil")
-		wants(t, tensor.ErrValue, func() { dp.Call(list(x, nil), x.Narrow(0, 0, 1)) }, "result 1 is nil")
+		checkPanic(t, tensor.ErrShape, func() { dp.Forward(s.Ones()) }, "input 0 has no dimension to be cut along")
+		checkPanic(t, tensor.ErrValue, func() { dp.Forward(nil) }, "input 0 is nil")
+		checkPanic(t, tensor.ErrValue, func() { dp.Call(list()) }, "there are no inputs")
+		checkPanic(t, tensor.ErrValue, func() { dp.Call(nil, x) }, "the function is nil")
+		checkPanic(t, tensor.ErrShape, func() { dp.Call(list(x), x, s.Ones(3)) }, "input 1 has 3 samples, the first has 4")
+		checkPanic(t, tensor.ErrValue, func() { dp.Call(list(), x) }, "the replica on cuda:0", "returned no results")
+		checkPanic(t, tensor.ErrValue, func() { dp.Call(list(x, nil), x) }, "result 1 is nil")
+		checkPanic(t, tensor.ErrValue, func() { dp.Call(list(x, nil), x.Narrow(0, 0, 1)) }, "result 1 is nil")
 		on := func(d device.Device, a, b func(x *tt) []*tt) func(m nn.Module, x ...*tt) []*tt {
 			return func(m nn.Module, x ...*tt) []*tt {
 				if x[0].Device() == d {
@@ -42,10 +42,10 @@ func TestDataParallelMisuse(t *testing.T) {
 		}
 		one := func(x *tt) []*tt { return []*tt{x} }
 		between := "the replicas on cuda:0 and cuda:1 return "
-		wants(t, tensor.ErrValue, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x, x} }), x) }, between+"1 and 2 results")
-		wants(t, tensor.ErrShape, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x.Sum()} }), x) }, between, "result 0")
-		wants(t, tensor.ErrShape, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x.T()} }), x) }, between, "[6, 2]")
-		wants(t, tensor.ErrType, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x.Half()} }), x) }, between, "two types")
+		checkPanic(t, tensor.ErrValue, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x, x} }), x) }, between+"1 and 2 results")
+		checkPanic(t, tensor.ErrShape, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x.Sum()} }), x) }, between, "result 0")
+		checkPanic(t, tensor.ErrShape, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x.T()} }), x) }, between, "[6, 2]")
+		checkPanic(t, tensor.ErrType, func() { dp.Call(on(g[0], one, func(x *tt) []*tt { return []*tt{x.Half()} }), x) }, between, "two types")
 	})
 }
 
@@ -68,7 +68,7 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 6)
 		for i, d := range g {
-			err := wants(t, tensor.ErrShape, func() { dp.Call(at(i, func() { s.Ones(2).Add(s.Ones(3)) }), x) }, "the replica on "+d.Name()+": tensor: add")
+			err := checkPanic(t, tensor.ErrShape, func() { dp.Call(at(i, func() { s.Ones(2).Add(s.Ones(3)) }), x) }, "the replica on "+d.Name()+": tensor: add")
 			var e *tensor.Error
 			if !errors.As(err, &e) || !strings.Contains(e.Site, "dataparallelerrors_test.go") {
 				t.Errorf("%v", err)
@@ -95,7 +95,7 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 		}
 		// The error names the layer as in the model. It names the caller's line, because the
 		// replica's goroutine has no frame of the program.
-		err := wants(t, tensor.ErrShape, func() { dp.Forward(s.Ones(6, 5)) }, "in 0 (nn.Linear)")
+		err := checkPanic(t, tensor.ErrShape, func() { dp.Forward(s.Ones(6, 5)) }, "in 0 (nn.Linear)")
 		var r *dist.ReplicaError
 		if !errors.As(err, &r) || r.Device != "cuda:0" {
 			t.Errorf("%v", err)
@@ -145,7 +145,7 @@ func TestDataParallelLateErrors(t *testing.T) {
 			func() { y.Backward() },
 			func() { nn.Infer(dp, x) },
 		} {
-			err := wants(t, tensor.ErrIndex, f, "the replica on cuda:1", "index 9", "embedding")
+			err := checkPanic(t, tensor.ErrIndex, f, "the replica on cuda:1", "index 9", "embedding")
 			var e *tensor.Error
 			if !errors.As(err, &e) || !strings.Contains(e.Site, "dataparallelerrors_test.go") {
 				t.Errorf("%v", err)

@@ -188,15 +188,15 @@ func (f *gathered) Forward(c *tensor.Context, _ []*tensor.Tensor) []*tensor.Tens
 	return y
 }
 
-// way holds the state of a backward pass through one replica.
-type way struct {
-	dev    device.Device
-	y, g   []*tensor.Tensor
-	starts []int // by result: the first row of this replica's part
-	rows   []int
-	at     []int            // indexes of the operands that want a gradient
-	leaves []*tensor.Tensor // leaves of the operands in at
-	out    []*tensor.Tensor // gradients of the operands in at, on the first device
+// replicaPass holds the state of a backward pass through one replica.
+type replicaPass struct {
+	dev      device.Device
+	y, g     []*tensor.Tensor
+	starts   []int // by result: the first row of this replica's part
+	rows     []int
+	operands []int            // indexes of the operands that want a gradient
+	leaves   []*tensor.Tensor // leaves of these operands
+	out      []*tensor.Tensor // gradients of these operands, on the first device
 }
 
 // VJP computes the gradients of the operands.
@@ -205,25 +205,25 @@ func (f *gathered) VJP(c *tensor.Context, g []*tensor.Tensor) []*tensor.Tensor {
 		panic(misuse(tensor.ErrGrad, "a model on several devices has no second derivative, which CreateGraph asks for; use one device"))
 	}
 	main := f.call.replicas[0].dev
-	var ways []*way
+	var ways []*replicaPass
 	var devices []device.Device
-	of := make([]*way, len(f.call.replicas))
+	of := make([]*replicaPass, len(f.call.replicas))
 	for i, r := range f.call.replicas {
-		w := f.way(c, i, g)
+		w := f.prepare(c, i, g)
 		if len(w.y) > 0 && len(w.leaves) > 0 {
 			of[i], ways, devices = w, append(ways, w), append(devices, r.dev)
 		}
 	}
 	onEach(devices, true, func(i int) {
 		w := ways[i]
-		c.Scope().Do(func(s *tensor.Scope) { w.back(c, s, main) })
+		c.Scope().Do(func(s *tensor.Scope) { w.backward(c, s, main) })
 	})
 	return f.collect(c, of)
 }
 
-// way prepares the backward pass through replica i. g are the gradients of all results.
-func (f *gathered) way(c *tensor.Context, i int, g []*tensor.Tensor) *way {
-	w := &way{dev: f.call.replicas[i].dev}
+// prepare prepares the backward pass through replica i. g are the gradients of all results.
+func (f *gathered) prepare(c *tensor.Context, i int, g []*tensor.Tensor) *replicaPass {
+	w := &replicaPass{dev: f.call.replicas[i].dev}
 	for k, number := range f.branch[i] {
 		if number < 0 {
 			continue
@@ -237,7 +237,7 @@ func (f *gathered) way(c *tensor.Context, i int, g []*tensor.Tensor) *way {
 	}
 	for j, o := range f.operands {
 		if leaf := o.leaves[i]; leaf != nil && c.Wants(j) {
-			w.at, w.leaves = append(w.at, j), append(w.leaves, leaf)
+			w.operands, w.leaves = append(w.operands, j), append(w.leaves, leaf)
 		}
 	}
 	return w
@@ -252,9 +252,9 @@ func settle(s *tensor.Scope, dev device.Device) {
 	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
 }
 
-// back computes the gradients in scope s, on the goroutine of w's device, and moves them to the
+// backward computes the gradients in scope s, on the goroutine of w's device, and moves them to the
 // device main.
-func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
+func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.Device) {
 	if w.dev != main {
 		// Wait only for the work of this device. Waiting for the first device would take longer,
 		// because its work needs the results of all devices.
@@ -282,7 +282,7 @@ func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
 
 // collect combines the replicas' gradients. For a parameter it sums them in the order of the
 // devices; for an input it concatenates the parts.
-func (f *gathered) collect(c *tensor.Context, ways []*way) []*tensor.Tensor {
+func (f *gathered) collect(c *tensor.Context, ways []*replicaPass) []*tensor.Tensor {
 	found := make([][]*tensor.Tensor, len(f.operands)) // gradients by operand and replica
 	for j := range found {
 		found[j] = make([]*tensor.Tensor, len(ways))
@@ -291,7 +291,7 @@ func (f *gathered) collect(c *tensor.Context, ways []*way) []*tensor.Tensor {
 		if w == nil {
 			continue
 		}
-		for k, j := range w.at {
+		for k, j := range w.operands {
 			found[j][i] = w.out[k]
 		}
 	}

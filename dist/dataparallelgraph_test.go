@@ -17,19 +17,19 @@ import (
 )
 
 // pair returns a model on three devices and an equal model on one device, both in float64.
-func pair(t *testing.T) (dp *dist.Parallel[nn.Module], one nn.Module, devices []device.Device) {
+func pair(t *testing.T) (dp *dist.Parallel[nn.Module], single nn.Module, devices []device.Device) {
 	devices = append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(mlp(), dtype.F64)
 	return dist.DataParallel(m, devices), nn.Clone(m), devices
 }
 
-// same compares the gradients of models a and b, and then clears them.
-func same(t *testing.T, what string, a, b any) {
+// sameGrads compares the gradients of models a and b, and then clears them.
+func sameGrads(t *testing.T, what string, a, b any) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
 		want := gradients(s, b)
 		for k, g := range gradients(s, a) {
-			near(t, fmt.Sprint(what, " ", k), g, want[k], 1e-9)
+			checkNear(t, fmt.Sprint(what, " ", k), g, want[k], 1e-9)
 		}
 	})
 }
@@ -43,7 +43,7 @@ func TestDataParallelBackward(t *testing.T) {
 			for _, m := range []nn.Module{dp, one} {
 				tensor.Do(func(s *tensor.Scope) { f(s, m) }, tensor.Seed(5))
 			}
-			same(t, name, dp, one)
+			sameGrads(t, name, dp, one)
 			if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 				t.Errorf("%d bytes stay on other devices", n)
 			}
@@ -65,7 +65,7 @@ func TestDataParallelBackward(t *testing.T) {
 		y.Backward(tensor.RetainGraph())
 		y.Backward(tensor.RetainGraph())
 		y.Backward()
-		wants(t, tensor.ErrGrad, func() { y.Backward() }, "freed by an earlier Backward")
+		checkPanic(t, tensor.ErrGrad, func() { y.Backward() }, "freed by an earlier Backward")
 	})
 	each("kept past its scope", func(s *tensor.Scope, m nn.Module) {
 		a, _ := inputs(s)
@@ -143,7 +143,7 @@ func TestDataParallelHooks(t *testing.T) {
 			m.Forward(x).Square().Sum().Backward()
 		}
 	})
-	if same(t, "hooked", dp, one); before != 1 || after != 1 {
+	if sameGrads(t, "hooked", dp, one); before != 1 || after != 1 {
 		t.Errorf("the hooks were called %d and %d times", before, after)
 	}
 	g := gpus(t, ":2,mem=64MiB")
@@ -177,12 +177,12 @@ func TestDataParallelInputs(t *testing.T) {
 			a, b := x.To(d).Detach().RequiresGrad(), x.Clone().RequiresGrad()
 			dp.Forward(a.MulScalar(2)).Exp().Sum().Backward()
 			one.Forward(b.MulScalar(2)).Exp().Sum().Backward()
-			near(t, "on "+d.Name(), a.Grad(), b.Grad(), 1e-9)
+			checkNear(t, "on "+d.Name(), a.Grad(), b.Grad(), 1e-9)
 			if a.Grad().Device() != d {
 				t.Errorf("the gradient is on %s", a.Grad().Device().Name())
 			}
 		})
-		same(t, d.Name(), dp, one)
+		sameGrads(t, d.Name(), dp, one)
 	}
 	// A tensor that is older than the batch stays in its scope. A leaf of the root scope may be an
 	// input.
@@ -197,13 +197,13 @@ func TestDataParallelInputs(t *testing.T) {
 	})
 }
 
-// two is a model with several inputs and results of several types.
-type two struct {
+// twoInputs is a model with several inputs and results of several types.
+type twoInputs struct {
 	nn.Base
 	A, B *nn.Linear
 }
 
-func (m *two) Forward(x, y *tt, scale float64, back bool) []*tt {
+func (m *twoInputs) Forward(x, y *tt, scale float64, back bool) []*tt {
 	h := m.A.Forward(x).Tanh()
 	if back {
 		h = h.Add(m.B.Forward(y))
@@ -216,16 +216,16 @@ func (m *two) Forward(x, y *tt, scale float64, back bool) []*tt {
 // are not tensors.
 func TestDataParallelCall(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
-	m := nn.Cast(&two{A: nn.NewLinear(4, 3), B: nn.NewLinear(2, 3)}, dtype.F64)
+	m := nn.Cast(&twoInputs{A: nn.NewLinear(4, 3), B: nn.NewLinear(2, 3)}, dtype.F64)
 	one := nn.Clone(m)
 	dp := dist.DataParallel(m, devices)
 	for _, back := range []bool{true, false} {
 		tensor.Do(func(s *tensor.Scope) {
 			x, y := s.Randn(6, 4).Double(), s.Randn(6, 2).Double()
-			got := dp.Call(func(m *two, x ...*tt) []*tt { return m.Forward(x[0], x[1], 3, back) }, x, y)
+			got := dp.Call(func(m *twoInputs, x ...*tt) []*tt { return m.Forward(x[0], x[1], 3, back) }, x, y)
 			want := one.Forward(x, y, 3, back)
 			for i, k := range []int{0, 2, 3, 4} {
-				near(t, fmt.Sprint("result ", i), got[k], want[k], 1e-9)
+				checkNear(t, fmt.Sprint("result ", i), got[k], want[k], 1e-9)
 				if got[k].Type() != want[k].Type() || got[k].NeedsGrad() != want[k].NeedsGrad() {
 					t.Errorf("result %d is %v, want %v", i, got[k].Type(), want[k].Type())
 				}
@@ -234,36 +234,36 @@ func TestDataParallelCall(t *testing.T) {
 			if s := got[1].Shape().Slice(); !slices.Equal(s, []int{3}) {
 				t.Errorf("the losses have shape %v", s)
 			}
-			near(t, "loss", got[1].Mean(), want[1], 1e-9)
+			checkNear(t, "loss", got[1].Mean(), want[1], 1e-9)
 			got[1].Mean().Add(got[3].Square().Sum()).Backward()
 			want[1].Add(want[3].Square().Sum()).Backward()
 			if g := m.B.Weight.Grad(); (g == nil) == back {
 				t.Errorf("the gradient of what was not used is %v", g)
 			}
-			same(t, "gradient", dp, one)
+			sameGrads(t, "gradient", dp, one)
 		})
 	}
 	// One of the replicas does not use a parameter, and returns a result without a graph.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double()
-		y := dp.Call(func(m *two, x ...*tt) []*tt {
+		y := dp.Call(func(m *twoInputs, x ...*tt) []*tt {
 			if x[0].Device() == devices[1] {
 				return []*tt{x[0].Narrow(1, 0, 3)}
 			}
 			return []*tt{m.A.Forward(x[0])}
 		}, x)[0]
 		y.Sum().Backward()
-		near(t, "of two thirds", m.A.Bias.Grad(), tensor.Full(4, 3).Double(), 1e-9)
+		checkNear(t, "of two thirds", m.A.Bias.Grad(), tensor.Full(4, 3).Double(), 1e-9)
 		m.A.Bias.ZeroGrad()
 		m.A.Weight.ZeroGrad()
 	})
 	// Results may be parameters or inputs themselves, and a graph may depend on inputs only.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double().RequiresGrad()
-		y := dp.Call(func(m *two, x ...*tt) []*tt { return []*tt{x[0], m.A.Weight} }, x)
+		y := dp.Call(func(m *twoInputs, x ...*tt) []*tt { return []*tt{x[0], m.A.Weight} }, x)
 		y[0].MulScalar(3).Sum().Add(y[1].Sum()).Backward()
-		near(t, "input", x.Grad(), tensor.Full(3, 6, 4).Double(), 0)
-		near(t, "parameter", m.A.Weight.Grad(), tensor.Full(3, 3, 4).Double(), 0)
+		checkNear(t, "input", x.Grad(), tensor.Full(3, 6, 4).Double(), 0)
+		checkNear(t, "parameter", m.A.Weight.Grad(), tensor.Full(3, 3, 4).Double(), 0)
 		nn.ZeroGrad(dp)
 	})
 	if n := allocated(devices); n[1] != 0 || n[2] != 0 {
@@ -278,10 +278,10 @@ func TestDataParallelRefusals(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(4, 6).Double().RequiresGrad()
 		y := dp.Forward(x).Sum()
-		wants(t, tensor.ErrGrad, func() { tensor.Gradients(y, []*tt{x}, tensor.CreateGraph()) }, "no second derivative", "CreateGraph")
-		wants(t, tensor.ErrGrad, func() { autograd.Checkpoint(dp.Forward, x) }, "checkpointed segment", "dataparallelgraph_test.go")
+		checkPanic(t, tensor.ErrGrad, func() { tensor.Gradients(y, []*tt{x}, tensor.CreateGraph()) }, "no second derivative", "CreateGraph")
+		checkPanic(t, tensor.ErrGrad, func() { autograd.Checkpoint(dp.Forward, x) }, "checkpointed segment", "dataparallelgraph_test.go")
 		w := s.Ones(6).Double().RequiresGrad()
-		err := wants(t, tensor.ErrGrad, func() {
+		err := checkPanic(t, tensor.ErrGrad, func() {
 			dp.Call(func(m nn.Module, x ...*tt) []*tt { return []*tt{m.Forward(x[0].Mul(w.To(x[0].Device())))} }, x)
 		}, "neither a parameter of the model nor an input", "[6] float64")
 		if _, ok := err.(*dist.ReplicaError); !ok {
@@ -296,6 +296,6 @@ func TestDataParallelRefusals(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) { // the parameter is changed before Backward needs it
 		y := dp.Forward(s.Ones(4, 6).Double().RequiresGrad()).Sum()
 		s.Do(func(s *tensor.Scope) { p.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
-		wants(t, tensor.ErrInPlace, func() { y.Backward() }, "modified by an in-place operation", "Backward of the replica on cpu")
+		checkPanic(t, tensor.ErrInPlace, func() { y.Backward() }, "modified by an in-place operation", "Backward of the replica on cpu")
 	})
 }

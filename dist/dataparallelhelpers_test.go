@@ -38,8 +38,8 @@ func host(t testing.TB) device.Device {
 	return d
 }
 
-// near fails the test if the largest difference between two tensors exceeds the tolerance.
-func near(t *testing.T, what string, got, want *tt, tolerance float64) {
+// checkNear fails the test if the largest difference between two tensors exceeds the tolerance.
+func checkNear(t *testing.T, what string, got, want *tt, tolerance float64) {
 	t.Helper()
 	if (got == nil) != (want == nil) {
 		t.Errorf("%s: %v and %v", what, got, want)
@@ -61,9 +61,9 @@ func near(t *testing.T, what string, got, want *tt, tolerance float64) {
 	}
 }
 
-// wants checks that f panics with an error of the library that contains all of the words. The error
-// must wrap kind, unless kind is nil.
-func wants(t *testing.T, kind error, f func(), words ...string) error {
+// checkPanic checks that f panics with an error of the library that contains all of the words. The
+// error must wrap kind, unless kind is nil.
+func checkPanic(t *testing.T, kind error, f func(), words ...string) error {
 	t.Helper()
 	err := tensor.Try(f)
 	if err == nil {

@@ -68,14 +68,14 @@ func TestDataParallelOddModel(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Randn(6, 4).Double()
 		y, want := dp.Forward(x), one.Forward(x)
-		near(t, "result", y, want, 1e-9)
+		checkNear(t, "result", y, want, 1e-9)
 		y.Square().Sum().Backward()
 		want.Square().Sum().Backward()
-		same(t, "gradient", dp, one)
+		sameGrads(t, "gradient", dp, one)
 		for k, b := range nn.NamedBuffers(dp) {
 			// Spectral norm's power iteration does not depend on the batch, so its buffers are
 			// equal.
-			near(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
+			checkNear(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
 		}
 	})
 	if n := m.calls.Load(); n != 6 || hooked.Load() != 3 {
@@ -119,17 +119,17 @@ func TestDataParallelModelErrors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4)
 		l := nn.NewLinear(4, 4)
-		wants(t, nil, func() { dist.DataParallel(&hidden{A: l, last: l}, devices).Forward(x) }, "nn: last", "not exported")
-		err := wants(t, tensor.ErrDevice, func() { dist.DataParallel(&loose{A: l, Scale: tensor.Ones(4)}, devices).Forward(x) },
+		checkPanic(t, nil, func() { dist.DataParallel(&hidden{A: l, last: l}, devices).Forward(x) }, "nn: last", "not exported")
+		err := checkPanic(t, tensor.ErrDevice, func() { dist.DataParallel(&loose{A: l, Scale: tensor.Ones(4)}, devices).Forward(x) },
 			"the replica on cuda:0", "mul", "[4] float32 on cpu", "dataparallelmodel_test.go")
 		if r, ok := err.(*dist.ReplicaError); !ok || r.Device != "cuda:0" || r.Backward {
 			t.Errorf("%#v", err)
 		}
-		wants(t, tensor.ErrDevice, func() { dist.DataParallel(nn.To(nn.NewLinear(4, 4), devices[1]), devices).Forward(x) },
+		checkPanic(t, tensor.ErrDevice, func() { dist.DataParallel(nn.To(nn.NewLinear(4, 4), devices[1]), devices).Forward(x) },
 			"weight of the model is on cuda:0, not on cpu")
-		wants(t, nil, func() { dist.DataParallel(nn.NewLazyLinear(3), devices).Forward(x) }, "nn:")
-		wants(t, nil, func() { dist.DataParallel[*nn.Linear](nil, devices).Forward(x) }, "nn:", "nil")
-		wants(t, tensor.ErrValue, func() { dist.DataParallel(&two{A: l, B: l}, devices).Forward(x) }, "no method Forward of one tensor; use Call")
+		checkPanic(t, nil, func() { dist.DataParallel(nn.NewLazyLinear(3), devices).Forward(x) }, "nn:")
+		checkPanic(t, nil, func() { dist.DataParallel[*nn.Linear](nil, devices).Forward(x) }, "nn:", "nil")
+		checkPanic(t, tensor.ErrValue, func() { dist.DataParallel(&twoInputs{A: l, B: l}, devices).Forward(x) }, "no method Forward of one tensor; use Call")
 	})
 }
 
@@ -160,7 +160,7 @@ func TestDataParallelMemory(t *testing.T) {
 		step(true)
 		step(false)
 		tensor.Do(func(s *tensor.Scope) {
-			wants(t, tensor.ErrShape, func() { dp.Forward(s.Ones(6, 3, 4, 4)) }, "the replica on cuda:0")
+			checkPanic(t, tensor.ErrShape, func() { dp.Forward(s.Ones(6, 3, 4, 4)) }, "the replica on cuda:0")
 			if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 				t.Errorf("%v bytes are in use behind an error", n)
 			}

@@ -32,8 +32,8 @@ func TestDataParallelInference(t *testing.T) {
 		if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 			t.Errorf("%v bytes are in use", n)
 		}
-		near(t, "result", y, one.Forward(x.To(devices[0])), 1e-5)
-		near(t, "inferred", nn.Infer(dp, x), y, 0)
+		checkNear(t, "result", y, one.Forward(x.To(devices[0])), 1e-5)
+		checkNear(t, "inferred", nn.Infer(dp, x), y, 0)
 	}, tensor.NoGrad())
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
@@ -56,7 +56,7 @@ func TestDataParallelAutocast(t *testing.T) {
 			if y.Type() != dtype.BF16 {
 				t.Errorf("the result is %v", y.Type())
 			}
-			near(t, "result", y, want, 0.02)
+			checkNear(t, "result", y, want, 0.02)
 			y.Square().Mean().Backward()
 			want.Square().Mean().Backward()
 			if n := allocated(devices); n[1] != 0 {
@@ -67,7 +67,7 @@ func TestDataParallelAutocast(t *testing.T) {
 			if p.Grad().Type() != dtype.F32 {
 				t.Errorf("a gradient is %v", p.Grad().Type())
 			}
-			near(t, "gradient", p.Grad(), nn.Parameters(one)[k].Grad(), 0.03)
+			checkNear(t, "gradient", p.Grad(), nn.Parameters(one)[k].Grad(), 0.03)
 		}
 		s.Do(func(s *tensor.Scope) { // many calls in one scope leave nothing behind
 			for range 3 {
@@ -95,7 +95,7 @@ func TestDataParallelDropout(t *testing.T) {
 					all = append(all, y.Select(0, i).Contiguous().Bytes())
 				}
 				y.Sum().Backward()
-				near(t, "gradient", x.Grad(), y, 0)
+				checkNear(t, "gradient", x.Grad(), y, 0)
 				x.ZeroGrad()
 			}
 		}, tensor.Seed(11))
@@ -117,7 +117,7 @@ func TestDataParallelDropout(t *testing.T) {
 	}
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(3, 64)
-		near(t, "evaluation", dp.Forward(x), x, 0)
+		checkNear(t, "evaluation", dp.Forward(x), x, 0)
 	})
 }
 
@@ -135,14 +135,14 @@ func TestDataParallelAnomaly(t *testing.T) {
 	dp := dist.DataParallel(&roots{W: tensor.Ones(1).RequiresGrad()}, devices)
 	tensor.Do(func(s *tensor.Scope) {
 		y := dp.Forward(s.From([]float32{1, 0})).Sum()
-		err := wants(t, tensor.ErrAnomaly, func() { y.Backward() }, "Backward of the replica on cuda:0", "sqrt", "dataparallelmodes_test.go")
+		err := checkPanic(t, tensor.ErrAnomaly, func() { y.Backward() }, "Backward of the replica on cuda:0", "sqrt", "dataparallelmodes_test.go")
 		var a *tensor.Anomaly
 		if !errors.As(err, &a) || a.Op != "sqrt" {
 			t.Errorf("%v", a)
 		}
 	}, tensor.DetectAnomaly())
 	tensor.Do(func(s *tensor.Scope) {
-		wants(t, tensor.ErrAnomaly, func() { dp.Forward(s.From([]float32{1, -1})) }, "the replica on cuda:0", "the result of sqrt")
+		checkPanic(t, tensor.ErrAnomaly, func() { dp.Forward(s.From([]float32{1, -1})) }, "the replica on cuda:0", "the result of sqrt")
 	}, tensor.DetectAnomaly(tensor.AnomalyForward))
 }
 
@@ -169,7 +169,7 @@ func TestDataParallelStreams(t *testing.T) {
 		y.Square().Mean().Backward()
 		one.Forward(x.To(devices[0])).Square().Mean().Backward()
 		for k, p := range nn.Parameters(dp) {
-			near(t, "gradient", p.Grad(), nn.Parameters(one)[k].Grad(), 1e-4)
+			checkNear(t, "gradient", p.Grad(), nn.Parameters(one)[k].Grad(), 1e-4)
 		}
 	}, tensor.On(devices[0]), tensor.Stream(st))
 	if close(seen); len(seen) != 1 || <-seen != "cuda:0" {

@@ -43,17 +43,17 @@ func Make[M any](g *Group, f func() M) (m M) {
 type DDPOption func(*ddpSettings)
 
 type ddpSettings struct {
-	first, rest int // limits of the first bucket and of all other buckets, in bytes
-	hook        CommHook
-	keepBuffers bool
-	fixed       bool // buckets keep their initial order
+	firstBytes, laterBytes int // limits of the first bucket and of all other buckets, in bytes
+	hook                   CommHook
+	keepBuffers            bool
+	fixed                  bool // buckets keep their initial order
 }
 
 // BucketBytes sets how many bytes of gradients one collective reduces at most. The first argument
 // is the limit of the bucket that is ready first. The second argument is the limit of each later
 // bucket. The defaults are 1 MiB and 25 MiB, as in PyTorch.
 func BucketBytes(first, rest int) DDPOption {
-	return func(s *ddpSettings) { s.first, s.rest = first, rest }
+	return func(s *ddpSettings) { s.firstBytes, s.laterBytes = first, rest }
 }
 
 // KeepBuffers lets each rank keep its own buffers, such as running statistics.
@@ -97,7 +97,7 @@ func Compress() DDPOption {
 // Reducer averages the gradients of one rank's model over its group. [DDP] makes one.
 type Reducer struct {
 	ddpSettings
-	of     *Group // the program's group
+	group  *Group // the program's group
 	g      *Group // the reducer's own group, so that its collectives do not mix with the program's
 	params []nn.Param
 	leaves []*tensor.Tensor
@@ -127,7 +127,7 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	if g.capture() != nil {
 		panic(g.misuse(op, tensor.ErrCapture, "the model is given to DDP before the capture of a step"))
 	}
-	r := &Reducer{ddpSettings: ddpSettings{first: 1 << 20, rest: 25 << 20}, of: g, g: g.Clone(), weight: 1}
+	r := &Reducer{ddpSettings: ddpSettings{firstBytes: 1 << 20, laterBytes: 25 << 20}, group: g, g: g.Clone(), weight: 1}
 	for i, o := range opts {
 		if o == nil {
 			panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("option %d is nil", i)))
@@ -181,11 +181,11 @@ func (r *Reducer) alike(op string, model any) {
 		for i := range max(len(list), len(other)) {
 			switch {
 			case i >= len(list):
-				panic(r.of.misuse(op, ErrMismatch, fmt.Sprintf("the model lacks %s, which rank %d has", other[i].name, rank)))
+				panic(r.group.misuse(op, ErrMismatch, fmt.Sprintf("the model lacks %s, which rank %d has", other[i].name, rank)))
 			case i >= len(other):
-				panic(r.of.misuse(op, ErrMismatch, fmt.Sprintf("the model has %s, which rank %d lacks", list[i].name, rank)))
+				panic(r.group.misuse(op, ErrMismatch, fmt.Sprintf("the model has %s, which rank %d lacks", list[i].name, rank)))
 			case list[i] != other[i]:
-				panic(r.of.misuse(op, ErrMismatch, fmt.Sprintf("%s is %s, that of rank %d is %s, %s", list[i].name, list[i].like, rank, other[i].name, other[i].like)))
+				panic(r.group.misuse(op, ErrMismatch, fmt.Sprintf("%s is %s, that of rank %d is %s, %s", list[i].name, list[i].like, rank, other[i].name, other[i].like)))
 			}
 		}
 	}
@@ -196,19 +196,19 @@ func (r *Reducer) spread(root int) {
 	for _, list := range packs(r.state, 25<<20, 25<<20) {
 		part := pick(r.state, list)
 		f := newFlat(r.g.Device(), part[0].Type(), part)
-		r.give(f, part, root, "parameters and buffers")
+		r.broadcast(f, part, root, "parameters and buffers")
 		f.free()
 	}
 }
 
-// give broadcasts tensors of rank root to all ranks, packed in f.
-func (r *Reducer) give(f *flat, part []*tensor.Tensor, root int, of string) {
+// broadcast broadcasts tensors of rank root to all ranks, packed in f.
+func (r *Reducer) broadcast(f *flat, part []*tensor.Tensor, root int, operands string) {
 	if r.g.rank == root {
-		f.put(r.g.recorded(), part)
+		f.pack(r.g.recorded(), part)
 	}
-	r.g.begin(what{op: "broadcast", kind: device.KindBroadcast, root: root}, of, f.all, f.all, 1)
+	r.g.begin(signature{op: "broadcast", kind: device.KindBroadcast, root: root}, operands, f.buffer, f.buffer, 1)
 	if r.g.rank != root {
-		f.get(r.g.recorded(), part)
+		f.unpack(r.g.recorded(), part)
 	}
 }
 
@@ -221,7 +221,7 @@ func pick[T any](list []T, which []int) []T {
 }
 
 // Group returns the group over whose ranks the gradients are averaged.
-func (r *Reducer) Group() *Group { return r.of }
+func (r *Reducer) Group() *Group { return r.group }
 
 // Weigh sets the weight of this rank's gradients from now on: the number of samples in its batch.
 // The average of the gradients is weighted, so ranks may have batches of different sizes, even
@@ -230,7 +230,7 @@ func (r *Reducer) Group() *Group { return r.of }
 // loss by its number of samples and by World, and divide it by the number of samples of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
-		panic(r.of.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))
+		panic(r.group.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))
 	}
 	r.weight, r.weighted = w, true
 }
@@ -248,7 +248,7 @@ func (r *Reducer) Close() {
 		f.free()
 	}
 	r.buckets, r.statics = nil, nil
-	r.of.reducers = slices.DeleteFunc(r.of.reducers, func(o *Reducer) bool { return o == r })
+	r.group.reducers = slices.DeleteFunc(r.group.reducers, func(o *Reducer) bool { return o == r })
 }
 
 // NoSync runs f without averaging of gradients: torch's no_sync. The gradients of the batches in f

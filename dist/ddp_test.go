@@ -105,7 +105,7 @@ func TestDDP(t *testing.T) {
 		}
 		return alones[key]
 	}
-	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
 		gpus, steps := !l.devices[0].Info().Host, 20
 		if gpus {
 			steps = 6

@@ -55,7 +55,7 @@ func (c *course[M]) check(t *testing.T) {
 	one := c.model()
 	c.train(one, func() []tensor.Option { return nil }, -1, 0, whole)
 	want := weights(one)
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		got := make([][]float64, len(l.devices))
 		run(t, l, func(g *Group) {
 			n := whole / g.World()
@@ -173,7 +173,7 @@ func TestDDPRequiresGradMix(t *testing.T) {
 // TestDDPIgnoreParams corresponds to torch's test_ddp_ignore_params_arg. If a parameter requires no
 // gradient when DDP begins, DDP leaves it out, even if it requires a gradient later.
 func TestDDPIgnoreParams(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
 			m.L[0].Weight.SetRequiresGrad(false)
@@ -257,7 +257,7 @@ func TestDDPUnusedParamsRebuildBuckets(t *testing.T) {
 // test_find_unused_parameters_when_unused_parameters_empty. If no rank uses a parameter, its
 // gradient does not change (with and without gradient_as_bucket_view).
 func TestDDPUnusedEverywhere(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
 			// a weighted mean of equal numbers is rounded, so it may differ from them
@@ -294,7 +294,7 @@ func TestDDPUnusedEverywhere(t *testing.T) {
 // TestDDPSyncModuleStates corresponds to torch's test_ddp_sync_module_states. All ranks begin with
 // the parameters and buffers of rank 0.
 func TestDDPSyncModuleStates(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(nn.NewSequential(nn.NewLinear(12, 6), nn.NewBatchNorm1d(6)), g.Device())
 			for _, p := range nn.Named(m) {
@@ -380,7 +380,7 @@ func TestDDPCreateGraph(t *testing.T) {
 // TestDDPMixedTypes corresponds to torch's test_ddp_model_with_mixed_types. Each bucket holds
 // gradients of one type.
 func TestDDPMixedTypes(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.NewSequential(nn.NewLinear(12, 6, nn.Typed(dtype.F64)), nn.NewLinear(6, 6), nn.NewLinear(6, 4, nn.Typed(dtype.BF16)))
 			r := g.NewReducer(nn.To(fixed(m), g.Device()))
@@ -413,7 +413,7 @@ func TestDDPRebuildBuckets(t *testing.T) {
 		}
 		return x.Square().Mean()
 	}
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		bits := map[string]bool{}
 		for _, opts := range [][]DDPOption{{BucketBytes(1, 1)}, {BucketBytes(1000, 1500)}, nil} {
 			run(t, l, func(g *Group) {
@@ -457,7 +457,7 @@ func TestDDPRebuildBuckets(t *testing.T) {
 // TestDDPNoGradThroughModel corresponds to torch's test_ddp_returns_tensor_with_no_grad. The loss
 // of a step does not depend on the model.
 func TestDDPNoGradThroughModel(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := DDP(nn.To(newLinears(12, 6), g.Device()), g)
 			g.Do(func(s *tensor.Scope) {

@@ -22,7 +22,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 	one := newLinears(12, 6, 3)
 	c := &course[*linears]{loss: bent}
 	c.train(one, func() []tensor.Option { return nil }, -1, 0, whole)
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		for _, opts := range [][]DDPOption{nil, {BucketBytes(100, 300)}} {
 			got := make([][]float64, 2)
 			run(t, l, func(g *Group) {
@@ -55,7 +55,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 
 // TestDDPWithoutSamples: a rank without samples may skip Backward and call Void(nil) instead.
 func TestDDPWithoutSamples(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 3), g.Device())
 			r := g.NewReducer(m)
@@ -122,7 +122,7 @@ func TestDDPUnevenInputs(t *testing.T) {
 			}
 			want := weights(one)
 			t.Run(fmt.Sprintf("no sync %v", nosync), func(t *testing.T) {
-				each(t, []int{world}, func(t *testing.T, l DeviceList) {
+				forEach(t, []int{world}, func(t *testing.T, l DeviceList) {
 					got := make([][]float64, world)
 					run(t, l, func(g *Group) {
 						m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
@@ -156,7 +156,7 @@ func TestDDPUnevenInputs(t *testing.T) {
 // TestDDPJoinModelEquivalence corresponds to torch's test_ddp_join_model_equivalence. All ranks end
 // with the same model, even a rank that had no batch or the last batch.
 func TestDDPJoinModelEquivalence(t *testing.T) {
-	each(t, []int{3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 		for _, counts := range [][]int{{0, 0, 2}, {2, 0, 0}, {1, 1, 1}, {0, 0, 0}} {
 			run(t, l, func(g *Group) {
 				m := nn.To(nn.NewSequential(nn.NewBatchNorm1d(12), nn.NewLinear(12, 3)), g.Device())
@@ -189,7 +189,7 @@ func TestDDPJoinModelEquivalence(t *testing.T) {
 // _exception. Without Join, uneven inputs are an error. Within Join, a collective that needs a rank
 // without data is an error.
 func TestDDPUnevenInputsExceptions(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
 			m := averaged(g)
 			for range 1 + g.Rank() {
@@ -204,7 +204,7 @@ func TestDDPUnevenInputsExceptions(t *testing.T) {
 		err = bounded(t, l, 0, func(_ context.Context, g *Group) error {
 			g.Join(func() {
 				if g.Rank() == 1 {
-					m.here(func() { g.Broadcast(ones(g, 3), 0).Wait() })
+					m.markLine(func() { g.Broadcast(ones(g, 3), 0).Wait() })
 				}
 			})
 			return nil
@@ -233,7 +233,7 @@ func TestDDPUnevenInputsExceptions(t *testing.T) {
 // layers that need all ranks, Join would change the results. So when one rank has no more data, the
 // training ends on all ranks.
 func TestDDPStopIteration(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(nn.NewSequential(nn.NewBatchNorm1d(12), nn.NewLinear(12, 3)), g.Device())
 			DDP(ConvertSyncBatchNorm(fixed(m), g), g)

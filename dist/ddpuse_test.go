@@ -31,7 +31,7 @@ func TestDDPNoSync(t *testing.T) {
 		keep bool // keep gradients as views of their buckets
 	}{"plain": {}, "buckets": {opts: []DDPOption{BucketBytes(100, 300)}}, "hook": {opts: []DDPOption{mean}}, "views": {keep: true}} {
 		t.Run(name, func(t *testing.T) {
-			each(t, []int{2}, func(t *testing.T, l DeviceList) {
+			forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 				got := make([][]float64, 2)
 				run(t, l, func(g *Group) {
 					m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, c.opts...)
@@ -83,7 +83,7 @@ func TestDDPBackwardTwice(t *testing.T) {
 // TestDDPGradIsView corresponds to torch's gradient_as_bucket_view and test_grad_is_view. After the
 // first Backward a gradient is a view of its bucket, so a Backward that adds to it copies nothing.
 func TestDDPGradIsView(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 3), g.Device())
 			r := g.NewReducer(m)
@@ -204,7 +204,7 @@ func TestDDPHookParity(t *testing.T) {
 // TestDDPCommHookFinish corresponds to torch's test_ddp_comm_hook_future_passing_cpu. The value
 // that finish stores is the gradient, and buckets have the names of their parameters.
 func TestDDPCommHookFinish(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			var names []string
 			var seen []int
@@ -242,7 +242,7 @@ func TestDDPCompress(t *testing.T) {
 		return all
 	}
 	one := losses(newLinears(12, 6, 3), -1, func() []tensor.Option { return nil }, 0, whole, func(v float64) float64 { return v })
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, Compress())
 			got := losses(m, g.Rank(), g.Options, g.Rank()*6, g.Rank()*6+6, func(v float64) float64 {
@@ -269,7 +269,7 @@ func TestDDPCompress(t *testing.T) {
 // TestDDPBuffers corresponds to torch's test_ddp_broadcast_buffer and test_ddp_buffer_hook…. After
 // a run, each rank has the buffers of rank 0. With KeepBuffers, each rank keeps its own buffers.
 func TestDDPBuffers(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		for _, keep := range []bool{false, true} {
 			run(t, l, func(g *Group) {
 				norm := nn.NewBatchNorm1d(12, nn.Typed(dtype.F64))
@@ -343,7 +343,7 @@ func TestDDPTwoModels(t *testing.T) {
 	c := &course[*pair]{loss: loss}
 	one := model()
 	c.train(one, func() []tensor.Option { return nil }, -1, 0, whole)
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		got := make([][]float64, 2)
 		run(t, l, func(g *Group) {
 			m := nn.To(model(), g.Device())
@@ -359,7 +359,7 @@ func TestDDPTwoModels(t *testing.T) {
 // TestDDPAfterARun corresponds to torch's test_ddp_python_error_logged. A failed run ends the
 // averaging, and afterwards the model can train alone.
 func TestDDPAfterARun(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		models := make([]*linears, 2)
 		err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
 			models[g.Rank()] = DDP(nn.To(newLinears(12, 6, 3), g.Device()), g)
@@ -381,7 +381,7 @@ func TestDDPAfterARun(t *testing.T) {
 
 // TestDDPClose: Reducer.Close ends the averaging and does not change gradients.
 func TestDDPClose(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 3), g.Device())
 			r := g.NewReducer(m)
@@ -404,7 +404,7 @@ func TestDDPClose(t *testing.T) {
 // TestDDPNoSyncUnused corresponds to torch's test_ddp_shared_grad_acc_unused_params. Only runs
 // within NoSync have reached a parameter. The first run after NoSync averages its gradient.
 func TestDDPNoSyncUnused(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
 			lo := g.Rank() * 4

@@ -53,7 +53,7 @@ func allReduce(g *Group, name, of string, x *tensor.Tensor, c Combine) *tensor.T
 	return tensor.Apply(&differentiable{name,
 		func(op string, x *tensor.Tensor) *tensor.Tensor {
 			y := x.Clone()
-			g.begin(what{op: op, kind: device.KindAllReduce, combine: c}, of, y, y, 1)
+			g.begin(signature{op: op, kind: device.KindAllReduce, combine: c}, of, y, y, 1)
 			return y
 		},
 		func(d *tensor.Tensor) *tensor.Tensor { return allReduce(g, name, of, d, c) },
@@ -73,7 +73,7 @@ func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	return tensor.Apply(&differentiable{"all gather",
 		func(op string, x *tensor.Tensor) *tensor.Tensor {
 			y := x.NewEmpty(dims...)
-			g.begin(what{op: op, kind: device.KindAllGather}, "", y, x.Contiguous(), 1)
+			g.begin(signature{op: op, kind: device.KindAllGather}, "", y, x.Contiguous(), 1)
 			return y
 		},
 		func(d *tensor.Tensor) *tensor.Tensor { return ReduceScatter(g, d, Sum) },
@@ -91,7 +91,7 @@ func ReduceScatter(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	return tensor.Apply(&differentiable{name,
 		func(op string, x *tensor.Tensor) *tensor.Tensor {
 			y := x.NewEmpty(dims...)
-			g.begin(what{op: op, kind: device.KindReduceScatter, combine: c}, "", y, x.Contiguous(), 1)
+			g.begin(signature{op: op, kind: device.KindReduceScatter, combine: c}, "", y, x.Contiguous(), 1)
 			return y
 		},
 		func(d *tensor.Tensor) *tensor.Tensor {
@@ -112,7 +112,7 @@ func Broadcast(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	return tensor.Apply(&differentiable{name,
 		func(op string, x *tensor.Tensor) *tensor.Tensor {
 			y := x.Clone()
-			g.begin(what{op: op, kind: device.KindBroadcast, root: root}, "", y, y, 1)
+			g.begin(signature{op: op, kind: device.KindBroadcast, root: root}, "", y, y, 1)
 			return y
 		},
 		func(d *tensor.Tensor) *tensor.Tensor { return reduceTo(g, d, root) },
@@ -124,7 +124,7 @@ func reduceTo(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	return tensor.Apply(&differentiable{"reduce",
 		func(op string, x *tensor.Tensor) *tensor.Tensor {
 			y := x.Clone()
-			g.begin(what{op: op, kind: device.KindAllReduce, root: root}, "", y, y, 1)
+			g.begin(signature{op: op, kind: device.KindAllReduce, root: root}, "", y, y, 1)
 			if g.rank != root {
 				return x.NewZeros(x.Shape().Slice()...)
 			}
@@ -143,7 +143,7 @@ func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	return tensor.Apply(&differentiable{name,
 		func(op string, x *tensor.Tensor) *tensor.Tensor {
 			y := x.NewEmpty(x.Shape().Slice()...)
-			g.begin(what{op: op, kind: device.KindAllToAll}, "", y, x.Contiguous(), 1)
+			g.begin(signature{op: op, kind: device.KindAllToAll}, "", y, x.Contiguous(), 1)
 			return y
 		},
 		func(d *tensor.Tensor) *tensor.Tensor { return AllToAll(g, d) },

@@ -82,7 +82,7 @@ func weighted(y *tensor.Tensor, rank int) *tensor.Tensor {
 }
 
 func TestDifferentiableGradients(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		for name, f := range differentials {
 			t.Run(name, func(t *testing.T) {
 				run(t, l, func(g *Group) {
@@ -105,7 +105,7 @@ func TestDifferentiableGradients(t *testing.T) {
 // collectives that work in place. They do not change their operand. Types without gradients work
 // too.
 func TestDifferentiableValues(t *testing.T) {
-	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			w, r := g.World(), g.Rank()
 			for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.I64} {

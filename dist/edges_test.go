@@ -18,7 +18,7 @@ import (
 // TestMessagesInTurn: a rank passes on the tensor that it has received. It does not pass on the
 // next message, although that message may be sent before.
 func TestMessagesInTurn(t *testing.T) {
-	each(t, []int{3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			x := tensor.Root().On(g.Device()).Full(float64(g.Rank()+10), 4)
 			switch g.Rank() {
@@ -102,7 +102,7 @@ func TestPinnedMemory(t *testing.T) {
 
 // TestNoWeight: weights that are all 0 give an error on every kind of device.
 func TestNoWeight(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
 			m := mlp(dtype.F32)
 			r := g.NewReducer(nn.To(m, g.Device()))

@@ -15,7 +15,7 @@ import (
 // TestCancelled: a cancelled run returns the cause, whether ranks wait or compute. The test repeats
 // runs, because a rank may report the cause before Run sees the cancellation.
 func TestCancelled(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		for i := range 50 {
 			wait := i%2 == 0
 			ctx, cancel := context.WithCancelCause(context.Background())

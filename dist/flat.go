@@ -8,10 +8,10 @@ import (
 
 // flat is one tensor with room for several tensors of one type. One collective moves them all.
 type flat struct {
-	all   *tensor.Tensor // the elements of all tensors, in one dimension
-	at    []int          // offset of each tensor
-	dims  [][]int
-	slots *tensor.Tensor // an empty list: a program that copies has no scalar operands
+	buffer  *tensor.Tensor // the elements of all tensors, in one dimension
+	offsets []int          // offset of each tensor
+	dims    [][]int
+	slots   *tensor.Tensor // an empty list: a program that copies has no scalar operands
 }
 
 // aligned is the alignment of tensors in bytes, so that kernels can use wide loads.
@@ -23,12 +23,12 @@ func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	f := &flat{}
 	n, unit := 0, aligned/typ.Size()
 	for _, t := range like {
-		f.at = append(f.at, n)
+		f.offsets = append(f.offsets, n)
 		f.dims = append(f.dims, t.Shape().Slice())
 		n += (t.Size() + unit - 1) / unit * unit
 	}
 	m := tensor.Root().On(dev)
-	f.all = m.Typed(typ).Zeros(n)
+	f.buffer = m.Typed(typ).Zeros(n)
 	f.slots = m.Typed(dtype.I64).Zeros(1)
 	return f
 }
@@ -39,7 +39,7 @@ func (f *flat) view(i int) *tensor.Tensor {
 	for _, d := range f.dims[i] {
 		n *= d
 	}
-	v := f.all.Narrow(0, f.at[i], n)
+	v := f.buffer.Narrow(0, f.offsets[i], n)
 	x := v.Reshape(f.dims[i]...)
 	if x != v {
 		v.Free()
@@ -47,12 +47,12 @@ func (f *flat) view(i int) *tensor.Tensor {
 	return x
 }
 
-// put copies the tensors of a list into the flat, and skips those that are nil. The method get
-// copies them back. Each copy of a list is one launch if the device supports that. If a capture
-// records the launch, s is the scope of the capture. Otherwise s is nil.
-func (f *flat) put(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
+// pack copies the tensors of a list into the flat, and skips those that are nil. unpack copies them
+// back. Each copy of a list is one launch if the device supports that. If a capture records the
+// launch, s is the scope of the capture. Otherwise s is nil.
+func (f *flat) pack(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
-func (f *flat) get(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
+func (f *flat) unpack(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
 
 func (f *flat) copies(s *tensor.Scope, list []*tensor.Tensor, in bool) {
 	slots := f.slots
@@ -74,26 +74,26 @@ func (f *flat) copies(s *tensor.Scope, list []*tensor.Tensor, in bool) {
 		outs, ins = append(outs, []*tensor.Tensor{d}), append(ins, []*tensor.Tensor{v})
 	}
 	if len(outs) > 0 {
-		tensor.Update("flatten", copying(f.all.Type()), outs, ins, slots, nil)
+		tensor.Update("flatten", copying(f.buffer.Type()), outs, ins, slots, nil)
 	}
 }
 
 func (f *flat) free() {
-	f.all.Free()
+	f.buffer.Free()
 	f.slots.Free()
 }
 
-// packs divides a list of tensors into groups of neighbours of one type. The second argument is the
-// limit of the first group in bytes, and the third is the limit of each later group. A tensor above
-// the limit is a group by itself.
-func packs(list []*tensor.Tensor, first, rest int) (groups [][]int) {
-	bytes, limit := 0, first
+// packs divides a list of tensors into groups of neighbours of one type. firstLimit is the limit of
+// the first group in bytes, and laterLimit is that of each later group. A tensor above the limit is
+// a group by itself.
+func packs(list []*tensor.Tensor, firstLimit, laterLimit int) (groups [][]int) {
+	bytes, limit := 0, firstLimit
 	for i, t := range list {
 		n := t.Size() * t.Type().Size()
 		last := len(groups) - 1
 		if last < 0 || list[groups[last][0]].Type() != t.Type() || bytes+n > limit {
 			if last >= 0 {
-				limit = rest
+				limit = laterLimit
 			}
 			groups, bytes = append(groups, nil), 0
 			last++

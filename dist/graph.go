@@ -13,7 +13,7 @@ import (
 // it. Like a Group, the value belongs to its rank.
 type Graph struct {
 	g      *Group
-	of     *sharedGraph
+	shared *sharedGraph
 	closed bool
 }
 
@@ -36,19 +36,19 @@ func (x *Graph) Replay() error {
 	}
 	var all []any
 	err := tensor.Try(func() {
-		all = x.g.exchange("replay", ask{x.of, x.g.rank, x.closed}, func(values []any) (any, error) {
+		all = x.g.exchange("replay", ask{x.shared, x.g.rank, x.closed}, func(values []any) (any, error) {
 			for r, v := range values {
 				a, there := v.(ask)
 				switch {
 				case !there:
 					return nil, fmt.Errorf("%w: rank %d has no more data (Join), and its work is in the graph", ErrLeft, r)
-				case a.of != x.of:
+				case a.of != x.shared:
 					return nil, fmt.Errorf("%w: rank %d replays another graph", ErrMismatch, r)
 				case a.closed:
 					return tensor.NewError("replay", tensor.ErrFreed, fmt.Sprintf("rank %d has closed the graph", r)), nil
 				}
 			}
-			return x.of.graph.Replay(), nil
+			return x.shared.graph.Replay(), nil
 		})
 	})
 	if err != nil {
@@ -59,7 +59,7 @@ func (x *Graph) Replay() error {
 }
 
 // Operations returns how many kernels, copies and fills a replay runs on all devices.
-func (x *Graph) Operations() int { return x.of.graph.Operations() }
+func (x *Graph) Operations() int { return x.shared.graph.Operations() }
 
 // String describes the graph: what is recorded, and on which ranks.
 func (x *Graph) String() string {
@@ -74,10 +74,10 @@ func (x *Graph) Close() error {
 		return nil
 	}
 	x.closed = true
-	if x.of.left.Add(-1) > 0 {
+	if x.shared.left.Add(-1) > 0 {
 		return nil
 	}
-	return x.of.close()
+	return x.shared.close()
 }
 
 func (s *sharedGraph) close() error {

@@ -158,7 +158,7 @@ func (g *Group) member(op string) {
 
 // misuse returns the error for an invalid call.
 func (g *Group) misuse(op string, kind error, msg string) *Error {
-	k := &call{rank: g.rank, what: what{op: op}}
+	k := &call{rank: g.rank, what: signature{op: op}}
 	k.trace()
 	return g.core.fault(g.rank, kind, k, msg)
 }

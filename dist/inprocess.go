@@ -106,9 +106,9 @@ func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) erro
 
 // move is a copy of one part from one rank's operand to another's.
 type move struct {
-	to, from     device.View
-	dst, src     int // ranks of the target and of the source
-	at, off, len int // offsets and length in bytes
+	dstView, srcView            device.View
+	dst, src                    int // ranks
+	dstOffset, srcOffset, bytes int // in bytes
 }
 
 // moves calls f for each copy of a collective that combines nothing. It calls clear for each part
@@ -126,20 +126,20 @@ func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear fun
 			to, from := op.Outs[dst], op.Ins[src]
 			in, out := op.Kind.Parts(world)
 			n := to.Size() / out * to.Type.Size()
-			m := move{to: to, from: from, dst: dst, src: src, at: to.Offset * to.Type.Size(), off: from.Offset * from.Type.Size(), len: n}
+			m := move{dstView: to, srcView: from, dst: dst, src: src, dstOffset: to.Offset * to.Type.Size(), srcOffset: from.Offset * from.Type.Size(), bytes: n}
 			if out > 1 {
-				m.at += src * n
+				m.dstOffset += src * n
 			}
 			if in > 1 {
-				m.off += dst * n
+				m.srcOffset += dst * n
 			}
 			if n > 0 && from.Absent() {
-				if err := clear(dst, slice(to, (m.at-to.Offset*to.Type.Size())/to.Type.Size(), to.Size()/out)); err != nil {
+				if err := clear(dst, slice(to, (m.dstOffset-to.Offset*to.Type.Size())/to.Type.Size(), to.Size()/out)); err != nil {
 					return err
 				}
 				continue
 			}
-			if n == 0 || to.Buf == from.Buf && m.at == m.off {
+			if n == 0 || to.Buf == from.Buf && m.dstOffset == m.srcOffset {
 				continue
 			}
 			if err := f(m); err != nil {
@@ -160,7 +160,7 @@ func (c *inProcess) inMemory(streams []device.Stream, op *device.Collective) err
 	b := host.(device.Borrower)
 	if !op.Kind.Reduces() {
 		return c.moves(op, func(m move) error {
-			return host.CopyFrom(on, b.Borrow(m.to.Buf.Host(), nil), m.at, b.Borrow(m.from.Buf.Host(), nil), m.off, m.len)
+			return host.CopyFrom(on, b.Borrow(m.dstView.Buf.Host(), nil), m.dstOffset, b.Borrow(m.srcView.Buf.Host(), nil), m.srcOffset, m.bytes)
 		}, func(_ int, part device.View) error {
 			part.Buf = b.Borrow(part.Buf.Host(), nil)
 			return zero(host, on, part)
@@ -220,11 +220,11 @@ func zero(d device.Device, s device.Stream, v device.View) error {
 	return device.Run(d, s, &device.Map{Program: p, Outs: []device.View{v}})
 }
 
-// slice returns n neighbouring elements of a contiguous view, as a view of rank 1. The argument at
-// is the index of the first element.
-func slice(v device.View, at, n int) device.View {
+// slice returns n neighbouring elements of a contiguous view, as a view of rank 1. The argument
+// start is the index of the first element.
+func slice(v device.View, start, n int) device.View {
 	l := shape.Dense(shape.Of(n))
-	l.Offset = v.Offset + at
+	l.Offset = v.Offset + start
 	return device.View{Buf: v.Buf, Type: v.Type, Layout: l}
 }
 

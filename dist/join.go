@@ -30,7 +30,7 @@ func (g *Group) Join(f func()) {
 	for _, c := range cores[1:] {
 		c.retire(g.rank, nil)
 	}
-	k := &call{rank: g.rank, what: what{op: "join", host: true}}
+	k := &call{rank: g.rank, what: signature{op: "join", host: true}}
 	k.trace()
 	last := g.core.ended(g.core.retire(g.rank, cores), k)
 	for _, r := range g.reducers {
@@ -38,9 +38,9 @@ func (g *Group) Join(f func()) {
 	}
 }
 
-// rest is the period in which some ranks have no data. It begins when the first rank has no more
+// drain is the period in which some ranks have no data. It begins when the first rank has no more
 // data.
-type rest struct {
+type drain struct {
 	done chan struct{} // channel that closes when no rank has data
 	last int           // the rank whose f was the last to return
 }
@@ -55,16 +55,16 @@ func (c *core) leaving(rank int) {
 }
 
 // resting returns the core's rest. If there is no rest yet, it begins one.
-func (c *core) resting() *rest {
+func (c *core) resting() *drain {
 	if c.rest == nil {
-		c.rest = &rest{done: make(chan struct{})}
+		c.rest = &drain{done: make(chan struct{})}
 	}
 	return c.rest
 }
 
 // retire notes that a rank has no more data, and releases the calls that wait for it. When no rank
 // has data any more, it resets all cores.
-func (c *core) retire(rank int, cores []*core) *rest {
+func (c *core) retire(rank int, cores []*core) *drain {
 	c.mu.Lock()
 	at := c.resting()
 	c.joined[rank] = true
@@ -96,7 +96,7 @@ func (c *core) retire(rank int, cores []*core) *rest {
 }
 
 // ended waits for the end of a rest, and returns the rank that had data last.
-func (c *core) ended(at *rest, k *call) int {
+func (c *core) ended(at *drain, k *call) int {
 	select {
 	case <-at.done:
 		return at.last
@@ -131,7 +131,7 @@ func (r *Reducer) rejoin(last int) {
 // data.
 func (c *core) gives(sl *slot, op *device.Collective) error {
 	for r, k := range sl.calls {
-		if k != nil || !c.needs(sl, r) && sl.key.message {
+		if k != nil || !c.participates(sl, r) && sl.key.message {
 			continue
 		}
 		if root := op.Root == r; root && (op.Kind == device.KindBroadcast || op.Kind == device.KindScatter || op.Kind == device.KindGather) {

@@ -13,8 +13,8 @@ import (
 
 // launches counts primitives by device.
 type launches struct {
-	mu sync.Mutex
-	by map[device.Device]int
+	mu     sync.Mutex
+	counts map[device.Device]int
 }
 
 func (*launches) Wants() device.TraceWants          { return device.TraceWants{} }
@@ -28,19 +28,19 @@ func (*launches) Memory(device.MemoryEvent)         {}
 func (l *launches) Kernel(k device.KernelEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.by[k.Device]++
+	l.counts[k.Device]++
 }
 
 // counted returns how many primitives f launches on each device.
 func counted(t *testing.T, f func()) map[device.Device]int {
 	t.Helper()
-	l := &launches{by: map[device.Device]int{}}
+	l := &launches{counts: map[device.Device]int{}}
 	if !device.SetTracer(l) {
 		t.Fatal("another tracer listens")
 	}
 	defer device.SetTracer(nil)
 	f()
-	return l.by
+	return l.counts
 }
 
 // TestLaunches: with one rank, a step has as many launches as in a loop without package dist. With

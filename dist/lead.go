@@ -24,18 +24,18 @@ func (r *Reducer) Reserve() {
 	}
 	r.makeStatics()
 	average := func(x *tensor.Tensor, weight float64) {
-		r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: true}, "reserve", x, x, weight)
+		r.g.begin(signature{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: true}, "reserve", x, x, weight)
 	}
 	least := map[any]*bucket{}
 	for _, b := range r.buckets {
-		average(b.flat.all, 1)
-		if s := least[b.flat.all.Type()]; s == nil || b.flat.all.Size() < s.flat.all.Size() {
-			least[b.flat.all.Type()] = b
+		average(b.flat.buffer, 1)
+		if s := least[b.flat.buffer.Type()]; s == nil || b.flat.buffer.Size() < s.flat.buffer.Size() {
+			least[b.flat.buffer.Type()] = b
 		}
 	}
 	// If ranks without samples are left out, averaging uses another kernel.
 	for _, b := range r.buckets {
-		if least[b.flat.all.Type()] != b {
+		if least[b.flat.buffer.Type()] != b {
 			continue
 		}
 		for k := 1; k < r.g.World(); k++ {
@@ -43,7 +43,7 @@ func (r *Reducer) Reserve() {
 			if r.g.rank < k {
 				weight = 1
 			}
-			average(b.flat.all, weight)
+			average(b.flat.buffer, weight)
 		}
 	}
 	r.g.exchange("reserve", nil, nil)
@@ -101,7 +101,7 @@ func (r *Reducer) Spread(root int, params, buffers bool) {
 		if r.g.rank == root {
 			copies(true)
 		}
-		r.g.begin(what{op: "broadcast", kind: device.KindBroadcast, root: root}, of, f.all, f.all, 1)
+		r.g.begin(signature{op: "broadcast", kind: device.KindBroadcast, root: root}, of, f.buffer, f.buffer, 1)
 		if r.g.rank != root {
 			copies(false)
 		}

@@ -18,7 +18,7 @@ import (
 // TestOnce makes some ranks fail, or compute nothing, where other ranks compute gradients. No rank
 // waits forever, and a rank without samples gets the average of the other ranks' gradients.
 func TestOnce(t *testing.T) {
-	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		broken := tensor.NewError("test", device.ErrOutOfMemory, "no memory")
 		run(t, l, func(g *Group) {
 			last := g.World() - 1
@@ -87,7 +87,7 @@ func TestOnce(t *testing.T) {
 
 // TestSpread copies parameters, buffers, or both from one rank to all.
 func TestSpread(t *testing.T) {
-	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		for _, what := range [][2]bool{{true, false}, {false, true}, {true, true}} {
 			run(t, l, func(g *Group) {
 				m := nn.NewSequential(nn.NewLinear(5, 4), nn.NewBatchNorm1d(4), nn.NewLinear(4, 3))

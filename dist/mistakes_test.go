@@ -39,8 +39,8 @@ type marks struct {
 	lines []string
 }
 
-// here calls f and marks the line of its own call. f must be on the same line.
-func (m *marks) here(f func()) {
+// markLine calls f and marks the line of its own call. f must be on the same line.
+func (m *marks) markLine(f func()) {
 	_, file, line, _ := runtime.Caller(1)
 	m.mu.Lock()
 	m.lines = append(m.lines, fmt.Sprintf("dist/%s:%d", filepath.Base(file), line))
@@ -75,11 +75,11 @@ var mistakesOfCalls = []mistake{
 		words: []string{"barrier", "all reduce of 4 float32, sum", "collective number 1 ", "rank 0", "rank 1"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 0 {
-				m.here(func() { g.AllReduce(ones(g, 4), Sum) })
+				m.markLine(func() { g.AllReduce(ones(g, 4), Sum) })
 				g.Barrier()
 				return nil
 			}
-			m.here(func() { g.Barrier() })
+			m.markLine(func() { g.Barrier() })
 			return nil
 		}},
 	{name: "the order differs", kind: ErrMismatch, rank: anyRank,
@@ -87,10 +87,10 @@ var mistakesOfCalls = []mistake{
 		f: func(m *marks, _ context.Context, g *Group) error {
 			x := ones(g, 4)
 			if g.Rank() == 0 {
-				m.here(func() { g.AllReduce(x, Sum) })
+				m.markLine(func() { g.AllReduce(x, Sum) })
 				g.Broadcast(x, 0).Wait()
 			} else {
-				m.here(func() { g.Broadcast(x, 0) })
+				m.markLine(func() { g.Broadcast(x, 0) })
 				g.AllReduce(x, Sum).Wait()
 			}
 			return nil
@@ -101,37 +101,37 @@ var mistakesOfCalls = []mistake{
 			if g.Rank() == 1 {
 				x = x.Double()
 			}
-			m.here(func() { g.AllReduce(x, Sum).Wait() })
+			m.markLine(func() { g.AllReduce(x, Sum).Wait() })
 			return nil
 		}},
 	{name: "the size differs", kind: ErrMismatch, rank: anyRank, words: []string{"4 float32", "5 float32"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 0 {
-				m.here(func() { g.AllReduce(ones(g, 4), Mean).Wait() })
+				m.markLine(func() { g.AllReduce(ones(g, 4), Mean).Wait() })
 			} else {
-				m.here(func() { g.AllReduce(ones(g, 5), Mean).Wait() })
+				m.markLine(func() { g.AllReduce(ones(g, 5), Mean).Wait() })
 			}
 			return nil
 		}},
 	{name: "the root differs", kind: ErrMismatch, rank: anyRank, words: []string{"from rank 0", "from rank 1"},
 		f: func(m *marks, _ context.Context, g *Group) error {
-			m.here(func() { g.Broadcast(ones(g, 4), g.Rank()).Wait() })
+			m.markLine(func() { g.Broadcast(ones(g, 4), g.Rank()).Wait() })
 			return nil
 		}},
 	{name: "the combination differs", kind: ErrMismatch, rank: anyRank, words: []string{"sum", "max"},
 		f: func(m *marks, _ context.Context, g *Group) error {
-			m.here(func() { g.AllReduce(ones(g, 4), []Combine{Sum, Max}[g.Rank()]).Wait() })
+			m.markLine(func() { g.AllReduce(ones(g, 4), []Combine{Sum, Max}[g.Rank()]).Wait() })
 			return nil
 		}},
 	{name: "the third rank differs", kind: ErrMismatch, rank: anyRank, world: 3, words: []string{"4 float32", "3 float32", "rank 2"},
 		f: func(m *marks, _ context.Context, g *Group) error {
-			m.here(func() { g.AllReduce(ones(g, 4-g.Rank()/2), Sum).Wait() })
+			m.markLine(func() { g.AllReduce(ones(g, 4-g.Rank()/2), Sum).Wait() })
 			return nil
 		}},
 	{name: "a rank returns early", kind: ErrLeft, rank: 0, words: []string{"all reduce", "rank 1", "returned"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 0 {
-				m.here(func() { g.AllReduce(ones(g, 4), Sum).Wait() })
+				m.markLine(func() { g.AllReduce(ones(g, 4), Sum).Wait() })
 			}
 			return nil
 		}},
@@ -142,7 +142,7 @@ var mistakesOfCalls = []mistake{
 				sleepsTooLong(ctx)
 				return nil
 			}
-			m.here(func() { g.AllReduce(ones(g, 4), Sum).Wait() })
+			m.markLine(func() { g.AllReduce(ones(g, 4), Sum).Wait() })
 			return nil
 		}},
 	{name: "an op needs what a rank that sleeps does not give", kind: ErrTimeout, rank: 0, wait: 300 * time.Millisecond,
@@ -153,85 +153,85 @@ var mistakesOfCalls = []mistake{
 				return nil
 			}
 			all := ones(g, 8)
-			m.here(func() { g.AllGather(all, ones(g, 4)) })
+			m.markLine(func() { g.AllGather(all, ones(g, 4)) })
 			all.AddScalar(1)
 			return nil
 		}},
 	{name: "a message nobody receives", kind: ErrLeft, rank: 0, words: []string{"send", "from rank 0 to rank 1", "rank 1"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 0 {
-				m.here(func() { g.Send(ones(g, 4), 1) })
+				m.markLine(func() { g.Send(ones(g, 4), 1) })
 			}
 			return nil
 		}},
 	{name: "a message nobody sends", kind: ErrLeft, rank: 1, words: []string{"receive", "from rank 0 to rank 1", "rank 0"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 1 {
-				m.here(func() { g.Recv(ones(g, 4), 0).Wait() })
+				m.markLine(func() { g.Recv(ones(g, 4), 0).Wait() })
 			}
 			return nil
 		}},
 	{name: "a message of another size", kind: ErrMismatch, rank: anyRank, words: []string{"4 float32", "3 float32"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 0 {
-				m.here(func() { g.Send(ones(g, 4), 1).Wait() })
+				m.markLine(func() { g.Send(ones(g, 4), 1).Wait() })
 			} else {
-				m.here(func() { g.Recv(ones(g, 3), 0).Wait() })
+				m.markLine(func() { g.Recv(ones(g, 3), 0).Wait() })
 			}
 			return nil
 		}},
 	{name: "a message to itself", kind: tensor.ErrValue, rank: 1, words: []string{"send", "rank 1 is this one"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 1 {
-				m.here(func() { g.Send(ones(g, 4), 1) })
+				m.markLine(func() { g.Send(ones(g, 4), 1) })
 			}
 			return nil
 		}},
 	{name: "there is no such root", kind: tensor.ErrValue, rank: 1, words: []string{"broadcast", "no rank 2 of 2"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 1 {
-				m.here(func() { g.Broadcast(ones(g, 4), 2) })
+				m.markLine(func() { g.Broadcast(ones(g, 4), 2) })
 			}
 			return nil
 		}},
 	{name: "no equal parts", kind: tensor.ErrShape, rank: 1, words: []string{"reduce scatter", "[7]", "2 equal parts"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 1 {
-				m.here(func() { g.ReduceScatter(ones(g, 3), ones(g, 7), Sum) })
+				m.markLine(func() { g.ReduceScatter(ones(g, 3), ones(g, 7), Sum) })
 			}
 			return nil
 		}},
 	{name: "in and out do not fit", kind: tensor.ErrShape, rank: 1, words: []string{"all gather", "4 float32", "5 float32"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 1 {
-				m.here(func() { g.AllGather(ones(g, 10), ones(g, 4)) })
+				m.markLine(func() { g.AllGather(ones(g, 10), ones(g, 4)) })
 			}
 			return nil
 		}},
 	{name: "only the root gathers", kind: tensor.ErrValue, rank: 1, words: []string{"gather", "given by rank 0"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 1 {
-				m.here(func() { g.Gather(ones(g, 8), ones(g, 4), 0) })
+				m.markLine(func() { g.Gather(ones(g, 8), ones(g, 4), 0) })
 			}
 			return nil
 		}},
 	{name: "a mean of whole numbers", kind: tensor.ErrValue, rank: anyRank, words: []string{"all reduce", "mean of int64"},
 		f: func(m *marks, _ context.Context, g *Group) error {
-			m.here(func() { g.AllReduce(ones(g, 4).Long(), Mean).Wait() })
+			m.markLine(func() { g.AllReduce(ones(g, 4).Long(), Mean).Wait() })
 			return nil
 		}},
 	{name: "a tensor of another device", kind: tensor.ErrDevice, rank: 1, words: []string{"all reduce", ":0"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			x := tensor.Root().On(g.Devices()[0]).Ones(4)
 			if g.Rank() == 1 {
-				m.here(func() { g.AllReduce(x, Sum) })
+				m.markLine(func() { g.AllReduce(x, Sum) })
 			}
 			return nil
 		}},
 	{name: "no tensor", kind: tensor.ErrValue, rank: 1, words: []string{"all reduce", "nil"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			if g.Rank() == 1 {
-				m.here(func() { g.AllReduce(nil, Sum) })
+				m.markLine(func() { g.AllReduce(nil, Sum) })
 			}
 			return nil
 		}},
@@ -239,7 +239,7 @@ var mistakesOfCalls = []mistake{
 		f: func(m *marks, _ context.Context, g *Group) error {
 			x := ones(g, 6).Reshape(2, 3).Transpose(0, 1)
 			if g.Rank() == 1 {
-				m.here(func() { g.AllReduce(x, Sum) })
+				m.markLine(func() { g.AllReduce(x, Sum) })
 			}
 			return nil
 		}},
@@ -247,7 +247,7 @@ var mistakesOfCalls = []mistake{
 		f: func(m *marks, _ context.Context, g *Group) error {
 			x := ones(g, 6).SetRequiresGrad(true)
 			if g.Rank() == 1 {
-				m.here(func() { g.AllReduce(x, Sum) })
+				m.markLine(func() { g.AllReduce(x, Sum) })
 			}
 			return nil
 		}},
@@ -256,7 +256,7 @@ var mistakesOfCalls = []mistake{
 			x := ones(g, 6)
 			x.Free()
 			if g.Rank() == 1 {
-				m.here(func() { g.AllReduce(x, Sum) })
+				m.markLine(func() { g.AllReduce(x, Sum) })
 			}
 			return nil
 		}},
@@ -264,20 +264,20 @@ var mistakesOfCalls = []mistake{
 		f: func(m *marks, _ context.Context, g *Group) error {
 			sub := g.Sub(0, 2)
 			if g.Rank() == 1 {
-				m.here(func() { sub.AllReduce(ones(g, 6), Sum) })
+				m.markLine(func() { sub.AllReduce(ones(g, 6), Sum) })
 			}
 			return nil
 		}},
 	{name: "no group of ranks", kind: tensor.ErrValue, rank: anyRank, words: []string{"sub-group", "[0 2]"},
 		f: func(m *marks, _ context.Context, g *Group) error {
-			m.here(func() { g.Sub(0, 2) })
+			m.markLine(func() { g.Sub(0, 2) })
 			return nil
 		}},
 	{name: "lists of a sub-group differ", kind: ErrMismatch, rank: anyRank, world: 3, words: []string{"sub-group", "[0 1]", "[0 1 2]"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			list := []int{0, 1, 2}
 			if g.Rank() == 2 {
-				m.here(func() { g.Sub(list...) })
+				m.markLine(func() { g.Sub(list...) })
 			}
 			g.Sub(list[:2]...)
 			return nil
@@ -322,7 +322,7 @@ var mistakesOfRanks = []mistake{
 		f: func(m *marks, _ context.Context, g *Group) error {
 			x := ones(g, 6).Reshape(2, 3)
 			if g.Rank() == 1 {
-				m.here(func() { x.MatMul(x) })
+				m.markLine(func() { x.MatMul(x) })
 			}
 			g.Barrier()
 			return nil
@@ -352,26 +352,26 @@ var mistakesOfModels = []mistake{
 			if g.Rank() == 1 {
 				model = nn.NewSequential(nn.NewLinear(2, 2), nn.NewLinear(2, 2))
 			}
-			m.here(func() { DDP(nn.To(model, g.Device()), g) })
+			m.markLine(func() { DDP(nn.To(model, g.Device()), g) })
 			return nil
 		}},
 	{name: "shapes differ", kind: ErrMismatch, rank: anyRank, words: []string{"ddp", "weight", "[2, 3]", "[3, 3]"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			model := nn.NewLinear(3, 2+g.Rank())
-			m.here(func() { DDP(nn.To(model, g.Device()), g) })
+			m.markLine(func() { DDP(nn.To(model, g.Device()), g) })
 			return nil
 		}},
 	{name: "types differ", kind: ErrMismatch, rank: anyRank, words: []string{"ddp", "weight", "float32", "float64"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			model := nn.NewLinear(3, 2, nn.Typed([]dtype.Type{dtype.F32, dtype.F64}[g.Rank()]))
-			m.here(func() { DDP(nn.To(model, g.Device()), g) })
+			m.markLine(func() { DDP(nn.To(model, g.Device()), g) })
 			return nil
 		}},
 	{name: "a parameter is frozen on one rank", kind: ErrMismatch, rank: anyRank, words: []string{"ddp", "bias", "gradient false"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			model := nn.To(nn.NewLinear(3, 2), g.Device())
 			model.Bias.SetRequiresGrad(g.Rank() == 0)
-			m.here(func() { DDP(model, g) })
+			m.markLine(func() { DDP(model, g) })
 			return nil
 		}},
 	{name: "all is frozen", kind: tensor.ErrGrad, rank: anyRank, words: []string{"ddp", "no parameter requires a gradient"},
@@ -379,14 +379,14 @@ var mistakesOfModels = []mistake{
 			model := nn.To(nn.NewLinear(3, 2), g.Device())
 			model.Weight.SetRequiresGrad(false)
 			model.Bias.SetRequiresGrad(false)
-			m.here(func() { DDP(model, g) })
+			m.markLine(func() { DDP(model, g) })
 			return nil
 		}},
 	{name: "the model is on another device", kind: tensor.ErrDevice, rank: 1, words: []string{"ddp", "weight", ":0", "nn.To"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			model := nn.To(nn.NewLinear(3, 2), g.Devices()[0])
 			if g.Rank() == 1 {
-				m.here(func() { DDP(model, g) })
+				m.markLine(func() { DDP(model, g) })
 			}
 			DDP(model, g)
 			return nil
@@ -399,7 +399,7 @@ var mistakesOfModels = []mistake{
 				g.Do(func(s *tensor.Scope) {
 					x, y := batch(s, dtype.F32, 0, 0, 3)
 					loss := nn.CrossEntropy(model.Forward(x), y)
-					m.here(func() { loss.Backward() })
+					m.markLine(func() { loss.Backward() })
 				})
 			}
 			return nil
@@ -415,7 +415,7 @@ var mistakesOfModels = []mistake{
 			g.Do(func(s *tensor.Scope) {
 				x, y := batch(s, dtype.F32, 0, 0, 3)
 				loss := nn.CrossEntropy(model.Forward(x), y)
-				m.here(func() { loss.Backward() })
+				m.markLine(func() { loss.Backward() })
 			})
 			return nil
 		}},
@@ -443,7 +443,7 @@ var mistakesOfModels = []mistake{
 		f: func(m *marks, _ context.Context, g *Group) error {
 			model := averaged(g)
 			if g.Rank() == 1 {
-				g.Do(func(s *tensor.Scope) { m.here(func() { model.Forward(s.Ones(3, 11)) }) })
+				g.Do(func(s *tensor.Scope) { m.markLine(func() { model.Forward(s.Ones(3, 11)) }) })
 			}
 			stepped(g, model)
 			return nil
@@ -464,7 +464,7 @@ var mistakesOfModels = []mistake{
 				nn.Parameters(model)[1].Free()
 				g.Do(func(s *tensor.Scope) {
 					x, _ := batch(s, dtype.F32, 0, 0, 3)
-					m.here(func() { model.Forward(x) })
+					m.markLine(func() { model.Forward(x) })
 				})
 			}
 			stepped(g, model)
@@ -474,7 +474,7 @@ var mistakesOfModels = []mistake{
 		f: func(m *marks, _ context.Context, g *Group) error {
 			r := g.NewReducer(nn.To(mlp(dtype.F32), g.Device()))
 			if g.Rank() == 1 {
-				m.here(func() { r.Weigh(-1) })
+				m.markLine(func() { r.Weigh(-1) })
 			}
 			g.Barrier()
 			return nil
@@ -482,23 +482,23 @@ var mistakesOfModels = []mistake{
 	{name: "an option that is nil", kind: tensor.ErrValue, rank: anyRank, words: []string{"ddp", "option 1 is nil"},
 		f: func(m *marks, _ context.Context, g *Group) error {
 			model := nn.To(mlp(dtype.F32), g.Device())
-			m.here(func() { DDP(model, g, Compress(), nil) })
+			m.markLine(func() { DDP(model, g, Compress(), nil) })
 			return nil
 		}},
 }
 
 func panicsInHook(*tensor.Tensor) *tensor.Tensor { panic(errOwn) }
 
-// bounded calls Run, and fails the test if Run does not return within 40 seconds. The argument wait
-// is the run's Timeout; 0 means one minute.
-func bounded(t *testing.T, l DeviceList, wait time.Duration, f func(ctx context.Context, g *Group) error) (err error) {
+// bounded calls Run, and fails the test if Run does not return within 40 seconds. The argument
+// timeout is the run's Timeout; 0 means one minute.
+func bounded(t *testing.T, l DeviceList, timeout time.Duration, f func(ctx context.Context, g *Group) error) (err error) {
 	t.Helper()
-	if wait == 0 {
-		wait = time.Minute
+	if timeout == 0 {
+		timeout = time.Minute
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(context.Background(), l, f, Timeout(wait), Grace(10*time.Second), InProcess())
+		done <- Run(context.Background(), l, f, Timeout(timeout), Grace(10*time.Second), InProcess())
 	}()
 	select {
 	case err = <-done:

@@ -32,7 +32,7 @@ func (r *Reducer) arrange(order []int) {
 		}
 	}()
 	home := make([]int, len(r.leaves))
-	for _, list := range packs(pick(r.leaves, order), r.first, r.rest) {
+	for _, list := range packs(pick(r.leaves, order), r.firstBytes, r.laterBytes) {
 		b := &bucket{leaves: pick(order, list), views: make([]*tensor.Tensor, len(list))}
 		part := pick(r.leaves, b.leaves)
 		b.flat = r.newFlat(part)
@@ -52,7 +52,7 @@ func (r *Reducer) arrange(order []int) {
 func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	f := newFlat(r.g.Device(), like[0].Type(), like)
 	if t := r.g.capture(); t != nil {
-		t.graph.Adopt(f.all, f.slots)
+		t.graph.Adopt(f.buffer, f.slots)
 	}
 	return f
 }
@@ -80,9 +80,9 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 		return nil
 	}
 	if r.running != nil {
-		panic(r.of.misuse("backward", tensor.ErrGrad, "another Backward over parameters of the same model is under way on this rank"))
+		panic(r.group.misuse("backward", tensor.ErrGrad, "another Backward over parameters of the same model is under way on this rank"))
 	}
-	r.of.gone = nil
+	r.group.gone = nil
 	if r.order != nil {
 		r.attempt(func() { r.arrange(r.order) })
 		r.order, r.ordered = nil, true
@@ -102,7 +102,7 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 // and repeats the panic.
 func (r *Reducer) attempt(f func()) {
 	if err := tensor.Try(f); err != nil {
-		r.of.void(err)
+		r.group.void(err)
 		panic(err)
 	}
 }
@@ -130,12 +130,12 @@ func (n *reduction) launch() {
 	n.next++
 	scope := r.g.recorded()
 	n.fill(b, scope)
-	all := b.flat.all
+	all := b.flat.buffer
 	if scope != nil {
 		all = all.In(scope)
 	}
 	average := func(x *tensor.Tensor) *Work {
-		return r.g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
+		return r.g.begin(signature{op: "all reduce", kind: device.KindAllReduce, combine: Mean, weighted: r.weighted}, b.name, x, x, r.weight)
 	}
 	if r.hook == nil {
 		average(all)
@@ -168,31 +168,31 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 			v.Free()
 		case g != b.views[k]:
 			from[k] = g
-		case !n.used(i):
-			n.keep(i, g)
+		case !n.hasGrad(i):
+			n.saveGrad(i, g)
 		}
 	}
-	b.flat.put(scope, from)
+	b.flat.pack(scope, from)
 	for k, i := range b.leaves {
-		if from[k] != nil && n.used(i) {
+		if from[k] != nil && n.hasGrad(i) {
 			b.views[k] = b.flat.view(k)
 			r.leaves[i].SetGrad(b.views[k])
 		}
 	}
 }
 
-// keep copies a gradient that is already in the bucket, if this rank's run adds nothing to it. If
-// no rank adds to it, the copy is restored later: the mean of equal numbers may differ from them in
-// the last bit.
-func (n *reduction) keep(i int, g *tensor.Tensor) {
+// saveGrad copies a gradient that is already in the bucket, if this rank's run adds nothing to it.
+// If no rank adds to it, the copy is restored later: the mean of equal numbers may differ from them
+// in the last bit.
+func (n *reduction) saveGrad(i int, g *tensor.Tensor) {
 	if n.kept == nil {
 		n.kept = map[int]*tensor.Tensor{}
 	}
 	n.kept[i] = g.Detach().Clone()
 }
 
-// used reports whether this rank has a gradient for a leaf that has not been averaged yet.
-func (n *reduction) used(i int) bool { return n.reached[i] || n.r.unsynced[i] }
+// hasGrad reports whether this rank has a gradient for a leaf that has not been averaged yet.
+func (n *reduction) hasGrad(i int) bool { return n.reached[i] || n.r.unsynced[i] }
 
 // status is what a rank tells the other ranks at the end of a run of Backward.
 type status struct {
@@ -213,7 +213,7 @@ func (n *reduction) End(failed error) {
 	}()
 	if failed != nil {
 		if _, ours := failed.(device.Raised); ours {
-			r.of.void(failed)
+			r.group.void(failed)
 		}
 		return
 	}
@@ -239,7 +239,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	}
 	me := status{used: make([]bool, len(r.leaves))}
 	for i := range me.used {
-		me.used[i] = n.used(i)
+		me.used[i] = n.hasGrad(i)
 	}
 	if !r.ordered {
 		me.order = n.order
@@ -275,7 +275,7 @@ func (n *reduction) settle(lowest int, anywhere []bool) {
 				if x := n.kept[i]; x != nil {
 					g.Copy(x)
 				}
-			case g == nil || g != b.views[k] && !n.used(i):
+			case g == nil || g != b.views[k] && !n.hasGrad(i):
 				b.views[k] = b.flat.view(k)
 				r.leaves[i].SetGrad(b.views[k])
 			}
@@ -310,7 +310,7 @@ func (n *reduction) share(root int) {
 		return
 	}
 	for k, f := range r.statics {
-		r.give(f, pick(r.bufs, r.packed[k]), root, "buffers")
+		r.broadcast(f, pick(r.bufs, r.packed[k]), root, "buffers")
 	}
 }
 
@@ -319,7 +319,7 @@ func (r *Reducer) makeStatics() {
 	if r.statics != nil {
 		return
 	}
-	r.packed = packs(r.bufs, r.rest, r.rest)
+	r.packed = packs(r.bufs, r.laterBytes, r.laterBytes)
 	for _, list := range r.packed {
 		part := pick(r.bufs, list)
 		r.statics = append(r.statics, r.newFlat(part))
@@ -332,7 +332,7 @@ func (r *Reducer) Void(err error) {
 	switch {
 	case r.g.World() == 1:
 	case err != nil:
-		r.of.Void(err)
+		r.group.Void(err)
 	case r.quiet == 0:
 		r.Begin(nil, make([]bool, len(r.leaves))).End(nil)
 	}

@@ -32,18 +32,18 @@ type core struct {
 	// counts of messages sent and received so far, by sender and receiver
 	pairs   map[[2]int][2]uint64
 	joined  []bool // ranks without data, which take no part in collectives
-	rest    *rest
+	rest    *drain
 	voided  *voided
 	steps   int // number of void steps so far
 	ready   []*slot
 	issuing bool
 }
 
-// slotKey identifies a collective. The fields from and to are used for messages only.
+// slotKey identifies a collective. The ranks src and dst are used for messages only.
 type slotKey struct {
 	number   uint64
 	message  bool
-	from, to int
+	src, dst int
 }
 
 // slot is the place where the ranks' calls of one collective meet.
@@ -61,21 +61,21 @@ type slot struct {
 
 // call is one rank's part in a collective.
 type call struct {
-	rank    int
-	what    what
-	of      string // name of the operands
-	n       int
-	pc      [24]uintptr
-	in, out *tensor.Hold
-	same    bool // in and out are the same tensor
-	weight  float64
-	value   any
+	rank     int
+	what     signature
+	operands string // name of the operands
+	n        int
+	pc       [24]uintptr
+	src, dst *tensor.Hold
+	inPlace  bool // src and dst are one tensor
+	weight   float64
+	value    any
 	// function that the last rank to call runs; all ranks get its result
 	agree func(values []any) (any, error)
 }
 
-// A what holds the properties of a collective that must be equal in all ranks' calls.
-type what struct {
+// A signature holds the properties of a collective that must be equal in all ranks' calls.
+type signature struct {
 	op         string
 	kind       device.CollectiveKind
 	host       bool // the ranks exchange Go values instead of tensors
@@ -88,7 +88,7 @@ type what struct {
 
 // gives reports whether a rank has an output in the collective (if out is true) or an input (if out
 // is false).
-func (a what) gives(rank int, out bool) bool {
+func (a signature) gives(rank int, out bool) bool {
 	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
 	if out {
 		return c.Gets(rank)
@@ -97,7 +97,7 @@ func (a what) gives(rank int, out bool) bool {
 }
 
 // String returns a text such as "all reduce of 4096 float32, sum".
-func (a what) String() string {
+func (a signature) String() string {
 	s := a.op
 	if a.host {
 		return s
@@ -157,7 +157,7 @@ func (w *world) newCore(members []int) (*core, error) {
 func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	e := &Error{Rank: c.members[rank], World: len(c.world.devices), Device: c.devices[rank].Name(), Msg: msg, Err: kind}
 	if k != nil {
-		e.Op, e.Of, e.Site = k.what.op, k.of, k.site()
+		e.Op, e.Of, e.Site = k.what.op, k.operands, k.site()
 		if a := k.what; a.kind == device.KindSendRecv && !a.host && rank == a.peer {
 			e.Op = "receive"
 		}
@@ -183,7 +183,7 @@ func (c *core) call(k *call) *slot {
 		panic(c.fault(k.rank, c.world.aborted(), k, "the run has ended"))
 	default:
 	}
-	if err := c.past(k); err != nil {
+	if err := c.awaitStep(k); err != nil {
 		c.mu.Unlock()
 		k.release()
 		panic(err)
@@ -192,7 +192,7 @@ func (c *core) call(k *call) *slot {
 	if side < 0 {
 		c.next[k.rank]++
 	} else {
-		at := [2]int{key.from, key.to}
+		at := [2]int{key.src, key.dst}
 		n := c.pairs[at]
 		n[side]++
 		c.pairs[at] = n
@@ -226,11 +226,11 @@ func (c *core) key(k *call) (key slotKey, side int) {
 	if k.what.kind != device.KindSendRecv || k.what.host {
 		return slotKey{number: c.next[k.rank]}, -1
 	}
-	key = slotKey{message: true, from: k.what.root, to: k.what.peer}
-	if k.rank == key.to {
+	key = slotKey{message: true, src: k.what.root, dst: k.what.peer}
+	if k.rank == key.dst {
 		side = 1
 	}
-	key.number = c.pairs[[2]int{key.from, key.to}][side]
+	key.number = c.pairs[[2]int{key.src, key.dst}][side]
 	return key, side
 }
 
@@ -252,8 +252,8 @@ func (c *core) match(sl *slot, k *call) error {
 		return nil
 	}
 	msg := fmt.Sprintf("it calls %v, where rank %d on %s calls %v", k.what, c.members[o.rank], c.devices[o.rank].Name(), o.what)
-	if o.of != "" {
-		msg += " (" + o.of + ")"
+	if o.operands != "" {
+		msg += " (" + o.operands + ")"
 	}
 	if at := o.site(); at != "" {
 		msg += " at " + at
@@ -264,10 +264,10 @@ func (c *core) match(sl *slot, k *call) error {
 	return c.fault(k.rank, ErrMismatch, k, msg)
 }
 
-// needs reports whether a rank takes part in a slot. c.mu is held.
-func (c *core) needs(sl *slot, rank int) bool {
+// participates reports whether a rank takes part in a slot. c.mu is held.
+func (c *core) participates(sl *slot, rank int) bool {
 	if sl.key.message {
-		return rank == sl.key.from || rank == sl.key.to
+		return rank == sl.key.src || rank == sl.key.dst
 	}
 	return !c.joined[rank]
 }
@@ -275,7 +275,7 @@ func (c *core) needs(sl *slot, rank int) bool {
 // missingFrom lists the ranks that take part in a slot but have not called yet. c.mu is held.
 func (c *core) missingFrom(sl *slot) (ranks []int) {
 	for r, k := range sl.calls {
-		if k == nil && c.needs(sl, r) {
+		if k == nil && c.participates(sl, r) {
 			ranks = append(ranks, r)
 		}
 	}
@@ -302,7 +302,7 @@ func (c *core) open() []*slot {
 		} else if d := cmp.Compare(a.number, b.number); d != 0 {
 			return d
 		} else {
-			return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+			return cmp.Or(cmp.Compare(a.src, b.src), cmp.Compare(a.dst, b.dst))
 		}
 	})
 	return list
@@ -439,7 +439,7 @@ func (c *core) run(sl *slot) error {
 		for _, o := range [...]struct {
 			h *tensor.Hold
 			v *device.View
-		}{{k.in, &op.Ins[r]}, {k.out, &op.Outs[r]}} {
+		}{{k.src, &op.Ins[r]}, {k.dst, &op.Outs[r]}} {
 			if o.h == nil {
 				continue
 			}
@@ -448,7 +448,7 @@ func (c *core) run(sl *slot) error {
 				return c.fault(r, err, k, err.Error())
 			}
 		}
-		if k.same {
+		if k.inPlace {
 			op.Ins[r] = op.Outs[r]
 		}
 	}
@@ -474,12 +474,12 @@ func (c *core) run(sl *slot) error {
 
 // release ends the call's holds on its tensors.
 func (k *call) release() {
-	for _, h := range [...]*tensor.Hold{k.in, k.out} {
+	for _, h := range [...]*tensor.Hold{k.src, k.dst} {
 		if h != nil {
 			h.Done()
 		}
 	}
-	k.in, k.out = nil, nil
+	k.src, k.dst = nil, nil
 }
 
 // end releases the holds of the slot's calls. The argument queued says whether waiting ranks may go
@@ -549,7 +549,7 @@ func (sl *slot) dropped(rank int) error {
 	if sl.void == nil {
 		return nil
 	}
-	return sl.void.told(rank)
+	return sl.void.errorFor(rank)
 }
 
 // late ends the run if some ranks have not called the collective in time.
@@ -563,7 +563,7 @@ func (c *core) late(sl *slot, k *call) error {
 	// if the missing rank has not joined an earlier call of this rank either, report the earlier
 	// call
 	for _, o := range c.open() {
-		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.needs(o, missing[0]) {
+		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.participates(o, missing[0]) {
 			k = mine
 			break
 		}

@@ -43,8 +43,8 @@ type batchRanks struct {
 	layer string
 }
 
-// of returns the name of the values of a layer that a collective reduces, for errors.
-func (r *batchRanks) of(values string) string {
+// operand returns the name of the values of a layer that a collective reduces, for errors.
+func (r *batchRanks) operand(values string) string {
 	if r.layer == "" {
 		return values
 	}
@@ -53,10 +53,10 @@ func (r *batchRanks) of(values string) string {
 
 func (r *batchRanks) Gather(x *tensor.Tensor) *tensor.Tensor {
 	y := x.NewEmpty(r.g.World() * x.Size())
-	r.g.begin(what{op: "batch norm all gather", kind: device.KindAllGather}, r.of("statistics"), y, x, 1)
+	r.g.begin(signature{op: "batch norm all gather", kind: device.KindAllGather}, r.operand("statistics"), y, x, 1)
 	return y
 }
 
 func (r *batchRanks) Sum(x *tensor.Tensor) *tensor.Tensor {
-	return allReduce(r.g, "batch norm all reduce", r.of("gradients"), x, Sum)
+	return allReduce(r.g, "batch norm all reduce", r.operand("gradients"), x, Sum)
 }

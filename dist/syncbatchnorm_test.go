@@ -103,7 +103,7 @@ func TestSyncBatchNorm(t *testing.T) {
 	options := map[string][]nn.Option{
 		"": nil, "plain ": {nn.NoAffine()}, "untracked ": {nn.NoStats()}, "unbiased ": {nn.NoBias()},
 	}
-	each(t, []int{2, 3, 4}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3, 4}, func(t *testing.T, l DeviceList) {
 		for kind, layer := range layers {
 			for name, parts := range sizes[len(l.devices)] {
 				for option, opts := range options {
@@ -199,7 +199,7 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 // TestSyncBatchNormOfNothing: if no rank has samples, the running statistics do not change, and
 // nothing is NaN.
 func TestSyncBatchNormOfNothing(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			g.Do(func(s *tensor.Scope) {
 				m := ConvertSyncBatchNorm(nn.NewBatchNorm1d(3, nn.In(s)), g)
@@ -219,7 +219,7 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 // TestSyncBatchNormSecondDerivative: the second derivative goes through the statistics of all
 // ranks.
 func TestSyncBatchNormSecondDerivative(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			g.Do(func(s *tensor.Scope) {
 				m := ConvertSyncBatchNorm(nn.NewBatchNorm1d(2, nn.Typed(dtype.F64), nn.In(s), nn.NoStats()), g)
@@ -306,7 +306,7 @@ func TestSyncBatchNormTrains(t *testing.T) {
 		}
 		one = values(m)
 	})
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		p := parts[len(l.devices)]
 		results := make([][][]float64, 2)
 		for i := range results {
@@ -344,7 +344,7 @@ func TestSyncBatchNormTrains(t *testing.T) {
 // TestSyncBatchNormCheckpoint: when Backward recomputes a checkpointed layer, running statistics
 // count the batch once, and the collectives run again.
 func TestSyncBatchNormCheckpoint(t *testing.T) {
-	each(t, []int{2}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			g.Do(func(s *tensor.Scope) {
 				x := varied(s, g.Rank(), 3, 2, 4, 4)

@@ -48,7 +48,7 @@ func (t *transfer) meet() error {
 
 // copy queues a copy on the stream of the receiving rank.
 func (t *transfer) copy(m move) error {
-	return t.devices[m.dst].CopyFrom(t.streams[m.dst], m.to.Buf, m.at, m.from.Buf, m.off, m.len)
+	return t.devices[m.dst].CopyFrom(t.streams[m.dst], m.dstView.Buf, m.dstOffset, m.srcView.Buf, m.srcOffset, m.bytes)
 }
 
 // clear fills a rank's part with zeros.
@@ -124,7 +124,7 @@ func (t *transfer) reduce() error {
 					continue
 				}
 				to, from := t.op.Outs[dst], t.op.Outs[src]
-				m := move{to: to, from: from, dst: dst, at: (to.Offset + lo) * size, off: (from.Offset + lo) * size, len: min(part, n-lo) * size}
+				m := move{dstView: to, srcView: from, dst: dst, dstOffset: (to.Offset + lo) * size, srcOffset: (from.Offset + lo) * size, bytes: min(part, n-lo) * size}
 				if err := t.copy(m); err != nil {
 					return err
 				}
@@ -175,10 +175,9 @@ func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	return n, nil
 }
 
-// combine computes n elements of rank r's output from n elements of each giver. The argument from
-// is the index of the first element in the inputs. The argument to is the index of the first
-// element in the output.
-func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) error {
+// combine computes n elements of rank r's output from n elements of each giver. src is the index of
+// the first element in the inputs. dst is the index of the first element in the output.
+func (t *transfer) combine(r, src, dst, n int, givers []int, weights []float64) error {
 	d, s := t.devices[r], t.streams[r]
 	size := t.op.Outs[r].Type.Size()
 	ins := make([]device.View, len(givers))
@@ -186,16 +185,16 @@ func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) 
 	for i, g := range givers {
 		v := t.op.Ins[g]
 		if g == r {
-			ins[i] = slice(v, from, n)
+			ins[i] = slice(v, src, n)
 			continue
 		}
 		at := k * n * size
 		k++
-		if err := d.CopyFrom(s, t.room[r], at, v.Buf, (v.Offset+from)*size, n*size); err != nil {
+		if err := d.CopyFrom(s, t.room[r], at, v.Buf, (v.Offset+src)*size, n*size); err != nil {
 			return err
 		}
 		ins[i] = device.View{Buf: t.room[r], Type: v.Type}
 		ins[i] = slice(ins[i], at/size, n)
 	}
-	return combine(d, s, t.op.Combine, weights, []device.View{slice(t.op.Outs[r], to, n)}, ins)
+	return combine(d, s, t.op.Combine, weights, []device.View{slice(t.op.Outs[r], dst, n)}, ins)
 }

@@ -66,7 +66,7 @@ func (g *Group) void(err error) {
 	if !told {
 		step = &StepError{g.core.members[g.rank], g.Device().Name(), err}
 	}
-	k := &call{rank: g.rank, what: what{op: "void", host: true}}
+	k := &call{rank: g.rank, what: signature{op: "void", host: true}}
 	k.trace()
 	g.core.void(k, step)
 	for _, c := range g.clones {
@@ -96,7 +96,7 @@ func (c *core) void(k *call, err *StepError) {
 	c.drop(err, c.next[k.rank])
 	c.voided.known[k.rank] = true
 	for _, sl := range c.open() { // messages that the rank will never send or receive
-		if sl.key.message && sl.calls[k.rank] == nil && c.needs(sl, k.rank) {
+		if sl.key.message && sl.calls[k.rank] == nil && c.participates(sl, k.rank) {
 			c.cancel(sl)
 		}
 	}
@@ -127,16 +127,16 @@ func (c *core) cancel(sl *slot) {
 	sl.end(true)
 }
 
-// over reports whether a slot was dropped and the given rank has already ended the void step.
-func (c *core) over(sl *slot, rank int) bool {
+// dropped reports whether a slot was dropped and the given rank has already ended the void step.
+func (c *core) dropped(sl *slot, rank int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
 }
 
-// told returns the error with which a rank panics: the rank's own failure, or the StepError of
+// errorFor returns the error with which a rank panics: the rank's own failure, or the StepError of
 // another rank.
-func (e *StepError) told(rank int) error {
+func (e *StepError) errorFor(rank int) error {
 	if e.Rank == rank {
 		return e.Err
 	}
@@ -172,21 +172,21 @@ func (c *core) unknowing() (ranks []int) {
 	return ranks
 }
 
-// past waits until a rank may call a collective. It returns a *StepError if the rank must first
-// learn that a step is void. c.mu is held, and unlocked while past waits.
-func (c *core) past(k *call) error {
+// awaitStep waits until a rank may call a collective. It returns a *StepError if the rank must
+// first learn that a step is void. c.mu is held, and unlocked during the wait.
+func (c *core) awaitStep(k *call) error {
 	for c.voided != nil {
 		v := c.voided
 		if !v.known[k.rank] {
 			key, side := c.key(k)
 			before := key.number < v.cut
 			if key.message { // the rank at the other end may also be in the step before
-				before = c.slots[key] != nil || !v.known[[2]int{key.to, key.from}[side]]
+				before = c.slots[key] != nil || !v.known[[2]int{key.dst, key.src}[side]]
 			}
 			if before {
 				return nil
 			}
-			return v.err.told(c.members[k.rank])
+			return v.err.errorFor(c.members[k.rank])
 		}
 		if err := c.await(k, v); err != nil {
 			return err

@@ -21,14 +21,14 @@ import (
 // shortage is a training of three steps. In one of them, one rank runs out of memory. Then all
 // ranks repeat that step in two halves.
 type shortage struct {
-	opts   []DDPOption
-	typ    dtype.Type
-	model  func() *nn.Sequential
-	step   int            // the step in which memory is short
-	halve  bool           // compute the step in halves from the start, for comparison
-	short  func(g *Group) // function that takes up memory on this rank
-	ample  func(g *Group) // function that frees the memory again
-	before func(g *Group) // function called before each forward pass
+	opts          []DDPOption
+	typ           dtype.Type
+	model         func() *nn.Sequential
+	step          int            // the step in which memory is short
+	halve         bool           // compute the step in halves from the start, for comparison
+	takeMemory    func(g *Group) // function that takes up memory on this rank
+	freeMemory    func(g *Group) // function that frees the memory again
+	beforeForward func(g *Group) // function called before each forward pass
 }
 
 // train returns all ranks' weights, and the error of each rank's first attempt.
@@ -45,8 +45,8 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 					for k := range parts {
 						part := func() {
 							g.Do(func(s *tensor.Scope) {
-								if c.before != nil {
-									c.before(g)
+								if c.beforeForward != nil {
+									c.beforeForward(g)
 								}
 								x, y := batch(s, c.typ, step, g.Rank()*n+k*n/parts, g.Rank()*n+(k+1)*n/parts)
 								nn.CrossEntropy(m.Forward(x), y).DivScalar(float64(parts)).Backward()
@@ -65,13 +65,13 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 				if c.halve {
 					parts = 2
 				}
-				if c.short != nil {
-					c.short(g)
+				if c.takeMemory != nil {
+					c.takeMemory(g)
 				}
 			}
 			err := try(parts)
-			if step == c.step && c.ample != nil {
-				c.ample(g)
+			if step == c.step && c.freeMemory != nil {
+				c.freeMemory(g)
 			}
 			if err != nil {
 				failed[g.Rank()] = err
@@ -164,12 +164,12 @@ func TestShortOfMemory(t *testing.T) {
 						}
 					}
 				}
-				c.short, c.ample = plant(func() int { return place }), plant(func() int { return 0 })
+				c.takeMemory, c.freeMemory = plant(func() int { return place }), plant(func() int { return 0 })
 			} else {
 				l = Devices("cpu", "cpu")
 				c.model = wide
 				var ballast []device.Buffer
-				c.short = func(g *Group) {
+				c.takeMemory = func(g *Group) {
 					if g.Rank() != who {
 						return
 					}
@@ -189,7 +189,7 @@ func TestShortOfMemory(t *testing.T) {
 						ballast = ballast[:last]
 					}
 				}
-				c.ample = func(g *Group) {
+				c.freeMemory = func(g *Group) {
 					if g.Rank() == who {
 						for _, b := range ballast {
 							b.Free()
@@ -213,7 +213,7 @@ func TestShortOfMemory(t *testing.T) {
 				name := fmt.Sprintf("options %d, step %d, halved %v", which, c.step, failed[0] != nil)
 				if bits[name] == "" {
 					plain := c
-					plain.short, plain.ample, plain.halve = nil, nil, failed[0] != nil
+					plain.takeMemory, plain.freeMemory, plain.halve = nil, nil, failed[0] != nil
 					want, _ := plain.train(t, l)
 					bits[name] = fmt.Sprint(want[0])
 				}

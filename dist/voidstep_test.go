@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// own returns the error with which a rank fails in these tests. tensor.Try returns it.
-func own(g *Group) error {
+// ownError returns the error with which a rank fails in these tests. tensor.Try returns it.
+func ownError(g *Group) error {
 	return tensor.NewError("planted", tensor.ErrValue, fmt.Sprintf("rank %d fails", g.Rank()))
 }
 
@@ -26,7 +26,7 @@ func own(g *Group) error {
 func TestVoid(t *testing.T) {
 	hooked := func(g *Group, m *linears, who int) {
 		if g.Rank() == who {
-			remove := m.L[0].Weight.RegisterHook(func(*tensor.Tensor) *tensor.Tensor { panic(own(g)) })
+			remove := m.L[0].Weight.RegisterHook(func(*tensor.Tensor) *tensor.Tensor { panic(ownError(g)) })
 			defer remove()
 		}
 		backward(g, m)
@@ -39,22 +39,22 @@ func TestVoid(t *testing.T) {
 	}{
 		{"in forward, while others are in Backward", func(g *Group, m *linears, _ *tensor.Tensor) {
 			if g.Rank() == 1 {
-				panic(own(g))
+				panic(ownError(g))
 			}
 			backward(g, m)
 		}, []int{1}},
 		{"in Backward", func(g *Group, m *linears, _ *tensor.Tensor) { hooked(g, m, 2) }, []int{2}},
 		{"in two ranks", func(g *Group, m *linears, _ *tensor.Tensor) {
 			if g.Rank() == 0 {
-				panic(own(g))
+				panic(ownError(g))
 			}
 			hooked(g, m, 1)
 		}, []int{0, 1}},
-		{"in all ranks", func(g *Group, _ *linears, _ *tensor.Tensor) { panic(own(g)) }, []int{0, 1, 2}},
+		{"in all ranks", func(g *Group, _ *linears, _ *tensor.Tensor) { panic(ownError(g)) }, []int{0, 1, 2}},
 		{"while others are in collectives of the program", func(g *Group, m *linears, x *tensor.Tensor) {
 			switch g.Rank() {
 			case 0:
-				panic(own(g))
+				panic(ownError(g))
 			case 1:
 				g.AllReduce(x, Sum)
 				g.Barrier()
@@ -69,7 +69,7 @@ func TestVoid(t *testing.T) {
 			case 0:
 				g.Send(x, 1)
 			case 1:
-				panic(own(g))
+				panic(ownError(g))
 			case 2:
 				g.Recv(x, 0).Wait()
 			}
@@ -81,7 +81,7 @@ func TestVoid(t *testing.T) {
 		}, []int{0}},
 		{"while an op waits", func(g *Group, m *linears, x *tensor.Tensor) {
 			if g.Rank() == 2 {
-				panic(own(g))
+				panic(ownError(g))
 			}
 			g.AllReduce(x, Sum)
 			x.AddScalar(1).Floats()
@@ -89,7 +89,7 @@ func TestVoid(t *testing.T) {
 		}, []int{2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			each(t, []int{3}, func(t *testing.T, l DeviceList) {
+			forEach(t, []int{3}, func(t *testing.T, l DeviceList) {
 				err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
 					m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
 					for try := range 3 { // several void steps may follow each other
@@ -154,7 +154,7 @@ func TestVoidEnds(t *testing.T) {
 			f: func(_ *marks, _ context.Context, g *Group) error {
 				m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g)
 				if g.Rank() == 1 {
-					m.L[0].Weight.RegisterHook(func(*tensor.Tensor) *tensor.Tensor { panic(own(g)) })
+					m.L[0].Weight.RegisterHook(func(*tensor.Tensor) *tensor.Tensor { panic(ownError(g)) })
 				}
 				backward(g, m)
 				return nil
@@ -162,7 +162,7 @@ func TestVoidEnds(t *testing.T) {
 		{name: "a rank returns", kind: ErrLeft, rank: 1, words: []string{"rank 0", "void", "rank 1 fails"},
 			f: func(_ *marks, _ context.Context, g *Group) error {
 				if g.Rank() == 1 {
-					g.Void(own(g))
+					g.Void(ownError(g))
 					g.Barrier()
 				}
 				return nil
@@ -173,13 +173,13 @@ func TestVoidEnds(t *testing.T) {
 					sleepsTooLong(ctx)
 					return nil
 				}
-				g.Void(own(g))
-				m.here(func() { g.Barrier() })
+				g.Void(ownError(g))
+				m.markLine(func() { g.Barrier() })
 				return nil
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			each(t, []int{2}, func(t *testing.T, l DeviceList) {
+			forEach(t, []int{2}, func(t *testing.T, l DeviceList) {
 				m := &marks{}
 				err := bounded(t, l, c.wait, func(ctx context.Context, g *Group) error { return c.f(m, ctx, g) })
 				c.check(t, l, m, err)

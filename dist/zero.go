@@ -31,12 +31,12 @@ import (
 // consolidated. Misuse panics with an *[Error].
 type ZeRO struct {
 	optimizer
-	own    optim.Sharder // the wrapped optimizer, as a Sharder
-	g      *Group
-	params []*tensor.Tensor
-	split  *partition
-	room   int         // size of one round of gathering in bytes, over all ranks
-	whole  *wholeState // state of all ranks; nil while each rank has only its part
+	sharder   optim.Sharder // the wrapped optimizer, as a Sharder
+	g         *Group
+	params    []*tensor.Tensor
+	split     *partition
+	room      int         // size of one round of gathering in bytes, over all ranks
+	fullState *wholeState // state of all ranks; nil while each rank has only its part
 }
 
 // optimizer provides the methods that ZeRO does not change.
@@ -94,7 +94,7 @@ func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
 	if !ok {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("a %T cannot be shared by ranks: it is no optim.Sharder", opt)))
 	}
-	z := &ZeRO{optimizer: opt, own: own, g: g, room: roomOfGather, params: slices.Clone(opt.Params())}
+	z := &ZeRO{optimizer: opt, sharder: own, g: g, room: roomOfGather, params: slices.Clone(opt.Params())}
 	mine := roster{optimizer: fmt.Sprintf("%T", opt)}
 	for k, group := range opt.Groups() {
 		for _, p := range group.Params {
@@ -111,7 +111,7 @@ func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
 		return nil, nil
 	})
 	z.split = newPartition(mine.members, g.World(), own.Splits())
-	own.Shard(z.split.of(g.Rank(), z.params))
+	own.Shard(z.split.parts(g.Rank(), z.params))
 	return z
 }
 
@@ -130,11 +130,11 @@ func (z *ZeRO) check(op string, members []member) {
 // Step changes every parameter that has a gradient. This rank changes its part, and allocates the
 // part's state at the first use. Step returns when all ranks have called it, and does not wait for
 // a device. If memory is exhausted, this rank's parameters and state are unchanged.
-func (z *ZeRO) Step() { z.step(z.own.Step) }
+func (z *ZeRO) Step() { z.step(z.sharder.Step) }
 
 // StepUnless does what Step does, but changes nothing if its argument is not 0. The argument is one
 // number on the device, and must be equal on all ranks: see package amp.
-func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.own.StepUnless(found) }) }
+func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.sharder.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {
 	const op = "zero step"
@@ -148,7 +148,7 @@ func (z *ZeRO) step(own func()) {
 	tensor.Youngest(z.params...).Do(func(s *tensor.Scope) {
 		t := z.newGathering(s)
 		own()
-		z.whole = nil
+		z.fullState = nil
 		t.run()
 	}, tensor.On(z.g.Device()), tensor.NoGrad())
 }
@@ -158,9 +158,11 @@ func (z *ZeRO) step(own func()) {
 // calls it with the same tree. The error is an *[optim.StateError]. After an error this rank's
 // state is unchanged.
 func (z *ZeRO) LoadStateDict(tree map[string]any) error {
-	z.whole = nil
-	return z.own.LoadStateDict(tree)
+	z.fullState = nil
+	return z.sharder.LoadStateDict(tree)
 }
 
 // String returns a text such as "ZeRO over 4 ranks of Adam(12 parameters in 1 groups, lr 0.001)".
-func (z *ZeRO) String() string { return fmt.Sprintf("ZeRO over %d ranks of %v", z.g.World(), z.own) }
+func (z *ZeRO) String() string {
+	return fmt.Sprintf("ZeRO over %d ranks of %v", z.g.World(), z.sharder)
+}

@@ -174,7 +174,7 @@ var zeroMakers = map[string]makeOptimizer{
 // TestZeROEquals compares ZeRO with the optimizer alone, bit for bit. It compares the parameters
 // and the state. The training has schedules and a parameter that is unfrozen during the training.
 func TestZeROEquals(t *testing.T) {
-	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
 		gpu := !l.devices[0].Info().Host
 		for name, make := range zeroMakers {
 			steps := 20
@@ -217,7 +217,7 @@ func TestZeROEquals(t *testing.T) {
 
 // TestZeROMuon: Muon trains only matrices, and each rank gets whole matrices.
 func TestZeROMuon(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			lists := [2][]*tensor.Tensor{}
 			for i := range lists {
@@ -244,7 +244,7 @@ func TestZeROMuon(t *testing.T) {
 // the state. The parameters are below 1 MiB each, because a GPU's pool does not split larger blocks
 // to the exact size.
 func TestZeROMemory(t *testing.T) {
-	each(t, []int{2, 4}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 4}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			held := func(make func(list []*tensor.Tensor) optim.Optimizer) int64 {
 				s := g.New()
@@ -374,7 +374,7 @@ func TestZeROTakesState(t *testing.T) {
 // TestZeROScaler plants an infinity in a gradient that only one rank uses: all ranks skip the step.
 // Gradients are clipped equally on all ranks.
 func TestZeROScaler(t *testing.T) {
-	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
+	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			plain, shared := scaled(g), scaled(g)
 			a, b := zeroMakers["NAdam"](plain), NewZeRO(g, zeroMakers["NAdam"](shared))

@@ -23,11 +23,11 @@ type gathering struct {
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 
-// round gathers the elements at … at+n-1 of each rank's part.
+// round gathers the elements start … start+n-1 of each rank's part.
 type round struct {
-	space *space
-	at, n int
-	room  *tensor.Tensor // buffer of World·n elements
+	space    *space
+	start, n int
+	room     *tensor.Tensor // buffer of World·n elements
 }
 
 // pair is a range of elements in a parameter, and the memory for it in a buffer.
@@ -102,7 +102,7 @@ func (t *gathering) begin(i int) {
 	r, g := t.rounds[i], t.z.g
 	t.s.Do(func(s *tensor.Scope) {
 		t.copy(s, r, true, func(rank int) bool { return rank == g.Rank() })
-		g.begin(what{op: "all gather", kind: device.KindAllGather}, "parameters that the ranks have changed",
+		g.begin(signature{op: "all gather", kind: device.KindAllGather}, "parameters that the ranks have changed",
 			r.room, r.room.In(s).Narrow(0, g.Rank()*r.n, r.n), 1)
 	})
 }
@@ -115,10 +115,10 @@ func (t *gathering) end(i int) {
 }
 
 // copy copies elements between the parameters and the buffer of a round, in one launch.
-func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int) bool) {
+func (t *gathering) copy(s *tensor.Scope, r round, gives bool, ranks func(rank int) bool) {
 	var outs, ins [][]*tensor.Tensor
 	for rank, runs := range r.space.ranks {
-		if !of(rank) {
+		if !ranks(rank) {
 			continue
 		}
 		for _, p := range t.pairs(s, r, rank, runs) {
@@ -141,10 +141,10 @@ func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int)
 func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (list []pair) {
 	at := 0 // offset of the current range among the rank's elements
 	for _, run := range runs {
-		from, to := max(run.part.From, run.part.From+r.at-at), min(run.part.To, run.part.From+r.at+r.n-at)
+		from, to := max(run.part.From, run.part.From+r.start-at), min(run.part.To, run.part.From+r.start+r.n-at)
 		if from < to {
 			x := t.z.params[run.param].In(s).Detach()
-			room := r.room.In(s).Narrow(0, rank*r.n+at+from-run.part.From-r.at, to-from)
+			room := r.room.In(s).Narrow(0, rank*r.n+at+from-run.part.From-r.start, to-from)
 			if (optim.Part{From: from, To: to}) == (optim.Part{To: x.Size()}) {
 				room = room.Reshape(x.Shape().Slice()...)
 			} else {

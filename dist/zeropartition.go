@@ -107,12 +107,12 @@ func (sp *space) cut(members []member, list []int) {
 	}
 }
 
-// nearest returns the cut nearest to the position at. A cut is a multiple of the grain between 0
-// and n, or n itself.
-func nearest(at, n int) int {
-	low := at / grain * grain
+// nearest returns the cut nearest to position. A cut is a multiple of the grain between 0 and n, or
+// n itself.
+func nearest(position, n int) int {
+	low := position / grain * grain
 	high := min(low+grain, n)
-	if at-low <= high-at {
+	if position-low <= high-position {
 		return low
 	}
 	return high
@@ -130,8 +130,8 @@ func (sp *space) deal(members []member, list []int, load []int) {
 	}
 }
 
-// of returns the parts of the parameters that a rank changes.
-func (p *partition) of(rank int, params []*tensor.Tensor) map[*tensor.Tensor]optim.Part {
+// parts returns the parts of the parameters that a rank changes.
+func (p *partition) parts(rank int, params []*tensor.Tensor) map[*tensor.Tensor]optim.Part {
 	parts := map[*tensor.Tensor]optim.Part{}
 	for _, sp := range p.spaces {
 		for _, r := range sp.ranks[rank] {

@@ -42,7 +42,7 @@ func (z *ZeRO) Consolidate(ranks ...int) {
 			mine.parts[r.param] = r.part
 		}
 	}
-	states, _ := z.own.StateDict()["state"].(map[int64]any)
+	states, _ := z.sharder.StateDict()["state"].(map[int64]any)
 	for k, v := range states {
 		m := map[string]any{}
 		for name, x := range v.(map[string]any) {
@@ -72,9 +72,9 @@ func (z *ZeRO) Consolidate(ranks ...int) {
 		}
 		return whole, err
 	})
-	z.whole = &wholeState{ranks: ranks}
+	z.fullState = &wholeState{ranks: ranks}
 	if slices.Contains(ranks, z.g.Rank()) {
-		z.whole.states = merged[0].(map[int64]any)
+		z.fullState.states = merged[0].(map[int64]any)
 	}
 }
 
@@ -96,13 +96,13 @@ func host(s *tensor.Scope) tensor.Maker {
 }
 
 // merge combines the pieces of all ranks into the state of whole parameters.
-func merge(members []member, all []pieces) (map[int64]any, error) {
+func merge(members []member, list []pieces) (map[int64]any, error) {
 	whole := map[int64]any{}
 	for i, m := range members {
 		var states []map[string]any
 		var parts []optim.Part
 		with, without := -1, -1
-		for r, p := range all {
+		for r, p := range list {
 			part, owns := p.parts[i]
 			if !owns {
 				continue
@@ -173,16 +173,16 @@ func joined(m member, states []map[string]any, parts []optim.Part) (map[string]a
 // without ZeRO. Its tensors are in host memory, which the ranks share, so they must only be read.
 // All ranks call it. After [ZeRO.Consolidate], the named ranks may call it alone.
 func (z *ZeRO) StateDict() map[string]any {
-	if z.whole == nil {
+	if z.fullState == nil {
 		z.Consolidate()
 	}
-	if !slices.Contains(z.whole.ranks, z.g.Rank()) {
-		panic(z.g.misuse("zero state", tensor.ErrValue, fmt.Sprintf("the state was gathered for ranks %v alone", z.whole.ranks)))
+	if !slices.Contains(z.fullState.ranks, z.g.Rank()) {
+		panic(z.g.misuse("zero state", tensor.ErrValue, fmt.Sprintf("the state was gathered for ranks %v alone", z.fullState.ranks)))
 	}
-	tree := z.own.StateDict()
+	tree := z.sharder.StateDict()
 	own, _ := tree["state"].(map[int64]any)
-	states := make(map[int64]any, len(z.whole.states))
-	for k, v := range z.whole.states {
+	states := make(map[int64]any, len(z.fullState.states))
+	for k, v := range z.fullState.states {
 		st := map[string]any{}
 		for name, x := range v.(map[string]any) {
 			st[name] = x

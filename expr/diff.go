@@ -78,7 +78,7 @@ func (d *differ) walk(e *Expr) *Expr {
 }
 
 func (d *differ) rule(e *Expr) *Expr {
-	in := func(k int) *Expr { return d.walk(e.in[k]) }
+	in := func(k int) *Expr { return d.walk(e.args[k]) }
 	switch e.op {
 	case OpX:
 		if e.idx == d.i {
@@ -90,23 +90,23 @@ func (d *differ) rule(e *Expr) *Expr {
 	case OpSub:
 		return add(in(0), neg(in(1)))
 	case OpMul:
-		return add(mul(in(0), e.in[1]), mul(e.in[0], in(1)))
+		return add(mul(in(0), e.args[1]), mul(e.args[0], in(1)))
 	case OpDiv: // the derivative of a/b is a'/b - (a/b)·b'/b
 		var p *Expr
 		if a := in(0); a != nil {
-			p = a.Div(e.in[1])
+			p = a.Div(e.args[1])
 		}
 		if b := in(1); b != nil {
-			p = add(p, neg(mul(e, b).Div(e.in[1])))
+			p = add(p, neg(mul(e, b).Div(e.args[1])))
 		}
 		return p
 	case OpFMA:
-		return add(add(mul(in(0), e.in[1]), mul(e.in[0], in(1))), in(2))
+		return add(add(mul(in(0), e.args[1]), mul(e.args[0], in(1))), in(2))
 	case OpNeg:
 		return neg(in(0))
 	case OpAbs:
 		if a := in(0); a != nil {
-			x := e.in[0]
+			x := e.args[0]
 			return mul(a, x.Gt(C(0)).Select(C(1), x.Lt(C(0)).Select(C(-1), x.Mul(C(0)))))
 		}
 		return nil
@@ -115,7 +115,7 @@ func (d *differ) rule(e *Expr) *Expr {
 		if a == nil && b == nil {
 			return nil
 		}
-		x, y := e.in[0], e.in[1]
+		x, y := e.args[0], e.args[1]
 		first := x.Lt(y)
 		if e.op == OpMax {
 			first = x.Gt(y)
@@ -132,7 +132,7 @@ func (d *differ) rule(e *Expr) *Expr {
 		if a == nil && b == nil {
 			return nil
 		}
-		return e.in[0].Select(orZero(a), orZero(b))
+		return e.args[0].Select(orZero(a), orZero(b))
 	case OpCvt:
 		if a := in(0); a != nil && e.typ.IsFloat() {
 			return a.Cvt(e.typ)
@@ -141,10 +141,10 @@ func (d *differ) rule(e *Expr) *Expr {
 	case opCall:
 		var r *Expr
 		var parts []*Expr
-		for k := range e.in {
+		for k := range e.args {
 			if a := in(k); a != nil {
 				if parts == nil {
-					parts = e.fn.Diff(e.in, e)
+					parts = e.fn.Diff(e.args, e)
 				}
 				r = add(r, mul(a, parts[k]))
 			}
@@ -170,13 +170,13 @@ func replaceRoot(g, root *Expr) *Expr {
 		r := e
 		if num.of(e) == want {
 			r = Y()
-		} else if len(e.in) > 0 {
-			in := make([]*Expr, len(e.in))
-			for k, a := range e.in {
+		} else if len(e.args) > 0 {
+			in := make([]*Expr, len(e.args))
+			for k, a := range e.args {
 				in[k] = walk(a)
 			}
 			c := *e
-			c.in = in
+			c.args = in
 			r = &c
 		}
 		memo[e] = r
@@ -206,7 +206,7 @@ func (n *numbering) of(e *Expr) int {
 		return id
 	}
 	k := nodeKey{op: e.op, typ: uint8(e.typ), bits: e.bits, val: f64bits(e.val), idx: e.idx, fn: e.fn, a: -1, b: -1, c: -1}
-	for i, in := range e.in {
+	for i, in := range e.args {
 		switch id := n.of(in); i {
 		case 0:
 			k.a = id
@@ -244,7 +244,7 @@ func Uses(e *Expr) (x map[int]bool, y bool) {
 		case OpY:
 			y = true
 		}
-		for _, a := range e.in {
+		for _, a := range e.args {
 			walk(a)
 		}
 	}

@@ -132,8 +132,8 @@ func Eval64(e *Expr, x ...float64) float64 {
 	return math.Float64frombits(p.Eval(nil, b, nil, 0)[0])
 }
 
-// apply computes a primitive. The parameter from is the type of its first operand.
-func (in Instr) apply(from dtype.Type, a, b, c uint64) uint64 {
+// apply computes a primitive. operandType is the type of its first operand.
+func (in Instr) apply(operandType dtype.Type, a, b, c uint64) uint64 {
 	op, t := in.Op, in.Type
 	switch op {
 	case OpPhilox:
@@ -143,7 +143,7 @@ func (in Instr) apply(from dtype.Type, a, b, c uint64) uint64 {
 		}
 		return v
 	case OpCvt:
-		return convert(from, t, a)
+		return convert(operandType, t, a)
 	case OpBitcast:
 		return a
 	case OpSelect:
@@ -155,7 +155,7 @@ func (in Instr) apply(from dtype.Type, a, b, c uint64) uint64 {
 		return uint64(uint32(a)) * uint64(uint32(b)) >> 32
 	}
 	if op.IsCompare() {
-		return compare(op, from, a, b)
+		return compare(op, operandType, a, b)
 	}
 	switch t {
 	case dtype.F32:
@@ -360,14 +360,14 @@ func compare(op Op, t dtype.Type, a, b uint64) uint64 {
 	return truth(!lt && !unordered)
 }
 
-// convert converts the bits of a value from one type to another. Both are types in which arithmetic
-// is computed.
-func convert(from, to dtype.Type, a uint64) uint64 {
-	if from == to {
+// convert converts the bits of a value from type src to type dst. Both are types in which
+// arithmetic is computed.
+func convert(src, dst dtype.Type, a uint64) uint64 {
+	if src == dst {
 		return a
 	}
-	if to == dtype.Bool {
-		switch from {
+	if dst == dtype.Bool {
+		switch src {
 		case dtype.F32:
 			return truth(fromBits32(a) != 0)
 		case dtype.F64:
@@ -375,28 +375,28 @@ func convert(from, to dtype.Type, a uint64) uint64 {
 		}
 		return truth(a != 0)
 	}
-	switch from {
+	switch src {
 	case dtype.F32, dtype.F64:
 		v := math.Float64frombits(a)
-		if from == dtype.F32 {
+		if src == dtype.F32 {
 			v = float64(fromBits32(a))
 		}
-		switch to {
+		switch dst {
 		case dtype.F32:
 			return uint64(math.Float32bits(float32(v)))
 		case dtype.F64:
 			return math.Float64bits(v)
 		case dtype.U32, dtype.U64:
-			return toUint(v, to)
+			return toUint(v, dst)
 		}
-		if r := toInt(v, to); to == dtype.I32 {
+		if r := toInt(v, dst); dst == dtype.I32 {
 			return uint64(uint32(r))
 		} else {
 			return uint64(r)
 		}
 	case dtype.I32, dtype.I64, dtype.Bool:
-		v := signed(from, a)
-		switch to {
+		v := signed(src, a)
+		switch dst {
 		case dtype.F32:
 			return uint64(math.Float32bits(float32(v)))
 		case dtype.F64:
@@ -404,14 +404,14 @@ func convert(from, to dtype.Type, a uint64) uint64 {
 		}
 		a = uint64(v)
 	case dtype.U32, dtype.U64:
-		switch to {
+		switch dst {
 		case dtype.F32:
 			return uint64(math.Float32bits(float32(a)))
 		case dtype.F64:
 			return math.Float64bits(float64(a))
 		}
 	}
-	if to.Size() == 4 {
+	if dst.Size() == 4 {
 		return uint64(uint32(a))
 	}
 	return a

@@ -107,7 +107,7 @@ type Expr struct {
 	bits uint64  // bits of a typed constant, or the Draw of OpPhilox
 	idx  int     // number of an X or a Param
 	fn   *Func   // function of a call
-	in   []*Expr
+	args []*Expr
 
 	called string // name of the operation in names of programs; see Named
 }
@@ -143,7 +143,7 @@ func Param(i int, t ...dtype.Type) *Expr {
 // for fewer than 2³² elements.
 func Index(t dtype.Type) *Expr { return &Expr{op: OpIndex, typ: t} }
 
-func node(op Op, in ...*Expr) *Expr { return &Expr{op: op, in: in} }
+func node(op Op, in ...*Expr) *Expr { return &Expr{op: op, args: in} }
 
 // Add returns x + y.
 func (x *Expr) Add(y *Expr) *Expr { return node(OpAdd, x, y) }
@@ -305,9 +305,9 @@ func Substitute(e *Expr, x func(i int) *Expr, y *Expr) *Expr {
 			}
 		default:
 			var in []*Expr
-			for i, a := range e.in {
+			for i, a := range e.args {
 				if b := walk(a); b != a && in == nil {
-					in = append(in, e.in[:i]...)
+					in = append(in, e.args[:i]...)
 					in = append(in, b)
 				} else if in != nil {
 					in = append(in, b)
@@ -315,7 +315,7 @@ func Substitute(e *Expr, x func(i int) *Expr, y *Expr) *Expr {
 			}
 			if in != nil {
 				c := *e
-				c.in = in
+				c.args = in
 				r = &c
 			}
 		}

@@ -61,15 +61,16 @@ func (f format) natural(e, d *Expr) *Expr {
 }
 
 // logBase returns the logarithm of x to base b. The parameter unit is 1/ln(b), and the parameter
-// two is the logarithm of 2 to base b. Each of the two parameters is given as a sum of two numbers.
-func (f format) logBase(x *Expr, unit, two []float64) *Expr {
+// log2 is the logarithm of 2 to base b. Each of the two parameters is given as a sum of two
+// numbers.
+func (f format) logBase(x *Expr, unit, log2 []float64) *Expr {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))
 	lo := d.FMA(C(unit[1]), f.logTail(d).Scale(unit[0]))
-	if two[1] != 0 {
-		lo = e.FMA(C(two[1]), lo)
+	if log2[1] != 0 {
+		lo = e.FMA(C(log2[1]), lo)
 	}
-	return logDomain(x, e.FMA(C(two[0]), d.FMA(C(unit[0]), lo)))
+	return logDomain(x, e.FMA(C(log2[0]), d.FMA(C(unit[0]), lo)))
 }
 
 func init() {

@@ -94,16 +94,16 @@ func (p *Program) copies() bool {
 	return len(p.Code) == 1 && last.Op == OpX || len(p.Code) == 2 && last.Op == OpCvt && p.Code[last.A].Op == OpX
 }
 
-// taken lists the names of programs that do not belong to a function.
-var taken = append([]string{"copy", "cast", "fill"}, opNames[:]...)
+// reserved lists the names of programs that do not belong to a function.
+var reserved = append([]string{"copy", "cast", "fill"}, opNames[:]...)
 
 // overOperands reports whether x is one operation on n operands in order. Then its name and the
 // types determine the program.
 func overOperands(x *Expr, n int) bool {
-	if x.operation() == "" || len(x.in) != n || x.op == opCall && slices.Contains(taken, x.fn.Name) {
+	if x.operation() == "" || len(x.args) != n || x.op == opCall && slices.Contains(reserved, x.fn.Name) {
 		return false
 	}
-	for i, in := range x.in {
+	for i, in := range x.args {
 		if !in.IsX(i) || in.called != "" {
 			return false
 		}
@@ -121,7 +121,7 @@ func operations(outs []*Expr) (words []string) {
 		}
 		seen[x] = true
 		if x.called == "" {
-			for _, in := range x.in {
+			for _, in := range x.args {
 				walk(in)
 			}
 		}

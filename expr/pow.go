@@ -52,17 +52,17 @@ func (f format) log2Pair(x *Expr) pair {
 	return pair{sum.hi, sum.lo.Add(l.lo)}
 }
 
-// pow returns x^(y+rest) with the special values of C99's annex F for xʸ. The parameter rest is
-// much smaller than y and may be nil.
-func (f format) pow(x, y, rest *Expr) *Expr {
+// pow returns x^(y+low) with the special values of C99's annex F for xʸ. The parameter low is much
+// smaller than y and may be nil.
+func (f format) pow(x, y, low *Expr) *Expr {
 	a := x.Abs()
 	finite := a.Lt(C(math.Inf(1)))
 	l := f.log2Pair(a)
 	l.hi = a.Eq(C(0)).Select(C(math.Inf(-1)), finite.Select(l.hi, a))
 	p := product(y, l.hi)
 	p.lo = y.FMA(l.lo, p.lo)
-	if rest != nil {
-		p.lo = rest.FMA(l.hi, p.lo)
+	if low != nil {
+		p.lo = low.FMA(l.hi, p.lo)
 	}
 	p.lo = p.hi.Abs().Lt(C(4096)).Select(p.lo, C(0))
 	r := f.exp2(p.hi.Max(C(pick(f, -160.0, -1100))).Min(C(pick(f, 140.0, 1100))), p.lo)
@@ -123,6 +123,6 @@ func init() {
 // where x = 0 and y ≥ 0. The derivative with respect to x is 0 where y = 0.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
 
-// PowSum returns x^(y+rest). It is for an exponent that is known more precisely than its type
-// allows: rest is at most half a unit in the last place of y. The special values are those of xʸ.
-func (x *Expr) PowSum(y, rest *Expr) *Expr { return Call("powsum", x, y, rest) }
+// PowSum returns x^(y+low). It is for an exponent that is known more precisely than its type
+// allows: low is at most half a unit in the last place of y. The special values are those of xʸ.
+func (x *Expr) PowSum(y, low *Expr) *Expr { return Call("powsum", x, y, low) }

@@ -45,12 +45,12 @@ func TestPowSpecialValues(t *testing.T) {
 	}
 }
 
-// powSamples calls f with bases of every exponent. The exponents keep the result between 2^-top and
-// 2^top, or just beyond.
-func powSamples(n int, top float64, f func(x, y float64)) {
+// powSamples calls f with bases of every exponent. The exponents keep the result between 2^-maxExp
+// and 2^maxExp, or just beyond.
+func powSamples(n int, maxExp float64, f func(x, y float64)) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for i := range n {
-		x := math.Ldexp(1+r.Float64(), r.IntN(int(2*top))-int(top))
+		x := math.Ldexp(1+r.Float64(), r.IntN(int(2*maxExp))-int(maxExp))
 		switch i % 4 {
 		case 1:
 			x = 1 + math.Ldexp(r.Float64()-0.5, -r.IntN(20))
@@ -61,7 +61,7 @@ func powSamples(n int, top float64, f func(x, y float64)) {
 		if l == 0 || math.IsInf(l, 0) {
 			continue
 		}
-		y := (r.Float64()*2.1 - 1.05) * top / l
+		y := (r.Float64()*2.1 - 1.05) * maxExp / l
 		if i%8 == 7 {
 			y = math.Round(y)
 		}

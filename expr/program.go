@@ -123,11 +123,11 @@ func (e *Error) Raised() {}
 
 func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
-// Lower infers the types of the expressions outs and expands them into a program. The parameter in
+// Lower infers the types of the expressions outs and expands them into a program. The parameter ins
 // holds the stored types of the operands, and out holds the stored types of the results. If a type
 // in out is Invalid, the result has the type of the computation. Y reads operand number y. Pass -1
 // if Y does not occur.
-func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
+func Lower(outs []*Expr, out, ins []dtype.Type, y int) (p *Program, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			e, ok := r.(*Error)
@@ -140,7 +140,7 @@ func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	if len(outs) != len(out) {
 		fail("%d results, %d result types", len(outs), len(out))
 	}
-	l := &lowerer{p: &Program{In: append([]dtype.Type(nil), in...)}, y: y,
+	l := &lowerer{p: &Program{In: append([]dtype.Type(nil), ins...)}, y: y,
 		seen: map[Instr]int32{}, memo: map[emitKey]int32{}, types: map[*Expr]dtype.Type{}, calls: map[*Expr]*Expr{}}
 	for k, e := range outs {
 		t := l.infer(e)
@@ -165,8 +165,8 @@ func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 }
 
 // MustLower is Lower for expressions that are fixed in a program's source. It panics on an error.
-func MustLower(outs []*Expr, out, in []dtype.Type, y int) *Program {
-	p, err := Lower(outs, out, in, y)
+func MustLower(outs []*Expr, out, ins []dtype.Type, y int) *Program {
+	p, err := Lower(outs, out, ins, y)
 	if err != nil {
 		panic(err)
 	}
@@ -229,14 +229,14 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 	case OpEq, OpNe, OpLt, OpLe, OpGt, OpGe:
 		return dtype.Bool
 	case OpSelect:
-		return unify(l.infer(e.in[1]), l.infer(e.in[2]))
+		return unify(l.infer(e.args[1]), l.infer(e.args[2]))
 	case OpShl, OpShr:
-		return l.infer(e.in[0])
+		return l.infer(e.args[0])
 	case OpMulHi:
 		return dtype.U32
 	}
 	t := dtype.Invalid
-	for _, in := range e.in {
+	for _, in := range e.args {
 		t = unify(t, l.infer(in))
 	}
 	if t != dtype.Invalid && !t.IsFloat() && (e.op == OpDiv || e.op == OpSqrt || e.op == opCall) {
@@ -351,27 +351,27 @@ func (l *lowerer) emitNew(e *Expr, t dtype.Type) int32 {
 		}
 		return l.push(Instr{Op: OpIndex, Type: t})
 	case OpEq, OpNe, OpLt, OpLe, OpGt, OpGe:
-		m := unify(l.infer(e.in[0]), l.infer(e.in[1]))
+		m := unify(l.infer(e.args[0]), l.infer(e.args[1]))
 		switch m {
 		case dtype.Invalid:
 			m = dtype.F64
 		case dtype.Bool:
 			m = dtype.I32
 		}
-		return l.push(Instr{Op: e.op, Type: dtype.Bool, A: l.emit(e.in[0], m), B: l.emit(e.in[1], m)})
+		return l.push(Instr{Op: e.op, Type: dtype.Bool, A: l.emit(e.args[0], m), B: l.emit(e.args[1], m)})
 	case OpSelect:
-		return l.push(Instr{Op: OpSelect, Type: t, A: l.emit(e.in[0], dtype.Bool), B: l.emit(e.in[1], t), C: l.emit(e.in[2], t)})
+		return l.push(Instr{Op: OpSelect, Type: t, A: l.emit(e.args[0], dtype.Bool), B: l.emit(e.args[1], t), C: l.emit(e.args[2], t)})
 	case OpPhilox:
-		return l.push(Instr{Op: OpPhilox, Type: t, A: l.emit(e.in[0], dtype.I64), B: l.emit(e.in[1], dtype.I64),
-			C: l.emit(e.in[2], dtype.I64), Imm: e.bits})
+		return l.push(Instr{Op: OpPhilox, Type: t, A: l.emit(e.args[0], dtype.I64), B: l.emit(e.args[1], dtype.I64),
+			C: l.emit(e.args[2], dtype.I64), Imm: e.bits})
 	case OpCvt:
 		return l.emitCvt(e, t)
 	case OpBitcast:
-		from := l.infer(e.in[0])
+		from := l.infer(e.args[0])
 		if from == dtype.Invalid || from.Size() != t.Size() || from == dtype.Bool || t == dtype.Bool {
 			fail("no bitcast from %v to %v", from, t)
 		}
-		a := l.emit(e.in[0], from)
+		a := l.emit(e.args[0], from)
 		if from == t {
 			return a
 		}
@@ -387,11 +387,11 @@ func (l *lowerer) emitCvt(e *Expr, t dtype.Type) int32 {
 	if e.typ.IsHalf() {
 		fail("%v is a storage type: values are rounded to it when they are stored", e.typ)
 	}
-	from := l.infer(e.in[0])
+	from := l.infer(e.args[0])
 	if from == dtype.Invalid {
 		from = t
 	}
-	a := l.convert(l.emit(e.in[0], from), t)
+	a := l.convert(l.emit(e.args[0], from), t)
 	imm := func(v float64) int32 { return l.push(Instr{Op: OpConst, Type: dtype.I32, Imm: Encode(dtype.I32, v)}) }
 	switch e.typ {
 	case dtype.U8:
@@ -411,8 +411,8 @@ func (l *lowerer) expand(e *Expr, t dtype.Type) *Expr {
 	if r, ok := l.calls[key]; ok && l.infer(r) == t {
 		return r
 	}
-	args := make([]*Expr, len(e.in))
-	for i, a := range e.in {
+	args := make([]*Expr, len(e.args))
+	for i, a := range e.args {
 		args[i] = a
 		if l.infer(a) != t {
 			args[i] = a.Cvt(t)
@@ -435,7 +435,7 @@ func (l *lowerer) emitArith(e *Expr, t dtype.Type) int32 {
 		case OpMul, OpMin:
 			op = OpAnd
 		case OpAbs:
-			return l.emit(e.in[0], t)
+			return l.emit(e.args[0], t)
 		case OpAnd, OpOr, OpXor, OpNot:
 		default:
 			fail("%v is not defined for bool", op)
@@ -448,11 +448,11 @@ func (l *lowerer) emitArith(e *Expr, t dtype.Type) int32 {
 		}
 	case OpFloor, OpTrunc, OpRoundEven:
 		if !t.IsFloat() {
-			return l.emit(e.in[0], t)
+			return l.emit(e.args[0], t)
 		}
 	case OpFMA:
 		if !t.IsFloat() {
-			return l.emit(e.in[0].Mul(e.in[1]).Add(e.in[2]), t)
+			return l.emit(e.args[0].Mul(e.args[1]).Add(e.args[2]), t)
 		}
 	case OpAnd, OpOr, OpXor, OpNot, OpShl, OpShr:
 		if t.IsFloat() {
@@ -465,12 +465,12 @@ func (l *lowerer) emitArith(e *Expr, t dtype.Type) int32 {
 			fail("%v is not defined for %v", op, t)
 		}
 	}
-	c := Instr{Op: op, Type: t, A: l.emit(e.in[0], t)}
-	if len(e.in) > 1 {
-		c.B = l.emit(e.in[1], t)
+	c := Instr{Op: op, Type: t, A: l.emit(e.args[0], t)}
+	if len(e.args) > 1 {
+		c.B = l.emit(e.args[1], t)
 	}
-	if len(e.in) > 2 {
-		c.C = l.emit(e.in[2], t)
+	if len(e.args) > 2 {
+		c.C = l.emit(e.args[2], t)
 	}
 	return l.push(c)
 }

@@ -53,9 +53,9 @@ func (d Draw) Value(seed, offset uint64, index int64) uint64 {
 	return uint64(w[n%4|1])<<32 | uint64(w[n%4])
 }
 
-// of returns the drawn word as an expression of type U32 or U64. The words of a U64 begin at even
+// word returns the drawn word as an expression of type U32 or U64. The words of a U64 begin at even
 // numbers.
-func (d Draw) of(t dtype.Type, seed, offset, index *Expr) *Expr {
+func (d Draw) word(t dtype.Type, seed, offset, index *Expr) *Expr {
 	e := node(OpPhilox, seed, offset, index)
 	e.typ = t
 	e.bits = uint64(d.Shift) | uint64(d.Clear)<<8 | uint64(d.Add)<<16
@@ -67,7 +67,7 @@ func (d Draw) of(t dtype.Type, seed, offset, index *Expr) *Expr {
 // an I64 or U32 (an [Index]). If an op over n elements uses an offset, and the next op with the
 // same seed uses offset + n, their random numbers are independent.
 func RandomBits(seed, offset, index *Expr) *Expr {
-	return Draw{}.of(dtype.U32, seed, offset, index)
+	return Draw{}.word(dtype.U32, seed, offset, index)
 }
 
 // RandomKeeps reports whether an element is kept, if each is dropped with probability p. It
@@ -88,7 +88,7 @@ func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	// the signed conversion is safe, because the upper bits of the shifted word are 0
 	as := dtype.I32
 	if t == dtype.F64 {
-		w, unused, as = Draw{Shift: 1}.of(dtype.U64, seed, offset, index), 64-53, dtype.I64
+		w, unused, as = Draw{Shift: 1}.word(dtype.U64, seed, offset, index), 64-53, dtype.I64
 	}
 	bits := w.Shr(C(float64(unused))).Bitcast(as).Cvt(t)
 	return bits.Mul(C(math.Ldexp(1, unused-8*t.Size()))).Named("random")
@@ -104,9 +104,9 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	// Two neighbouring elements share two words of a block (F32), or all four words (F64).
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
 	// u is never 0
-	u := d.of(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
+	u := d.word(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
 	d.Add = pick[uint8](f, 1, 2)
-	angle := d.of(f.u, seed, offset, index)
+	angle := d.word(f.u, seed, offset, index)
 	e, m := f.splitBits(u.Bitcast(f.u))
 	radius := f.natural(e, m.Sub(C(1))).Scale(-2).Sqrt()
 
@@ -117,5 +117,5 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	rest := angle.Sub(q.Shl(shift)).Bitcast(pick(f, dtype.I32, dtype.I64)).Cvt(t)
 	s, c := f.sinCos(pair{hi: rest.Scale(math.Ldexp(math.Pi/2, 2-size))})
 	even := index.Cvt(f.u).And(f.word(1)).Xor(f.word(1))
-	return radius.Mul(f.turn(q.Add(even), s, c)).Named("normal")
+	return radius.Mul(f.selectQuadrant(q.Add(even), s, c)).Named("normal")
 }

@@ -103,9 +103,9 @@ func (f format) sinCos(r pair) (sin, cos *Expr) {
 	return sin, cos
 }
 
-// turn returns the function that is the sine in quadrant 0 and the cosine in quadrant 1. Bit 1 of q
-// gives the sign.
-func (f format) turn(q, sin, cos *Expr) *Expr {
+// selectQuadrant returns the function that is the sine in quadrant 0 and the cosine in quadrant 1.
+// Bit 1 of q gives the sign.
+func (f format) selectQuadrant(q, sin, cos *Expr) *Expr {
 	one := f.word(1)
 	v := q.And(one).Eq(f.word(0)).Select(sin, cos)
 	return v.Bitcast(f.u).Xor(q.And(f.word(2)).Shl(C(pick(f, 30.0, 62)))).Bitcast(f.t)
@@ -118,7 +118,7 @@ func init() {
 			f := formatOf(t)
 			q, r := f.quadrant(x[0].Abs())
 			s, c := f.sinCos(r)
-			return f.turn(q, s, c).Bitcast(f.u).Xor(x[0].Bitcast(f.u).And(f.signBit())).Bitcast(f.t)
+			return f.selectQuadrant(q, s, c).Bitcast(f.u).Xor(x[0].Bitcast(f.u).And(f.signBit())).Bitcast(f.t)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{x[0].Cos()} },
 		Ref:  func(x []float64) float64 { return math.Sin(x[0]) },
@@ -129,7 +129,7 @@ func init() {
 			f := formatOf(t)
 			q, r := f.quadrant(x[0].Abs())
 			s, c := f.sinCos(r)
-			return f.turn(q.Add(f.word(1)), s, c)
+			return f.selectQuadrant(q.Add(f.word(1)), s, c)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{x[0].Sin().Neg()} },
 		Ref:  func(x []float64) float64 { return math.Cos(x[0]) },

@@ -15,11 +15,11 @@ import (
 type made bool
 
 // unset raises an error for a layer written as a literal with a setting of 0, if torch's default is
-// another number. The argument like is a call that makes a layer with torch's default, and the
-// error names it.
-func (m made) unset(op, field string, value float64, like string, operands ...*tensor.Tensor) {
+// another number. The argument constructor is a call that makes a layer with torch's default, and
+// the error names it.
+func (m made) unset(op, field string, value float64, constructor string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
-		hinted(op, tensor.ErrValue, field+" of the literal is 0", like+" has torch's default", operands...)
+		hinted(op, tensor.ErrValue, field+" of the literal is 0", constructor+" has torch's default", operands...)
 	}
 }
 
@@ -127,11 +127,11 @@ type PReLU struct {
 	Weight *tensor.Tensor `nn:"weight"` // [1], or [channels] for inputs [batch, channels, ...]
 }
 
-// NewPReLU returns a layer with n weights, which all begin with the value first. torch's defaults
+// NewPReLU returns a layer with n weights, which all begin with the given value. torch's defaults
 // are one weight and the value 0.25.
-func NewPReLU(n int, first float64, opts ...Option) *PReLU {
+func NewPReLU(n int, value float64, opts ...Option) *PReLU {
 	o := options("PReLU", opts)
-	return &PReLU{Weight: o.parameters().Full(first, n).RequiresGrad()}
+	return &PReLU{Weight: o.parameters().Full(value, n).RequiresGrad()}
 }
 
 // Forward applies the layer.
@@ -327,7 +327,7 @@ func NewRReLU(lower, upper float64) *RReLU { return &RReLU{Lower: lower, Upper: 
 // Forward applies the layer.
 func (l *RReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	given("rrelu", x)
+	requireUsable("rrelu", x)
 	l.made.unset("rrelu", "Upper", l.Upper, "nn.NewRReLU(1./8, 1./3)", x)
 	if !(l.Lower <= l.Upper) {
 		misuse("rrelu", tensor.ErrValue, fmt.Sprintf("the lower slope %v is above the upper one, %v", l.Lower, l.Upper), x)
@@ -363,7 +363,7 @@ type Softmax2d struct{ Base }
 // Forward applies the layer.
 func (l Softmax2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
-	given("softmax2d", x)
+	requireUsable("softmax2d", x)
 	if x.Rank() != 3 && x.Rank() != 4 {
 		misuse("softmax2d", tensor.ErrShape, fmt.Sprintf("images have 3 or 4 dimensions, the input has shape %v", x.Shape()), x)
 	}

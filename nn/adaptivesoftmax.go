@@ -40,10 +40,10 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 		panic(wrong(o.layer, fmt.Sprintf("needs a cutoff and a positive DivValue, they are %v and %v", cutoffs, o.div)))
 	}
 	l := &AdaptiveLogSoftmaxWithLoss{Cutoffs: append(slices.Clone(cutoffs), classes)}
-	plain := append(o.inside(), NoBias())
+	plain := append(o.forInner(), NoBias())
 	head := plain
 	if o.headBias {
-		head = o.inside()
+		head = o.forInner()
 	}
 	l.Head = NewLinear(features, cutoffs[0]+len(cutoffs), head...)
 	for i := range cutoffs {
@@ -61,7 +61,7 @@ const adaptiveOp = "adaptive_log_softmax"
 // a class is an index error.
 func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
 	defer l.Enter(&x, &output)()
-	given(adaptiveOp, x, target)
+	requireUsable(adaptiveOp, x, target)
 	if target.Type() != dtype.I64 {
 		hinted(adaptiveOp, tensor.ErrType, fmt.Sprintf("targets must be int64, they are %v", target.Type()), "use Cast(dtype.I64)", x, target)
 	}
@@ -104,7 +104,7 @@ func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Te
 // LogProb returns the logarithms of the probabilities of all classes, [n, classes], for x [n,
 // features].
 func (l *AdaptiveLogSoftmaxWithLoss) LogProb(x *tensor.Tensor) *tensor.Tensor {
-	given(adaptiveOp, x)
+	requireUsable(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
 		return l.logProb(x, l.Head.Forward(x))
@@ -125,7 +125,7 @@ func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Ten
 // other rows, a class of a cluster may have a higher probability than the returned class. torch's
 // predict works in this way too. Predict reads from the device how many rows need the clusters.
 func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
-	given(adaptiveOp, x)
+	requireUsable(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
 		head := l.Head.Forward(x)

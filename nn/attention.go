@@ -295,7 +295,7 @@ func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, ex
 // check raises an error for inputs and masks that do not fit the layer.
 func (m *MultiheadAttention) check(q, k, v *tensor.Tensor, o AttendOptions) {
 	const op = "multi_head_attention"
-	given(op, q, k, v)
+	requireUsable(op, q, k, v)
 	in := []*tensor.Tensor{q, k, v}
 	if r := q.Rank(); r != 2 && r != 3 || k.Rank() != r || v.Rank() != r {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("queries, keys and values are all [length, n, features] or all [length, features]; shapes are %v, %v and %v", q.Shape(), k.Shape(), v.Shape()), in...)

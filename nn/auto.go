@@ -65,7 +65,7 @@ func Auto[M Module](m M) *AutoModule[M] { return &AutoModule[M]{Model: m} }
 // Forward applies the model to x, on the model's device.
 func (a *AutoModule[M]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer a.Enter(&x, &y)()
-	given("forward", x)
+	requireUsable("forward", x)
 	return a.Model.Forward(Follow(a, x))
 }
 

@@ -16,8 +16,8 @@ func (*ctcFunc) Autocast() tensor.AutocastClass             { return tensor.Auto
 func (*frequencyFunc) Autocast() tensor.AutocastClass       { return tensor.AutocastOff }
 func (*passage) Autocast() tensor.AutocastClass             { return tensor.AutocastOff }
 
-// on reports whether autocast is on for an op with these operands. An operand may be nil.
-func on(operands ...*tensor.Tensor) bool {
+// autocastOn reports whether autocast is on for an op with these operands. An operand may be nil.
+func autocastOn(operands ...*tensor.Tensor) bool {
 	for _, x := range operands {
 		if x != nil && x.Scope().Autocast() != dtype.Invalid {
 			return tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...).Autocast() != dtype.Invalid
@@ -29,15 +29,15 @@ func on(operands ...*tensor.Tensor) bool {
 // refuseUnsafe raises an error if autocast is on, for an op whose gradient overflows in 16 bits.
 // torch.autocast("cuda") does so too, whatever the types of the operands are.
 func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
-	if on(operands...) {
+	if autocastOn(operands...) {
 		hinted(op, tensor.ErrType, "is unsafe under autocast: the gradient of a logarithm of a probability overflows in 16 bits", instead, operands...)
 	}
 }
 
-// fits reports whether an op that autocast runs in 16 bits accepts an operand whose type is have,
-// if the parameter's type is want. Under autocast the two types may differ, since autocast converts
+// fits reports whether an op that autocast runs in 16 bits accepts an operand of type operand, if
+// the parameter has type param. Under autocast the two types may differ, since autocast converts
 // both tensors.
-func fits(have, want dtype.Type, operands []*tensor.Tensor) bool {
+func fits(operand, param dtype.Type, operands []*tensor.Tensor) bool {
 	cast := func(t dtype.Type) bool { return t == dtype.F32 || t.IsHalf() }
-	return have == want || cast(have) && cast(want) && on(operands...)
+	return operand == param || cast(operand) && cast(param) && autocastOn(operands...)
 }

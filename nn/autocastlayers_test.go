@@ -65,16 +65,17 @@ func TestLayersUnderAutocast(t *testing.T) {
 					if jumps[name] {
 						continue
 					}
-					within(t, name+" under autocast to "+low.String(), got, want, tol)
-					within(t, "the gradient of "+name+" under autocast to "+low.String(), d, slope, 4*tol)
+					checkClose(t, name+" under autocast to "+low.String(), got, want, tol)
+					checkClose(t, "the gradient of "+name+" under autocast to "+low.String(), d, slope, 4*tol)
 				}
 			}
 		}
 	}, tensor.Seed(3)) // with this seed no relu of the transformer has an input near its kink
 }
 
-// within checks that got and want differ by at most tol times the greatest absolute value in want.
-func within(t *testing.T, what string, got, want []float64, tol float64) {
+// checkClose checks that got and want differ by at most tol times the greatest absolute value in
+// want.
+func checkClose(t *testing.T, what string, got, want []float64, tol float64) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Errorf("%s: %d numbers, want %d", what, len(got), len(want))

@@ -13,7 +13,7 @@ import (
 // forwardCell computes one step of a recurrence outside of a sequence.
 func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states {
 	op := k.String() + "_cell"
-	given(op, x)
+	requireUsable(op, x)
 	in := operandsOf(x, s)
 	hidden, features := w.WeightHH.Dim(1), w.WeightIH.Dim(1)
 	alone := x.Rank() == 1
@@ -38,7 +38,7 @@ func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states
 	tensor.Youngest(in...).Do(func(c *tensor.Scope) {
 		x := x.In(c)
 		if alone {
-			x, s = x.Unsqueeze(0), s.each(func(t *tensor.Tensor) *tensor.Tensor { return t.In(c).Unsqueeze(0) })
+			x, s = x.Unsqueeze(0), s.mapStates(func(t *tensor.Tensor) *tensor.Tensor { return t.In(c).Unsqueeze(0) })
 		}
 		n := x.Dim(0)
 		zeros := func(t *tensor.Tensor) *tensor.Tensor {
@@ -57,7 +57,7 @@ func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states
 		}
 		_, last.h, last.c = f.split(tensor.Apply(f, operands...), n, n, hidden)
 		if alone {
-			last = last.each(func(t *tensor.Tensor) *tensor.Tensor { return t.Squeeze(0) })
+			last = last.mapStates(func(t *tensor.Tensor) *tensor.Tensor { return t.Squeeze(0) })
 		}
 		c.Close(last.with(last.h)[1:]...)
 	})

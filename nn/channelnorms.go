@@ -119,7 +119,7 @@ func (n *ChannelNorm) synced(x, mean, variance, weight, bias *tensor.Tensor, _ b
 
 // checkRank raises an error if the rank of x is not in ranks.
 func checkRank(op string, x *tensor.Tensor, ranks ...int) {
-	given(op, x)
+	requireUsable(op, x)
 	for _, r := range ranks {
 		if x.Rank() == r {
 			return

@@ -12,19 +12,19 @@ import (
 // keeping the tensors that its gradients need. Such a layer passes its computation to Checkpoint.
 // [SetCheckpointing] switches recomputation on in all such layers of a model. The zero value is
 // off.
-type Checkpointing struct{ on bool }
+type Checkpointing struct{ enabled bool }
 
 // SetCheckpointing switches recomputation on or off.
-func (c *Checkpointing) SetCheckpointing(on bool) { c.on = on }
+func (c *Checkpointing) SetCheckpointing(enabled bool) { c.enabled = enabled }
 
 // Checkpointing reports whether recomputation is on.
-func (c *Checkpointing) Checkpointing() bool { return c.on }
+func (c *Checkpointing) Checkpointing() bool { return c.enabled }
 
 // Checkpoint returns f(x…). If recomputation is on and gradients are recorded, it calls
 // [autograd.Checkpoint]. An operand that is nil reaches f as nil. Every tensor that f uses and that
 // may be freed before Backward, such as a mask, must be an operand.
 func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x ...*tensor.Tensor) *tensor.Tensor {
-	if !c.on {
+	if !c.enabled {
 		return f(x...)
 	}
 	var given []*tensor.Tensor
@@ -73,7 +73,7 @@ type checkpointer interface{ SetCheckpointing(on bool) }
 // Recomputation stays off in a part within another part. Otherwise the inner part would be computed
 // three times. To be a part, a layer from outside this package embeds [Checkpointing] or has a
 // method SetCheckpointing(bool).
-func SetCheckpointing(model any, on bool) int {
+func SetCheckpointing(model any, enabled bool) int {
 	n, covered := 0, 0
 	whole := map[place]bool{} // children of a Sequential that are one segment each
 	covers := func(v reflect.Value) bool {
@@ -82,12 +82,12 @@ func SetCheckpointing(model any, on bool) int {
 		return ok && !sequential || v.CanAddr() && whole[place{v.Addr().Pointer(), v.Type()}]
 	}
 	visit(model, &visitor{quick: true,
-		before: func(_ string, v reflect.Value, embedded bool) {
+		pre: func(_ string, v reflect.Value, embedded bool) {
 			if embedded { // the struct that embeds Checkpointing has its methods
 				return
 			}
 			if c, ok := checkpointerOf(v); ok {
-				c.SetCheckpointing(on && covered == 0)
+				c.SetCheckpointing(enabled && covered == 0)
 				if covered == 0 {
 					n++
 				}
@@ -104,7 +104,7 @@ func SetCheckpointing(model any, on bool) int {
 				covered++
 			}
 		},
-		after: func(_ string, v reflect.Value, embedded bool) {
+		post: func(_ string, v reflect.Value, embedded bool) {
 			if !embedded && covers(v) {
 				covered--
 			}
@@ -131,7 +131,7 @@ func isSegment(l Module) bool {
 		return false
 	}
 	layers, knows := 0, false
-	visit(l, &visitor{quick: true, before: func(_ string, v reflect.Value, embedded bool) {
+	visit(l, &visitor{quick: true, pre: func(_ string, v reflect.Value, embedded bool) {
 		if embedded {
 			return
 		}
@@ -153,9 +153,9 @@ type segment struct {
 
 // SetCheckpointing switches recomputation on or off for the chain's present layers. See the
 // function [SetCheckpointing].
-func (s *Sequential) SetCheckpointing(on bool) {
-	s.on, s.segments = on, nil
-	if !on {
+func (s *Sequential) SetCheckpointing(enabled bool) {
+	s.enabled, s.segments = enabled, nil
+	if !enabled {
 		return
 	}
 	stretch := func(l []Module) {
@@ -182,7 +182,7 @@ func (s *Sequential) SetCheckpointing(on bool) {
 // holdsCheckpointer reports whether l or a layer in it can recompute.
 func holdsCheckpointer(l Module) (found bool) {
 	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct {
-		visit(l, &visitor{quick: true, before: func(_ string, v reflect.Value, _ bool) {
+		visit(l, &visitor{quick: true, pre: func(_ string, v reflect.Value, _ bool) {
 			_, ok := checkpointerOf(v)
 			found = found || ok
 		}})
@@ -193,7 +193,7 @@ func holdsCheckpointer(l Module) (found bool) {
 // checkpointed applies the layers segment by segment.
 func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	for _, g := range s.segments {
-		f := func(x *tensor.Tensor) *tensor.Tensor { return through(g.layers, x) }
+		f := func(x *tensor.Tensor) *tensor.Tensor { return applyAll(g.layers, x) }
 		if g.checkpoint {
 			x = autograd.Checkpoint(f, x)
 		} else {
@@ -203,8 +203,8 @@ func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// with returns a copy of m in which mask and padding replace the two masks of m.
-func (m Masks) with(mask, padding *tensor.Tensor) Masks {
+// replaced returns a copy of m in which mask and padding replace the two masks of m.
+func (m Masks) replaced(mask, padding *tensor.Tensor) Masks {
 	m.Mask, m.KeyPadding = mask, padding
 	return m
 }

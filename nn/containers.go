@@ -155,15 +155,15 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
-	given("sequential", x)
-	if s.on && x.Scope().GradEnabled() {
+	requireUsable("sequential", x)
+	if s.enabled && x.Scope().GradEnabled() {
 		return s.checkpointed(x)
 	}
-	return through(s.Layers, x)
+	return applyAll(s.Layers, x)
 }
 
-// through applies layers one after another.
-func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
+// applyAll applies layers one after another.
+func applyAll(layers []Module, x *tensor.Tensor) *tensor.Tensor {
 	ours := false // true if only this chain refers to x
 	for i := 0; i < len(layers); i++ {
 		l, y := layers[i], (*tensor.Tensor)(nil)

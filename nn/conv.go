@@ -28,17 +28,17 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 	return weight, bias
 }
 
-// dimensions returns the shape of a weight, [first, second/groups, kernel…]. first and second are
-// numbers of channels. kernel holds one size for all rank dimensions, or a size for each.
-func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
+// dimensions returns the shape of a weight, [dim0, channels1/groups, kernel…]. dim0 and channels1
+// are numbers of channels. kernel holds one size for all rank dimensions, or a size for each.
+func dimensions(o layerOptions, dim0, channels1, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
-	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
-		panic(wrong(layer, fmt.Sprintf("%d groups do not divide the channels of input and output, %d and %d, which are positive", groups, first, second)))
+	if dim0 < 1 || channels1 < 1 || dim0%groups != 0 || channels1%groups != 0 {
+		panic(wrong(layer, fmt.Sprintf("%d groups do not divide the channels of input and output, %d and %d, which are positive", groups, dim0, channels1)))
 	}
 	if len(kernel) != 1 && len(kernel) != rank {
 		panic(wrong(layer, fmt.Sprintf("the kernel has %d sizes %v; it needs one for all %d dimensions, or one for each", len(kernel), kernel, rank)))
 	}
-	dims := []int{first, second / groups}
+	dims := []int{dim0, channels1 / groups}
 	for i := range rank {
 		n := kernel[min(i, len(kernel)-1)]
 		if n < 1 {

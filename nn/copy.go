@@ -44,7 +44,7 @@ func Clone[M any](m M) M {
 
 // Replace returns a copy of model m in which the map's tensors replace the tensors with the same
 // names. The names are those of [StateDict]. The copy shares all other tensors with m. Replace does
-// not change m. torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
+// not change m. torch.func.functional_call(m, params, x) is nn.Replace(m, params).Forward(x).
 //
 // Gradients flow to the tensors from which the new tensors were computed. So a tensor computed from
 // parameters can replace a parameter. Uses are steps of gradient descent that are themselves
@@ -53,33 +53,33 @@ func Clone[M any](m M) M {
 //
 // Replace panics with an *[Error] if m lacks one of the names, or if one tensor of m has two names
 // with different replacements. Fields that hold no tensors are copied as [Clone] does.
-func Replace[M any](m M, with map[string]*tensor.Tensor) M {
+func Replace[M any](m M, params map[string]*tensor.Tensor) M {
 	c := newCopier(m)
 	names := map[string]bool{}
 	given := map[*tensor.Tensor]string{}
 	visit(m, &visitor{all: true, param: func(p Param) {
-		t, ok := with[p.Name]
+		t, ok := params[p.Name]
 		if names[p.Name] = true; !ok {
 			return
 		}
 		if t == nil {
 			panic(wrong(p.Name, "the tensor to replace it is nil"))
 		}
-		if other, twice := given[p.Tensor]; twice && with[other] != t {
+		if other, twice := given[p.Tensor]; twice && params[other] != t {
 			panic(wrong(p.Name, fmt.Sprintf("it is one tensor with %s, and the two are replaced by different ones; give one of the names", other)))
 		}
 		given[p.Tensor], c.tensors[p.Tensor] = p.Name, t
 	}})
-	for _, name := range slices.Sorted(maps.Keys(with)) {
+	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if !names[name] {
-			panic(wrong("", fmt.Sprintf("the model has no parameter or buffer %q to replace; it has %s", name, some(slices.Sorted(maps.Keys(names))))))
+			panic(wrong("", fmt.Sprintf("the model has no parameter or buffer %q to replace; it has %s", name, firstNames(slices.Sorted(maps.Keys(names))))))
 		}
 	}
 	return copied(c, m)
 }
 
-// some returns the first ten names as a text.
-func some(names []string) string {
+// firstNames returns the first ten names as a text.
+func firstNames(names []string) string {
 	if n := len(names); n > 10 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), n-10)
 	}
@@ -92,22 +92,22 @@ func some(names []string) string {
 type copier struct {
 	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's tensor
 	// the function that copies a tensor that is not in tensors; nil if the copy shares that tensor
-	other func(t *tensor.Tensor) *tensor.Tensor
-	made  map[place]reflect.Value // the copies made so far, by pointer to the original
-	own   map[*tensor.Tensor]bool // the model's tensors
-	bases map[*Base]bool          // the model's layers
+	other    func(t *tensor.Tensor) *tensor.Tensor
+	copies   map[place]reflect.Value // the copies made so far, by pointer to the original
+	original map[*tensor.Tensor]bool // the model's tensors
+	bases    map[*Base]bool          // the model's layers
 }
 
 func newCopier(m any) *copier {
-	c := &copier{tensors: map[*tensor.Tensor]*tensor.Tensor{}, made: map[place]reflect.Value{}, own: map[*tensor.Tensor]bool{}, bases: map[*Base]bool{}}
+	c := &copier{tensors: map[*tensor.Tensor]*tensor.Tensor{}, copies: map[place]reflect.Value{}, original: map[*tensor.Tensor]bool{}, bases: map[*Base]bool{}}
 	visit(m, &visitor{
 		lazy: func(string, lazyLayer) {},
-		before: func(_ string, v reflect.Value, _ bool) {
+		pre: func(_ string, v reflect.Value, _ bool) {
 			if b := promoted(v); b != nil {
 				c.bases[b] = true
 			}
 		},
-		param: func(p Param) { c.own[p.Tensor] = true },
+		param: func(p Param) { c.original[p.Tensor] = true },
 	})
 	return c
 }
@@ -169,18 +169,18 @@ func (c *copier) value(path string, v reflect.Value) reflect.Value {
 			return reflect.ValueOf(c.tensor(v.Interface().(*tensor.Tensor)))
 		}
 		at := place{v.Pointer(), t}
-		if n, ok := c.made[at]; ok {
+		if n, ok := c.copies[at]; ok {
 			return n
 		}
 		n := reflect.New(t.Elem())
-		c.made[at] = n.Convert(t)
+		c.copies[at] = n.Convert(t)
 		if k := t.Elem().Kind(); k == reflect.Struct || k == reflect.Array {
 			n.Elem().Set(v.Elem())
-			c.inside(path, n.Elem())
+			c.copyContents(path, n.Elem())
 		} else {
 			n.Elem().Set(c.value(path, v.Elem()))
 		}
-		return c.made[at]
+		return c.copies[at]
 	case reflect.Interface:
 		if e := v.Elem(); e.IsValid() && concerns(e.Type()) && (e.Kind() != reflect.Struct || follows(e.Type())) {
 			n := reflect.New(t).Elem()
@@ -190,12 +190,12 @@ func (c *copier) value(path string, v reflect.Value) reflect.Value {
 	case reflect.Struct:
 		n := reflect.New(t).Elem()
 		n.Set(v)
-		c.inside(path, n)
+		c.copyContents(path, n)
 		return n
 	case reflect.Array:
 		n := reflect.New(t).Elem()
 		n.Set(v)
-		c.inside(path, n)
+		c.copyContents(path, n)
 		return n
 	case reflect.Slice:
 		if v.IsNil() {
@@ -231,8 +231,9 @@ func (c *copier) tensor(t *tensor.Tensor) *tensor.Tensor {
 	return n
 }
 
-// inside replaces the contents of n by copies. n is a copy of a struct or an array, and settable.
-func (c *copier) inside(path string, n reflect.Value) {
+// copyContents replaces the contents of n by copies. n is a copy of a struct or an array, and
+// settable.
+func (c *copier) copyContents(path string, n reflect.Value) {
 	if n.Kind() == reflect.Array {
 		for i := range n.Len() {
 			n.Index(i).Set(c.value(path, n.Index(i)))
@@ -261,11 +262,11 @@ func (c *copier) inside(path string, n reflect.Value) {
 		switch at := join(path, d.Name); {
 		case !concerns(d.Type):
 		case d.IsExported() && d.Type.Kind() == reflect.Struct:
-			c.inside(at, f)
+			c.copyContents(at, f)
 		case d.IsExported():
 			f.Set(c.value(at, f))
 		case d.Anonymous && d.Type.Kind() == reflect.Struct:
-			c.inside(at, f)
+			c.copyContents(at, f)
 		case !mends && c.refers(f):
 			panic(wrong(at, "the field is not exported and holds a layer or a parameter, so a copy of the model would go on using the original's; export it"))
 		}
@@ -285,7 +286,7 @@ func (c *copier) refers(v reflect.Value) bool {
 		if t != tensorType {
 			return follows(t.Elem())
 		}
-		for own := range c.own {
+		for own := range c.original {
 			if reflect.ValueOf(own).Pointer() == v.Pointer() {
 				return true
 			}

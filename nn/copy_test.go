@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// everything is a model that holds layers in all kinds of fields that the walk through a model
+// allFields is a model that holds layers in all kinds of fields that the walk through a model
 // follows. It also holds layers where the walk does not find them.
-type everything struct {
+type allFields struct {
 	trunk
 	Chain  *nn.Sequential
 	Any    any
@@ -26,16 +26,16 @@ type everything struct {
 	Tied   *tensor.Tensor `nn:"tied"`
 	Moving *tensor.Tensor `nn:"moving,transient"`
 	Own    *tensor.Tensor // a tensor of state, whose field has no tag
-	Back   *everything    `nn:"-"`
+	Back   *allFields     `nn:"-"`
 	All    []nn.Module    `nn:"-"`
 	name   string
 	mask   *tensor.Tensor
 }
 
-func newEverything() *everything {
+func newEverything() *allFields {
 	l := func() *nn.Linear { return nn.NewLinear(2, 2) }
 	far, w := l(), tensor.Ones(2).RequiresGrad()
-	m := &everything{trunk: trunk{Fc: l()}, Chain: nn.NewSequential(l(), nn.ReLU{}, nn.NewBatchNorm1d(2), nn.NewSequential(l())), Any: []any{3, l()},
+	m := &allFields{trunk: trunk{Fc: l()}, Chain: nn.NewSequential(l(), nn.ReLU{}, nn.NewBatchNorm1d(2), nn.NewSequential(l())), Any: []any{3, l()},
 		List: []nn.Module{nn.GELU{}, l()}, Pair: [2]*nn.Linear{l(), l()}, Far: &far, Map: nn.NewModuleMap[nn.Module]().Set("a", l()).Set("b", nn.Tanh{}),
 		LSTM: nn.NewLSTM(2, 2, nn.RecurrentOptions{Layers: 2, Bidirectional: true}), Bag: map[string]any{"n": 1}, W: w, Tied: w, Moving: tensor.Ones(1), Own: tensor.Ones(3),
 		name: "m", mask: tensor.Ones(2)}
@@ -44,7 +44,7 @@ func newEverything() *everything {
 	return m
 }
 
-func (m *everything) run(x *tensor.Tensor) *tensor.Tensor {
+func (m *allFields) run(x *tensor.Tensor) *tensor.Tensor {
 	x = m.Map.At("b").Forward(m.Map.At("a").Forward(m.Chain.Forward(m.Fc.Forward(x))))
 	x = m.Any.([]any)[1].(*nn.Linear).Forward((*m.Far).Forward(m.Pair[0].Forward(m.List[1].Forward(x)))).Mul(m.W).Add(m.Tied)
 	for _, l := range m.Back.All {

@@ -21,7 +21,7 @@ func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 }
 
 func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
-	given("cross_entropy", x, target)
+	requireUsable("cross_entropy", x, target)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		if len(r) == 0 || len(r) == 1 && r[0] == Mean {
 			o.Mean = true
@@ -87,8 +87,8 @@ func (l NLLLoss) Forward(logp, target *tensor.Tensor) *tensor.Tensor {
 
 func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	const op = "nll_loss"
-	given(op, logp, target)
-	if on(logp, target, weight) {
+	requireUsable(op, logp, target)
+	if autocastOn(logp, target, weight) {
 		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return nll(in[0], in[1], in[2], ignore, r) }, logp, target, weight)
 	}
 	dim := min(1, logp.Rank()-1)
@@ -174,7 +174,7 @@ type LinearCrossEntropyOptions struct {
 // and [CrossEntropyLoss] for the mean.
 func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEntropyOptions, r ...Reduction) *tensor.Tensor {
 	const op = "linear_cross_entropy"
-	given(op, x, weight, target)
+	requireUsable(op, x, weight, target)
 	if weight.Rank() != 2 {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("the weight is [classes, features], not %v", weight.Shape()), x, weight)
 	}
@@ -267,7 +267,7 @@ type LinearCrossEntropyLoss struct {
 // and classes. As in torch the linear layer has no bias. For a bias, set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
 	o := options("LinearCrossEntropyLoss", opts)
-	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.inside(), NoBias())...)}
+	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.forInner(), NoBias())...)}
 }
 
 // Forward returns the loss of x [..., features]; see [LinearCrossEntropy] for the targets.

@@ -52,7 +52,7 @@ type CTCLoss struct {
 // On a GPU, the composition launches a few small kernels for each time.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
 	const op = "ctc_loss"
-	given(op, logp, targets, inputLengths, targetLengths)
+	requireUsable(op, logp, targets, inputLengths, targetLengths)
 	for _, t := range []**tensor.Tensor{&targets, &inputLengths, &targetLengths} {
 		if (*t).Type() == dtype.I32 {
 			*t = (*t).Cast(dtype.I64)
@@ -132,7 +132,7 @@ type ctcPaths struct {
 	emission *tensor.Tensor
 	skip     *tensor.Tensor // 0 where a path may skip the place before, else -Inf: [n, l]
 	ends     *tensor.Tensor // true where a path may end, bool [n, l]
-	last     *tensor.Tensor // index of the input's last time step, [n, 1]
+	lastStep *tensor.Tensor // index of the input's last time step, [n, 1]
 	times, l int
 }
 
@@ -151,7 +151,7 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	p.skip = p.classes.Ne(before).Cast(logp.Type()).Log()
 	end := lengths.MulScalar(2)
 	p.ends = at.Eq(end).LogicalOr(at.Eq(end.SubScalar(1)))
-	p.last = inputs.Unsqueeze(1).ClampMax(float64(p.times)).SubScalar(1)
+	p.lastStep = inputs.Unsqueeze(1).ClampMax(float64(p.times)).SubScalar(1)
 	return p
 }
 
@@ -164,7 +164,7 @@ func (p *ctcPaths) forward() []*tensor.Tensor {
 	for t := 1; t < p.times; t++ {
 		a := way[t-1]
 		next := ctcStepOp.Apply([]*tensor.Tensor{a, a.Pad(nothing, 1, -1), a.Pad(nothing, 2, -2).Add(p.skip), p.emission.Select(0, t)})
-		way = append(way, tensor.Where(p.last.LtScalar(float64(t)), a, next))
+		way = append(way, tensor.Where(p.lastStep.LtScalar(float64(t)), a, next))
 	}
 	return way
 }
@@ -185,7 +185,7 @@ func (p *ctcPaths) backward() []*tensor.Tensor {
 			next = ctcStepOp.Apply([]*tensor.Tensor{b, b.Pad(nothing, -1, 1), b.Pad(nothing, -2, 2).Add(skip), e})
 		}
 		start := tensor.Where(p.ends, e, none)
-		way[t] = tensor.Where(p.last.EqScalar(float64(t)), start, tensor.Where(p.last.GtScalar(float64(t)), next, none))
+		way[t] = tensor.Where(p.lastStep.EqScalar(float64(t)), start, tensor.Where(p.lastStep.GtScalar(float64(t)), next, none))
 	}
 	return way
 }
@@ -234,6 +234,6 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	if f.zeroInf {
 		nowhere = 0
 	}
-	d = d.MaskedFill(loss.EqScalar(math.Inf(1)).Unsqueeze(1), nowhere).MaskedFill(times.Gt(p.last), 0)
+	d = d.MaskedFill(loss.EqScalar(math.Inf(1)).Unsqueeze(1), nowhere).MaskedFill(times.Gt(p.lastStep), 0)
 	return []*tensor.Tensor{d.Cast(in[0].Type()), nil, nil, nil}
 }

@@ -38,7 +38,7 @@ func Describe(m any) string {
 		}
 		return root, path
 	}
-	visit(m, &visitor{all: true, lazy: func(string, lazyLayer) {}, before: func(path string, v reflect.Value, embedded bool) {
+	visit(m, &visitor{all: true, lazy: func(string, lazyLayer) {}, pre: func(path string, v reflect.Value, embedded bool) {
 		if embedded {
 			return
 		}
@@ -106,15 +106,14 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether the two names are equal after n is added to the number at the end of the
-// first name.
-func numbered(first, name string, n int) bool {
-	i := strings.LastIndexByte(first, '.') + 1
+// numbered reports whether name equals base after n is added to the number at the end of base.
+func numbered(base, name string, n int) bool {
+	i := strings.LastIndexByte(base, '.') + 1
 	var k int
-	if _, err := fmt.Sscanf(first[i:], "%d", &k); err != nil || fmt.Sprint(k) != first[i:] {
+	if _, err := fmt.Sscanf(base[i:], "%d", &k); err != nil || fmt.Sprint(k) != base[i:] {
 		return false
 	}
-	return name == fmt.Sprintf("%s%d", first[:i], k+n)
+	return name == fmt.Sprintf("%s%d", base[:i], k+n)
 }
 
 // settings lists the exported fields of a layer that are not zero and are numbers, strings, or

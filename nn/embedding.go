@@ -48,16 +48,16 @@ func newTable(rows, features int, o layerOptions) Table {
 }
 
 func tableOf(layer string, w *tensor.Tensor, opts []Option) Table {
-	given("embedding", w)
+	requireUsable("embedding", w)
 	if w.Rank() != 2 {
 		misuse("embedding", tensor.ErrShape, fmt.Sprintf("the table must be a matrix [rows, features], it has shape %v", w.Shape()), w)
 	}
-	return Table{Weight: w.SetRequiresGrad(false), Padding: only(layer, opts, lookup).row, NormType: 2}
+	return Table{Weight: w.SetRequiresGrad(false), Padding: accept(layer, opts, lookup).row, NormType: 2}
 }
 
 // rows looks up the rows whose numbers are in index. index may have any shape.
 func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
-	given("embedding", index, t.Weight)
+	requireUsable("embedding", index, t.Weight)
 	if t.MaxNorm > 0 && index.Size() > 0 {
 		t.renorm(index)
 	}
@@ -184,7 +184,7 @@ func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // vectors of all bags are in memory at the same time.
 func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	const op = "embedding_bag"
-	given(op, x, l.Weight)
+	requireUsable(op, x, l.Weight)
 	switch {
 	case l.Mode > BagMax:
 		misuse(op, tensor.ErrValue, fmt.Sprintf("there is no mode %v", l.Mode), x)

@@ -88,14 +88,14 @@ func goldenCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, o
 				}
 			}
 			y := goldenLayers[c.Op](c.Args, in)
-			near(t, where, y, ty, c.Out[0].F32, c.Out[0].F64, out)
+			checkNear(t, where, y, ty, c.Out[0].F32, c.Out[0].F64, out)
 			if c.Out[0].Seed == nil {
 				return
 			}
 			seed := s.From(c.Out[0].Seed.Float64s()).Reshape(c.Out[0].Seed.Shape...).Cast(ty).To(dev)
 			for k, g := range tensor.Gradients(y, leaves, tensor.GradOutput(seed)) {
 				i := grads[k]
-				near(t, fmt.Sprintf("%s, gradient %d", where, i), g, ty, *c.In[i].GradF32, *c.In[i].GradF64, terms[i])
+				checkNear(t, fmt.Sprintf("%s, gradient %d", where, i), g, ty, *c.In[i].GradF32, *c.In[i].GradF64, terms[i])
 			}
 		})
 	})
@@ -104,8 +104,8 @@ func goldenCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, o
 	}
 }
 
-// near compares numbers with PyTorch's, with golden.Rule's tolerance.
-func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Tensor, terms []float64) {
+// checkNear compares numbers with PyTorch's, with golden.Rule's tolerance.
+func checkNear(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Tensor, terms []float64) {
 	t.Helper()
 	if got.Type() != ty || !slices.Equal(got.Shape().Slice(), t64.Shape) && got.Rank()+len(t64.Shape) > 0 {
 		t.Errorf("%s: %v %v, want shape %v", where, got.Type(), got.Shape(), t64.Shape)

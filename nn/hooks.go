@@ -172,10 +172,10 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 	}
 }
 
-// passage is an op that returns its operand unchanged, and calls back with its gradient.
+// passage is an op that returns its operand unchanged, and calls gradHook with its gradient.
 type passage struct {
-	name string
-	back func(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor
+	name     string
+	gradHook func(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor
 }
 
 func (p *passage) Name() string { return p.name }
@@ -183,7 +183,7 @@ func (p *passage) Name() string { return p.name }
 func (p *passage) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
 
 func (p *passage) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
-	return []*tensor.Tensor{p.back(c, g)}
+	return []*tensor.Tensor{p.gradHook(c, g)}
 }
 
 // backCall holds the hooks for the gradients of one call of a layer.
@@ -250,9 +250,9 @@ func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 // too.
 func Hooked(m any) bool {
 	found := false
-	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {
+	visit(m, &visitor{lazy: func(string, lazyLayer) {}, pre: func(_ string, v reflect.Value, _ bool) {
 		if b := promoted(v); b != nil && b.hooks != nil {
-			found = found || b.hooks.any()
+			found = found || b.hooks.exist()
 		}
 	}})
 	return found
@@ -260,10 +260,10 @@ func Hooked(m any) bool {
 
 // Hooked reports whether the layer itself has hooks. Call it before code that bypasses Forward,
 // because the hooks see the input and the result of Forward.
-func (b *Base) Hooked() bool { return b.hooks != nil && b.hooks.any() }
+func (b *Base) Hooked() bool { return b.hooks != nil && b.hooks.exist() }
 
-// any reports whether there are hooks.
-func (k *moduleHooks) any() bool {
+// exist reports whether there are hooks.
+func (k *moduleHooks) exist() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.pre)+len(k.forward)+len(k.backPre)+len(k.backward) > 0

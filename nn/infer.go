@@ -18,7 +18,7 @@ import (
 // If the model is already in evaluation mode (see [Eval]), Infer only reads the layers. Then
 // several goroutines may call Infer at the same time.
 func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor) {
-	given("infer", x)
+	requireUsable("infer", x)
 	own := []*tensor.Tensor{x}
 	defer evaluating(m, func(p Param) { own = append(own, p.Tensor) })()
 	tensor.Youngest(own...).Do(func(s *tensor.Scope) {
@@ -32,7 +32,7 @@ func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor)
 // with m's parameters and buffers. The returned function undoes the change of mode.
 func evaluating(m any, param func(p Param)) (back func()) {
 	var switched []interface{ setTraining(bool) }
-	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {
+	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, pre: func(_ string, v reflect.Value, _ bool) {
 		if v.CanAddr() && v.CanInterface() {
 			if b, ok := v.Addr().Interface().(interface {
 				Training() bool

@@ -27,11 +27,11 @@ type lazyLayer interface {
 	// waiting returns the place where the layer keeps its description. A nil description means that
 	// the parameters exist.
 	waiting() **lazy
-	fill(in int, z *lazy) // fill makes the parameters; in is the number of inputs
-	empty()               // empty removes the parameters
+	fill(inputs int, z *lazy) // fill makes the parameters of a layer with that number of inputs
+	empty()                   // empty removes the parameters
 	// inputsOf returns the names of the parameters whose shapes depend on the number of inputs. To
-	// get the number of inputs, multiply the size of their dimension dim by the factor by.
-	inputsOf(z *lazy) (names []string, dim, by int)
+	// get the number of inputs, multiply the size of their dimension dim by factor.
+	inputsOf(z *lazy) (names []string, dim, factor int)
 }
 
 // lazyAt returns the layer at v if it has no parameters yet, else nil.
@@ -58,16 +58,16 @@ func notYet(path string, v reflect.Value) *Error {
 	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
-// ready makes the parameters of a lazy layer on x's device if they do not exist. The argument in is
-// the number of inputs.
-func ready(l lazyLayer, x *tensor.Tensor, in int) {
+// ready makes the parameters of a lazy layer on x's device if they do not exist. inputs is the
+// number of inputs.
+func ready(l lazyLayer, x *tensor.Tensor, inputs int) {
 	z := *l.waiting()
 	if z == nil {
 		return
 	}
 	here := *z
 	here.o.dev = x.Device()
-	l.fill(in, &here)
+	l.fill(inputs, &here)
 	*l.waiting() = nil
 }
 
@@ -75,7 +75,7 @@ func ready(l lazyLayer, x *tensor.Tensor, in int) {
 // of spatial dimensions of x, which may lack a batch dimension.
 func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	if *l.waiting() != nil {
-		given("lazy layer", x)
+		requireUsable("lazy layer", x)
 		if x.Rank() == rank+1 || x.Rank() == rank+2 { // only then is the number of channels known
 			ready(l, x, x.Dim(-rank-1))
 			return

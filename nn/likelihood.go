@@ -50,7 +50,7 @@ func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true
 // Forward returns the loss for means x and counts y, which broadcast. If both are integers the loss
 // is float32, but the product y·x has their integer type and may wrap around.
 func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
-	given("poisson_nll_loss", x, y)
+	requireUsable("poisson_nll_loss", x, y)
 	if !l.LogInput && !(l.Eps > 0) {
 		misuse("poisson_nll_loss", tensor.ErrValue, "Eps must be positive; NewPoissonNLLLoss sets torch's, and LogInput", x, y)
 	}
@@ -95,7 +95,7 @@ func NewGaussianNLLLoss() *GaussianNLLLoss { return &GaussianNLLLoss{Eps: 1e-6} 
 // elements along that dimension.
 func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor {
 	const op = "gaussian_nll_loss"
-	given(op, x, y, variance)
+	requireUsable(op, x, y, variance)
 	if x.Rank() > 0 && variance.Shape() == x.Shape().Remove(x.Rank()-1) {
 		variance = variance.Unsqueeze(-1)
 	}

@@ -71,7 +71,7 @@ func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 // takes checks an input. If the layer is lazy, it also makes the parameters for this input.
 func (l *Linear) takes(x *tensor.Tensor) {
 	if l.lazy != nil {
-		given("linear", x)
+		requireUsable("linear", x)
 		if x.Rank() == 0 {
 			misuse("linear", tensor.ErrShape, scalarInput, x)
 		}

@@ -48,7 +48,7 @@ type Tied interface{ TiedNames() map[string]string }
 // tiedNames collects the tied names of all layers of a model, with the layers' paths.
 func tiedNames(m any) map[string]string {
 	all := map[string]string{}
-	visit(m, &visitor{before: func(path string, v reflect.Value, _ bool) {
+	visit(m, &visitor{pre: func(path string, v reflect.Value, _ bool) {
 		if t, ok := layerOf(v).(Tied); ok {
 			for other, name := range t.TiedNames() {
 				all[join(path, other)] = join(path, name)
@@ -184,9 +184,9 @@ func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor,
 	return order, from
 }
 
-// fill gives p the values of y. taken is the set of storages that the model already shares with the
-// dict.
-func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
+// fill gives p the values of y. shared is the set of storages that the model already shares with
+// the dict.
+func (o *loadOptions) fill(p, y *tensor.Tensor, shared map[tensor.Storage]bool) {
 	dev := p.Device()
 	hollow := dev.Info().Meta
 	if home := p.Scope().Device(); hollow && !home.Info().Meta {
@@ -197,8 +197,8 @@ func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 		hollow = false
 	}
 	s := tensor.Youngest(p, y)
-	if o.assign && y.Device() == dev && y.Type() == p.Type() && y.IsContiguous() && s == p.Scope() && !taken[y.Storage()] {
-		taken[y.Storage()] = true
+	if o.assign && y.Device() == dev && y.Type() == p.Type() && y.IsContiguous() && s == p.Scope() && !shared[y.Storage()] {
+		shared[y.Storage()] = true
 		h := y.Detach()
 		defer h.Free()
 		p.SetData(h)

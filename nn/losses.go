@@ -13,7 +13,7 @@ import (
 // would change both shapes, as for [n, 1] and [n], whose result is [n, n]. This result would
 // compare every prediction with every target, which is nearly always a mistake. torch only warns.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
-	given(op, x, y)
+	requireUsable(op, x, y)
 	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {
 		unpaired(op, fmt.Sprintf("the prediction is %v and the target %v, which together broadcast to %v", x.Shape(), y.Shape(), s), x, y)
 	}
@@ -22,7 +22,7 @@ func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 
 // alike does what paired does, for losses whose prediction and target must have the same shape.
 func alike(op string, x, y *tensor.Tensor) []*tensor.Tensor {
-	given(op, x, y)
+	requireUsable(op, x, y)
 	if x.Shape() != y.Shape() {
 		unpaired(op, fmt.Sprintf("the prediction is %v and the target %v, they must have one shape", x.Shape(), y.Shape()), x, y)
 	}
@@ -228,9 +228,9 @@ var (
 	direction = distance.Gt(zero).Select(unit, distance.Lt(zero).Select(expr.C(-1), zero))
 )
 
-// both returns the gradients for the prediction, g2·d, and for the target, -g2·d. d is the
+// pairGrads returns the gradients for the prediction, g2·d, and for the target, -g2·d. d is the
 // derivative of the loss with respect to the prediction.
-func both(d *expr.Expr) []*expr.Expr { return []*expr.Expr{g2.Mul(d), g2.Mul(d.Neg())} }
+func pairGrads(d *expr.Expr) []*expr.Expr { return []*expr.Expr{g2.Mul(d), g2.Mul(d.Neg())} }
 
 var (
 	// As in torch, the gradient g is doubled before the multiplication by the distance. So the
@@ -238,7 +238,7 @@ var (
 	mseOp = tensor.Declare(&tensor.Elementwise{Name: "mse_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Mul(distance), Domain: [][2]float64{{-4, 4}},
 		Ref: func(x, _ []float64) float64 { return (x[0] - x[1]) * (x[0] - x[1]) }, Grad: []*expr.Expr{g2.Scale(2).Mul(distance), g2.Scale(2).Mul(x1.Sub(x0))}})
 	l1Op = tensor.Declare(&tensor.Elementwise{Name: "l1_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Abs(), Domain: [][2]float64{{-4, 4}},
-		Ref: func(x, _ []float64) float64 { return math.Abs(x[0] - x[1]) }, Grad: both(direction)})
+		Ref: func(x, _ []float64) float64 { return math.Abs(x[0] - x[1]) }, Grad: pairGrads(direction)})
 	smoothL1Op = tensor.Declare(&tensor.Elementwise{Name: "smooth_l1_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}}, Params: []float64{1.5},
 		Expr: distance.Abs().Lt(p0).Select(distance.Mul(distance).Scale(0.5).Div(p0), distance.Abs().Sub(p0.Scale(0.5))),
 		Ref: func(x, p []float64) float64 {
@@ -248,7 +248,7 @@ var (
 			}
 			return d - 0.5*p[0]
 		},
-		Grad: both(distance.Abs().Lt(p0).Select(distance.Div(p0), direction))})
+		Grad: pairGrads(distance.Abs().Lt(p0).Select(distance.Div(p0), direction))})
 	huberOp = tensor.Declare(&tensor.Elementwise{Name: "huber_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}}, Params: []float64{1.5},
 		Expr: distance.Abs().Le(p0).Select(distance.Mul(distance).Scale(0.5), p0.Mul(distance.Abs().Sub(p0.Scale(0.5)))),
 		Ref: func(x, p []float64) float64 {
@@ -258,7 +258,7 @@ var (
 			}
 			return p[0] * (d - 0.5*p[0])
 		},
-		Grad: both(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
+		Grad: pairGrads(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
 	// As in torch, logarithms are at least -100, so that a wrong prediction with probability 1
 	// costs 100 instead of infinity. The divisor of the gradient is at least 1e-12.
 	bceOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.05, 0.95}},

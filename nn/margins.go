@@ -56,7 +56,7 @@ func NewMultiMarginLoss() *MultiMarginLoss { return &MultiMarginLoss{P: 1, Margi
 // does not exist is an index error. A GPU reports the error at the next wait.
 func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multi_margin_loss"
-	given(op, x, target)
+	requireUsable(op, x, target)
 	if l.P != 1 && l.P != 2 {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("P is %d, it must be 1 or 2", l.P), x, target)
 	}
@@ -69,7 +69,7 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 1 && target.Rank() == 1 && target.Dim(0) == 1 {
 		x = x.Unsqueeze(0)
 	}
-	if on(x, target, l.Weight) {
+	if autocastOn(x, target, l.Weight) {
 		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor {
 			m := *l
 			m.Weight = in[2]
@@ -141,7 +141,7 @@ type MultiLabelSoftMarginLoss struct {
 // classes].
 func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_soft_margin_loss"
-	given(op, x, y)
+	requireUsable(op, x, y)
 	if x.Rank() == 0 {
 		misuse(op, tensor.ErrShape, "scores are [..., classes], not a scalar", x, y)
 	}
@@ -161,7 +161,7 @@ type MultiLabelMarginLoss struct{ Reduction Reduction }
 // reports the error at the next wait. All n·classes² differences are in memory at the same time.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
-	given(op, x, target)
+	requireUsable(op, x, target)
 	lifted := func(t *tensor.Tensor) *tensor.Tensor {
 		if t.Rank() == 0 {
 			t = t.Unsqueeze(0)
@@ -307,11 +307,11 @@ type CosineEmbeddingLoss struct {
 // + ε)(Σ x2² + ε)) with ε = 1e-12.
 func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	const op = "cosine_embedding_loss"
-	given(op, x1, x2, y)
+	requireUsable(op, x1, x2, y)
 	if y.Rank() > 1 || x1.Rank() != y.Rank()+1 || x2.Rank() != x1.Rank() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("needs vectors [n, d] with labels [n], or [d] with one; shapes are %v, %v and %v", x1.Shape(), x2.Shape(), y.Shape()), x1, x2, y)
 	}
-	if on(x1, x2, y) {
+	if autocastOn(x1, x2, y) {
 		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return l.Forward(in[0], in[1], in[2]) }, x1, x2, y)
 	}
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
@@ -343,7 +343,7 @@ func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margi
 // not positive is an error. So is a P of 0 without a Distance.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
-	given(op, anchor, positive, negative)
+	requireUsable(op, anchor, positive, negative)
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
 	}
@@ -354,7 +354,7 @@ func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *
 	if anchor.Rank() != positive.Rank() || anchor.Rank() != negative.Rank() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("needs as many dimensions of all; shapes are %v, %v and %v", anchor.Shape(), positive.Shape(), negative.Shape()), anchor, positive, negative)
 	}
-	if l.Distance == nil && on(anchor, positive, negative) {
+	if l.Distance == nil && autocastOn(anchor, positive, negative) {
 		return tensor.WithAutocast(op, tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return l.Forward(in[0], in[1], in[2]) }, anchor, positive, negative)
 	}
 	d := l.Distance

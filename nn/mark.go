@@ -78,7 +78,7 @@ func newMark(b *Base, n *layerName) *mark {
 	m.name.Store(n)
 	m.leave = func() {
 		if r := recover(); r != nil {
-			m.tell(r)
+			m.annotate(r)
 			panic(r)
 		}
 	}
@@ -104,10 +104,10 @@ func depth(path string) int {
 	return 1 + strings.Count(path, ".")
 }
 
-// tell adds the layer to an error that passes through it, if the error names no layer yet. So the
-// error names the innermost layer. An error that a device reports late may come from any earlier
-// layer, so it gets no name.
-func (m *mark) tell(r any) {
+// annotate adds the layer to an error that passes through it, if the error names no layer yet. So
+// the error names the innermost layer. An error that a device reports late may come from any
+// earlier layer, so it gets no name.
+func (m *mark) annotate(r any) {
 	if e, ok := r.(*tensor.Error); ok && e.Layer == "" && !late(e) {
 		e.Layer = m.name.Load().told
 	}
@@ -139,7 +139,7 @@ func (m *mark) guarded(leave func()) func() {
 	}
 	return func() {
 		if r := recover(); r != nil {
-			m.tell(r)
+			m.annotate(r)
 			panic(r)
 		}
 		leave()

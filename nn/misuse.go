@@ -55,8 +55,8 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// given raises an error for operands that are nil or freed, or whose scope was closed.
-func given(op string, operands ...*tensor.Tensor) {
+// requireUsable raises an error for operands that are nil or freed, or whose scope was closed.
+func requireUsable(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
 			hinted(op, tensor.ErrValue, "an operand is nil", "a batch of several inputs has no X: batch.Tensor gives them by name")
@@ -74,7 +74,7 @@ const scalarInput = "the input is a scalar, it needs a last dimension of feature
 // large as weight's last dimension. The devices of both must be equal. The types must be equal too,
 // unless autocast casts them.
 func features(op string, x, weight *tensor.Tensor) {
-	given(op, x)
+	requireUsable(op, x)
 	if weight == nil {
 		hinted(op, tensor.ErrValue, "the layer has no weight", "its New function makes one", x)
 	}

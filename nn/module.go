@@ -272,14 +272,13 @@ type namer interface{ ownParams() []Param }
 
 var namerType = reflect.TypeFor[namer]()
 
-// A visitor has the callbacks of a walk. For every struct of a model, the walk calls the function
-// before, visits the struct's contents, and calls the function after. It calls the function param
-// for every tensor.
+// A visitor has the callbacks of a walk. For every struct of a model, the walk calls pre, visits
+// the struct's contents, and calls post. It calls param for every tensor.
 type visitor struct {
-	before func(path string, v reflect.Value, embedded bool)
-	after  func(path string, v reflect.Value, embedded bool)
-	param  func(p Param)
-	slot   func(v reflect.Value) // called with each interface that holds a layer
+	pre   func(path string, v reflect.Value, embedded bool)
+	post  func(path string, v reflect.Value, embedded bool)
+	param func(p Param)
+	slot  func(v reflect.Value) // called with each interface that holds a layer
 	// The walk calls lazy with a layer that has no parameters yet. If lazy is nil and param is set,
 	// such a layer is an error.
 	lazy  func(path string, l lazyLayer)
@@ -343,12 +342,12 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 		if !embedded && !planOf(v.Type()).byValue {
 			markAt(path, v, w.all)
 		}
-		if w.before != nil {
-			w.before(path, v, embedded)
+		if w.pre != nil {
+			w.pre(path, v, embedded)
 		}
 		w.structure(path, v)
-		if w.after != nil {
-			w.after(path, v, embedded)
+		if w.post != nil {
+			w.post(path, v, embedded)
 		}
 	}
 }
@@ -364,7 +363,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 				case t == nil:
 					panic(w.wrong(name, "the parameter is nil"))
 				default:
-					w.found(Param{Name: name, Tensor: t})
+					w.visitParam(Param{Name: name, Tensor: t})
 				}
 				return true
 			})
@@ -389,12 +388,12 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 	if p.names {
 		for _, p := range v.Interface().(namer).ownParams() {
-			w.found(Param{Name: join(path, p.Name), Tensor: p.Tensor})
+			w.visitParam(Param{Name: join(path, p.Name), Tensor: p.Tensor})
 		}
 	}
 	if w.strict {
 		for _, i := range strayFields(v.Type()) {
-			w.into(path, step{name: v.Type().Field(i).Name}, v.Field(i))
+			w.descend(path, step{name: v.Type().Field(i).Name}, v.Field(i))
 		}
 	}
 	for _, f := range p.fields {
@@ -423,11 +422,11 @@ func (w *visitor) structure(path string, v reflect.Value) {
 						panic(w.wrong(join(name, strconv.Itoa(i)), "the parameter is nil"))
 					}
 					p.Name, p.Tensor = join(name, strconv.Itoa(i)), t
-					w.found(p)
+					w.visitParam(p)
 				}
 			} else if p.Tensor = fv.Interface().(*tensor.Tensor); p.Tensor != nil {
 				// p.Tensor may be nil, for example for an absent bias
-				w.found(p)
+				w.visitParam(p)
 			}
 		}
 	}
@@ -473,8 +472,8 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 	}
 }
 
-// found passes a tensor to param, after a check that no other tensor has its name.
-func (w *visitor) found(p Param) {
+// visitParam passes a tensor to param, after a check that no other tensor has its name.
+func (w *visitor) visitParam(p Param) {
 	if !w.quick {
 		if other := w.names[p.Name]; other != nil && other != p.Tensor {
 			panic(w.wrong(p.Name, "the name belongs to two tensors; name one of the fields by a tag"))
@@ -565,7 +564,7 @@ func Train[M any](m M) M { return setTraining(m, true) }
 func Eval[M any](m M) M { return setTraining(m, false) }
 
 func setTraining[M any](m M, on bool) M {
-	visit(m, &visitor{before: func(_ string, v reflect.Value, _ bool) {
+	visit(m, &visitor{pre: func(_ string, v reflect.Value, _ bool) {
 		if v.CanAddr() && v.CanInterface() {
 			if b, ok := v.Addr().Interface().(interface{ setTraining(bool) }); ok {
 				b.setTraining(on)

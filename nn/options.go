@@ -75,12 +75,12 @@ var (
 // options applies opts for a layer with parameters. The layer accepts the options named in takes.
 // It also accepts [In], [Typed] and [SkipInit].
 func options(layer string, opts []Option, takes ...string) layerOptions {
-	return only(layer, opts, slices.Concat(takes, placing))
+	return accept(layer, opts, slices.Concat(takes, placing))
 }
 
-// only collects options as the function options does. The layer accepts exactly the options named
+// accept collects options as the function options does. The layer accepts exactly the options named
 // in takes.
-func only(layer string, opts []Option, takes []string) layerOptions {
+func accept(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {
 		switch {
@@ -144,9 +144,9 @@ func (o *layerOptions) parameters() tensor.Maker {
 	return m
 }
 
-// inside returns the options that a layer passes to its inner layers. They say where and how to
+// forInner returns the options that a layer passes to its inner layers. They say where and how to
 // make parameters.
-func (o *layerOptions) inside() []Option {
+func (o *layerOptions) forInner() []Option {
 	opts := []Option{In(o.scope), Typed(o.t)}
 	if o.bare {
 		opts = append(opts, SkipInit())
@@ -283,14 +283,14 @@ func (o *layerOptions) transposed() tensor.ConvTransposeOptions {
 
 // maxPool returns the options of a maximum pool.
 func maxPool[K Sizes](layer string, kernel K, opts []Option) tensor.MaxPoolOptions {
-	o := only(layer, opts, maximum)
+	o := accept(layer, opts, maximum)
 	return tensor.MaxPoolOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation, CeilMode: o.ceilMode}
 }
 
 // avgPool returns the options of an average pool, or of another pool that accepts the options in
 // takes.
 func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) tensor.AvgPoolOptions {
-	o := only(layer, opts, takes)
+	o := accept(layer, opts, takes)
 	return tensor.AvgPoolOptions{
 		Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, CeilMode: o.ceilMode,
 		ExcludePadding: o.excludePadding, Divisor: o.divisor,
@@ -300,7 +300,7 @@ func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) ten
 // fractionalPool returns the options of a fractional pool. The caller must give either OutputSize
 // or OutputRatio.
 func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.FractionalPoolOptions {
-	o := only(layer, opts, fractional)
+	o := accept(layer, opts, fractional)
 	if (len(o.outputSize) == 0) == (len(o.outputRatio) == 0) {
 		panic(wrong(layer, "needs one of the options OutputSize and OutputRatio"))
 	}
@@ -309,6 +309,6 @@ func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.Fract
 
 // windows returns the options of [NewUnfold] and [NewFold].
 func windows[K Sizes](layer string, kernel K, opts []Option) tensor.FoldOptions {
-	o := only(layer, opts, sliding)
+	o := accept(layer, opts, sliding)
 	return tensor.FoldOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation}
 }

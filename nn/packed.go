@@ -26,14 +26,14 @@ func (p *PackedSequence) Lengths() []int {
 	out := make([]int, p.BatchSizes[0])
 	for _, n := range p.BatchSizes {
 		for i := range n {
-			out[p.before(i)]++
+			out[p.original(i)]++
 		}
 	}
 	return out
 }
 
-// before returns the index of packed sequence i before packing.
-func (p *PackedSequence) before(i int) int {
+// original returns the index of packed sequence i before packing.
+func (p *PackedSequence) original(i int) int {
 	if p.Sorted == nil {
 		return i
 	}
@@ -42,7 +42,7 @@ func (p *PackedSequence) before(i int) int {
 
 // check raises an error if the fields contradict each other, because a user may have set them.
 func (p *PackedSequence) check(op string) {
-	given(op, p.Data)
+	requireUsable(op, p.Data)
 	if len(p.BatchSizes) == 0 {
 		misuse(op, tensor.ErrValue, "the packed sequence has no step", p.Data)
 	}
@@ -90,7 +90,7 @@ type PackOptions struct {
 // is not positive or exceeds the number of steps of x is an error.
 func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedSequence {
 	const op = "pack_padded_sequence"
-	given(op, x)
+	requireUsable(op, x)
 	if x.Rank() < 2 {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("padded sequences are [length, n, …], the shape is %v", x.Shape()), x)
 	}
@@ -182,7 +182,7 @@ func PadPackedSequence(p *PackedSequence, o PadOptions) (x *tensor.Tensor, lengt
 	var rows []int
 	for t, size := range p.BatchSizes {
 		for i := range size {
-			rows = append(rows, placeOf(o, t, p.before(i), steps, n))
+			rows = append(rows, placeOf(o, t, p.original(i), steps, n))
 		}
 	}
 	return spread(p.Data, rows, o, steps, n), p.Lengths()
@@ -225,7 +225,7 @@ func PackSequence(list []*tensor.Tensor, unsorted bool) *PackedSequence {
 // must be after the sequences.
 func UnpadSequence(x *tensor.Tensor, lengths []int, batchFirst bool) []*tensor.Tensor {
 	const op = "unpad_sequence"
-	given(op, x)
+	requireUsable(op, x)
 	if x.Rank() < 2 {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("padded sequences are [length, n, …], the shape is %v", x.Shape()), x)
 	}
@@ -251,7 +251,7 @@ func checkSequences(op string, list []*tensor.Tensor) int {
 	if len(list) == 0 {
 		misuse(op, tensor.ErrValue, "there are no sequences")
 	}
-	given(op, list...)
+	requireUsable(op, list...)
 	longest := 0
 	for i, x := range list {
 		if x.Rank() == 0 || x.Rank() != list[0].Rank() || x.Shape().Tail(1) != list[0].Shape().Tail(1) {

@@ -21,7 +21,7 @@ import (
 //
 //	l := &Scale{Weight: nn.Parameter(tensor.Ones(3))}
 func Parameter(x *tensor.Tensor) *tensor.Tensor {
-	given("parameter", x)
+	requireUsable("parameter", x)
 	if !x.Type().IsFloat() {
 		hinted("parameter", tensor.ErrType, fmt.Sprintf("only floating point tensors have gradients, this one is %v", x.Type()),
 			"x.Float() converts it; what is not learnt is a buffer, with the tag nn:\"name,buffer\"", x)
@@ -54,10 +54,10 @@ func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 // [Replace].
 func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
 	const op = "vector_to_parameters"
-	given(op, v)
+	requireUsable(op, v)
 	n := 0
 	for _, p := range params {
-		given(op, p)
+		requireUsable(op, p)
 		n += p.Size()
 	}
 	if v.Rank() != 1 || v.Size() != n {

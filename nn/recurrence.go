@@ -331,8 +331,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	return result
 }
 
-// through computes the recurrence with ops on tensors, so that the graph records them.
-func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
+// compose computes the recurrence with ops on tensors, so that the graph records them.
+func (f *recurrence) compose(in []*tensor.Tensor) *tensor.Tensor {
 	o := f.named(in)
 	n, out := o.h0.Dim(0), o.h0.Dim(1)
 	gates := o.x.MatMul(o.wih.T())

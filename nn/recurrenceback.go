@@ -100,12 +100,12 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 			for i := len(list) - 1; i >= 0; i-- {
 				p := list[i]
 				// earlier returns the states before the step. They are rows of v, which has the
-				// rows of all steps, or rows of first, which has the initial states.
-				earlier := func(v, first device.View) device.View {
+				// rows of all steps, or rows of initial, which has the initial states.
+				earlier := func(v, initial device.View) device.View {
 					if p.prev >= 0 {
 						return rowsOf(v, p.prev, p.n)
 					}
-					return rowsOf(first, p.lo, p.n)
+					return rowsOf(initial, p.lo, p.n)
 				}
 				to, from = to[:0], from[:0]
 				dh, dx, dy := rowsOf(outs[0], p.lo, p.n), rowsOf(outs[1], p.at, p.n), rowsOf(dy, p.at, p.n)
@@ -186,7 +186,7 @@ func (f *recurrence) differentiable(c *tensor.Context, in []*tensor.Tensor, g *t
 		}
 	}
 	grads := make([]*tensor.Tensor, len(in))
-	found := tensor.Gradients(f.through(alone), wanted, tensor.GradOutput(g), tensor.CreateGraph(), tensor.AllowUnused())
+	found := tensor.Gradients(f.compose(alone), wanted, tensor.GradOutput(g), tensor.CreateGraph(), tensor.AllowUnused())
 	for i, x := range in {
 		if !c.Wants(i) {
 			continue

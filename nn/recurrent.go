@@ -182,7 +182,7 @@ func (l *Recurrent) apply(c *tensor.Scope, data *tensor.Tensor, sizes []int, fir
 // padded runs the layer over x, in which all sequences have the same length.
 func (l *Recurrent) padded(x *tensor.Tensor, first states) (y *tensor.Tensor, last states) {
 	op := l.cell.String()
-	given(op, x)
+	requireUsable(op, x)
 	in := operandsOf(x, first)
 	alone := x.Rank() == 2
 	if !alone && x.Rank() != 3 {
@@ -206,14 +206,14 @@ func (l *Recurrent) padded(x *tensor.Tensor, first states) (y *tensor.Tensor, la
 	tensor.Youngest(in...).Do(func(c *tensor.Scope) {
 		x := x.In(c)
 		if alone {
-			x, first = x.Unsqueeze(1), first.each(func(s *tensor.Tensor) *tensor.Tensor { return s.In(c).Unsqueeze(1) })
+			x, first = x.Unsqueeze(1), first.mapStates(func(s *tensor.Tensor) *tensor.Tensor { return s.In(c).Unsqueeze(1) })
 		} else if l.Options.BatchFirst {
 			x = x.Transpose(0, 1)
 		}
 		y, last = l.apply(c, x.Reshape(length*n, l.Features), sizes, first)
 		switch y = y.Reshape(length, n, l.out()*l.directions()); {
 		case alone:
-			y, last = y.Squeeze(1), last.each(func(s *tensor.Tensor) *tensor.Tensor { return s.Squeeze(1) })
+			y, last = y.Squeeze(1), last.mapStates(func(s *tensor.Tensor) *tensor.Tensor { return s.Squeeze(1) })
 		case l.Options.BatchFirst:
 			y = y.Transpose(0, 1)
 		}
@@ -241,7 +241,7 @@ func (l *Recurrent) packed(p *PackedSequence, first states) (y *PackedSequence, 
 			if order == nil {
 				return s
 			}
-			return s.each(func(s *tensor.Tensor) *tensor.Tensor { return s.In(c).IndexSelect(1, indexOf(c, s, order)) })
+			return s.mapStates(func(s *tensor.Tensor) *tensor.Tensor { return s.In(c).IndexSelect(1, indexOf(c, s, order)) })
 		}
 		y.Data, last = l.apply(c, p.Data.In(c), p.BatchSizes, reordered(first, p.Sorted))
 		last = reordered(last, p.Unsorted)
@@ -250,8 +250,8 @@ func (l *Recurrent) packed(p *PackedSequence, first states) (y *PackedSequence, 
 	return y, last
 }
 
-// each applies f to the states that are not nil.
-func (s states) each(f func(*tensor.Tensor) *tensor.Tensor) states {
+// mapStates applies f to the states that are not nil.
+func (s states) mapStates(f func(*tensor.Tensor) *tensor.Tensor) states {
 	if s.h != nil {
 		s.h = f(s.h)
 	}
@@ -270,7 +270,7 @@ func (s states) with(y *tensor.Tensor) []*tensor.Tensor {
 
 func operandsOf(x *tensor.Tensor, s states) []*tensor.Tensor {
 	in := []*tensor.Tensor{x}
-	s.each(func(t *tensor.Tensor) *tensor.Tensor {
+	s.mapStates(func(t *tensor.Tensor) *tensor.Tensor {
 		in = append(in, t)
 		return t
 	})

@@ -54,7 +54,7 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 // integers reports whether all operands have integer types. It raises an error if there is a bool
 // among them, since torch refuses to subtract bools.
 func integers(op string, operands ...*tensor.Tensor) bool {
-	given(op, operands...)
+	requireUsable(op, operands...)
 	bools := false
 	for _, x := range operands {
 		if x.Type().IsFloat() {

@@ -50,8 +50,8 @@ func TestSequentialReluDropout(t *testing.T) {
 		}
 		return found.Op
 	}
-	// behind returns a chain of the two layers alone, without a linear layer before them.
-	behind := func(relu nn.Module, p float64) nn.Module {
+	// pairOf returns a chain of the two layers alone, without a linear layer before them.
+	pairOf := func(relu nn.Module, p float64) nn.Module {
 		return nn.NewSequential(relu, nn.NewDropout(p))
 	}
 	for _, p := range []float64{0, 0.4, 1} {
@@ -91,10 +91,10 @@ func TestSequentialReluDropout(t *testing.T) {
 		m  nn.Module
 		op string
 	}{
-		"in training":   {behind(relu(), 0.4), "relu_dropout"},
-		"in evaluation": {nn.Eval(behind(relu(), 0.4)), "relu"},
-		"p is 0":        {behind(relu(), 0), "relu"},
-		"another layer": {behind(&nn.Tanh{}, 0.4), "tanh"},
+		"in training":   {pairOf(relu(), 0.4), "relu_dropout"},
+		"in evaluation": {nn.Eval(pairOf(relu(), 0.4)), "relu"},
+		"p is 0":        {pairOf(relu(), 0), "relu"},
+		"another layer": {pairOf(&nn.Tanh{}, 0.4), "tanh"},
 		"alone":         {nn.NewSequential(relu()), "relu"},
 	} {
 		if got := op(row.m); got != row.op {

@@ -73,7 +73,7 @@ func (m *WeightNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 // Forward applies the layer with its weight.
 func (m *WeightNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
-	given("weight_norm", x)
+	requireUsable("weight_norm", x)
 	return forwardWith(m.Layer, m.Weight, x)
 }
 
@@ -169,7 +169,7 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 // Forward applies the layer with its weight. In training it first improves u and v.
 func (m *SpectralNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
-	given("spectral_norm", x)
+	requireUsable("spectral_norm", x)
 	if m.U != nil && m.Training() && !x.Scope().Recomputing() {
 		m.power(x.Scope(), m.Iterations)
 	}
@@ -232,9 +232,9 @@ func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor,
 	return l.Interface().(Module).Forward(x)
 }
 
-// restoreWeight stores a copy of the weight in the layer. The argument was is the parameter that
-// the wrapper stored. The copy requires a gradient if this parameter requires one.
-func restoreWeight(layer any, weight func(s *tensor.Scope) *tensor.Tensor, was *tensor.Tensor) {
+// restoreWeight stores a copy of the weight in the layer. param is the parameter that the wrapper
+// stored. The copy requires a gradient if param requires one.
+func restoreWeight(layer any, weight func(s *tensor.Scope) *tensor.Tensor, param *tensor.Tensor) {
 	f, _ := weightField(layer)
-	f.Set(reflect.ValueOf(weight(was.Scope()).Detach().Clone().SetRequiresGrad(was.NeedsGrad())))
+	f.Set(reflect.ValueOf(weight(param.Scope()).Detach().Clone().SetRequiresGrad(param.NeedsGrad())))
 }

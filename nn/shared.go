@@ -12,7 +12,7 @@ import (
 // tensors or sources of random numbers. Shares returns "" if there is no such field, as for layers
 // of this package.
 func Shares(m any) (field string) {
-	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(path string, v reflect.Value, _ bool) {
+	visit(m, &visitor{lazy: func(string, lazyLayer) {}, pre: func(path string, v reflect.Value, _ bool) {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 			v = v.Elem()
 		}

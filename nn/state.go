@@ -167,7 +167,7 @@ func setGrad[M any](m M, on bool) M {
 func Modules(m any) iter.Seq2[string, any] {
 	var names []string
 	var layers []any
-	visit(m, &visitor{before: func(path string, v reflect.Value, embedded bool) {
+	visit(m, &visitor{pre: func(path string, v reflect.Value, embedded bool) {
 		if l := layerOf(v); l != nil && !embedded {
 			names, layers = append(names, path), append(layers, l)
 		}
@@ -203,7 +203,7 @@ func layerOf(v reflect.Value) any {
 //	})
 func Apply[M any](m M, f func(layer any)) M {
 	var layers []any
-	visit(m, &visitor{after: func(_ string, v reflect.Value, embedded bool) {
+	visit(m, &visitor{post: func(_ string, v reflect.Value, embedded bool) {
 		if l := layerOf(v); l != nil && !embedded {
 			layers = append(layers, l)
 		}

@@ -53,7 +53,7 @@ type LayerInfo struct {
 // interfaces holds a layer by value (nn.ReLU{}), it holds a pointer to the layer during the call.
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
-	given("summary", inputs...)
+	requireUsable("summary", inputs...)
 	at := map[string]int{} // index in o.Layers, by name
 	var undo []func()
 	defer func() {
@@ -74,7 +74,7 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 			}, tensor.NoGrad(), tensor.WithGenerator(tensor.NewGenerator(0)))
 		}()
 	}
-	list := &visitor{before: func(path string, v reflect.Value, embedded bool) {
+	list := &visitor{pre: func(path string, v reflect.Value, embedded bool) {
 		if embedded {
 			return
 		}

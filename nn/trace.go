@@ -41,7 +41,7 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 		defer t.End(id)
 		if m != nil {
 			if r := recover(); r != nil {
-				m.tell(r)
+				m.annotate(r)
 				panic(r)
 			}
 		}

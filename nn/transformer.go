@@ -127,8 +127,8 @@ func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *t
 }
 
 func (l *TransformerEncoderLayer) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
-	given("transformer_encoder_layer", x)
-	return l.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return l.compute(x[0], m.with(x[1], x[2])) }, x, m.Mask, m.KeyPadding)
+	requireUsable("transformer_encoder_layer", x)
+	return l.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor { return l.compute(x[0], m.replaced(x[1], x[2])) }, x, m.Mask, m.KeyPadding)
 }
 
 func (l *TransformerEncoderLayer) compute(x *tensor.Tensor, m Masks) *tensor.Tensor {
@@ -178,9 +178,9 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 // argument cross has those for the attention of x to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	given("transformer_decoder_layer", x, memory)
+	requireUsable("transformer_decoder_layer", x, memory)
 	return l.Checkpoint(func(x ...*tensor.Tensor) *tensor.Tensor {
-		return l.compute(x[0], x[1], self.with(x[2], x[3]), cross.with(x[4], x[5]))
+		return l.compute(x[0], x[1], self.replaced(x[2], x[3]), cross.replaced(x[4], x[5]))
 	}, x, memory, self.Mask, self.KeyPadding, cross.Mask, cross.KeyPadding)
 }
 
@@ -231,7 +231,7 @@ func (e *TransformerEncoder) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor
 }
 
 func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
-	given("transformer_encoder", x)
+	requireUsable("transformer_encoder", x)
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		return e.Norm.Forward(stacked(x.In(c), e.Layers, func(l *TransformerEncoderLayer, x *tensor.Tensor) *tensor.Tensor { return l.ForwardMasked(x, m) }))
 	})
@@ -258,7 +258,7 @@ func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, op
 // and the memory apply to all layers.
 func (d *TransformerDecoder) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer d.Enter(&x, &y)()
-	given("transformer_decoder", x, memory)
+	requireUsable("transformer_decoder", x, memory)
 	return contained(tensor.Youngest(x, memory), func(c *tensor.Scope) *tensor.Tensor {
 		return d.Norm.Forward(stacked(x.In(c), d.Layers, func(l *TransformerDecoderLayer, x *tensor.Tensor) *tensor.Tensor {
 			return l.Forward(x, memory, self, cross)
@@ -294,7 +294,7 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 // result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
-	given("transformer", x, y)
+	requireUsable("transformer", x, y)
 	return contained(tensor.Youngest(x, y), func(c *tensor.Scope) *tensor.Tensor {
 		return t.Decoder.Forward(y.In(c), t.Encoder.ForwardMasked(x.In(c), encoder), self, cross)
 	})

@@ -35,10 +35,10 @@ func carrierFields(t reflect.Type) []int {
 	return fieldsOnce(&carriers, t, func(f reflect.StructField) bool { return carries(f.Type, map[reflect.Type]bool{}) })
 }
 
-// fieldsOnce returns the indices of the fields of t for which is(f) is true, and caches them. It
+// fieldsOnce returns the indices of the fields of t for which pred(f) is true, and caches them. It
 // leaves out fields tagged nn:"-". It returns none if t has a mutex, because another goroutine that
 // holds the mutex may be writing the fields.
-func fieldsOnce(lists *sync.Map, t reflect.Type, is func(f reflect.StructField) bool) []int {
+func fieldsOnce(lists *sync.Map, t reflect.Type, pred func(f reflect.StructField) bool) []int {
 	if list, ok := lists.Load(t); ok {
 		return list.([]int)
 	}
@@ -49,7 +49,7 @@ func fieldsOnce(lists *sync.Map, t reflect.Type, is func(f reflect.StructField) 
 			list = nil
 			break
 		}
-		if name, _, _ := strings.Cut(f.Tag.Get("nn"), ","); name != "-" && is(f) {
+		if name, _, _ := strings.Cut(f.Tag.Get("nn"), ","); name != "-" && pred(f) {
 			list = append(list, i)
 		}
 	}
@@ -108,8 +108,8 @@ type step struct {
 	key   reflect.Value // the key of the map value, or invalid
 }
 
-// way returns the path of a layer followed by the steps of the search.
-func (w *visitor) way(path string) string {
+// fullPath returns the path of a layer followed by the steps of the search.
+func (w *visitor) fullPath(path string) string {
 	for _, s := range w.steps {
 		switch {
 		case s.key.IsValid():
@@ -123,8 +123,8 @@ func (w *visitor) way(path string) string {
 	return path
 }
 
-// into searches v, which is one step away from the current value.
-func (w *visitor) into(path string, s step, v reflect.Value) {
+// descend searches v, which is one step away from the current value.
+func (w *visitor) descend(path string, s step, v reflect.Value) {
 	w.steps = append(w.steps, s)
 	w.search(path, v)
 	w.steps = w.steps[:len(w.steps)-1]
@@ -141,7 +141,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if v.Type() == tensorType {
 			t := (*tensor.Tensor)(v.UnsafePointer()) // unlike Interface, this works for unexported fields
 			if t.IsLeaf() && t.NeedsGrad() {
-				w.strays = append(w.strays, stray{w.way(path), "is not found here, so it would not be trained; a parameter is an exported field with a tag of its name " +
+				w.strays = append(w.strays, stray{w.fullPath(path), "is not found here, so it would not be trained; a parameter is an exported field with a tag of its name " +
 					"(Gain *tensor.Tensor `nn:\"gain\"`), or tag the field nn:\"-\"", t})
 			}
 			return
@@ -158,22 +158,22 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if at := (place{v.Pointer(), v.Type()}); w.enter(v) {
 			defer delete(w.searched, at)
 			for i := range v.Len() {
-				w.into(path, step{index: i}, v.Index(i))
+				w.descend(path, step{index: i}, v.Index(i))
 			}
 		}
 	case reflect.Array:
 		for i := range v.Len() {
-			w.into(path, step{index: i}, v.Index(i))
+			w.descend(path, step{index: i}, v.Index(i))
 		}
 	case reflect.Map:
 		if v.Len() > 0 && w.enter(v) {
 			for each := v.MapRange(); each.Next(); {
-				w.into(path, step{key: each.Key()}, each.Value())
+				w.descend(path, step{key: each.Key()}, each.Value())
 			}
 		}
 	case reflect.Struct:
 		for _, i := range carrierFields(v.Type()) {
-			w.into(path, step{name: v.Type().Field(i).Name}, v.Field(i))
+			w.descend(path, step{name: v.Type().Field(i).Name}, v.Field(i))
 		}
 	}
 }

@@ -19,7 +19,7 @@ type AdadeltaConfig struct {
 
 func (c *AdadeltaConfig) options() []option {
 	return append([]option{{"rho", &c.Rho}, {"eps", &c.Eps}, {"weight_decay", &c.WeightDecay}, {"maximize", &c.Maximize}},
-		how("foreach", "capturable", "differentiable")...)
+		ignored("foreach", "capturable", "differentiable")...)
 }
 
 func (c *AdadeltaConfig) complete() {
@@ -32,7 +32,7 @@ func (c *AdadeltaConfig) check() string {
 	if !(c.Rho >= 0 && c.Rho <= 1) {
 		return fmt.Sprintf("rho must be in [0, 1], it is %v", c.Rho)
 	}
-	return first(checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *AdadeltaConfig) clone() config { d := *c; return &d }

@@ -50,7 +50,7 @@ func (c *AdafactorConfig) check() string {
 	if c.Eps1 != nil && checkNotNegative("", *c.Eps1) != "" {
 		return checkNotNegative("eps[0]", *c.Eps1)
 	}
-	return first(checkNotNegative("eps[1]", c.Eps2), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkNotNegative("eps[1]", c.Eps2), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *AdafactorConfig) clone() config { d := *c; return &d }
@@ -91,10 +91,10 @@ func (o *Adafactor) AddGroup(params []*tensor.Tensor, c AdafactorConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// factors returns the shape of state tensor i for a parameter of shape p. The result used reports
-// whether the parameter has this tensor. Matrices have the means of rows (tensor 0) and of columns
-// (tensor 1). Other parameters have an estimate for each element (tensor 2).
-func factors(p shape.Dims, i int) (s shape.Dims, used bool) {
+// factors returns the shape of state tensor i for a parameter of shape p. ok reports whether the
+// parameter has this tensor. Matrices have the means of rows (tensor 0) and of columns (tensor 1).
+// Other parameters have an estimate for each element (tensor 2).
+func factors(p shape.Dims, i int) (s shape.Dims, ok bool) {
 	matrix := p.Rank() > 1
 	if i == 2 {
 		return p, !matrix
@@ -129,14 +129,14 @@ const (
 	factorNumbers
 )
 
-// numbers returns the numbers of step t for a parameter of the given type. lr is the learning rate.
-func (c *AdafactorConfig) numbers(lr, t float64, of dtype.Type) []float64 {
+// numbers returns the numbers of step t for a parameter of type typ. lr is the learning rate.
+func (c *AdafactorConfig) numbers(lr, t float64, typ dtype.Type) []float64 {
 	v := make([]float64, factorNumbers)
 	v[factorWeight] = math.Pow(t, c.Beta2Decay)
 	if v[factorRate] = min(lr, 1/math.Sqrt(t)); c.Maximize {
 		v[factorRate] = -v[factorRate]
 	}
-	v[factorKeep], v[factorEps1], v[factorEps2], v[factorClip] = 1-lr*c.WeightDecay, epsilon(of), c.Eps2, c.D
+	v[factorKeep], v[factorEps1], v[factorEps2], v[factorClip] = 1-lr*c.WeightDecay, epsilon(typ), c.Eps2, c.D
 	if c.Eps1 != nil {
 		v[factorEps1] = *c.Eps1
 	}
@@ -203,19 +203,19 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless is [Adafactor.Step], but does nothing if the number found is not 0. Skipping on the
-// device would still launch a step's many kernels. So the host reads the number, and waits for it.
-// In a capture the device decides, and the next replay waits for the decision.
-func (o *Adafactor) StepUnless(found *tensor.Tensor) {
-	if found == nil || found.Size() != 1 {
+// StepUnless is [Adafactor.Step], but does nothing if foundInf is not 0. Skipping on the device
+// would still launch a step's many kernels. So the host reads the number, and waits for it. In a
+// capture the device decides, and the next replay waits for the decision.
+func (o *Adafactor) StepUnless(foundInf *tensor.Tensor) {
+	if foundInf == nil || foundInf.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
 	}
 	if g := o.capturing(); g != nil {
 		o.settle()
-		o.capture(g, found)
+		o.capture(g, foundInf)
 		return
 	}
-	if found.Item() == 0 {
+	if foundInf.Item() == 0 {
 		o.Step()
 	}
 }
@@ -224,7 +224,7 @@ func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
 	for _, g := range o.groups {
 		for _, p := range g.Params {
-			if p.Grad() != nil && o.has(p) {
+			if p.Grad() != nil && o.updates(p) {
 				list, with = append(list, &factoring{change: change{p: p, st: o.state[p]}, group: g}), append(with, p)
 			}
 		}
@@ -356,7 +356,7 @@ func typesKey(types []dtype.Type) (key int) {
 // earlier replays were left out.
 func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	list, _ := o.factorings()
-	before := o.within(g)
+	before := o.record(g)
 	if before.steps++; before.steps > 1 && (unless != nil || before.unless) {
 		e := tensor.NewError(o.name, tensor.ErrCapture, "of the steps in the capture some may be left out, so that nobody knows the numbers of the others")
 		e.Hint = "capture one step, and replay it for each"

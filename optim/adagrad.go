@@ -18,7 +18,7 @@ type AdagradConfig struct {
 func (c *AdagradConfig) options() []option {
 	return append([]option{{"lr_decay", &c.LRDecay}, {"eps", &c.Eps}, {"weight_decay", &c.WeightDecay},
 		{"initial_accumulator_value", &c.InitialAccumulator}, {"maximize", &c.Maximize}},
-		how("foreach", "differentiable", "fused")...)
+		ignored("foreach", "differentiable", "fused")...)
 }
 
 func (c *AdagradConfig) complete() {
@@ -26,7 +26,7 @@ func (c *AdagradConfig) complete() {
 }
 
 func (c *AdagradConfig) check() string {
-	return first(checkNotNegative("the decay of the learning rate", c.LRDecay), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay),
+	return firstMessage(checkNotNegative("the decay of the learning rate", c.LRDecay), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay),
 		checkNotNegative("the initial value of the accumulator", c.InitialAccumulator))
 }
 

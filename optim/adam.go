@@ -28,7 +28,7 @@ type AdamConfig struct {
 func (c *AdamConfig) options() []option {
 	return append([]option{{"betas", []*float64{&c.Beta1, &c.Beta2}}, {"eps", &c.Eps}, {"weight_decay", &c.WeightDecay},
 		{"amsgrad", &c.AMSGrad}, {"maximize", &c.Maximize}, {"decoupled_weight_decay", &c.decoupled}},
-		how("foreach", "capturable", "differentiable", "fused")...)
+		ignored("foreach", "capturable", "differentiable", "fused")...)
 }
 
 func (c *AdamConfig) complete() {
@@ -38,7 +38,7 @@ func (c *AdamConfig) complete() {
 }
 
 func (c *AdamConfig) check() string {
-	return first(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *AdamConfig) clone() config { d := *c; return &d }

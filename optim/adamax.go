@@ -18,7 +18,7 @@ type AdamaxConfig struct {
 
 func (c *AdamaxConfig) options() []option {
 	return append([]option{{"betas", []*float64{&c.Beta1, &c.Beta2}}, {"eps", &c.Eps}, {"weight_decay", &c.WeightDecay}, {"maximize", &c.Maximize}},
-		how("foreach", "capturable", "differentiable")...)
+		ignored("foreach", "capturable", "differentiable")...)
 }
 
 func (c *AdamaxConfig) complete() {
@@ -28,7 +28,7 @@ func (c *AdamaxConfig) complete() {
 }
 
 func (c *AdamaxConfig) check() string {
-	return first(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *AdamaxConfig) clone() config { d := *c; return &d }

@@ -19,7 +19,7 @@ type ASGDConfig struct {
 
 func (c *ASGDConfig) options() []option {
 	return append([]option{{"lambd", &c.Lambd}, {"alpha", &c.Alpha}, {"t0", &c.T0}, {"weight_decay", &c.WeightDecay}, {"maximize", &c.Maximize}},
-		how("foreach", "differentiable", "capturable")...)
+		ignored("foreach", "differentiable", "capturable")...)
 }
 
 func (c *ASGDConfig) complete() {
@@ -29,7 +29,7 @@ func (c *ASGDConfig) complete() {
 }
 
 func (c *ASGDConfig) check() string {
-	return first(checkNotNegative("lambd", c.Lambd), checkNotNegative("alpha", c.Alpha), checkNotNegative("t0", c.T0), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkNotNegative("lambd", c.Lambd), checkNotNegative("alpha", c.Alpha), checkNotNegative("t0", c.T0), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *ASGDConfig) clone() config { d := *c; return &d }

@@ -168,7 +168,7 @@ func (a *Averaged) update(began *bool) {
 		for i, e := range whole {
 			if a.n > 0 && a.buffers && !a.plain && e.Tensor.Type() != dtype.Bool {
 				e.mean.Scope().Do(func(c *tensor.Scope) {
-					next[i] = a.whole(c, e)
+					next[i] = a.intMean(c, e)
 					c.Close(next[i])
 				}, tensor.NoGrad())
 			}
@@ -474,7 +474,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 					first.Hint = "call Update once before the capture"
 					panic(first)
 				}
-				s.Do(func(c *tensor.Scope) { e.mean.In(c).Copy(a.whole(c, e)) })
+				s.Do(func(c *tensor.Scope) { e.mean.In(c).Copy(a.intMean(c, e)) })
 			default:
 				dense(a.name, []*tensor.Tensor{e.mean, e.Tensor})
 				add(program+" or first", func(flags) []*expr.Expr {
@@ -498,7 +498,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 	g.Then(func() { a.n++ })
 }
 
-// whole returns the exponential average of integers, as a tensor in scope c.
-func (a *Averaged) whole(c *tensor.Scope, e average) *tensor.Tensor {
+// intMean returns the exponential average of integers, as a tensor in scope c.
+func (a *Averaged) intMean(c *tensor.Scope, e average) *tensor.Tensor {
 	return e.mean.In(c).Float().MulScalar(a.decay).Add(e.Tensor.In(c).Float().MulScalar(1 - a.decay)).Cast(e.mean.Type())
 }

@@ -27,9 +27,9 @@ func (b *base) capturing() *tensor.Graph {
 // their states are equal in each step.
 type replayed struct {
 	launch
-	group *Group
-	of    []change
-	nth   []place
+	group   *Group
+	changes []change
+	places  []place
 	// the scalars of each parameter's state after the replay that is being queued
 	next [][]scalar
 }
@@ -37,7 +37,7 @@ type replayed struct {
 // joins reports whether launch l can also update a parameter p with state st.
 func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operands int, at place) bool {
 	return l.group == g && l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == operands &&
-		l.of[0].st.alike(st) && l.nth[0].earlier == at.earlier
+		l.changes[0].st.alike(st) && l.places[0].earlier == at.earlier
 }
 
 // capture records a step. It allocates missing state once, at capture, on the device's ordinary
@@ -50,7 +50,7 @@ func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operand
 // [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
-	before := m.within(g)
+	before := m.record(g)
 	for _, group := range m.groups {
 		cfg := (*C)(group.config.(P))
 		uses, fl := m.rule.uses(cfg), m.rule.flags(cfg)
@@ -79,7 +79,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l = &replayed{launch: launch{dev: p.Device(), t: p.Type(), flags: fl}, group: group}
 				list = append(list, l)
 			}
-			l.of, l.nth = append(l.of, c), append(l.nth, before.places[p])
+			l.changes, l.places = append(l.changes, c), append(l.places, before.places[p])
 			l.outs, l.ins = append(l.outs, outs), append(l.ins, ins)
 		}
 	}
@@ -87,19 +87,19 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 		return
 	}
 	params := before.add(list)
-	m.together(before, params, unless != nil)
+	m.checkSteps(before, params, unless != nil)
 	g.Exclude(m.turn)
 	g.Check(func() error { return tensor.Try(func() { m.catchUp(unless != nil, params) }) })
 	for _, l := range list {
-		held := make([][]*tensor.Tensor, len(l.of))
-		for k, c := range l.of {
+		held := make([][]*tensor.Tensor, len(l.changes))
+		for k, c := range l.changes {
 			held[k] = slices.Clone(c.st.tensors)
 		}
 		g.Check(func() error {
 			if err := m.unchanged(l, held); err != nil {
 				return err
 			}
-			for _, c := range l.of {
+			for _, c := range l.changes {
 				m.restart((*C)(l.group.config.(P)), l.group.LR, c.st)
 			}
 			return nil
@@ -111,13 +111,13 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 		rows, ahead = mostAhead+before.steps, m.aheadOn(g, list[0].dev)
 	}
 	for _, l := range list {
-		now, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, l.of[0].st.step+1, l.of[0].st, l.of[0].st.unused)
+		now, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, l.changes[0].st.step+1, l.changes[0].st, l.changes[0].st.unused)
 		l.program = lowered(unlessName(unless, m.rule.name), l.flags, l.t, len(l.ins[0]), guarded(unless, m.rule.program, len(now)))
 		width := max(1, len(placeFor(unless, now)))
 		table := g.FeedOn(l.dev, dtype.I64, rows*width, func(to []byte) {
 			clear(to)
 			l.next = l.next[:0]
-			for k := range l.of {
+			for k := range l.changes {
 				st := l.stateAt(k, unless != nil)
 				_, next := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1, st, st.unused)
 				l.next = append(l.next, next)
@@ -166,7 +166,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 
 // count records that these parameters have made a step.
 func (l *replayed) count() {
-	for k, c := range l.of {
+	for k, c := range l.changes {
 		c.st.step++
 		c.st.unused = false
 		if l.next[k] != nil {
@@ -196,11 +196,11 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	if f := m.rule.flags((*C)(l.group.config.(P))); f != l.flags {
 		return &Error{m.name, "an option that chooses how a step is computed was changed since the step was captured; capture it again"}
 	}
-	for k, c := range l.of {
+	for k, c := range l.changes {
 		if m.state[c.p] != c.st || !slices.Equal(c.st.tensors, held[k]) {
 			return m.replaced(c.p)
 		}
-		if first := l.of[0]; !first.st.alike(c.st) && !m.sameScalars(l, first.st, c.st) {
+		if first := l.changes[0]; !first.st.alike(c.st) && !m.sameScalars(l, first.st, c.st) {
 			return &Error{m.name, fmt.Sprintf("parameters of shapes %v and %v were changed by different numbers of steps since the step was captured, and it has one number for both; capture it again", first.p.Shape(), c.p.Shape())}
 		}
 	}
@@ -219,7 +219,7 @@ func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 		return
 	}
 	for i := range st.scalars {
-		st.scalars[i] = st.scalars[i].of(m.rule.begin(cfg, lr, i))
+		st.scalars[i] = st.scalars[i].round(m.rule.begin(cfg, lr, i))
 	}
 	for i, t := range st.tensors {
 		if t != nil && m.rule.start != nil {
@@ -257,8 +257,8 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 // A place tells which step of a parameter comes next in a capture that has recorded earlier steps.
 type place struct {
 	earlier int       // number of earlier steps of the parameter
-	from    *replayed // the launch of the parameter's latest step, if one is recorded
-	at      int       // the parameter's index in from
+	launch  *replayed // the launch of the parameter's latest step, if one is recorded
+	index   int       // the parameter's index in launch
 }
 
 // recorded describes the steps of an optimizer that a capture has recorded so far.
@@ -270,8 +270,8 @@ type recorded struct {
 	unless bool                     // whether the device may leave out the latest step
 }
 
-// within returns the record of the capture g, which it creates at the first step.
-func (b *base) within(g *tensor.Graph) *recorded {
+// record returns the record of the capture g, which it creates at the first step.
+func (b *base) record(g *tensor.Graph) *recorded {
 	if b.recorded == nil || b.recorded.graph != g {
 		r := &recorded{graph: g, places: map[*tensor.Tensor]place{}}
 		b.recorded = r
@@ -289,7 +289,7 @@ func (b *base) within(g *tensor.Graph) *recorded {
 func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	r.steps++
 	for _, l := range list {
-		for k, c := range l.of {
+		for k, c := range l.changes {
 			r.places[c.p] = place{r.places[c.p].earlier + 1, l, k}
 			params = append(params, c.p)
 		}
@@ -297,10 +297,10 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	return params
 }
 
-// together raises an error for several steps in one capture, if the scalars of a step depend on
+// checkSteps raises an error for several steps in one capture, if the scalars of a step depend on
 // whether the device leaves out an earlier step. The host does not know this when it queues the
 // replay.
-func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool) {
+func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""
 		switch {
@@ -324,13 +324,13 @@ func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool
 // the device may leave out steps, it returns the state before the replay. Then the rows of scalars
 // cover the later steps.
 func (l *replayed) stateAt(k int, unless bool) *state {
-	st, at := l.of[k].st, l.nth[k]
+	st, at := l.changes[k].st, l.places[k]
 	if at.earlier == 0 || unless {
 		return st
 	}
 	now := *st
 	now.step, now.unused = st.step+float64(at.earlier), false
-	if next := at.from.next[at.at]; next != nil {
+	if next := at.launch.next[at.index]; next != nil {
 		now.scalars = next
 	}
 	return &now
@@ -345,7 +345,7 @@ func (st *state) alike(o *state) bool {
 // steps of a replay. This is so if the scalars of the rule do not depend on the step count.
 func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 	cfg := (*C)(l.group.config.(P))
-	for row := range mostAhead + l.nth[0].earlier + 1 {
+	for row := range mostAhead + l.places[0].earlier + 1 {
 		fresh := func(st *state) bool { return st.unused && row == 0 }
 		x, _ := m.rule.scalars(cfg, l.group.LR, a.step+1+float64(row), a, fresh(a))
 		y, _ := m.rule.scalars(cfg, l.group.LR, b.step+1+float64(row), b, fresh(b))

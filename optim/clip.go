@@ -69,17 +69,17 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm. It passes the norm to the function then, unless this function is nil.
-// The norm belongs to the scope in the options. If the options have none, it belongs to the scope
-// of a capture, or else to the youngest scope of the gradients.
-func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
-	var with, grads []*tensor.Tensor
+// measured computes the norm. It passes the norm to use, unless use is nil. The norm belongs to the
+// scope in the options. If the options have none, it belongs to the scope of a capture, or else to
+// the youngest scope of the gradients.
+func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *tensor.Scope, tensors []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
+	var tensors, grads []*tensor.Tensor
 	for _, p := range params {
 		if p == nil {
 			panic(tensor.NewError(op, tensor.ErrValue, "a parameter is nil"))
 		}
 		if g := p.Grad(); g != nil {
-			with, grads = append(with, p), append(grads, g)
+			tensors, grads = append(tensors, p), append(grads, g)
 		}
 	}
 	in := o.scope
@@ -99,8 +99,8 @@ func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *
 				panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("the norm of the gradients is %v", v)))
 			}
 		}
-		if then != nil && len(grads) > 0 {
-			then(s, with, total)
+		if use != nil && len(grads) > 0 {
+			use(s, tensors, total)
 		}
 		s.Close(total)
 	}, tensor.NoGrad())

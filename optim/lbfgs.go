@@ -53,7 +53,7 @@ func (c *LBFGSConfig) check() string {
 	if c.LineSearch != "" && c.LineSearch != "strong_wolfe" {
 		return fmt.Sprintf("an unknown line search %q; there are \"strong_wolfe\" and \"\"", c.LineSearch)
 	}
-	return first(checkNotNegative("the tolerance of the gradient", c.ToleranceGrad), checkNotNegative("the tolerance of changes", c.ToleranceChange))
+	return firstMessage(checkNotNegative("the tolerance of the gradient", c.ToleranceGrad), checkNotNegative("the tolerance of changes", c.ToleranceChange))
 }
 
 func (c *LBFGSConfig) clone() config { d := *c; return &d }
@@ -171,15 +171,15 @@ func (m *memory) drop(other *memory) {
 	}
 }
 
-// value calls the closure. The result seen is the value that the closure returned, and the result
-// down is the value to be minimised.
-func (q *search) value() (down, seen float64) {
-	seen = q.closure()
+// value calls the closure. loss is the value that the closure returned, and objective is the value
+// to be minimised.
+func (q *search) value() (objective, loss float64) {
+	loss = q.closure()
 	q.evals++
 	if q.c.Maximize {
-		return -seen, seen
+		return -loss, loss
 	}
-	return seen, seen
+	return loss, loss
 }
 
 func (q *search) run() float64 {
@@ -252,8 +252,8 @@ func (q *search) direct(g *tensor.Tensor) {
 				q.forget(m.steps[0], q.o.m.steps)
 				m.dirs, m.steps, m.ro = m.dirs[1:], m.steps[1:], m.ro[1:]
 			}
-			m.dirs = append(m.dirs, q.keep(y))
-			m.steps = append(m.steps, q.keep(step))
+			m.dirs = append(m.dirs, q.clone(y))
+			m.steps = append(m.steps, q.clone(step))
 			m.ro = append(m.ro, 1/ys)
 			m.scale = ys / dot(y, y)
 		}
@@ -271,20 +271,20 @@ func (q *search) direct(g *tensor.Tensor) {
 	})
 }
 
-// keep returns a copy of v that outlives the step.
-func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
+// clone returns a copy of v that outlives the step.
+func (q *search) clone(v *tensor.Tensor) *tensor.Tensor {
 	p := q.o.groups[0].Params[0]
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *at to a copy of v. The vector before is the one that *at held at the start of the
-// Step. This vector must not change.
-func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
-	if *at == nil || *at == before {
-		*at = q.keep(v)
+// replace sets *dst to a copy of v. The vector initial is the one that *dst held at the start of
+// the Step. This vector must not change.
+func (q *search) replace(dst **tensor.Tensor, initial, v *tensor.Tensor) {
+	if *dst == nil || *dst == initial {
+		*dst = q.clone(v)
 		return
 	}
-	(*at).Copy(v)
+	(*dst).Copy(v)
 }
 
 // forget frees the vector t, unless it existed at the start of the Step.

@@ -3,17 +3,17 @@ package optim
 import "github.com/flambeau-go/flambeau/tensor"
 
 // Like returns a new optimizer with opt's rule and options, for other parameters and without state.
-// The function with returns the parameter that replaces p. Like returns nil for [Muon],
+// The function param returns the parameter that replaces p. Like returns nil for [Muon],
 // [Adafactor], [LBFGS], and optimizers of other packages. All other optimizers work element by
 // element.
 //
 // The first step of the new optimizer has the same launches as the first step of opt. So a training
 // can be rehearsed on a copy of the model.
-func Like(opt Optimizer, with func(p *tensor.Tensor) *tensor.Tensor) Optimizer {
+func Like(opt Optimizer, param func(p *tensor.Tensor) *tensor.Tensor) Optimizer {
 	if o, ok := opt.(interface {
-		like(with func(p *tensor.Tensor) *tensor.Tensor) Optimizer
+		like(param func(p *tensor.Tensor) *tensor.Tensor) Optimizer
 	}); ok {
-		return o.like(with)
+		return o.like(param)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (c *LionConfig) complete() {
 }
 
 func (c *LionConfig) check() string {
-	return first(checkBetas(c.Beta1, c.Beta2), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkBetas(c.Beta1, c.Beta2), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *LionConfig) clone() config { d := *c; return &d }

@@ -196,7 +196,7 @@ func (m *multi[C, P]) stateOf(p *tensor.Tensor, c *C, lr float64) *state {
 	}
 	st := &state{tensors: make([]*tensor.Tensor, len(m.schema.tensors)), scalars: make([]scalar, len(m.schema.scalars))}
 	for i := range st.scalars {
-		st.scalars[i] = st.scalars[i].of(m.rule.begin(c, lr, i))
+		st.scalars[i] = st.scalars[i].round(m.rule.begin(c, lr, i))
 	}
 	return st
 }
@@ -317,14 +317,14 @@ func (l *launch) pack(s *tensor.Scope) {
 }
 
 // decayed returns p and g with weight decay. If coupled is set, g gets decay·p added. If decoupled
-// is set, p is multiplied by the factor keep. If maximize is set, g is first negated.
-func decayed(maximize, coupled, decoupled bool, decay, keep *expr.Expr) (p, g *expr.Expr) {
+// is set, p is multiplied by factor. If maximize is set, g is first negated.
+func decayed(maximize, coupled, decoupled bool, decay, factor *expr.Expr) (p, g *expr.Expr) {
 	p, g = expr.X(0), expr.X(1)
 	if maximize {
 		g = g.Neg()
 	}
 	if decoupled {
-		p = p.Mul(keep)
+		p = p.Mul(factor)
 	}
 	if coupled {
 		g = g.Add(p.Mul(decay))

@@ -52,7 +52,7 @@ func (c *MuonConfig) check() string {
 	if c.Iterations < 0 || c.Iterations >= 100 {
 		return fmt.Sprintf("%d iterations; there can be 0 to 99", c.Iterations)
 	}
-	return first(checkNotNegative("momentum", c.Momentum), checkNotNegative("weight decay", c.WeightDecay), checkNotNegative("eps", c.Eps))
+	return firstMessage(checkNotNegative("momentum", c.Momentum), checkNotNegative("weight decay", c.WeightDecay), checkNotNegative("eps", c.Eps))
 }
 
 func (c *MuonConfig) clone() config { d := *c; return &d }
@@ -107,8 +107,8 @@ func (o *Muon) AddGroup(params []*tensor.Tensor, c MuonConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// A turn is the work on one matrix in a step.
-type turn struct {
+// A matrixStep is the work on one matrix in a step.
+type matrixStep struct {
 	change
 	c        *MuonConfig
 	lr       float64
@@ -123,12 +123,12 @@ func (o *Muon) Step() {
 		return
 	}
 	defer profile.Span("Optimizer.step")()
-	var turns []*turn
+	var turns []*matrixStep
 	var with []*tensor.Tensor
 	for _, g := range o.groups {
 		for _, p := range g.Params {
-			if p.Grad() != nil && o.has(p) {
-				turns = append(turns, &turn{change: change{p: p, st: o.state[p]}, c: g.config.(*MuonConfig), lr: g.LR})
+			if p.Grad() != nil && o.updates(p) {
+				turns = append(turns, &matrixStep{change: change{p: p, st: o.state[p]}, c: g.config.(*MuonConfig), lr: g.LR})
 				with = append(with, p)
 			}
 		}
@@ -146,7 +146,7 @@ func (o *Muon) Step() {
 		}
 	}()
 	tensor.Youngest(with...).Do(func(s *tensor.Scope) {
-		for _, l := range o.gather(s, turns, func(l *launch, _ *turn) { l.pack(s) }) {
+		for _, l := range o.gather(s, turns, func(l *launch, _ *matrixStep) { l.pack(s) }) {
 			l.run("muon")
 		}
 		var last []*launch
@@ -171,12 +171,12 @@ func (o *Muon) Step() {
 
 // rates returns the scalars of the last launch: the factor of the old matrix, and the factor of the
 // orthogonal direction.
-func (t *turn) rates(lr float64) []float64 {
+func (t *matrixStep) rates(lr float64) []float64 {
 	return []float64{1 - lr*t.c.WeightDecay, lr * t.c.adjusted(t.p.Dim(0), t.p.Dim(1))}
 }
 
 // momenta returns the scalars of the first launch, which computes the momentum.
-func (t *turn) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
+func (t *matrixStep) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
 // muonProgram returns the program of the last launch. Its operands are matrix, direction and next
 // momentum. If the argument unless is true, the old momentum is a fourth operand.
@@ -197,8 +197,8 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 
 // gather allocates the tensors of the turns, and returns the launches that compute their momenta.
 // It calls pack for each launch with the first turn of the launch. pack provides the scalars.
-func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn)) (list []*launch) {
-	first := map[*launch]*turn{}
+func (o *Muon) gather(s *tensor.Scope, turns []*matrixStep, pack func(*launch, *matrixStep)) (list []*launch) {
+	first := map[*launch]*matrixStep{}
 	for _, t := range turns {
 		p := t.p
 		m := p.Scope().On(p.Device()).Typed(p.Type())
@@ -231,7 +231,7 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn))
 
 // orthogonal returns the momentum with singular values near 1. The result is contiguous and in
 // scope s.
-func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
+func (t *matrixStep) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		u = t.iterated(c)
 		c.Close(u)
@@ -240,7 +240,7 @@ func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 }
 
 // iterated computes the result of the method orthogonal. It also leaves intermediate results in c.
-func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
+func (t *matrixStep) iterated(c *tensor.Scope) *tensor.Tensor {
 	x := t.momentum.In(c)
 	tall := x.Dim(0) > x.Dim(1)
 	if tall {
@@ -306,18 +306,18 @@ func (o *Muon) capture(g *tensor.Graph, unless *tensor.Tensor) {
 
 func (o *Muon) captureGroup(g *tensor.Graph, group *Group, unless *tensor.Tensor) {
 	c := group.config.(*MuonConfig)
-	var turns []*turn
+	var turns []*matrixStep
 	for _, p := range group.Params {
 		if d := p.Grad(); d != nil {
 			dense(o.name, []*tensor.Tensor{p, d})
-			turns = append(turns, &turn{change: change{p: p, st: o.state[p]}, c: c, lr: group.LR})
+			turns = append(turns, &matrixStep{change: change{p: p, st: o.state[p]}, c: c, lr: group.LR})
 		}
 	}
 	if len(turns) == 0 {
 		return
 	}
 	g.Scope().Do(func(s *tensor.Scope) {
-		momenta := o.gather(s, turns, func(l *launch, t *turn) { l.feed(g, 2, t.momenta) })
+		momenta := o.gather(s, turns, func(l *launch, t *matrixStep) { l.feed(g, 2, t.momenta) })
 		for _, t := range turns {
 			g.Adopt(t.st.tensors...)
 			o.state[t.p] = t.st

@@ -21,7 +21,7 @@ type NAdamConfig struct {
 func (c *NAdamConfig) options() []option {
 	return append([]option{{"betas", []*float64{&c.Beta1, &c.Beta2}}, {"eps", &c.Eps}, {"weight_decay", &c.WeightDecay}, {"momentum_decay", &c.MomentumDecay},
 		{"decoupled_weight_decay", &c.DecoupledWeightDecay}, {"maximize", &c.Maximize}},
-		how("foreach", "capturable", "differentiable")...)
+		ignored("foreach", "capturable", "differentiable")...)
 }
 
 func (c *NAdamConfig) complete() {
@@ -32,7 +32,7 @@ func (c *NAdamConfig) complete() {
 }
 
 func (c *NAdamConfig) check() string {
-	return first(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay),
+	return firstMessage(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay),
 		checkNotNegative("momentum decay", c.MomentumDecay))
 }
 

@@ -213,8 +213,8 @@ type scalar struct {
 	wide bool // whether the precision is that of float64 instead of float32
 }
 
-// of returns v rounded to the precision of s.
-func (s scalar) of(v float64) scalar {
+// round returns v rounded to the precision of s.
+func (s scalar) round(v float64) scalar {
 	if !s.wide {
 		v = float64(float32(v))
 	}

@@ -28,18 +28,18 @@ type option struct {
 // negated is a flag. torch stores its opposite.
 type negated struct{ flag *bool }
 
-// noneOr is a pair of numbers. If the pointer first holds nil, the pair stands for torch's None.
+// noneOr is a pair of numbers. If value points to nil, the pair stands for torch's None.
 type noneOr struct {
-	first  **float64
+	value  **float64
 	second *float64
 }
 
 // A fixed option is saved with this value. Loading ignores the option.
 type fixed struct{ value any }
 
-// how returns the options that say how torch runs a step. The result does not depend on these
+// ignored returns the options that say how torch runs a step. The result does not depend on these
 // options.
-func how(names ...string) []option {
+func ignored(names ...string) []option {
 	out := make([]option, len(names))
 	for i, n := range names {
 		switch n {
@@ -52,8 +52,8 @@ func how(names ...string) []option {
 	return out
 }
 
-// get returns the value of an option in the form for a tree.
-func (o option) get() any {
+// tree returns the value of an option in the form for a tree.
+func (o option) tree() any {
 	switch p := o.place.(type) {
 	case *float64:
 		return *p
@@ -75,10 +75,10 @@ func (o option) get() any {
 		}
 		return list
 	case noneOr:
-		if *p.first == nil {
+		if *p.value == nil {
 			return []any{nil, *p.second}
 		}
-		return []any{**p.first, *p.second}
+		return []any{**p.value, *p.second}
 	case fixed:
 		return p.value
 	}
@@ -140,8 +140,8 @@ func (o option) set(v any) string {
 		if !ok && list[0] != nil || !also {
 			return fmt.Sprintf("holds %s and %s, want a number or nil, and a number", describe(list[0]), describe(list[1]))
 		}
-		if *p.first, *p.second = nil, second; list[0] != nil {
-			*p.first = &first
+		if *p.value, *p.second = nil, second; list[0] != nil {
+			*p.value = &first
 		}
 	case fixed:
 	}
@@ -202,7 +202,7 @@ func describe(v any) string {
 func (g *Group) Option(name string) (any, bool) {
 	for _, o := range g.config.options() {
 		if o.name == name {
-			return o.get(), true
+			return o.tree(), true
 		}
 	}
 	return nil, false
@@ -255,8 +255,8 @@ func checkNotNegative(what string, v float64) string {
 	return ""
 }
 
-// first returns the first message that is not empty, or "".
-func first(msgs ...string) string {
+// firstMessage returns the first message that is not empty, or "".
+func firstMessage(msgs ...string) string {
 	for _, m := range msgs {
 		if m != "" {
 			return m

@@ -22,7 +22,7 @@ type RAdamConfig struct {
 func (c *RAdamConfig) options() []option {
 	return append([]option{{"betas", []*float64{&c.Beta1, &c.Beta2}}, {"eps", &c.Eps}, {"weight_decay", &c.WeightDecay},
 		{"decoupled_weight_decay", &c.DecoupledWeightDecay}, {"maximize", &c.Maximize}},
-		how("foreach", "capturable", "differentiable")...)
+		ignored("foreach", "capturable", "differentiable")...)
 }
 
 func (c *RAdamConfig) complete() {
@@ -32,7 +32,7 @@ func (c *RAdamConfig) complete() {
 }
 
 func (c *RAdamConfig) check() string {
-	return first(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *RAdamConfig) clone() config { d := *c; return &d }

@@ -20,7 +20,7 @@ type RMSpropConfig struct {
 func (c *RMSpropConfig) options() []option {
 	return append([]option{{"momentum", &c.Momentum}, {"alpha", &c.Alpha}, {"eps", &c.Eps}, {"centered", &c.Centered},
 		{"weight_decay", &c.WeightDecay}, {"maximize", &c.Maximize}},
-		how("foreach", "capturable", "differentiable")...)
+		ignored("foreach", "capturable", "differentiable")...)
 }
 
 func (c *RMSpropConfig) complete() {
@@ -29,7 +29,7 @@ func (c *RMSpropConfig) complete() {
 }
 
 func (c *RMSpropConfig) check() string {
-	return first(checkNotNegative("alpha", c.Alpha), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay), checkNotNegative("momentum", c.Momentum))
+	return firstMessage(checkNotNegative("alpha", c.Alpha), checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay), checkNotNegative("momentum", c.Momentum))
 }
 
 func (c *RMSpropConfig) clone() config { d := *c; return &d }

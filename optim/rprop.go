@@ -20,7 +20,7 @@ type RpropConfig struct {
 
 func (c *RpropConfig) options() []option {
 	return append([]option{{"etas", []*float64{&c.EtaMinus, &c.EtaPlus}}, {"step_sizes", []*float64{&c.MinStep, &c.MaxStep}}, {"maximize", &c.Maximize}},
-		how("foreach", "differentiable", "capturable")...)
+		ignored("foreach", "differentiable", "capturable")...)
 }
 
 func (c *RpropConfig) complete() {
@@ -31,7 +31,7 @@ func (c *RpropConfig) complete() {
 }
 
 func (c *RpropConfig) check() string {
-	return first(checkEtas(c.EtaMinus, c.EtaPlus), checkNotNegative("the least step", c.MinStep), checkNotNegative("the largest step", c.MaxStep))
+	return firstMessage(checkEtas(c.EtaMinus, c.EtaPlus), checkNotNegative("the least step", c.MinStep), checkNotNegative("the largest step", c.MaxStep))
 }
 
 func (c *RpropConfig) clone() config { d := *c; return &d }

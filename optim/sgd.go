@@ -21,7 +21,7 @@ type SGDConfig struct {
 
 func (c *SGDConfig) options() []option {
 	return append([]option{{"momentum", &c.Momentum}, {"dampening", &c.Dampening}, {"weight_decay", &c.WeightDecay},
-		{"nesterov", &c.Nesterov}, {"maximize", &c.Maximize}}, how("foreach", "differentiable", "fused")...)
+		{"nesterov", &c.Nesterov}, {"maximize", &c.Maximize}}, ignored("foreach", "differentiable", "fused")...)
 }
 
 func (c *SGDConfig) complete() {}
@@ -33,7 +33,7 @@ func (c *SGDConfig) check() string {
 	if math.IsNaN(c.Dampening) || math.IsInf(c.Dampening, 0) {
 		return fmt.Sprintf("dampening cannot be %v", c.Dampening)
 	}
-	return first(checkNotNegative("momentum", c.Momentum), checkNotNegative("weight decay", c.WeightDecay))
+	return firstMessage(checkNotNegative("momentum", c.Momentum), checkNotNegative("weight decay", c.WeightDecay))
 }
 
 func (c *SGDConfig) clone() config { d := *c; return &d }

@@ -98,7 +98,7 @@ func (b *base) cut(sh *shard) {
 		kept[p] = &c
 		for i, t := range st.tensors {
 			if t != nil {
-				v := part.of(t, (*tensor.Tensor).Reshape)
+				v := part.view(t, (*tensor.Tensor).Reshape)
 				c.tensors[i] = p.Scope().On(t.Device()).Typed(t.Type()).Empty(v.Size())
 				c.tensors[i].Copy(v)
 				v.Free()
@@ -114,8 +114,8 @@ func (b *base) cut(sh *shard) {
 	b.state, b.shard = kept, sh
 }
 
-// has reports whether the optimizer updates p or a part of it.
-func (b *base) has(p *tensor.Tensor) bool {
+// updates reports whether the optimizer updates p or a part of it.
+func (b *base) updates(p *tensor.Tensor) bool {
 	if b.shard == nil {
 		return true
 	}
@@ -132,12 +132,12 @@ func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	return part, ok && part != Part{0, p.Size()}
 }
 
-// of returns the elements of x in the part as a vector. The vector is a view in x's scope. The
-// function as is the method Reshape, or View if a copy would be wrong.
-func (part Part) of(x *tensor.Tensor, as func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
+// view returns the elements of x in the part as a vector. The vector is a view in x's scope. The
+// function reshape is the method Reshape, or View if a copy would be wrong.
+func (part Part) view(x *tensor.Tensor, reshape func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
 	d := x.Detach()
 	defer d.Free()
-	flat := as(d, -1)
+	flat := reshape(d, -1)
 	if flat != d {
 		defer flat.Free()
 	}
@@ -147,16 +147,16 @@ func (part Part) of(x *tensor.Tensor, as func(x *tensor.Tensor, dims ...int) *te
 // part returns the part of p that a step updates, and its gradient. The gradient is nil if p has
 // none, or if p belongs to another shard.
 func (b *base) part(p *tensor.Tensor) (x, grad *tensor.Tensor) {
-	if grad = p.Grad(); grad == nil || !b.has(p) {
+	if grad = p.Grad(); grad == nil || !b.updates(p) {
 		return p, nil
 	}
 	part, split := b.shard.split(p)
 	if !split {
 		return p, grad
 	}
-	x = part.of(p, (*tensor.Tensor).View)
+	x = part.view(p, (*tensor.Tensor).View)
 	b.shard.views = append(b.shard.views, x)
-	grad = part.of(grad, (*tensor.Tensor).Reshape)
+	grad = part.view(grad, (*tensor.Tensor).Reshape)
 	b.shard.views = append(b.shard.views, grad)
 	return x, grad
 }

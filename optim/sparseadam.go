@@ -28,7 +28,7 @@ func (c *SparseAdamConfig) complete() {
 }
 
 func (c *SparseAdamConfig) check() string {
-	return first(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps))
+	return firstMessage(checkBetas(c.Beta1, c.Beta2), checkNotNegative("eps", c.Eps))
 }
 
 func (c *SparseAdamConfig) clone() config { d := *c; return &d }

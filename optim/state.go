@@ -71,7 +71,7 @@ func (g *Group) tree() map[string]any {
 		tree[name] = c
 	}
 	for _, o := range g.config.options() {
-		tree[o.name] = o.get()
+		tree[o.name] = o.tree()
 	}
 	tree["lr"] = g.LR
 	if g.InitialLR != 0 {
@@ -197,9 +197,9 @@ func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor
 	return out, ids, nil
 }
 
-// group reads the options of one group into a copy of the group old, which it returns.
-func (l *loader) group(path string, m map[string]any, old *Group) (*Group, error) {
-	g := &Group{Params: old.Params, config: old.config.clone()}
+// group reads the options of one group into a copy of the group current, which it returns.
+func (l *loader) group(path string, m map[string]any, current *Group) (*Group, error) {
+	g := &Group{Params: current.Params, config: current.config.clone()}
 	known := map[string]bool{"lr": true, "initial_lr": true, "params": true}
 	lr, ok := number(m["lr"])
 	if !ok {
@@ -313,7 +313,7 @@ func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, group
 		if err != nil {
 			return nil, err
 		}
-		if st != nil && l.b.has(p) {
+		if st != nil && l.b.updates(p) {
 			out[p] = st
 		}
 	}
@@ -364,7 +364,7 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 				}
 				st.step = f
 			} else { // torch converts the number to the parameter's type when it loads a state
-				st.scalars[k] = scalar{wide: p.Type().Size() == 8}.of(f)
+				st.scalars[k] = scalar{wide: p.Type().Size() == 8}.round(f)
 			}
 			found++
 		default:
@@ -399,12 +399,12 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 // copy copies t to p's device and type. With a shard it copies only p's part. If the shard has no
 // part of p, it returns t itself.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
-	if !l.b.has(p) {
+	if !l.b.updates(p) {
 		return t, nil
 	}
 	err = tensor.Try(func() {
 		if part, ok := l.b.shard.split(p); ok {
-			t = part.of(t, (*tensor.Tensor).Reshape)
+			t = part.view(t, (*tensor.Tensor).Reshape)
 			defer t.Free()
 		}
 		c = p.Scope().On(p.Device()).Typed(p.Type()).Empty(t.Shape().Slice()...)

@@ -40,39 +40,39 @@ func (b *base) settleOne() {
 	}
 }
 
-// StepUnless is Step, but does nothing if the number found, which is on the device, is not 0. In
-// that case parameters, state and the count of steps do not change. The device decides, and
-// StepUnless does not wait. The host learns the decision at the next step, or when it reads the
-// state. In a capture each replay is such a step, and reads the number when it runs.
-func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
-	if found == nil || found.Size() != 1 {
+// StepUnless is Step, but does nothing if foundInf, a number on the device, is not 0. In that case
+// parameters, state and the count of steps do not change. The device decides, and StepUnless does
+// not wait. The host learns the decision at the next step, or when it reads the state. In a capture
+// each replay is such a step, and reads the number when it runs.
+func (m *multi[C, P]) StepUnless(foundInf *tensor.Tensor) {
+	if foundInf == nil || foundInf.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
 	}
 	if g := m.capturing(); g != nil {
 		m.settle()
-		m.capture(g, found)
+		m.capture(g, foundInf)
 		return
 	}
-	if g := tensor.Capturing(found); g != nil {
+	if g := tensor.Capturing(foundInf); g != nil {
 		e := tensor.NewError(m.name, tensor.ErrCapture, "what StepUnless depends on is being captured, and the gradients are not")
 		e.Hint = "call Backward in the capture, or StepUnless after a replay"
 		panic(e)
 	}
-	m.step(found)
+	m.step(foundInf)
 }
 
-// StepUnless is [Muon.Step], but does nothing if the number found is not 0. Skipping on the device
-// would still launch a step's many kernels. So the host reads the number, and waits for it. In a
-// capture the device decides.
-func (o *Muon) StepUnless(found *tensor.Tensor) {
-	if found == nil || found.Size() != 1 {
+// StepUnless is [Muon.Step], but does nothing if foundInf is not 0. Skipping on the device would
+// still launch a step's many kernels. So the host reads the number, and waits for it. In a capture
+// the device decides.
+func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
+	if foundInf == nil || foundInf.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
 	}
 	if g := o.capturing(); g != nil {
-		o.capture(g, found)
+		o.capture(g, foundInf)
 		return
 	}
-	if found.Item() == 0 {
+	if foundInf.Item() == 0 {
 		o.Step()
 	}
 }
@@ -93,14 +93,14 @@ func unlessName(unless *tensor.Tensor, name string) string {
 	return name + " unless"
 }
 
-// guarded returns a rule that keeps the old values if its Param is not 0; at is the index of that
-// Param. If the tensor unless is nil, guarded returns the given rule itself.
-func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(flags) []*expr.Expr {
+// guarded returns a rule that keeps the old values if its Param is not 0; param is the index of
+// that Param. If the tensor unless is nil, guarded returns the given rule itself.
+func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
 	}
 	return func(f flags) []*expr.Expr {
-		stays := expr.Param(at, dtype.I64).Ne(expr.C(0))
+		stays := expr.Param(param, dtype.I64).Ne(expr.C(0))
 		outs := append([]*expr.Expr(nil), rule(f)...)
 		for i, y := range outs {
 			old := expr.X(0)

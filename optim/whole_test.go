@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// all writes the bits of every number in a tree, and frees the tree's tensors.
-func all(b *strings.Builder, v any) {
+// writeTree writes the bits of every number in a tree, and frees the tree's tensors.
+func writeTree(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case *tensor.Tensor:
 		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
@@ -29,7 +29,7 @@ func all(b *strings.Builder, v any) {
 		v.Free()
 	case []any:
 		for _, e := range v {
-			all(b, e)
+			writeTree(b, e)
 		}
 	case nil, bool, int64, float64, string:
 		fmt.Fprintf(b, "%v;", v)
@@ -41,7 +41,7 @@ func all(b *strings.Builder, v any) {
 		}
 		for _, k := range slices.Sorted(maps.Keys(keys)) {
 			b.WriteString(k + "=")
-			all(b, m.MapIndex(keys[k]).Interface())
+			writeTree(b, m.MapIndex(keys[k]).Interface())
 		}
 	}
 }
@@ -49,13 +49,13 @@ func all(b *strings.Builder, v any) {
 func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	var b strings.Builder
 	for _, p := range params {
-		all(&b, p.Detach())
+		writeTree(&b, p.Detach())
 		if grads && p.Grad() != nil {
-			all(&b, p.Grad().Detach())
+			writeTree(&b, p.Grad().Detach())
 		}
 	}
 	for _, t := range trees {
-		all(&b, t)
+		writeTree(&b, t)
 	}
 	return b.String()
 }
@@ -64,7 +64,7 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 // device. A test repeats it in turns. The function ready prepares a turn, the function work runs
 // the operation, and the function bits returns the state.
 type subject struct {
-	ready func(turn int)
+	ready func(index int)
 	work  func()
 	bits  func() string
 }

@@ -28,7 +28,7 @@ func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	for _, o := range others {
 		args = append(args, o.as(b, v.t))
 	}
-	if !b.same(op, args...) {
+	if !b.sameType(op, args...) {
 		return b.poison(v.t)
 	}
 	if !v.t.in(set) {
@@ -84,7 +84,7 @@ func (v Value) wide(op string, o Operand, c ...Value) Value {
 		t = S64
 	}
 	w := o.as(b, v.t)
-	if !b.same(op, v, w) || !b.check(op, c...) {
+	if !b.sameType(op, v, w) || !b.check(op, c...) {
 		return b.poison(t)
 	}
 	if v.t != U32 && v.t != S32 || len(c) == 1 && c[0].t != t {

@@ -26,10 +26,10 @@ type coalescer struct {
 // usage is what the coalescer knows about a register. It is a field of the register. A map from
 // registers to usages took most of the time of building a kernel.
 type usage struct {
-	round int     // the scan that gathered the fields below
-	home  *region // region of the definition
-	last  int     // index in home of the last node that uses the register
-	count int     // number of uses
+	round   int     // the scan that gathered the fields below
+	home    *region // region of the definition
+	lastUse int     // index in home of the last node that uses the register
+	count   int     // number of uses
 }
 
 // usage returns r's record for this scan.
@@ -58,7 +58,7 @@ func (c *coalescer) scan(r *region, path []position) {
 			c.use(*u, here)
 			// The end of a loop's latch uses the loop's condition.
 			if r := c.usage(*u); n.kind == loopForever && r.home == n.latch {
-				r.last = len(n.latch.nodes)
+				r.lastUse = len(n.latch.nodes)
 				r.count++
 			}
 		})
@@ -73,14 +73,14 @@ func (c *coalescer) use(u *register, here []position) {
 	r.count++
 	for _, p := range here {
 		if p.r == r.home {
-			r.last = max(r.last, p.index)
+			r.lastUse = max(r.lastUse, p.index)
 			return
 		}
 	}
 	// If the definition is in the entry region and the use in the root region, the use counts as a
 	// use at the end of the entry region.
 	if r.home != nil && len(here) > 0 && r.home != here[0].r {
-		r.last = len(r.home.nodes)
+		r.lastUse = len(r.home.nodes)
 	}
 }
 
@@ -137,7 +137,7 @@ func (c *coalescer) snapshots(r *region) {
 // last use.
 func (c *coalescer) stable(r *region, i int) bool {
 	d, v := r.nodes[i].dst[0], r.nodes[i].args[0]
-	last := c.usage(d).last
+	last := c.usage(d).lastUse
 	for j := i + 1; j <= last && j < len(r.nodes); j++ {
 		m := r.nodes[j]
 		if c.assigns(m, v) && !(j == last && m.kind == instruction) {

@@ -21,7 +21,7 @@ var relationNames = [...]string{"eq", "ne", "lt", "le", "gt", "ge", "nan"}
 func (v Value) Compare(rel Relation, o Operand) Value {
 	b := v.b
 	w := o.as(b, v.t)
-	if !b.same("setp", v, w) {
+	if !b.sameType("setp", v, w) {
 		return b.poison(Pred)
 	}
 	name := relationNames[rel]
@@ -75,7 +75,7 @@ func (v Value) Select(yes, no Operand) Value {
 		b.fail("selp: one of two constants must be a Value")
 		return b.poison(Invalid)
 	}
-	if !b.check("selp", v) || !b.same("selp", y, n) {
+	if !b.check("selp", v) || !b.sameType("selp", y, n) {
 		return b.poison(y.t)
 	}
 	if v.t != Pred {

@@ -1,7 +1,7 @@
 package ptx
 
-// inside runs f while the builder appends to r.
-func (b *Builder) inside(r *region, f func()) {
+// appendTo runs f while the builder appends to r.
+func (b *Builder) appendTo(r *region, f func()) {
 	saved := b.cur
 	b.cur = r
 	f()
@@ -30,10 +30,10 @@ func (b *Builder) branch(op string, p Value, yes, no func()) {
 	n := &node{kind: branchIf, body: &region{parent: b.cur}, effect: effectful}
 	n.body.owner = n
 	ok := b.condition(op, p)
-	b.inside(n.body, yes)
+	b.appendTo(n.body, yes)
 	if no != nil {
 		n.els = &region{parent: b.cur, owner: n}
-		b.inside(n.els, no)
+		b.appendTo(n.els, no)
 	}
 	if ok {
 		n.cond = p.r
@@ -78,7 +78,7 @@ func (l Loop) jump(op string, kind nodeKind, p *Value) {
 // Loop repeats body until it breaks.
 func (b *Builder) Loop(body func(l Loop)) {
 	n := b.newLoop()
-	b.inside(n.body, func() { body(Loop{b, n}) })
+	b.appendTo(n.body, func() { body(Loop{b, n}) })
 	b.add(n)
 }
 
@@ -104,7 +104,7 @@ func (b *Builder) While(cond func() Value, body func(l Loop)) {
 // must be positive, and i + step must not wrap.
 func (b *Builder) For(start Value, end, step Operand, body func(i Value, l Loop)) {
 	e, s := end.as(b, start.t), step.as(b, start.t)
-	if !b.same("For", start, e, s) {
+	if !b.sameType("For", start, e, s) {
 		return
 	}
 	if !start.t.IsInt() || start.t.Bits() < 32 {
@@ -118,8 +118,8 @@ func (b *Builder) For(start Value, end, step Operand, body func(i Value, l Loop)
 	b.If(start.Lt(e), func() {
 		counter := b.Var(start)
 		n := b.newLoop()
-		b.inside(n.body, func() { body(counter.Get(), Loop{b, n}) })
-		b.inside(n.latch, func() {
+		b.appendTo(n.body, func() { body(counter.Get(), Loop{b, n}) })
+		b.appendTo(n.latch, func() {
 			next := counter.Get().Add(s)
 			counter.Set(next)
 			n.cond = counter.Get().Lt(e).r

@@ -100,10 +100,10 @@ type region struct {
 	owner  *node
 }
 
-// encloses reports whether r contains the region inner, or is that region.
-func (r *region) encloses(inner *region) bool {
-	for ; inner != nil; inner = inner.parent {
-		if inner == r {
+// encloses reports whether r contains the region s, or is that region.
+func (r *region) encloses(s *region) bool {
+	for ; s != nil; s = s.parent {
+		if s == r {
 			return true
 		}
 	}

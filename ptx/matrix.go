@@ -33,22 +33,23 @@ func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 }
 
 // MMA multiplies on the tensor cores: it returns x·y + c for the warp, with float32 accumulators c
-// in 4 registers. The argument in is the type of the factors. If it is F16 or BF16, the shape is
-// 16×8×16: x has 4 registers of two elements each, y has 2. If it is F32, the factors are tf32, and
-// the shape is 16×8×8: x has 4 registers, y has 2, and their values should come from [Value.TF32].
-// The accumulation is not IEEE 754: compare results with an error bound. All lanes must take part.
-func (b *Builder) MMA(in Type, x, y, c []Value) []Value {
+// in 4 registers. The argument factor is the type of the factors. If it is F16 or BF16, the shape
+// is 16×8×16: x has 4 registers of two elements each, y has 2. If it is F32, the factors are tf32,
+// and the shape is 16×8×8: x has 4 registers, y has 2, and their values should come from
+// [Value.TF32]. The accumulation is not IEEE 754: compare results with an error bound. All lanes
+// must take part.
+func (b *Builder) MMA(factor Type, x, y, c []Value) []Value {
 	out := make([]Value, 4)
 	for i := range out {
 		out[i] = b.poison(F32)
 	}
-	shape, name := "m16n8k16", in.String()
-	switch in {
+	shape, name := "m16n8k16", factor.String()
+	switch factor {
 	case F16, BF16:
 	case F32:
 		shape, name = "m16n8k8", "tf32"
 	default:
-		b.fail("mma is not defined for %v", in)
+		b.fail("mma is not defined for %v", factor)
 		return out
 	}
 	if len(x) != 4 || len(y) != 2 || len(c) != 4 {

@@ -360,7 +360,7 @@ func (p Ptr) AddVec(list ...Value) {
 		p.b.fail("red.v%d is not defined for %v in %v memory", len(list), p.elem, p.space)
 		return
 	}
-	if !p.b.same("red", append([]Value{p.b.F32(0)}, list...)...) {
+	if !p.b.sameType("red", append([]Value{p.b.F32(0)}, list...)...) {
 		return
 	}
 	p.b.add(&node{op: fmt.Sprintf("red.global.add.v%d", len(list)), t: F32, form: formAtomic, text: "vector",

@@ -136,8 +136,8 @@ func (b *Builder) check(op string, values ...Value) bool {
 	return true
 }
 
-// same checks that all values are of one type.
-func (b *Builder) same(op string, values ...Value) bool {
+// sameType checks that all values are of one type.
+func (b *Builder) sameType(op string, values ...Value) bool {
 	if !b.check(op, values...) {
 		return false
 	}
@@ -185,7 +185,7 @@ func (x *Var) Type() Type { return x.v.t }
 func (x *Var) Set(o Operand) {
 	b := x.b
 	v := o.as(b, x.v.t)
-	if !b.same("Set", x.v, v) {
+	if !b.sameType("Set", x.v, v) {
 		return
 	}
 	b.add(&node{op: "mov", t: x.v.t.bitsType(), dst: []*register{x.v.r}, args: []*register{v.r}, effect: pure})

@@ -168,7 +168,7 @@ func (a *Adapt) Close() {
 // Stats returns the present counts.
 func (a *Adapt) Stats() AdaptStats {
 	s := a.stats
-	s.Most, s.Checkpointing = a.plan.now(), a.anew
+	s.Most, s.Checkpointing = a.plan.current(), a.anew
 	return s
 }
 
@@ -191,9 +191,9 @@ func (a *Adapt) Step(opt interface {
 // Do runs a change. If memory runs out, the change must leave everything as it was. Examples are
 // the Step of every optimizer of package optim, clipping, averages, and your own code with this
 // property. If memory runs out, Do empties the caches. If enough memory may then be free, it runs
-// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is the
+// the change once more. If this does not help, Do returns a *[MemoryError], whose field What is
 // argument what. Other panics pass through.
-func (a *Adapt) Do(what string, change func()) error {
+func (a *Adapt) Do(name string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
 		if err == nil {
@@ -203,7 +203,7 @@ func (a *Adapt) Do(what string, change func()) error {
 		spared := a.spare != nil && a.spare()
 		a.c.Device.Empty()
 		if !spared && (again || !roomy(err)) {
-			return a.memoryError(what, 0, err)
+			return a.memoryError(name, 0, err)
 		}
 		a.stats.Redone++
 	}
@@ -232,7 +232,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	defer a.team.free(b)
 	n := samplesOf(b)
 	if a.team != nil {
-		if err := a.team.own(); err != nil {
+		if err := a.team.copyGrads(); err != nil {
 			return nil, err
 		}
 	}
@@ -316,7 +316,7 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 		}
 	}
 	if refused > 0 {
-		a.say(fmt.Sprintf("out of memory with %d samples at once: going on in parts of %d, whose gradients are added up to the same update", refused, a.plan.now()))
+		a.say(fmt.Sprintf("out of memory with %d samples at once: going on in parts of %d, whose gradients are added up to the same update", refused, a.plan.current()))
 	}
 	if before, now := a.plan.good(per, k, probe); before != now {
 		if now == 0 {

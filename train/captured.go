@@ -38,15 +38,15 @@ const mostCaptured = 16
 
 // captured captures the steps of a training, and replays them.
 type captured struct {
-	step  *tensor.Compiled // the captured steps; nil on several devices
-	on    bool             // some steps are replays
-	off   bool             // no step is captured any more, and the log says why
-	seen  []batchShape
-	guard []guarded // the model's settings that the captured steps depend on
-	// number of shapes in seen whose steps are replays
+	step   *tensor.Compiled // the captured steps; nil on several devices
+	on     bool             // some steps are replays
+	off    bool             // no step is captured any more, and the log says why
+	shapes []batchShape
+	guard  []guarded // the model's settings that the captured steps depend on
+	// number of shapes of these shapes whose steps are replays
 	replayed int
 	check    bool // the program may have changed settings since the last step
-	// earlier batches of a step that is to be a replay, and the index of their shape in seen
+	// earlier batches of a step that is to be a replay, and the index of their shape in shapes
 	held []*data.Batch
 	form int
 }
@@ -72,8 +72,8 @@ func (f batchShape) same(g batchShape) bool {
 // guarded is a setting of the training: a layer, a tensor, or whether there are hooks. The tensors
 // are parameters and buffers of the model and the parameters of the optimizer.
 type guarded struct {
-	of     any    // pointer to the layer or the tensor; for a layer that is no pointer, its type
-	on     bool   // the layer trains, the tensor requires a gradient, or the model has hooks
+	owner  any    // pointer to the layer or the tensor; for a layer that is no pointer, its type
+	active bool   // the layer trains, the tensor requires a gradient, or the model has hooks
 	fields string // the layer's exported numbers and texts
 	t      dtype.Type
 }
@@ -177,29 +177,29 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	if team != nil {
 		per = ceil(n, team.world())
 	}
-	if most := t.adapt.plan.now(); most > 0 && most < per {
+	if most := t.adapt.plan.current(); most > 0 && most < per {
 		return 0, false // the batch is computed in parts
 	}
 	if team != nil && t.adapt.ranks(b, n) < team.world() {
 		return 0, false // a device gets no samples
 	}
-	if g.check || g.seen == nil || team != nil && !team.settled() {
+	if g.check || g.shapes == nil || team != nil && !team.settled() {
 		g.check = false
 		if now := t.guards(); !slices.Equal(now, g.guard) {
 			t.uncapture()
-			g.guard, g.seen, g.replayed = now, []batchShape{}, 0
+			g.guard, g.shapes, g.replayed = now, []batchShape{}, 0
 		}
 		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
 			return 0, false // a replay would not add to gradients that a callback has left
 		}
 	}
 	now := shapeOf(b)
-	at := slices.IndexFunc(g.seen, now.same)
+	at := slices.IndexFunc(g.shapes, now.same)
 	if at < 0 {
-		at = len(g.seen)
-		g.seen = append(g.seen, now)
+		at = len(g.shapes)
+		g.shapes = append(g.shapes, now)
 	}
-	switch f := &g.seen[at]; {
+	switch f := &g.shapes[at]; {
 	case f.steps < eagerSteps:
 		f.steps++
 		return 0, false
@@ -234,7 +234,7 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 		}
 	} else if len(g.held) == 0 {
 		return false, nil // the step runs eagerly
-	} else if b.X == nil || b.Y == nil || !g.seen[g.form].same(shapeOf(b)) {
+	} else if b.X == nil || b.Y == nil || !g.shapes[g.form].same(shapeOf(b)) {
 		if err := t.release(); err != nil {
 			b.Free()
 			return false, err
@@ -324,7 +324,7 @@ func (t *trainer) repeats(err error) bool {
 // the losses of several batches. [Adapt] keeps the loss of a single batch. The work is captured. x
 // has the inputs and the targets of each batch.
 func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*tensor.Tensor) {
-	n, done := t.captured.seen[t.captured.form].n, false
+	n, done := t.captured.shapes[t.captured.form].n, false
 	defer func() {
 		if !done {
 			t.adapt.putBack(nil) // the step began without gradients
@@ -368,11 +368,11 @@ func (t *trainer) wholeUpdate(s *tensor.Scope, batches int) {
 	opt.ZeroGrad()
 }
 
-// eagerly logs why steps run eagerly. From now on no step is captured.
-func (t *trainer) eagerly(why string) {
+// eagerly logs the reason why steps run eagerly. From now on no step is captured.
+func (t *trainer) eagerly(reason string) {
 	t.captured.off = true
 	t.uncapture()
-	t.say("steps run eagerly: " + why)
+	t.print("steps run eagerly: " + reason)
 }
 
 // spare frees the memory of the captured steps, because memory is short without it. It returns
@@ -399,22 +399,22 @@ func (t *trainer) uncapture() {
 
 // guards returns the settings that decide what a step does.
 func (t *trainer) guards() []guarded {
-	list := []guarded{{on: nn.Hooked(t.c.Model)}}
+	list := []guarded{{active: nn.Hooked(t.c.Model)}}
 	for _, l := range nn.Modules(t.c.Model) {
 		m, ok := l.(interface{ Training() bool })
-		g := guarded{of: l, on: ok && m.Training()}
+		g := guarded{owner: l, active: ok && m.Training()}
 		v := reflect.ValueOf(l)
 		if v.Kind() == reflect.Pointer {
 			v = v.Elem()
 		} else {
-			g.of = v.Type()
+			g.owner = v.Type()
 		}
 		g.fields = fieldsOf(v)
 		list = append(list, g)
 	}
 	tensors := append(nn.Parameters(t.c.Model), nn.Buffers(t.c.Model)...)
 	for _, p := range append(tensors, t.c.Optimizer.Params()...) {
-		list = append(list, guarded{of: p, on: p.NeedsGrad(), t: p.Type()})
+		list = append(list, guarded{owner: p, active: p.NeedsGrad(), t: p.Type()})
 	}
 	return list
 }

@@ -132,7 +132,7 @@ func TestFitCapturesAnew(t *testing.T) {
 			c := setup(t, cpu)
 			c.Valid, c.Capture = nil, how
 			then := change(&c)
-			c.Schedule = &halving{opt: c.Optimizer, every: 10}
+			c.Schedule = &halving{opt: c.Optimizer, interval: 10}
 			c.OnStep = func(st *train.State) error {
 				if st.Step != 15 {
 					return nil
@@ -155,7 +155,7 @@ func TestFitCapturesAdafactor(t *testing.T) {
 		c := setup(t, cpu)
 		c.Capture = how
 		c.Optimizer = optim.NewAdafactor(nn.Parameters(c.Model), optim.AdafactorConfig{LR: 0.01})
-		c.Schedule = &halving{opt: c.Optimizer, every: 10}
+		c.Schedule = &halving{opt: c.Optimizer, interval: 10}
 		fit(t, c)
 		return weights(t, c)
 	}
@@ -214,7 +214,7 @@ func TestFitSparesMemory(t *testing.T) {
 		c := setup(t, dev)
 		c.Model = nn.To(nn.NewSequential(nn.NewLinear(64, 256), nn.ReLU{}, nn.NewLinear(256, 256), nn.ReLU{}, nn.NewLinear(256, 4)), dev)
 		c.Optimizer = optim.NewSGD(nn.Parameters(c.Model), optim.SGDConfig{LR: 0.01})
-		c.Schedule = &halving{opt: c.Optimizer, every: 10}
+		c.Schedule = &halving{opt: c.Optimizer, interval: 10}
 		if c.Train, err = data.NewLoader(ds, data.Config{Batch: 2048}); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func (t *trainer) replayTogether(b *data.Batch, n, form int) (done bool, err err
 		moved := m.moved
 		j := m.plan(b, n, m.world(), 1, 1)
 		j.whole = &wholeJob{form, replay}
-		outcomes, fatal := m.ask(j)
+		outcomes, fatal := m.run(j)
 		if fatal != nil {
 			m.free(b)
 			return false, fatal

@@ -89,7 +89,7 @@ func TestFitCapturesTogether(t *testing.T) {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				run := func(how train.Capturing) ([]float64, int) {
 					var calls atomic.Int64
-					c := together(t, several(t, kind, n), dropping(), wide(t, 40, dtype.F32), 16)
+					c := deviceConfig(t, several(t, kind, n), dropping(), wide(t, 40, dtype.F32), 16)
 					c.Capture, c.Steps = how, 36
 					change(&c)
 					got, losses := fitted(t, calling(c, &calls))
@@ -114,7 +114,7 @@ func TestFitCapturesTogether(t *testing.T) {
 func TestFitCapturesOnAllOrNone(t *testing.T) {
 	run := func(how train.Capturing, rank int) ([]float64, string) {
 		list := several(t, "cpu", 3)
-		c := together(t, list, dropping(), wide(t, 40, dtype.F32), 8)
+		c := deviceConfig(t, list, dropping(), wide(t, 40, dtype.F32), 8)
 		reads := func(m any, d device.Device) train.Computation {
 			return train.Computation{Forward: func(x *tensor.Tensor) *tensor.Tensor {
 				if d == list[rank] {
@@ -147,7 +147,7 @@ func TestFitCapturesOnAllOrNone(t *testing.T) {
 // TestFitAccumulatesTogether: the log says that steps of several batches on several devices run
 // eagerly.
 func TestFitAccumulatesTogether(t *testing.T) {
-	c := together(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 40, dtype.F32), 8)
+	c := deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 40, dtype.F32), 8)
 	var log bytes.Buffer
 	c.Accumulate, c.Log = 2, &log
 	fitted(t, c)
@@ -166,7 +166,7 @@ func TestFitSparesMemoryTogether(t *testing.T) {
 		limit.SetMemoryLimit(0)
 		defer limit.SetMemoryLimit(0)
 		m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(36, 256), nn.ReLU{}, nn.NewLinear(256, 256), nn.ReLU{}, nn.NewLinear(256, 4))
-		c := together(t, list, m, wide(t, 2048*3+1500, dtype.F32), 2048)
+		c := deviceConfig(t, list, m, wide(t, 2048*3+1500, dtype.F32), 2048)
 		var log bytes.Buffer
 		c.Capture, c.Steps, c.Log, c.Train = how, 10, &log, loader(t, wide(t, 2048*3+1500, dtype.F32), data.Config{Batch: 2048})
 		list[0].Empty()

@@ -57,7 +57,7 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 		if scores.Dim(1) != c.classes {
 			panic(tensor.NewError("confusion", tensor.ErrShape, fmt.Sprintf("scores of %d classes for a matrix of %d", scores.Dim(1), c.classes), output))
 		}
-		cells := c.cells.on(s, output)
+		cells := c.cells.in(s, output)
 		// Each sample has its own row, so that a target that is not a class cannot count in another
 		// cell.
 		hits := s.On(output.Device()).Typed(dtype.I64).Zeros(scores.Dim(0), c.classes).

@@ -147,8 +147,8 @@ type timer struct {
 	now  []timing // timings of the run that is being measured
 	list []timing
 
-	beside float64 // seconds of the steps outside of primitives
-	of     int     // number of primitives in these steps
+	beside     float64 // seconds of the steps outside of primitives
+	primitives int     // number of primitives in these steps
 }
 
 // Wants asks for the shapes of kernels.
@@ -206,7 +206,7 @@ func (t *timer) repeat(f func(), step bool) {
 	}
 	if step {
 		t.beside += median(rest)
-		t.of += len(all[0])
+		t.primitives += len(all[0])
 	}
 }
 
@@ -223,7 +223,7 @@ const tiny = 4 << 10
 // for bytes and the rate for operations in turn, eight times. Each computation uses the latest
 // value of the other rate.
 func (t *timer) fit(r *cpuRates) {
-	r.start = t.beside / float64(max(t.of, 1))
+	r.start = t.beside / float64(max(t.primitives, 1))
 	var small []float64
 	kinds := map[string][]timing{}
 	for _, k := range t.list {

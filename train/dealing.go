@@ -13,7 +13,7 @@ func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *te
 		return a.team.try(b, n, ranks, k, weight)
 	}
 	err = outOfMemory(func() {
-		a.keep.take()
+		a.keep.save()
 		lone = a.attempt(b, n, 0, n, k, weight, f)
 	})
 	return lone, err, nil

@@ -563,7 +563,7 @@ func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[str
 			return nil, err
 		}
 		if done++; part != nil {
-			part.tell(done, max(l.Len(), 0), "evaluation")
+			part.update(done, max(l.Len(), 0), "evaluation")
 		}
 	}
 	if !any {

@@ -25,9 +25,9 @@ import (
 // halving is a schedule that halves the learning rate every few steps. measured halves it every few
 // evaluations, and records the values of the evaluations.
 type halving struct {
-	opt   optim.Optimizer
-	every int
-	steps int64
+	opt      optim.Optimizer
+	interval int
+	steps    int64
 }
 
 type measured struct {
@@ -36,7 +36,7 @@ type measured struct {
 }
 
 func (h *halving) Step() {
-	if h.steps++; h.steps%int64(h.every) == 0 {
+	if h.steps++; h.steps%int64(h.interval) == 0 {
 		h.opt.SetLR(h.opt.LR() / 2)
 	}
 }
@@ -101,7 +101,7 @@ func setup(t testing.TB, dev device.Device) train.Config {
 	m = nn.To(nn.NewSequential(nn.NewLinear(features, 8), nn.NewBatchNorm1d(8), nn.ReLU{}, nn.NewDropout(0.3), nn.NewLinear(8, classes)), dev)
 	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 0.02, WeightDecay: 0.01})
 	return train.Config{Model: m, Optimizer: opt, Train: loader, Valid: valid, Metrics: []train.Metric{train.NewAccuracy()}, Generator: g,
-		Schedule: &halving{opt: opt, every: 10}, Epochs: 4}
+		Schedule: &halving{opt: opt, interval: 10}, Epochs: 4}
 }
 
 // weights returns the bits of a model and of its optimizer.
@@ -208,10 +208,10 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			"plain":      func(c *train.Config) {},
 			"accumulate": func(c *train.Config) { c.Accumulate = 4 },
 			"evaluations": func(c *train.Config) {
-				c.EvalEvery, c.Schedule, c.Accumulate, c.Patience = 3, &measured{halving: halving{opt: c.Optimizer, every: 2}}, 2, 3
+				c.EvalEvery, c.Schedule, c.Accumulate, c.Patience = 3, &measured{halving: halving{opt: c.Optimizer, interval: 2}}, 2, 3
 			},
 			"epochs": func(c *train.Config) {
-				c.ScheduleOn, c.Schedule.(*halving).every, c.Watch, c.Maximize = train.EachEpoch, 2, "accuracy", true
+				c.ScheduleOn, c.Schedule.(*halving).interval, c.Watch, c.Maximize = train.EachEpoch, 2, "accuracy", true
 			},
 		} {
 			every := 5

@@ -195,7 +195,7 @@ func TestFailuresEverywhere(t *testing.T) {
 		if err := dev.FailAlloc(0); err != nil {
 			t.Fatal(err)
 		}
-		text := everything(m, opt, l, g) + fmt.Sprintln(c.Scaler.Value(), c.Scaler.GrowthTracker(), opt.LR())
+		text := stateBits(m, opt, l, g) + fmt.Sprintln(c.Scaler.Value(), c.Scaler.GrowthTracker(), opt.LR())
 		averages := mean.Averages()
 		for _, name := range slices.Sorted(maps.Keys(averages)) {
 			text += fmt.Sprintf("mean %s %x\n", name, averages[name].Bytes())

@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// everything returns all bits of a training's state.
-func everything(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) string {
+// stateBits returns all bits of a training's state.
+func stateBits(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) string {
 	var b strings.Builder
 	for _, p := range nn.Named(m) {
 		fmt.Fprintf(&b, "%s %x\n", p.Name, p.Tensor.Detach().Bytes())
@@ -99,7 +99,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 		if err := dev.FailAlloc(0); err != nil {
 			t.Fatal(err)
 		}
-		all := everything(m, opt, l, g)
+		all := stateBits(m, opt, l, g)
 		if half {
 			sd := c.Scaler.StateDict()
 			all += fmt.Sprintf("scaler %v %v after %d\n", sd["scale"], sd["_growth_tracker"], opt.Steps())
@@ -164,7 +164,7 @@ func TestFailuresInCaptures(t *testing.T) {
 		if strings.Contains(log.String(), "steps run eagerly") {
 			ended++
 		}
-		return everything(m, opt, l, g)
+		return stateBits(m, opt, l, g)
 	}
 	want := run(train.CaptureNever, 0)
 	for failing := range 40 {

@@ -16,9 +16,9 @@ type keeper struct {
 	taken bool
 }
 
-// take copies the buffers, unless it has already done so since the last successful attempt. It
+// save copies the buffers, unless it has already done so since the last successful attempt. It
 // needs one launch for all buffers of a device and type.
-func (k *keeper) take() {
+func (k *keeper) save() {
 	if k.taken || len(k.buffers) == 0 {
 		return
 	}

@@ -33,7 +33,7 @@ type trainer struct {
 
 	// numbers of batches and samples that the next step has so far, and the number of samples in
 	// its first batch
-	batches, samples, first int
+	batches, samples, firstSamples int
 	// losses on the device that were not read yet
 	log     *tensor.Tensor
 	pending []reading
@@ -48,14 +48,14 @@ type trainer struct {
 	adapt  *Adapt
 	broken error // error of the profile or of the memory snapshot
 	// records the history of memory; nil if none is recorded, or after it was written
-	history device.MemoryHistorian
-	resumed string
-	was     map[string]any // settings of the resumed checkpoint
-	changed []string       // settings that differ from those of the checkpoint
-	mute    bool           // the log already says that events cannot be written
-	start   time.Time
-	paused  time.Duration
-	fresh   int
+	history       device.MemoryHistorian
+	resumed       string
+	savedSettings map[string]any // settings of the resumed checkpoint
+	changed       []string       // settings that differ from those of the checkpoint
+	mute          bool           // the log already says that events cannot be written
+	start         time.Time
+	paused        time.Duration
+	fresh         int
 
 	rehearsed bool
 	captured  captured
@@ -68,8 +68,8 @@ type trainer struct {
 
 // A reading describes a loss that is on the device.
 type reading struct {
-	samples int
-	last    bool // whether the batch is the last batch of its step
+	samples    int
+	lastOfStep bool // whether the batch is the last batch of its step
 }
 
 func newTrainer(c Config) (*trainer, error) {
@@ -143,15 +143,15 @@ func (t *trainer) close() error {
 		t.log.Free()
 	}
 	t.adapt.Close()
-	t.say()
+	t.print()
 	if t.bar != nil {
 		t.bar.Done()
 	}
 	return err
 }
 
-// say prints the waiting lines, and then the given lines.
-func (t *trainer) say(lines ...string) {
+// print prints the waiting lines, and then the given lines.
+func (t *trainer) print(lines ...string) {
 	t.mu.Lock()
 	lines, t.lines = append(t.lines, lines...), nil
 	t.mu.Unlock()
@@ -183,7 +183,7 @@ func (t *trainer) finished() bool {
 func (t *trainer) run(ctx context.Context) (*Result, error) {
 	nn.Train(t.c.Model)
 	if text := untrained(t.c.Optimizer, t.c.Model); text != "" {
-		t.say(text)
+		t.print(text)
 	}
 	t.start = time.Now()
 	if t.bar != nil {
@@ -249,7 +249,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 
 // interrupted saves the state and returns the result of an interrupted training.
 func (t *trainer) interrupted(ctx context.Context) (*Result, error) {
-	if err := t.keep(); err != nil {
+	if err := t.saveState(); err != nil {
 		return t.newResult(Failed), err
 	}
 	if err := t.read(); err != nil {
@@ -266,7 +266,7 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 		return &Error{"Train", "a batch has no Index, which says how many samples it is of"}
 	}
 	if t.batches == 0 {
-		t.first = n
+		t.firstSamples = n
 	}
 	t.rehearse(ctx, b, n)
 	t.batches++
@@ -281,7 +281,7 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 func (t *trainer) descend(b *data.Batch, n int) error {
 	// Weights are relative to the number of samples in the step's first batch, so they are nearly
 	// always 1.
-	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
+	loss, err := t.adapt.backward(b, float64(n)/float64(t.firstSamples), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 		_, _, loss := t.c.computePart(s, part, b, n)
 		return loss
 	})
@@ -327,7 +327,7 @@ func (t *trainer) read() error {
 	t.pending = t.pending[:0]
 	steps := 0
 	for _, p := range pending {
-		if p.last {
+		if p.lastOfStep {
 			steps++
 		}
 	}
@@ -339,7 +339,7 @@ func (t *trainer) read() error {
 		t.sum += v * float64(pending[i].samples)
 		t.count += pending[i].samples
 		t.losses++
-		if !pending[i].last {
+		if !pending[i].lastOfStep {
 			continue
 		}
 		loss := v
@@ -363,10 +363,10 @@ func (t *trainer) read() error {
 }
 
 // step updates the parameters with the accumulated gradients, and does the other work that is due
-// after a step. The argument within is true if the epoch goes on. In this case step also makes a
-// due checkpoint. After the last batches of an epoch, endEpoch makes the checkpoint.
-func (t *trainer) step(ctx context.Context, within bool) error {
-	t.pending[len(t.pending)-1].last = true
+// after a step. midEpoch is true if the epoch goes on. In this case step also makes a due
+// checkpoint. After the last batches of an epoch, endEpoch makes the checkpoint.
+func (t *trainer) step(ctx context.Context, midEpoch bool) error {
+	t.pending[len(t.pending)-1].lastOfStep = true
 	if err := t.update(); err != nil {
 		return err
 	}
@@ -395,8 +395,8 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 		}
 	}
 	t.due = t.due || t.c.Every > 0 && t.st.Step%t.c.Every == 0
-	if within && t.due {
-		return t.keep()
+	if midEpoch && t.due {
+		return t.saveState()
 	}
 	return nil
 }
@@ -422,7 +422,7 @@ func (t *trainer) show() error {
 	if t.bar == nil {
 		return nil
 	}
-	t.say()
+	t.print()
 	total := t.total()
 	if t.bar.due(t.st.Step, total) {
 		if err := t.read(); err != nil {
@@ -479,7 +479,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	for _, x := range t.c.Metrics {
 		text += fmt.Sprintf(", %s %.4f", x.Name(), m[x.Name()])
 	}
-	t.say(text)
+	t.print(text)
 	if t.tb != nil {
 		for name, v := range m {
 			t.tb.Scalar(name+"/valid", v, t.st.Step)
@@ -504,7 +504,7 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 		}
 	}
 	if interval := max(1, t.c.Epochs/6); t.c.Valid == nil && t.st.Epoch%interval == 0 {
-		t.say(fmt.Sprintf("epoch %d: loss %.4f", t.st.Epoch, t.epoch.sum/t.epoch.count))
+		t.print(fmt.Sprintf("epoch %d: loss %.4f", t.st.Epoch, t.epoch.sum/t.epoch.count))
 	}
 	t.epoch.sum, t.epoch.count = 0, 0
 	t.flush()
@@ -512,7 +512,7 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 		return err
 	}
 	if t.due || t.c.Every == 0 {
-		return t.keep()
+		return t.saveState()
 	}
 	return nil
 }
@@ -525,5 +525,5 @@ func (t *trainer) finish(ctx context.Context) error {
 	if err := t.evaluate(ctx); err != nil {
 		return err
 	}
-	return t.keep()
+	return t.saveState()
 }

@@ -18,10 +18,10 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch in parts. The argument most is the largest number of samples in a part,
-// where 0 means the whole batch. It returns the number of samples that fit, as the limit for the
-// next batch.
-func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
+// measure evaluates a batch in parts. limit is the largest number of samples in a part, where 0
+// means the whole batch. It returns the number of samples that fit, as the limit for the next
+// batch.
+func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error) {
 	defer b.Free()
 	n := len(b.Index)
 	opts := append([]tensor.Option{tensor.On(c.Device), tensor.WithGenerator(c.Generator), tensor.NoGrad()}, c.modes()...)
@@ -30,8 +30,8 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 	again := false
 	for from := 0; from < max(n, 1); {
 		to := n
-		if most > 0 {
-			to = min(n, from+most)
+		if limit > 0 {
+			to = min(n, from+limit)
 		}
 		var failed error
 		var unmeasured *MemoryError
@@ -65,9 +65,9 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 			}
 			return 0, e
 		}
-		most = ceil(to-from, 2)
+		limit = ceil(to-from, 2)
 	}
-	return most, nil
+	return limit, nil
 }
 
 // add calls loss, which adds the loss of a batch of n samples to the mean. Then it adds the output

@@ -19,7 +19,7 @@ func (t *team) measure(b *data.Batch, mean *MeanMetric) (done bool, err error) {
 	}
 	j := t.plan(b, n, ranks, 1, 1)
 	j.measured = true
-	outcomes, err := t.ask(j)
+	outcomes, err := t.run(j)
 	defer func() {
 		for _, o := range outcomes {
 			for _, x := range [...]*tensor.Tensor{o.output, o.target, o.loss} {

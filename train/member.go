@@ -62,7 +62,7 @@ type member struct {
 	update  func(s *tensor.Scope) // the optimizer's part of a captured step; nil on ranks other than 0
 	loss    *tensor.Tensor        // loss of the batch: one float64
 	scale   *tensor.Tensor        // factor of the scaler: one float32; nil without a scaler
-	one     *tensor.Tensor        // the number 1, on rank 0
+	unit    *tensor.Tensor        // the number 1, on rank 0
 }
 
 // newMember returns the member of a rank. All ranks call it together.
@@ -72,7 +72,7 @@ func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 	m.loss = at.Typed(dtype.F64).Zeros()
 	a.loss, a.quiet = m.loss, g.NoSync
 	if s := c.Scaler; s != nil && s.Enabled() {
-		m.scale, m.one = at.Typed(dtype.F32).Zeros(), at.Typed(dtype.F32).Ones()
+		m.scale, m.unit = at.Typed(dtype.F32).Zeros(), at.Typed(dtype.F32).Ones()
 		if g.Rank() > 0 {
 			a.c.Scale = func(loss *tensor.Tensor) *tensor.Tensor { return loss.Mul(m.scale) }
 		}
@@ -95,7 +95,7 @@ func (m *member) close() (err error) {
 	err = m.drop()
 	nn.ZeroGrad(m.c.Model)
 	m.reducer.Close()
-	for _, x := range [...]*tensor.Tensor{m.loss, m.scale, m.one} {
+	for _, x := range [...]*tensor.Tensor{m.loss, m.scale, m.unit} {
 		if x != nil {
 			x.Free()
 		}
@@ -139,7 +139,7 @@ func (m *member) work(j *job) (out outcome) {
 			}
 			m.loss.Zero()
 			if out.rank == 0 {
-				m.a.keep.take()
+				m.a.keep.save()
 			}
 			if hi > lo {
 				k := min(j.k, m.a.mostParts(hi-lo))
@@ -212,7 +212,7 @@ func (m *member) sendScale(s *tensor.Scope) {
 	}
 	defer m.g.Broadcast(m.scale, 0)
 	if m.g.Rank() == 0 {
-		s.Do(func(s *tensor.Scope) { m.scale.In(s).Copy(m.c.Scaler.Scale(m.one.In(s))) }, tensor.NoGrad())
+		s.Do(func(s *tensor.Scope) { m.scale.In(s).Copy(m.c.Scaler.Scale(m.unit.In(s))) }, tensor.NoGrad())
 	}
 }
 

@@ -28,8 +28,8 @@ type counter struct {
 	sum *tensor.Tensor
 }
 
-// on returns the numbers in scope s, on x's device.
-func (c *counter) on(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
+// in returns the numbers in scope s, on x's device.
+func (c *counter) in(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
 	if c.sum == nil {
 		c.sum = tensor.Root().On(x.Device()).Typed(c.t).Zeros(c.n)
 	} else if c.sum.Device() != x.Device() {
@@ -87,7 +87,7 @@ func (m *MeanMetric) Name() string { return m.name }
 // Add adds v, a tensor with one element. weight is the number of samples over which v is the mean.
 func (m *MeanMetric) Add(v *tensor.Tensor, weight float64) {
 	update(v, func(s *tensor.Scope) {
-		m.sum.on(s, v).AddInPlace(v.In(s).Detach().Reshape(1).Double().MulScalar(weight))
+		m.sum.in(s, v).AddInPlace(v.In(s).Detach().Reshape(1).Double().MulScalar(weight))
 	})
 	m.weight += weight
 }
@@ -137,7 +137,7 @@ func (m *AccuracyMetric) Update(output, target *tensor.Tensor) {
 			_, best := scores.TopK(min(m.k, scores.Dim(1)), -1, true, true)
 			hit = best.Eq(classes.Unsqueeze(1))
 		}
-		m.right.on(s, output).AddInPlace(hit.Sum().Reshape(1))
+		m.right.in(s, output).AddInPlace(hit.Sum().Reshape(1))
 	})
 	m.seen += target.Size()
 }
@@ -173,7 +173,7 @@ func (m *PerplexityMetric) Update(output, target *tensor.Tensor) {
 			scores = scores.Float()
 		}
 		nats := scores.LogSoftmax(-1).Gather(1, safe.Unsqueeze(1)).Squeeze(1).Double().MaskedFill(real.LogicalNot(), 0).Sum().Neg()
-		m.sum.on(s, output).AddInPlace(tensor.Stack(0, nats, real.Sum().Double()))
+		m.sum.in(s, output).AddInPlace(tensor.Stack(0, nats, real.Sum().Double()))
 	})
 }
 

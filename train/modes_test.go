@@ -102,7 +102,7 @@ func TestResumeKeepsTheSplit(t *testing.T) {
 		if _, err := train.Fit(context.Background(), train.Config{Model: m, Optimizer: opt, Train: l, Generator: g, Steps: steps, Checkpoints: dir, Resume: resume, Log: log}); err != nil {
 			t.Fatal(err)
 		}
-		return everything(m, opt, l, g), log.String()
+		return stateBits(m, opt, l, g), log.String()
 	}
 	short := func() *cuda.Device {
 		d := emulate(t, "mem=1MiB,segment=16KiB")

@@ -32,9 +32,9 @@ func newPlan(limit, after int) plan {
 	return plan{limit: limit, after: after, retry: max(probeRetry, 4*after)}
 }
 
-// now returns the largest number of samples that are computed together. 0 means that batches are
-// whole.
-func (p *plan) now() int {
+// current returns the largest number of samples that are computed together. 0 means that batches
+// are whole.
+func (p *plan) current() int {
 	if p.limit > 0 && (p.most == 0 || p.most > p.limit) {
 		return p.limit
 	}
@@ -46,7 +46,7 @@ func ceil(n, d int) int { return (n + d - 1) / d }
 // parts returns the number of parts into which a batch of n samples should be divided. The result
 // probe is true if such parts are larger than the parts known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
-	most := p.now()
+	most := p.current()
 	if most == 0 || n <= most {
 		return 1, false
 	}
@@ -94,7 +94,7 @@ func (p *plan) halve(n, size int) (k int) {
 // good records that a batch of n samples was computed in k parts. It returns the largest number of
 // samples computed together, before and after this call.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
-	before = p.now()
+	before = p.current()
 	p.steps++
 	if probe {
 		p.steps = 0
@@ -106,7 +106,7 @@ func (p *plan) good(n, k int, probe bool) (before, now int) {
 			p.most = 0
 		}
 	}
-	return before, p.now()
+	return before, p.current()
 }
 
 // state returns the plan's state for a checkpoint.
@@ -174,14 +174,14 @@ func scopeOf(b *data.Batch) *tensor.Scope {
 	return tensor.Root()
 }
 
-// indivisible returns why a batch of n samples cannot be divided, or "" if it can.
-func indivisible(b *data.Batch, n int) (why string) {
+// indivisible returns the reason why a batch of n samples cannot be divided, or "" if it can.
+func indivisible(b *data.Batch, n int) (reason string) {
 	var walk func(v any)
 	walk = func(v any) {
 		switch v := v.(type) {
 		case *tensor.Tensor:
 			if v != nil && v.Rank() > 0 && v.Dim(0) != n {
-				why = fmt.Sprintf("the batch cannot be split into parts: it is of %d samples, and one of its tensors has the shape %v; "+
+				reason = fmt.Sprintf("the batch cannot be split into parts: it is of %d samples, and one of its tensors has the shape %v; "+
 					"let the first dimension be that of the samples", n, v.Shape())
 			}
 		case map[string]any:
@@ -197,16 +197,16 @@ func indivisible(b *data.Batch, n int) (why string) {
 		case nil, bool, string, int, int64, float64, float32:
 		case []string:
 			if len(v) != n {
-				why = fmt.Sprintf("the batch cannot be split into parts: it is of %d samples, and a list of texts in it has %d", n, len(v))
+				reason = fmt.Sprintf("the batch cannot be split into parts: it is of %d samples, and a list of texts in it has %d", n, len(v))
 			}
 		default:
-			why = fmt.Sprintf("the batch cannot be split into parts: it holds a %T", v)
+			reason = fmt.Sprintf("the batch cannot be split into parts: it holds a %T", v)
 		}
 	}
 	for _, v := range []any{b.X, b.Y, b.Nested.X, b.Nested.Y} {
 		walk(v)
 	}
-	return why
+	return reason
 }
 
 // perSample reports whether a list has one element for each of n samples. Any other list has
@@ -223,10 +223,10 @@ func perSample(list []any, n int) bool {
 	return false
 }
 
-// part returns a part of a batch of n samples: those whose indices i satisfy from ≤ i < to. The
-// result is a batch in scope s and on the device of s. b does not change.
-func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
-	whole := to-from == n
+// part returns a part of a batch of n samples: those with indices from start to end-1. The result
+// is a batch in scope s and on the device of s. b does not change.
+func part(s *tensor.Scope, b *data.Batch, start, end, n int) *data.Batch {
+	whole := end-start == n
 	seen := map[*tensor.Tensor]*tensor.Tensor{}
 	var walk func(v any) any
 	walk = func(v any) any {
@@ -240,7 +240,7 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 			}
 			x := v.In(s)
 			if !whole && x.Rank() > 0 {
-				x = x.Narrow(0, from, to-from)
+				x = x.Narrow(0, start, end-start)
 			}
 			seen[v] = s.From(x)
 			return seen[v]
@@ -253,7 +253,7 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 		case []any:
 			each := !whole && perSample(v, n)
 			if each {
-				v = v[from:to]
+				v = v[start:end]
 			}
 			out := make([]any, len(v))
 			for i, e := range v {
@@ -266,7 +266,7 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 			return out
 		case []string:
 			if !whole {
-				return v[from:to:to]
+				return v[start:end:end]
 			}
 			return v
 		}
@@ -274,7 +274,7 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 	}
 	out := &data.Batch{Index: b.Index}
 	if !whole && len(b.Index) == n {
-		out.Index = b.Index[from:to:to]
+		out.Index = b.Index[start:end:end]
 	}
 	out.X, out.Nested.X = walk(b.X).(*tensor.Tensor), walk(b.Nested.X)
 	clear(seen) // a target that is also an input gets its own handle

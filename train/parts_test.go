@@ -155,7 +155,7 @@ func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 		if steps > 4 && (opt.Steps() == 0 || opt.Steps() == steps) {
 			t.Errorf("%d of %d steps are made, some are to overflow", opt.Steps(), steps)
 		}
-		return everything(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker()), log.String()
+		return stateBits(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker()), log.String()
 	}
 	if testing.Short() { // the race detector omits the interruption
 		run(t.TempDir(), false, 4)

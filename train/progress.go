@@ -16,7 +16,7 @@ type Progress struct {
 	w        io.Writer
 	terminal bool
 	start    time.Time
-	from     int
+	first    int
 	drawn    time.Time
 	width    int
 }
@@ -29,7 +29,7 @@ func NewProgress(w io.Writer) *Progress {
 
 // Begin starts the clock for the estimate of the remaining time. The argument step is the number of
 // steps that were done before.
-func (p *Progress) Begin(step int) { p.start, p.from = time.Now(), step }
+func (p *Progress) Begin(step int) { p.start, p.first = time.Now(), step }
 
 // Step reports that n of total steps are done. A total of 0 means that it is not known. On a
 // terminal Step redraws the bar at most ten times a second. Elsewhere it does nothing.
@@ -45,7 +45,7 @@ func (p *Progress) Step(n, total int, text string) {
 	if total > 0 {
 		const cells = 24
 		full := min(max(n, 0)*cells/total, cells)
-		left := time.Duration(float64(p.drawn.Sub(p.start)) / float64(max(n-p.from, 1)) * float64(total-n)).Round(time.Second)
+		left := time.Duration(float64(p.drawn.Sub(p.start)) / float64(max(n-p.first, 1)) * float64(total-n)).Round(time.Second)
 		if text != "" {
 			text += "  "
 		}
@@ -78,8 +78,8 @@ func (p *Progress) part() *Progress {
 // lineEvery is the time between two lines that tell prints if there is no terminal.
 var lineEvery = 10 * time.Second
 
-// tell is Step on a terminal. Elsewhere it prints a line from time to time.
-func (p *Progress) tell(n, total int, what string) {
+// update is Step on a terminal. Elsewhere it prints a line from time to time.
+func (p *Progress) update(n, total int, what string) {
 	if p.terminal {
 		p.Step(n, total, what)
 		return

@@ -36,7 +36,7 @@ func (m *RegressionMetric) Update(output, target *tensor.Tensor) {
 		}
 		y := target.In(s).Double()
 		e := output.In(s).Detach().Double().Sub(y)
-		m.sums.on(s, output).AddInPlace(tensor.Stack(0, y.Sum(), y.Mul(y).Sum(), e.Abs().Sum(), e.Mul(e).Sum()))
+		m.sums.in(s, output).AddInPlace(tensor.Stack(0, y.Sum(), y.Mul(y).Sum(), e.Abs().Sum(), e.Mul(e).Sum()))
 	})
 	m.seen += target.Size()
 }

@@ -107,7 +107,7 @@ func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 			why = err.Error()
 			fallthrough
 		case why != "":
-			t.say(fmt.Sprintf("kernels of %s are loaded as they come: %s", dev.Name(), why))
+			t.print(fmt.Sprintf("kernels of %s are loaded as they come: %s", dev.Name(), why))
 			return
 		}
 	}
@@ -124,7 +124,7 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	per := n
 	if indivisible(b, n) == "" {
 		per = ceil(n, devices)
-		if most := t.adapt.plan.now(); most > 0 {
+		if most := t.adapt.plan.current(); most > 0 {
 			per = min(per, most)
 		}
 	}
@@ -142,14 +142,14 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 		t.bar.width = max(t.bar.width, bar.width)
 	}
 	if took := time.Since(began); err == nil && all > 0 && took > time.Second {
-		t.say(fmt.Sprintf("loaded %d kernels for %s in %.1f s", all, dev.Name(), took.Seconds()))
+		t.print(fmt.Sprintf("loaded %d kernels for %s in %.1f s", all, dev.Name(), took.Seconds()))
 	}
 	return err
 }
 
 // act makes a step of a copy of the model in scope s, which is on a device without memory. The step
-// computes one part of batch b. The batch has n samples, and the part has per samples.
-func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
+// computes one part of batch b. The batch has n samples, and the part has partSize samples.
+func (t *trainer) act(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {
 		copies[x] = s.Typed(x.Type()).Empty(x.Shape().Slice()...)
@@ -160,7 +160,7 @@ func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	}
 	c.Generator = s.Generator()
 	passes := 1
-	if per < n || c.Accumulate > 1 {
+	if partSize < n || c.Accumulate > 1 {
 		passes = 2 // the second pass adds to the gradients of the first pass
 	}
 	// from the second step on, autocast casts all parameters together
@@ -168,18 +168,18 @@ func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 		passes = 2
 	}
 	for pass := range passes {
-		if pass > 0 && per == n && c.Accumulate <= 1 {
+		if pass > 0 && partSize == n && c.Accumulate <= 1 {
 			for _, x := range copies {
 				x.ZeroGrad()
 			}
 		}
 		s.Do(func(s *tensor.Scope) {
-			_, _, loss := c.computePart(s, part(s, b, 0, per, n), b, n)
+			_, _, loss := c.computePart(s, part(s, b, 0, partSize, n), b, n)
 			if loss == nil || loss.Size() != 1 {
 				panic(tensor.NewError("train", tensor.ErrShape, "the loss has to be one number", loss))
 			}
-			if per < n {
-				loss = loss.MulScalar(float64(per) / float64(n))
+			if partSize < n {
+				loss = loss.MulScalar(float64(partSize) / float64(n))
 			}
 			loss.Backward()
 		}, c.modes()...)

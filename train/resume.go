@@ -38,17 +38,17 @@ func (t *trainer) openStore() error {
 		return err
 	}
 	if why := t.store.Unlocked(); why != nil {
-		t.say(fmt.Sprintf("the file system of %s has no locks (%v): see to it that no other training keeps its checkpoints there, it would not be noticed", t.c.Checkpoints, why))
+		t.print(fmt.Sprintf("the file system of %s has no locks (%v): see to it that no other training keeps its checkpoints there, it would not be noticed", t.c.Checkpoints, why))
 	}
 	for _, name := range t.store.Removed() {
-		t.say("removed what a killed save has left: " + name)
+		t.print("removed what a killed save has left: " + name)
 	}
 	if !t.c.Resume {
 		return nil
 	}
 	l, err := t.store.Load()
 	if errors.Is(err, fs.ErrNotExist) {
-		t.say("there is no checkpoint in " + t.c.Checkpoints + " yet: the training begins anew")
+		t.print("there is no checkpoint in " + t.c.Checkpoints + " yet: the training begins anew")
 		return nil
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *trainer) openStore() error {
 	}
 	defer checkpoint.Free(l.Tree)
 	for _, d := range l.Damaged {
-		t.say(fmt.Sprintf("a newer checkpoint cannot be used: %v", d))
+		t.print(fmt.Sprintf("a newer checkpoint cannot be used: %v", d))
 	}
 	if _, ok := l.Tree["schedule"]; ok && t.c.Schedule == nil {
 		return &checkpoint.Error{Path: l.Path, Part: "schedule", Msg: "the training that is gone on from had a schedule, this one has none"}
@@ -85,21 +85,21 @@ func (t *trainer) openStore() error {
 	if t.finished() {
 		text += "; that is where it ends already, no steps are left to make"
 	}
-	t.say(text)
-	t.changed = t.changes(t.was)
+	t.print(text)
+	t.changed = t.changes(t.savedSettings)
 	for _, name := range slices.Sorted(maps.Keys(l.Tree)) {
 		if _, ok := parts[name]; !ok && name != "scaler" {
 			t.changed = append(t.changed, fmt.Sprintf("there was a part %q", name))
 		}
 	}
 	if len(t.changed) > 0 {
-		t.say("settings are not those that it was begun with, and the numbers may not be those of a training that was not interrupted: " + strings.Join(t.changed, "; "))
+		t.print("settings are not those that it was begun with, and the numbers may not be those of a training that was not interrupted: " + strings.Join(t.changed, "; "))
 	}
 	if text := overruled(set, t.options()); text != "" {
-		t.say("settings of the optimizer are those of the checkpoint: " + text + "; OnStep can change them")
+		t.print("settings of the optimizer are those of the checkpoint: " + text + "; OnStep can change them")
 	}
 	if now, _ := library(t.c.Schedule); now != schedule {
-		t.say(fmt.Sprintf("the schedule is that of the checkpoint: %s and not %s", now, schedule))
+		t.print(fmt.Sprintf("the schedule is that of the checkpoint: %s and not %s", now, schedule))
 	}
 	return nil
 }
@@ -124,8 +124,8 @@ func (t *trainer) parts() checkpoint.Parts {
 	return p
 }
 
-// keep saves a checkpoint, unless it has already saved this state.
-func (t *trainer) keep() error {
+// saveState saves a checkpoint, unless it has already saved this state.
+func (t *trainer) saveState() error {
 	t.due = false
 	now := [2]int{t.st.Step, t.st.Epoch}
 	if t.store == nil || t.saved == now {
@@ -147,7 +147,7 @@ func (t *trainer) keep() error {
 		t.c.Device.Empty()
 		if err = t.save(info); errors.Is(err, device.ErrOutOfMemory) {
 			t.broken = errors.Join(t.broken, err)
-			t.say(fmt.Sprintf("the checkpoint of step %d could not be made, the older ones are kept: %v", info.Step, err))
+			t.print(fmt.Sprintf("the checkpoint of step %d could not be made, the older ones are kept: %v", info.Step, err))
 			return nil
 		}
 	}
@@ -213,7 +213,7 @@ func (t *trainer) flush() {
 	}
 	if err := t.tb.Flush(); err != nil {
 		t.mute = true
-		t.say(fmt.Sprintf("the events for TensorBoard could not be written: %v", err))
+		t.print(fmt.Sprintf("the events for TensorBoard could not be written: %v", err))
 	}
 }
 
@@ -267,7 +267,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 		}
 	}
 	if v, ok := sd["settings"]; ok { // checkpoints of earlier versions lack this entry too
-		if t.was, ok = v.(map[string]any); !ok {
+		if t.savedSettings, ok = v.(map[string]any); !ok {
 			return fmt.Errorf("\"settings\" is %v", v)
 		}
 	}

@@ -30,7 +30,7 @@ func TestScalerInCheckpoints(t *testing.T) {
 		if opt.Steps() == 0 || opt.Steps() == steps {
 			t.Errorf("%d of %d steps are made, some are to overflow", opt.Steps(), steps)
 		}
-		return everything(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker())
+		return stateBits(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker())
 	}
 	want := run(t.TempDir(), false, 12, 0)
 	dir := t.TempDir()

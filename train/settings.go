@@ -60,20 +60,19 @@ func library(schedule any) (string, bool) {
 	return s.String(), true
 }
 
-// changes lists the settings that differ from those of the checkpoint. The checkpoint has the
-// settings was. It skips settings that the checkpoint lacks, because an earlier version did not
-// save them.
-func (t *trainer) changes(was map[string]any) (list []string) {
+// changes lists the settings that differ from the settings saved in the checkpoint. It skips
+// settings that the checkpoint lacks, because an earlier version did not save them.
+func (t *trainer) changes(saved map[string]any) (list []string) {
 	now := t.settings()
-	if was != nil {
-		for _, sd := range []*map[string]any{&was, &now} {
+	if saved != nil {
+		for _, sd := range []*map[string]any{&saved, &now} {
 			all := map[string]any{"Devices": int64(1), "TF32": false}
 			maps.Copy(all, *sd)
 			*sd = all
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(now)) {
-		old, known := was[key]
+		old, known := saved[key]
 		switch {
 		case !known || old == now[key]:
 			continue

@@ -67,12 +67,12 @@ func size(n int) string {
 	return fmt.Sprintf("%.2f %ciB", v, " KMGT"[unit])
 }
 
-// memoryError returns the error for a failure that could not be resolved. The argument what names
-// the operation. If it is empty, the operation is the gradients of a single sample of a batch of n
+// memoryError returns the error for a failure that could not be resolved. name is the name of the
+// operation. If it is empty, the operation is the gradients of a single sample of a batch of n
 // samples.
-func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
-	e := &MemoryError{What: what, Samples: n, Checkpointed: a.anew, Err: err}
-	if what == "" {
+func (a *Adapt) memoryError(name string, n int, err error) *MemoryError {
+	e := &MemoryError{What: name, Samples: n, Checkpointed: a.anew, Err: err}
+	if name == "" {
 		e.What = "the gradients of a single sample"
 		if n > 1 {
 			e.What += fmt.Sprintf(" of a batch of %d", n)
@@ -83,7 +83,7 @@ func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
 		e.Shortage = short.Shortage()
 		e.Needed = e.Shortage.Allocated + e.Shortage.Asked
 	}
-	if what != "" {
+	if name != "" {
 		e.Advice = append(e.Advice, "an optimizer with less state: SGD has none, Adafactor a row and a column for each matrix, SGD with momentum, Lion and Muon one number for each parameter, Adam two")
 	} else {
 		e.Advice = append(e.Advice, "smaller samples: shorter sequences, smaller images")

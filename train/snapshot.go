@@ -45,8 +45,8 @@ func (t *trainer) snapshot() {
 	snap.Label(device.CategoryParameter, params...)
 	if err := memsnap.Write(t.c.MemorySnapshot, snap); err != nil {
 		t.broken = errors.Join(t.broken, err)
-		t.say(fmt.Sprintf("the snapshot of memory could not be written: %v", err))
+		t.print(fmt.Sprintf("the snapshot of memory could not be written: %v", err))
 		return
 	}
-	t.say("a snapshot of memory is in " + t.c.MemorySnapshot)
+	t.print("a snapshot of memory is in " + t.c.MemorySnapshot)
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// counted is a profile that counts calls of Step. Step fails when the count reaches last.
-type counted struct{ steps, last int }
+// counted is a profile that counts calls of Step. Step fails when the count reaches limit.
+type counted struct{ steps, limit int }
 
 var errOver = errors.New("the profile is over")
 
 func (c *counted) Step() error {
-	if c.steps++; c.steps == c.last {
+	if c.steps++; c.steps == c.limit {
 		return errOver
 	}
 	return nil
@@ -65,7 +65,7 @@ func TestFitSnapshotAndProfile(t *testing.T) {
 	if _, _, err := fit(large, "memory.txt", nil); err == nil || !strings.Contains(err.Error(), "MemorySnapshot: memory.txt: name it .html") {
 		t.Errorf("a name that says no format: %v", err)
 	}
-	r, log, err := fit(large, filepath.Join(t.TempDir(), "none", "memory.html"), &counted{last: 2})
+	r, log, err := fit(large, filepath.Join(t.TempDir(), "none", "memory.html"), &counted{limit: 2})
 	if r == nil || r.Step != 3 || !errors.Is(err, errOver) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(log, "the profile ends here") || !strings.Contains(log, "could not be written") {
 		t.Errorf("what goes wrong beside the training: %v, %+v\n%s", err, r, log)
 	}

@@ -86,9 +86,9 @@ func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (o
 }
 
 // compare determines the reduction of the loss. It compares the loss of some samples with the
-// losses of their halves, in evaluation mode and without gradients. The result known is false if
-// the reduction cannot be determined.
-func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, known bool) {
+// losses of their halves, in evaluation mode and without gradients. ok is false if the reduction
+// cannot be determined.
+func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, ok bool) {
 	defer evaluating(a.c.Model)()
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 	opts = append(opts, tensor.NoGrad())
@@ -98,7 +98,7 @@ func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data
 	}
 	var whole, one, two float64
 	m, h := min(n, 16), 0
-	if most := a.plan.now(); most > 0 {
+	if most := a.plan.current(); most > 0 {
 		m = min(m, most)
 	}
 	for ; ; m = h {
@@ -145,14 +145,13 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf names the types of the layers for which the function is returns true. It returns "" if
-// there are no such layers. The function's argument training says whether the layer is in training
-// mode.
-func layersOf(model any, is func(l any, training bool) bool) string {
+// layersOf names the types of the layers for which pred returns true. It returns "" if there are no
+// such layers. The argument training of pred says whether the layer is in training mode.
+func layersOf(model any, pred func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {
 		b, ok := l.(interface{ Training() bool })
-		if is(l, !ok || b.Training()) {
+		if pred(l, !ok || b.Training()) {
 			kinds[reflect.Indirect(reflect.ValueOf(l)).Type().Name()] = true
 		}
 	})

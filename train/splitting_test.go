@@ -15,12 +15,12 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// split computes a batch in parts. The argument most is the largest number of samples in a part,
+// split computes a batch in parts. The argument limit is the largest number of samples in a part,
 // where 0 means the whole batch. It returns the gradients and the log.
-func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
+func split(t *testing.T, m any, limit int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
 	var log []string
-	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: most, Reduction: train.ReductionMean, Generator: g, Log: func(s string) { log = append(log, s) }})
+	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: limit, Reduction: train.ReductionMean, Generator: g, Log: func(s string) { log = append(log, s) }})
 	if err != nil {
 		t.Fatal(err)
 	}

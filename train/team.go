@@ -49,7 +49,7 @@ func (t *team) world() int { return len(t.jobs) }
 func (t *team) sayAlone(why string) {
 	if !t.alone {
 		t.alone = true
-		t.t.say(fmt.Sprintf("computed on %s alone: %s", t.me.c.Device.Name(), why))
+		t.t.print(fmt.Sprintf("computed on %s alone: %s", t.me.c.Device.Name(), why))
 	}
 }
 
@@ -69,9 +69,9 @@ func (t *team) trainedNow() []bool {
 	return list
 }
 
-// own copies the gradients of a step's earlier batches out of the memory that collectives
+// copyGrads copies the gradients of a step's earlier batches out of the memory that collectives
 // overwrite.
-func (t *team) own() error {
+func (t *team) copyGrads() error {
 	a := t.t.adapt
 	return a.Do("the gradients of earlier batches of a step", func() {
 		for i, p := range a.params {
@@ -121,7 +121,7 @@ func (t *team) settled() bool {
 
 // try computes a batch on all ranks. See Adapt.try.
 func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, err, fatal error) {
-	outcomes, fatal := t.ask(t.plan(b, n, ranks, k, weight))
+	outcomes, fatal := t.run(t.plan(b, n, ranks, k, weight))
 	if fatal != nil {
 		return false, nil, fatal
 	}
@@ -157,8 +157,8 @@ func (t *team) free(b *data.Batch) {
 	}()
 }
 
-// ask sends a job to all ranks and returns their outcomes. An error in fatal ends the training.
-func (t *team) ask(j *job) (outcomes []outcome, fatal error) {
+// run sends a job to all ranks and returns their outcomes. An error in fatal ends the training.
+func (t *team) run(j *job) (outcomes []outcome, fatal error) {
 	t.again, t.broken, j.readers = true, true, &t.readers
 	for _, c := range t.jobs[1:] {
 		t.readers.Add(1)

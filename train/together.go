@@ -175,7 +175,7 @@ func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job,
 	for _, d := range t.c.devices {
 		names = append(names, d.Name())
 	}
-	t.say(fmt.Sprintf("training on %d devices (%s): %s", len(names), g.Backend(), strings.Join(names, ", ")))
+	t.print(fmt.Sprintf("training on %d devices (%s): %s", len(names), g.Backend(), strings.Join(names, ", ")))
 	return t.run(ctx)
 }
 

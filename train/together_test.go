@@ -67,9 +67,9 @@ func normalised(typ dtype.Type) *nn.Sequential {
 		nn.NewLinear(12, 4, nn.Typed(typ)))
 }
 
-// together returns the configuration of a training of model m on the devices in list, with steps of
-// 8 samples.
-func together(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dataset, batch int) train.Config {
+// deviceConfig returns the configuration of a training of model m on the devices in list, with
+// steps of 8 samples.
+func deviceConfig(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dataset, batch int) train.Config {
 	t.Helper()
 	nn.To(seeded(m), list[0])
 	c := train.Config{Model: m, Optimizer: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1, Momentum: 0.9}), Steps: 20, Generator: tensor.NewGenerator(5),
@@ -122,12 +122,12 @@ func TestTogetherIsAsAlone(t *testing.T) {
 				}
 				// The batches have 10 samples, and the last batch has 3.
 				want, lost := fitted(t, func() train.Config {
-					c := together(t, several(t, kind, 1), perceptron(typ), wide(t, 33, typ), 10)
+					c := deviceConfig(t, several(t, kind, 1), perceptron(typ), wide(t, 33, typ), 10)
 					change(&c)
 					return c
 				}())
 				for _, n := range []int{2, 4} {
-					c := together(t, several(t, kind, n), perceptron(typ), wide(t, 33, typ), 10)
+					c := deviceConfig(t, several(t, kind, n), perceptron(typ), wide(t, 33, typ), 10)
 					change(&c)
 					got, losses := fitted(t, c)
 					if d := farthest(got, want); !(d <= closeTo(typ)) || len(got) != len(want) {
@@ -148,11 +148,11 @@ func TestTogetherNormalises(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, n := range []int{2, 4} {
 			set := wide(t, 32, dtype.F64)
-			one := together(t, several(t, kind, 1), normalised(dtype.F64), set, 8)
+			one := deviceConfig(t, several(t, kind, 1), normalised(dtype.F64), set, 8)
 			one.MicroBatch = 8 / n
 			want, _ := fitted(t, one)
 			var log strings.Builder
-			c := together(t, several(t, kind, n), normalised(dtype.F64), set, 8)
+			c := deviceConfig(t, several(t, kind, n), normalised(dtype.F64), set, 8)
 			c.Log = &log
 			got, _ := fitted(t, c)
 			if d := farthest(got, want); !(d <= 1e-9) {
@@ -178,7 +178,7 @@ func TestTogetherTwice(t *testing.T) {
 		for _, half := range []dtype.Type{dtype.BF16, dtype.F16} {
 			run := func(n int, drop, scale float64) []float64 {
 				m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(36, 24), nn.NewDropout(drop), nn.ReLU{}, nn.NewLinear(24, 4))
-				c := together(t, several(t, kind, n), m, wide(t, 33, dtype.F32), 10)
+				c := deviceConfig(t, several(t, kind, n), m, wide(t, 33, dtype.F32), 10)
 				c.Autocast, c.ClipNorm, c.Accumulate = half, 1, 2
 				c.Scaler = amp.NewGradScaler(amp.InitScale(scale), amp.GrowthInterval(4), amp.WarnAfter(100, nil))
 				c.Optimizer.SetLR(0.02)
@@ -205,7 +205,7 @@ func TestTogetherTakesBatchesFromAnywhere(t *testing.T) {
 	var want []float64
 	for _, where := range []string{"host", "pinned", "first"} {
 		list := several(t, "cuda", 3)
-		c := together(t, list, perceptron(dtype.F32), set, 10)
+		c := deviceConfig(t, list, perceptron(dtype.F32), set, 10)
 		conf := data.Config{Batch: 10, Shuffle: true, Seed: 3}
 		switch where {
 		case "pinned":

@@ -36,7 +36,7 @@ func TestTogetherFails(t *testing.T) {
 	} {
 		for _, kind := range []string{"cpu", "cuda"} {
 			list := several(t, kind, 3)
-			cfg := together(t, list, perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
+			cfg := deviceConfig(t, list, perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 			cfg.Forward, cfg.Checkpoints, cfg.Every = cfg.Model.(*nn.Sequential).Forward, t.TempDir(), 2
 			calls := 0
 			cfg.Replica = func(m any, dev device.Device) train.Computation {
@@ -64,7 +64,7 @@ func TestTogetherFails(t *testing.T) {
 
 // A failure on the first rank has the same error as a failure on a single device.
 func TestTogetherFailsFirst(t *testing.T) {
-	cfg := together(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
+	cfg := deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	cfg.OnStep = func(s *train.State) error {
 		if s.Step == 3 {
 			tensor.Ones(2, 3).MatMul(tensor.Ones(2, 3))
@@ -75,7 +75,7 @@ func TestTogetherFailsFirst(t *testing.T) {
 	if _, err := train.Fit(t.Context(), cfg); !errors.As(err, &misuse) || misuse.Op != "matmul" {
 		t.Errorf("%v", err)
 	}
-	cfg = together(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
+	cfg = deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	cfg.OnStep = func(*train.State) error {
 		nn.Parameters(cfg.Model)[1].Detach().Select(0, 2).Fill(math.NaN())
 		return nil
@@ -131,7 +131,7 @@ func TestTogetherStopsEarly(t *testing.T) {
 		for _, kind := range []string{"cpu", "cuda"} {
 			run := func(n int, fail bool) []float64 {
 				list := several(t, kind, n)
-				c := together(t, list, perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
+				c := deviceConfig(t, list, perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
 				c.Valid, c.Patience, c.EvalEvery, c.Steps = loader(t, wide(t, 13, dtype.F64), data.Config{Batch: 6}), 2, 1, 50
 				c.Metrics = []train.Metric{train.NewAccuracy(), train.NewConfusion(4)}
 				c.MinDelta = 100
@@ -180,7 +180,7 @@ func TestTogetherFollowsCallbacks(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		run := func(n int) []float64 {
 			m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(36, 24, nn.Typed(dtype.F64)), nn.NewDropout(0.5), nn.Tanh{}, nn.NewLinear(24, 4, nn.Typed(dtype.F64)))
-			c := together(t, several(t, kind, n), m, wide(t, 33, dtype.F64), 10)
+			c := deviceConfig(t, several(t, kind, n), m, wide(t, 33, dtype.F64), 10)
 			nn.Freeze(m.Layers[1])
 			c.Steps = 9
 			nn.Eval(m.Layers[2])
@@ -223,7 +223,7 @@ func TestTogetherLeavesPairs(t *testing.T) {
 	for _, left := range []int{2, 3, 5} {
 		run := func(n int) *train.Result {
 			m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(36, 8), nn.NewBatchNorm1d(8), nn.ReLU{}, nn.NewLinear(8, 4))
-			c := together(t, several(t, "cpu", n), m, wide(t, 16+left, dtype.F32), 8)
+			c := deviceConfig(t, several(t, "cpu", n), m, wide(t, 16+left, dtype.F32), 8)
 			r, err := train.Fit(t.Context(), c)
 			if err != nil {
 				t.Fatalf("a last batch of %d on %d devices: %v", left, n, err)
@@ -239,7 +239,7 @@ func TestTogetherLeavesPairs(t *testing.T) {
 // A batch without a dimension of samples is computed on the first device, and the log says so.
 func TestTogetherDealsWhatItCan(t *testing.T) {
 	run := func(n int, log *strings.Builder) []float64 {
-		c := together(t, several(t, "cpu", n), nn.NewSequential(nn.NewLinear(3, 2, nn.Typed(dtype.F64))), wide(t, 33, dtype.F64), 10)
+		c := deviceConfig(t, several(t, "cpu", n), nn.NewSequential(nn.NewLinear(3, 2, nn.Typed(dtype.F64))), wide(t, 33, dtype.F64), 10)
 		c.Train = loaderFunc(func(yield func(*data.Batch, error) bool) {
 			for i := range 4 {
 				b := &data.Batch{X: tensor.Ones(7, 3).Double().MulScalar(float64(i)), Y: tensor.Ones(7, 2).Double(), Index: []int{i, i + 1}}
@@ -276,16 +276,16 @@ func TestTogetherRefuses(t *testing.T) {
 			c.Model = &hidden{Inner: c.Model.(*nn.Sequential), again: c.Model.(*nn.Sequential).Layers[1].(*nn.Linear)}
 		},
 	} {
-		c := together(t, list, perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
+		c := deviceConfig(t, list, perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 		change(&c)
 		if _, err := train.Fit(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
 	// A list with one device has the same effect as the setting Device.
-	c := together(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
+	c := deviceConfig(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	want, _ := fitted(t, c)
-	c = together(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
+	c = deviceConfig(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	c.Devices = dist.On(list[0])
 	if got, _ := fitted(t, c); !slices.Equal(got, want) {
 		t.Error("a list of one device has other bits than the device")

@@ -21,7 +21,7 @@ import (
 // A training on four devices resumes within an epoch on two devices, and then on one. Every sample
 // is seen once in each epoch, and the weights always equal those of one device.
 func TestTogetherResumesWithOthers(t *testing.T) {
-	want, _ := fitted(t, together(t, several(t, "cpu", 1), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
+	want, _ := fitted(t, deviceConfig(t, several(t, "cpu", 1), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var seen []int
@@ -40,7 +40,7 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	var c train.Config
 	for i, part := range []struct{ devices, until int }{{4, 6}, {2, 13}, {1, 20}} {
 		list := several(t, "cpu", part.devices)
-		c = together(t, list, perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
+		c = deviceConfig(t, list, perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
 		c.Compute = compute(c.Model, list[0])
 		c.Replica = func(m any, dev device.Device) train.Computation { return train.Computation{Compute: compute(m, dev)} }
 		c.Checkpoints, c.Resume, c.Every = dir, i > 0, 2
@@ -85,7 +85,7 @@ func TestTogetherResumesWithItsBits(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		begin := func(dir string, resume bool, until int) (train.Config, *train.Result, error) {
 			m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(36, 24), nn.NewBatchNorm1d(24), nn.NewDropout(0.3), nn.ReLU{}, nn.NewLinear(24, 4))
-			c := together(t, several(t, kind, 3), m, wide(t, 33, dtype.F32), 10)
+			c := deviceConfig(t, several(t, kind, 3), m, wide(t, 33, dtype.F32), 10)
 			c.Checkpoints, c.Resume, c.Every, c.Accumulate, c.Steps = dir, resume, 3, 2, 12
 			c.OnStep = func(s *train.State) error {
 				if s.Step == until {
@@ -128,11 +128,11 @@ func stateOf(c train.Config) string {
 // A cancelled context ends the training after a step with a last checkpoint, no matter which rank
 // is busy. A resume from the checkpoint ends with the weights of an uninterrupted training.
 func TestTogetherIsCancelled(t *testing.T) {
-	want, _ := fitted(t, together(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
+	want, _ := fitted(t, deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("that is enough")
-	c := together(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
+	c := deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
 	calls := 0
 	c.Forward = c.Model.(*nn.Sequential).Forward
 	c.Replica = func(m any, _ device.Device) train.Computation {
@@ -151,7 +151,7 @@ func TestTogetherIsCancelled(t *testing.T) {
 	if l, err := checkpoint.Load(dir); err != nil || l.Info.Step != 7 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	c = together(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
+	c = deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10)
 	c.Checkpoints, c.Resume = dir, true
 	if got, _ := fitted(t, c); !slices.Equal(got, want) {
 		t.Errorf("weights are %g from those of a training that was left alone", farthest(got, want))

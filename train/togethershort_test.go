@@ -107,7 +107,7 @@ func TestTogetherFailuresLoseNothing(t *testing.T) {
 			t.Errorf("a failure with enough memory is to split nothing:\n%s", log.String())
 		}
 		t.Logf("%d failures in %d steps on %d devices", count(), r.Step, n)
-		return everything(m, opt, l, g), r.Step
+		return stateBits(m, opt, l, g), r.Step
 	}
 	for _, n := range []int{2, 3} {
 		for _, half := range []bool{false, true} {

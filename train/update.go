@@ -10,12 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// newAdapt makes the Adapt of the training. The argument ours is true if the loss is the default
-// loss.
-func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
+// newAdapt makes the Adapt of the training. defaultLoss is true if the loss is the default loss.
+func (t *trainer) newAdapt(defaultLoss bool) (*Adapt, error) {
 	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
-		Log: func(line string) { t.say(line) }}
-	if ours {
+		Log: func(line string) { t.print(line) }}
+	if defaultLoss {
 		c.Reduction = ReductionMean // computePart scales the losses of parts accordingly
 	}
 	if t.c.Scaler != nil {
@@ -46,7 +45,7 @@ func (t *trainer) update() error {
 		t.stepped = false
 		return nil
 	}
-	t.average(tensor.Root(), float64(t.first)/float64(t.samples))
+	t.average(tensor.Root(), float64(t.firstSamples)/float64(t.samples))
 	if err := t.unscale(); err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ func (t *trainer) profiled() {
 	if err := t.c.Profile.Step(); err != nil {
 		t.c.Profile = nil
 		t.broken = errors.Join(t.broken, err)
-		t.say(fmt.Sprintf("the profile ends here: %v", err))
+		t.print(fmt.Sprintf("the profile ends here: %v", err))
 	}
 }
 

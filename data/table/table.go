@@ -151,29 +151,29 @@ func (t *Table) Dataset() (*data.TensorDataset, error) {
 // A reader holds the state of one call of Read.
 type reader struct {
 	Config
-	csv    *csv.Reader
-	header []string
-	inputs []int            // column of each input
-	words  []map[string]int // index of each word, by input; nil for numbers
-	at     []int            // first feature of each input
-	width  int              // number of features
-	target int              // column of the target; -1 for none
-	x      []float32
-	y      []float32
-	ids    []int64
+	csv     *csv.Reader
+	header  []string
+	inputs  []int            // column of each input
+	words   []map[string]int // index of each word, by input; nil for numbers
+	offsets []int            // first feature of each input
+	width   int              // number of features
+	target  int              // column of the target; -1 for none
+	x       []float32
+	y       []float32
+	ids     []int64
 	classes
-	sum     []float64 // sum of the values of each input
-	count   []int
-	holes   []hole
-	dropped int
-	kept    []int // indexes of the kept rows; used only after a row was dropped
-	unknown []Unknown
+	sum      []float64 // sum of the values of each input
+	count    []int
+	holes    []hole
+	dropped  int
+	keptRows []int // indexes of the kept rows; used only after a row was dropped
+	unknown  []Unknown
 	// words reported so far; the keys lack the line, so each word counts once in a column
 	seen map[Unknown]bool
 }
 
-// A hole is a missing value. Its index in x is at, and the number of its input is input.
-type hole struct{ at, input int }
+// A hole is a missing value, with its index in x and the number of its input.
+type hole struct{ index, input int }
 
 // classes numbers the class names in the order in which they occur.
 type classes struct {
@@ -191,7 +191,7 @@ func Read(r io.Reader, c Config) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rd.each(rd.row); err != nil {
+	if err := rd.forEach(rd.row); err != nil {
 		return nil, err
 	}
 	return rd.table()
@@ -214,8 +214,8 @@ func newReader(r io.Reader, c Config) (*reader, error) {
 	return rd, nil
 }
 
-// each calls f with every line of values.
-func (r *reader) each(f func(row []string) error) error {
+// forEach calls f with every line of values.
+func (r *reader) forEach(f func(row []string) error) error {
 	for {
 		row, err := r.csv.Read()
 		if err == io.EOF {
@@ -389,7 +389,7 @@ func (r *reader) row(row []string) error {
 		case r.Missing == Drop:
 			if r.dropped == 0 {
 				for i := range len(r.x) / r.width {
-					r.kept = append(r.kept, i)
+					r.keptRows = append(r.keptRows, i)
 				}
 			}
 			r.dropped++
@@ -401,7 +401,7 @@ func (r *reader) row(row []string) error {
 		}
 	}
 	if r.dropped > 0 {
-		r.kept = append(r.kept, len(r.x)/r.width+r.dropped)
+		r.keptRows = append(r.keptRows, len(r.x)/r.width+r.dropped)
 	}
 	for k, c := range r.inputs {
 		if r.words[k] != nil {
@@ -451,7 +451,7 @@ func (r *reader) row(row []string) error {
 // table makes tensors from the values that were read.
 func (r *reader) table() (*Table, error) {
 	rows := len(r.x) / r.width
-	t := &Table{Dropped: r.dropped, Rows: r.kept, Unknown: r.unknown, Means: map[string]float64{}}
+	t := &Table{Dropped: r.dropped, Rows: r.keptRows, Unknown: r.unknown, Means: map[string]float64{}}
 	for k, c := range r.inputs {
 		t.Columns = append(t.Columns, r.header[c])
 		t.Features = append(t.Features, r.features(k)...)
@@ -463,11 +463,11 @@ func (r *reader) table() (*Table, error) {
 		fill, given := r.Fill[r.header[r.inputs[h.input]]]
 		switch k := h.input; {
 		case r.Missing == Mean && given:
-			r.x[h.at] = float32(fill)
+			r.x[h.index] = float32(fill)
 		case r.Missing == Mean && r.count[k] > 0:
-			r.x[h.at] = float32(r.sum[k] / float64(r.count[k]))
+			r.x[h.index] = float32(r.sum[k] / float64(r.count[k]))
 		case r.Missing == NaN:
-			r.x[h.at] = float32(math.NaN())
+			r.x[h.index] = float32(math.NaN())
 		}
 	}
 	if r.target >= 0 {

@@ -18,7 +18,7 @@ const MaxWords = 1000
 // layOut determines which features of X belong to each input.
 func (r *reader) layOut() error {
 	for _, c := range r.inputs {
-		r.at = append(r.at, r.width)
+		r.offsets = append(r.offsets, r.width)
 		list, ok := r.Categories[r.header[c]]
 		if !ok {
 			r.words = append(r.words, nil)
@@ -124,7 +124,7 @@ func describe(f io.Reader, c Config) (*Description, error) {
 	}
 	d := &Description{}
 	var values []map[string]bool
-	err = r.each(func(row []string) error {
+	err = r.forEach(func(row []string) error {
 		if d.Columns == nil {
 			for _, name := range r.header {
 				d.Columns = append(d.Columns, Column{Name: name, Numbers: true, Whole: true})

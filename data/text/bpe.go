@@ -106,7 +106,7 @@ func (b *BPE) Token(s string) (id int, ok bool) {
 // Encode never fails.
 func (b *BPE) Encode(s string) ([]int, error) {
 	var ids []int
-	b.special.each(s, func(plain string, id int) {
+	b.special.forEach(s, func(plain string, id int) {
 		if plain != "" {
 			ids = b.append(ids, plain)
 		} else {

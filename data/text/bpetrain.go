@@ -34,7 +34,7 @@ func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 		added[t] = i
 		sp.add(t, i)
 	}
-	t := trainer{id: map[string]int32{}, where: map[pair][]int32{}, count: map[pair]int{}}
+	t := trainer{id: map[string]int32{}, wordsOf: map[pair][]int32{}, count: map[pair]int{}}
 	for range o.Special {
 		t.tokens = append(t.tokens, "")
 	}
@@ -48,7 +48,7 @@ func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 	}
 	counts := map[string]int{}
 	for _, s := range texts {
-		sp.each(s, func(plain string, _ int) {
+		sp.forEach(s, func(plain string, _ int) {
 			for len(plain) > 0 {
 				n := piece(plain)
 				counts[plain[:n]]++
@@ -90,10 +90,10 @@ type trainer struct {
 	id     map[string]int32
 	words  []trainWord
 	count  map[pair]int
-	// where lists the words that contain a pair or have contained it. A word may be listed several
-	// times.
-	where map[pair][]int32
-	heap  candidates
+	// wordsOf lists the words that contain a pair or have contained it. A word may be listed
+	// several times.
+	wordsOf map[pair][]int32
+	heap    candidates
 }
 
 type trainWord struct {
@@ -120,15 +120,14 @@ func (t *trainer) word(w string, n int) {
 	for i := range len(ids) - 1 {
 		p := pair{ids[i], ids[i+1]}
 		t.count[p] += n
-		if l := t.where[p]; len(l) == 0 || l[len(l)-1] != at {
-			t.where[p] = append(l, at)
+		if l := t.wordsOf[p]; len(l) == 0 || l[len(l)-1] != at {
+			t.wordsOf[p] = append(l, at)
 		}
 	}
 }
 
-// best returns the most frequent pair. ok is false if the pair occurs less often than the argument
-// least says.
-func (t *trainer) best(least int) (pair, bool) {
+// best returns the most frequent pair. ok is false if the pair occurs less than minCount times.
+func (t *trainer) best(minCount int) (pair, bool) {
 	if t.heap == nil {
 		t.heap = make(candidates, 0, len(t.count))
 		for p, n := range t.count {
@@ -145,7 +144,7 @@ func (t *trainer) best(least int) (pair, bool) {
 			}
 			continue
 		}
-		return c.p, n >= least
+		return c.p, n >= minCount
 	}
 	return pair{}, false
 }
@@ -153,7 +152,7 @@ func (t *trainer) best(least int) (pair, bool) {
 // join replaces a pair by its new token in all words.
 func (t *trainer) join(p pair) {
 	id := t.add(t.tokens[p.a] + t.tokens[p.b])
-	list := t.where[p]
+	list := t.wordsOf[p]
 	slices.Sort(list)
 	fresh := map[pair]bool{}
 	for _, at := range slices.Compact(list) {
@@ -161,7 +160,7 @@ func (t *trainer) join(p pair) {
 		change := func(q pair, n int) {
 			t.count[q] += n
 			if n > 0 {
-				t.where[q] = append(t.where[q], at)
+				t.wordsOf[q] = append(t.wordsOf[q], at)
 				fresh[q] = true
 			}
 		}
@@ -181,7 +180,7 @@ func (t *trainer) join(p pair) {
 			w.ids = slices.Delete(w.ids, i+1, i+2)
 		}
 	}
-	delete(t.where, p)
+	delete(t.wordsOf, p)
 	delete(t.count, p)
 	for q := range fresh {
 		if n := t.count[q]; n > 0 {

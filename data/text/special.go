@@ -8,8 +8,8 @@ const maxVocab = 1 << 24
 // specials are tokens that are recognised in text before it is split. If several tokens begin at
 // the same place, the longest one counts.
 type specials struct {
-	id    map[string]int
-	first [256][]string // tokens by their first byte, the longest first
+	id      map[string]int
+	byFirst [256][]string // tokens by their first byte, the longest first
 }
 
 // add adds the special token t, which must be new.
@@ -18,21 +18,21 @@ func (s *specials) add(t string, id int) {
 		s.id = map[string]int{}
 	}
 	s.id[t] = id
-	list := append(s.first[t[0]], t)
+	list := append(s.byFirst[t[0]], t)
 	for i := len(list) - 1; i > 0 && len(list[i]) > len(list[i-1]); i-- {
 		list[i], list[i-1] = list[i-1], list[i]
 	}
-	s.first[t[0]] = list
+	s.byFirst[t[0]] = list
 }
 
-// each calls f for the parts of text in order. For text between special tokens, plain is this text,
-// which is not empty. For a special token, plain is "" and id is the token's number.
-func (s *specials) each(text string, f func(plain string, id int)) {
+// forEach calls f for the parts of text in order. For text between special tokens, plain is this
+// text, which is not empty. For a special token, plain is "" and id is the token's number.
+func (s *specials) forEach(text string, f func(plain string, id int)) {
 	from := 0
 	if len(s.id) > 0 {
 	next:
 		for at := 0; at < len(text); {
-			for _, t := range s.first[text[at]] {
+			for _, t := range s.byFirst[text[at]] {
 				if strings.HasPrefix(text[at:], t) {
 					if from < at {
 						f(text[from:at], 0)

@@ -120,7 +120,7 @@ func (w *WordPiece) Token(s string) (id int, ok bool) {
 // recognises special tokens that are spelled out in s. It never fails.
 func (w *WordPiece) Encode(s string) ([]int, error) {
 	var ids []int
-	w.special.each(s, func(plain string, id int) {
+	w.special.forEach(s, func(plain string, id int) {
 		if plain == "" {
 			ids = append(ids, id)
 			return

@@ -105,10 +105,10 @@ func ColorJitter(j Jitter) Transform {
 				continue
 			}
 			if k == 3 {
-				m.hue(between(rng, -amount, amount))
+				m.hue(uniform(rng, -amount, amount))
 				continue
 			}
-			m.adjust(k, between(rng, max(1-amount, 0), 1+amount))
+			m.adjust(k, uniform(rng, max(1-amount, 0), 1+amount))
 		}
 		return m, nil
 	}
@@ -116,15 +116,15 @@ func ColorJitter(j Jitter) Transform {
 
 // adjust changes a property of the image by a factor. The number of the property is 0 for
 // brightness, 1 for contrast and 2 for saturation.
-func (m *Image) adjust(what int, factor float64) {
-	if what == 2 && m.C == 1 {
+func (m *Image) adjust(property int, factor float64) {
+	if property == 2 && m.C == 1 {
 		return
 	}
 	// The image other is what factor 0 would give. It is nil if all its elements would have the
 	// value mean.
 	var other *Image
 	mean := float32(0)
-	switch what {
+	switch property {
 	case 1:
 		sum := 0.0
 		g := m.luma()
@@ -155,9 +155,9 @@ func (m *Image) adjust(what int, factor float64) {
 	}
 }
 
-// mixed returns factor·v + (1−factor)·other, clamped to 0 … 1.
-func mixed(v, other float32, factor float64) float32 {
-	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*other), 0), 1)
+// mixed returns factor·v + (1−factor)·w, clamped to 0 … 1.
+func mixed(v, w float32, factor float64) float32 {
+	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*w), 0), 1)
 }
 
 // adjustBytes does the work of adjust for bytes. It clamps results to 0 … 255 and truncates them.
@@ -186,11 +186,11 @@ func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 }
 
 // hue rotates the hue of an image of three channels by the given fraction of a full turn.
-func (m *Image) hue(turn float64) {
+func (m *Image) hue(fraction float64) {
 	if m.C != 3 {
 		return
 	}
-	n, t := m.H*m.W, float32(turn)
+	n, t := m.H*m.W, float32(fraction)
 	if m.F32 != nil {
 		for i := range n {
 			m.F32[i], m.F32[n+i], m.F32[2*n+i] = turned(m.F32[i], m.F32[n+i], m.F32[2*n+i], t)
@@ -204,10 +204,10 @@ func (m *Image) hue(turn float64) {
 	}
 }
 
-// turned converts a colour to HSV, rotates its hue by the given part of a full turn, and converts
-// it back (A. R. Smith, "Color gamut transform pairs", 1978). If several channels are the greatest,
-// it chooses one of them as Pillow does.
-func turned(r, g, b, by float32) (float32, float32, float32) {
+// turned converts a colour to HSV, rotates its hue by the given fraction of a full turn, and
+// converts it back (A. R. Smith, "Color gamut transform pairs", 1978). If several channels are the
+// greatest, it chooses one of them as Pillow does.
+func turned(r, g, b, fraction float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {
 		return v, v, v
@@ -222,7 +222,7 @@ func turned(r, g, b, by float32) (float32, float32, float32) {
 	default:
 		h = 4 + (r-g)/d
 	}
-	h = h/6 + 1 + by // now h is in the range 1/3 to 7/3
+	h = h/6 + 1 + fraction // now h is in the range 1/3 to 7/3
 	for h >= 1 {
 		h--
 	}

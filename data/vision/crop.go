@@ -151,8 +151,8 @@ func RandomCrop(c Crop) Transform {
 	}
 }
 
-// between draws a number that lies between the bounds a and b.
-func between(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
+// uniform draws a number that lies between the bounds a and b.
+func uniform(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
 
 // areaParams draws a part of an image of h×w, as torchvision's RandomResizedCrop does. scale has
 // the bounds of the part's fraction of the area. ratio has the bounds of width divided by height.
@@ -160,8 +160,8 @@ func between(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float6
 // returns the largest centred part with an allowed ratio.
 func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	for range 10 {
-		area := float64(h*w) * between(rng, scale[0], scale[1])
-		aspect := math.Exp(between(rng, math.Log(ratio[0]), math.Log(ratio[1])))
+		area := float64(h*w) * uniform(rng, scale[0], scale[1])
+		aspect := math.Exp(uniform(rng, math.Log(ratio[0]), math.Log(ratio[1])))
 		cw, ch := int(math.RoundToEven(math.Sqrt(area*aspect))), int(math.RoundToEven(math.Sqrt(area/aspect)))
 		if cw > 0 && cw <= w && ch > 0 && ch <= h {
 			return rect{rng.IntN(h - ch + 1), rng.IntN(w - cw + 1), ch, cw}
@@ -254,8 +254,8 @@ func RandomErasing(p float64, erase ...Erase) Transform {
 // erased draws the part to erase. It returns false if ten draws do not fit into the image.
 func erased(rng *rand.Rand, h, w int, scale, ratio [2]float64) (rect, bool) {
 	for range 10 {
-		area := float64(h*w) * between(rng, scale[0], scale[1])
-		aspect := math.Exp(between(rng, math.Log(ratio[0]), math.Log(ratio[1])))
+		area := float64(h*w) * uniform(rng, scale[0], scale[1])
+		aspect := math.Exp(uniform(rng, math.Log(ratio[0]), math.Log(ratio[1])))
 		eh, ew := int(math.RoundToEven(math.Sqrt(area*aspect))), int(math.RoundToEven(math.Sqrt(area/aspect)))
 		if eh < h && ew < w {
 			return rect{rng.IntN(h - eh + 1), rng.IntN(w - ew + 1), eh, ew}, true

@@ -74,7 +74,7 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 			o.Progress = func(done, total int64) { progress(f[0], done, total) }
 		}
 		if path, err = fetch.File(ctx, src, o); err != nil {
-			return "", all(err, dir, s.files)
+			return "", withNames(err, dir, s.files)
 		}
 	}
 	if len(s.files) > 1 {
@@ -83,8 +83,8 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 	return path, nil
 }
 
-// all adds, to an error about one file, the names of all files of the set.
-func all(err error, dir string, files [][2]string) error {
+// withNames adds, to an error about one file, the names of all files of the set.
+func withNames(err error, dir string, files [][2]string) error {
 	var e *DownloadError
 	if errors.As(err, &e) && errors.Is(err, ErrOffline) && len(files) > 1 {
 		var names []string

@@ -70,7 +70,7 @@ func RandomRotation(r Rotation) Transform {
 		if !(r.To >= r.From) || math.IsInf(r.From, 0) || math.IsInf(r.To, 0) || m.U8 != nil && (r.Fill < 0 || r.Fill > 255) {
 			return nil, failf("", "RandomRotation: from %v to %v degrees, fill value %v", r.From, r.To, r.Fill)
 		}
-		return m.rotate(between(rng, r.From, r.To), r.How == Nearest, r.Fill), nil
+		return m.rotate(uniform(rng, r.From, r.To), r.How == Nearest, r.Fill), nil
 	}
 }
 

@@ -94,7 +94,7 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	}
 	rows, cols := taps(r.h, h, how), taps(r.w, w, how)
 	if m.F32 != nil {
-		filter(out.F32, m.F32, m, r, rows, cols, down, func(dst, src []float32) { copy(dst, src) })
+		filter(out.F32, m.F32, m, r, rows, cols, column, func(dst, src []float32) { copy(dst, src) })
 	} else {
 		acc := make([]int32, r.w)
 		filter(out.U8, m.U8, m, r, rows, cols, func(sum []float32, src []uint8, stride int, k kernel) {
@@ -115,13 +115,13 @@ func bytesOf(dst []uint8, src []float32) {
 	}
 }
 
-// nearest returns, for each of n pixels of the result, the index of its pixel in the source. The
-// argument in is the number of pixels of the source. nearest computes in float32, as torch does.
-func nearest(in, n int) []int {
+// nearest returns, for each of n pixels of the result, the index of its pixel in the source, which
+// has size pixels. nearest computes in float32, as torch does.
+func nearest(size, n int) []int {
 	at := make([]int, n)
-	scale := float32(in) / float32(n)
+	scale := float32(size) / float32(n)
 	for i := range at {
-		at[i] = min(int(float32(i)*scale), in-1)
+		at[i] = min(int(float32(i)*scale), size-1)
 	}
 	return at
 }
@@ -145,12 +145,12 @@ type kernel struct {
 	weight []float32
 }
 
-// taps returns the kernels that resize a row of pixels from length in to length n. The antialiased
-// kernels are those of Pillow (Resample.c, precompute_coeffs), and the plain kernels those of torch
-// (UpSample.h).
-func taps(in, n int, how Interpolation) []kernel {
+// taps returns the kernels that resize a row of pixels from length size to length n. The
+// antialiased kernels are those of Pillow (Resample.c, precompute_coeffs), and the plain kernels
+// those of torch (UpSample.h).
+func taps(size, n int, how Interpolation) []kernel {
 	list := make([]kernel, n)
-	scale := float64(in) / float64(n)
+	scale := float64(size) / float64(n)
 	width, f := 1.0, triangle
 	if how == Bicubic || how == BicubicPlain {
 		width, f = 2, func(x float64) float64 { return cubic(x, -0.5) }
@@ -167,7 +167,7 @@ func taps(in, n int, how Interpolation) []kernel {
 			if how == BicubicPlain {
 				w, from = []float64{cubic(1+t, -0.75), cubic(t, -0.75), cubic(1-t, -0.75), cubic(2-t, -0.75)}, first-1
 			}
-			list[i] = clamped(from, w, in)
+			list[i] = clamped(from, w, size)
 		}
 		return list
 	}
@@ -177,7 +177,7 @@ func taps(in, n int, how Interpolation) []kernel {
 	for i := range list {
 		center := scale * (float64(i) + 0.5)
 		start := max(int(center-support+0.5), 0)
-		end := min(int(center+support+0.5), in)
+		end := min(int(center+support+0.5), size)
 		sum, from := 0.0, len(all)
 		for k := start; k < end; k++ {
 			v := f((float64(k) - center + 0.5) / stretch)
@@ -193,11 +193,11 @@ func taps(in, n int, how Interpolation) []kernel {
 	return list
 }
 
-// clamped returns a kernel whose source pixels are all in 0 … in-1. It moves the weights of pixels
-// outside of this range to the pixel at the nearest edge.
-func clamped(start int, w []float64, in int) kernel {
-	from, to := max(start, 0), min(start+len(w), in)
-	from = min(from, in-1)
+// clamped returns a kernel whose source pixels are all in 0 … size-1. It moves the weights of
+// pixels outside of this range to the pixel at the nearest edge.
+func clamped(start int, w []float64, size int) kernel {
+	from, to := max(start, 0), min(start+len(w), size)
+	from = min(from, size-1)
 	to = max(to, from+1)
 	k := kernel{from, make([]float32, to-from)}
 	sum := make([]float64, to-from)
@@ -261,8 +261,8 @@ func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertic
 	}
 }
 
-// down computes one output row from the source rows of a kernel.
-func down(sum []float32, src []float32, stride int, k kernel) {
+// column computes one output row from the source rows of a kernel.
+func column(sum []float32, src []float32, stride int, k kernel) {
 	clear(sum)
 	for i, w := range k.weight {
 		in := src[(k.start+i)*stride:][:len(sum)]

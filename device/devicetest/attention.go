@@ -120,7 +120,7 @@ func (c *attentionCase) operands(r *rig, f form) {
 }
 
 func testAttention(r *rig) {
-	if !r.has("attention") {
+	if !r.supports("attention") {
 		return
 	}
 	sizes := []attentionSize{
@@ -181,7 +181,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		a := r.empty(t, shape.Of(s.At(0), s.At(2), s.At(1), s.At(3)), contiguous)
 		return a.seenAs("heads inside", a.v.Layout.Transpose(1, 2))
 	}
-	if !r.dev.Supports(&device.Attention{Out: without(c.t, s.Slice()...), Q: c.q.v, K: c.k.v, V: c.v.v, Weighing: c.w}) {
+	if !r.dev.Supports(&device.Attention{Out: emptyView(c.t, s.Slice()...), Q: c.q.v, K: c.k.v, V: c.v.v, Weighing: c.w}) {
 		return
 	}
 	want := c.reference()
@@ -196,9 +196,9 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 			continue
 		}
 		r.run(what, o)
-		out.near(what, want.out.v, want.out.bound)
+		out.close(what, want.out.v, want.out.bound)
 		if saves {
-			lse.near(what+", logarithms", want.lse.v, want.lse.bound)
+			lse.close(what+", logarithms", want.lse.v, want.lse.bound)
 		}
 	}
 	// Compute the gradient from the reference's result, not from the device's result.
@@ -221,7 +221,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		r.run(what+", gradient", o)
 		for i, of := range []string{"queries", "keys", "values"} {
 			if !o.Operand(i).View.Absent() {
-				d[i].near(what+", gradient of "+of, grads[i].v, grads[i].bound)
+				d[i].close(what+", gradient of "+of, grads[i].v, grads[i].bound)
 			}
 		}
 	}

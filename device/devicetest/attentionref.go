@@ -8,12 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// judged holds reference values, in v, and bounds of a device's errors, in by.
-type judged struct{ v, by []float64 }
+// judged holds reference values, in v, and bounds of a device's errors, in tol.
+type judged struct{ v, tol []float64 }
 
-func (j *judged) bound(i int) float64 { return j.by[i] }
+func (j *judged) bound(i int) float64 { return j.tol[i] }
 
-func (j *judged) put(v, by float64) { j.v, j.by = append(j.v, v), append(j.by, by) }
+func (j *judged) put(v, by float64) { j.v, j.tol = append(j.v, v), append(j.tol, by) }
 
 // sumError bounds the error of a float32 sum of n products, relative to the sum of their
 // magnitudes. The bound assumes eight partial sums, which are scaled and added at the end.
@@ -34,8 +34,8 @@ func rounding(t dtype.Type) (part, least float64) {
 
 var keepProgram = lower(expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32)), dtype.Bool)
 
-// kept returns the factor of each weight: 0 if dropout drops it, else 1/(1-Drop).
-func (c *attentionCase) kept() []float64 {
+// dropFactors returns the factor of each weight: 0 if dropout drops it, else 1/(1-Drop).
+func (c *attentionCase) dropFactors() []float64 {
 	m := make([]float64, c.batch*c.heads*c.queries*c.keys)
 	if c.w.Drop == 0 {
 		for i := range m {
@@ -94,11 +94,11 @@ func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []
 	return s, by
 }
 
-// known holds the values of a case's operands.
-type known struct{ q, k, v, mask, lengths, kept []float64 }
+// operandValues holds the values of a case's operands.
+type operandValues struct{ q, k, v, mask, lengths, drop []float64 }
 
-func (c *attentionCase) known() (x known) {
-	x = known{q: c.q.floats(), k: c.k.floats(), v: c.v.floats(), kept: c.kept()}
+func (c *attentionCase) known() (x operandValues) {
+	x = operandValues{q: c.q.floats(), k: c.k.floats(), v: c.v.floats(), drop: c.dropFactors()}
 	if c.mask != nil {
 		x.mask = c.mask.floats()
 	}
@@ -108,11 +108,10 @@ func (c *attentionCase) known() (x known) {
 	return x
 }
 
-// expError bounds the relative error of the exponential of s minus the argument less. The argument
-// by bounds the error of s. The result includes the rounding of the difference, and some units in
-// the last place.
-func expError(s, by, less float64) float64 {
-	return 1.01*by + (math.Abs(s)+math.Abs(less)+16)*0x1p-22
+// expError bounds the relative error of exp(s - top). bound is the bound of the error of s. The
+// result includes the rounding of the difference, and some units in the last place.
+func expError(s, bound, top float64) float64 {
+	return 1.01*bound + (math.Abs(s)+math.Abs(top)+16)*0x1p-22
 }
 
 // reference computes the attention's result and the logarithms LSE in float64.
@@ -143,7 +142,7 @@ func (c *attentionCase) reference() (r struct{ out, lse judged }) {
 		for f := range c.values {
 			var sum, size, most float64
 			for j := range s {
-				v := x.v[(first+j)*c.values+f] * x.kept[row*c.keys+j]
+				v := x.v[(first+j)*c.values+f] * x.drop[row*c.keys+j]
 				w := math.Exp(s[j]-m-log) * v
 				sum, size, most = sum+w, size+math.Abs(w), max(most, math.Abs(v))
 			}
@@ -170,7 +169,7 @@ func (c *attentionCase) gradients(g, out, lse []float64) (d [3]judged) {
 	sizes := [3][]float64{size.v, make([]float64, len(x.k)), make([]float64, len(x.v))}
 	add := func(i, at int, v, by float64) {
 		d[i].v[at] += v
-		d[i].by[at] += by
+		d[i].tol[at] += by
 		sizes[i][at] += math.Abs(v)
 	}
 	for row := range c.batch * c.heads * c.queries {
@@ -188,7 +187,7 @@ func (c *attentionCase) gradients(g, out, lse []float64) (d [3]judged) {
 			if math.IsInf(s[j], -1) {
 				continue
 			}
-			kept := x.kept[row*c.keys+j]
+			kept := x.drop[row*c.keys+j]
 			p, off := math.Exp(s[j]-lse[row]), expError(s[j], by[j], lse[row])
 			var dp, dpSize float64
 			for f := range c.values {
@@ -209,7 +208,7 @@ func (c *attentionCase) gradients(g, out, lse []float64) (d [3]judged) {
 	queries := c.queries * max(1, c.heads/max(1, c.shared))
 	for i, n := range []int{c.keys, queries, queries} {
 		for k, v := range d[i].v {
-			d[i].by[k] = d[i].by[k]*1.1 + sumError(n)*sizes[i][k] + epsilon(c.t)*math.Abs(v)*1.01 + least + 1e-30
+			d[i].tol[k] = d[i].tol[k]*1.1 + sumError(n)*sizes[i][k] + epsilon(c.t)*math.Abs(v)*1.01 + least + 1e-30
 		}
 	}
 	return d

@@ -291,8 +291,8 @@ func isNaN(t dtype.Type, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(expr.Decode(t, b))
 }
 
-// same compares the elements with want, bit by bit. All NaN values are equal.
-func (a *array) same(what string, want []uint64) bool {
+// equal compares the elements with want, bit by bit. All NaN values are equal.
+func (a *array) equal(what string, want []uint64) bool {
 	a.r.Helper()
 	got := a.fetch(what)
 	for i := range want {
@@ -306,9 +306,9 @@ func (a *array) same(what string, want []uint64) bool {
 	return true
 }
 
-// near compares the elements with float64 references. The difference of element i may be at most
+// close compares the elements with float64 references. The difference of element i may be at most
 // bound(i).
-func (a *array) near(what string, want []float64, bound func(i int) float64) bool {
+func (a *array) close(what string, want []float64, bound func(i int) float64) bool {
 	a.r.Helper()
 	got := a.fetch(what)
 	for i, w := range want {
@@ -398,7 +398,7 @@ func (r *rig) checkMap(what string, p *expr.Program, outs, ins []*array, params 
 	}
 	ok := true
 	for k, o := range outs {
-		ok = o.same(what, want[k]) && ok
+		ok = o.equal(what, want[k]) && ok
 	}
 	if !ok {
 		r.Logf("program:\n%v", p)

@@ -40,7 +40,7 @@ func (r *rig) logits(t dtype.Type, s shape.Dims, f form) *array {
 }
 
 func testSoftmax(r *rig) {
-	if !r.has("softmax", "softmax gradient") {
+	if !r.supports("softmax", "softmax gradient") {
 		return
 	}
 	n := 0
@@ -65,7 +65,7 @@ func testSoftmax(r *rig) {
 					}
 				}
 				e := epsilon(t) + 20*epsilon(t.Compute())
-				out.near(what, want, func(i int) float64 {
+				out.close(what, want, func(i int) float64 {
 					return e*math.Abs(want[i])*(1+math.Abs(math.Log(math.Abs(want[i])+1e-300))/4) + 8*epsilon(t.Compute())
 				})
 
@@ -100,7 +100,7 @@ func testSoftmax(r *rig) {
 						bound[k] = 40*epsilon(t.Compute())*(bound[k]+math.Abs(want[k])) + epsilon(t)*math.Abs(want[k])*1.01 + 1e-7*epsilon(t)/0x1p-24
 					}
 				}
-				dx.near(what, want, func(i int) float64 { return bound[i] })
+				dx.close(what, want, func(i int) float64 { return bound[i] })
 				r.end()
 			}
 		}
@@ -111,11 +111,11 @@ func testSoftmax(r *rig) {
 	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
 	r.run("softmax in place", &device.Softmax{Out: x.v, X: x.v})
 	p := 1 / (1 + math.E)
-	x.near("softmax in place with infinities", []float64{p, 1 - p, 0, nan, nan, nan, nan, nan, nan, nan, nan, nan}, func(int) float64 { return 1e-6 })
+	x.close("softmax in place with infinities", []float64{p, 1 - p, 0, nan, nan, nan, nan, nan, nan, nan, nan, nan}, func(int) float64 { return 1e-6 })
 }
 
 func testCrossEntropy(r *rig) {
-	if !r.has("cross-entropy", "cross-entropy gradient") {
+	if !r.supports("cross-entropy", "cross-entropy gradient") {
 		return
 	}
 	n := 0
@@ -149,8 +149,8 @@ func testCrossEntropy(r *rig) {
 					counted++
 				}
 			}
-			count.same(what+", targets", []uint64{uint64(counted)})
-			alone.same(what+", losses without a mean", loss.fetch(what))
+			count.equal(what+", targets", []uint64{uint64(counted)})
+			alone.equal(what+", losses without a mean", loss.fetch(what))
 			fx := x.floats()
 			wantLoss, wantTop, wantRest := make([]float64, rows), make([]float64, rows), make([]float64, rows)
 			for i, b := range target.bits() {
@@ -162,9 +162,9 @@ func testCrossEntropy(r *rig) {
 			}
 			// the sum of exponentials is at least 1, and e bounds the error of its logarithm
 			e := 8 * epsilon(ct)
-			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (1 + math.Abs(wantLoss[i]) + math.Abs(wantRest[i])) })
-			top.near(what+", greatest", wantTop, func(int) float64 { return 0 })
-			rest.near(what+", rest", wantRest, func(i int) float64 { return e * (1 + math.Abs(wantRest[i])) })
+			loss.close(what+", loss", wantLoss, func(i int) float64 { return e * (1 + math.Abs(wantLoss[i]) + math.Abs(wantRest[i])) })
+			top.close(what+", greatest", wantTop, func(int) float64 { return 0 })
+			rest.close(what+", rest", wantRest, func(i int) float64 { return e * (1 + math.Abs(wantRest[i])) })
 
 			divided := func(v float64) uint64 {
 				if ct == dtype.F32 {
@@ -172,7 +172,7 @@ func testCrossEntropy(r *rig) {
 				}
 				return expr.Encode(ct, v/float64(counted))
 			}
-			mean.same(what+", mean", []uint64{divided(expr.Decode(ct, sum.fetch(what)[0]))})
+			mean.equal(what+", mean", []uint64{divided(expr.Decode(ct, sum.fetch(what)[0]))})
 			for _, f := range []form{contiguous, allCast} {
 				g := r.small(ct, shape.Of(rows), f)
 				dx := r.empty(t, s, outForms[n%len(outForms)])
@@ -194,7 +194,7 @@ func testCrossEntropy(r *rig) {
 					r.run(what+", by a number", &has)
 					has.DX, has.G, has.Count = b.v, part.v, device.View{}
 					r.run(what+", of quotients", &has)
-					a.same(what+", gradient by a number", b.fetch(what))
+					a.equal(what+", gradient by a number", b.fetch(what))
 				}
 				fg, ft, fr := g.floats(), top.floats(), rest.floats()
 				want := make([]float64, rows*c)
@@ -210,7 +210,7 @@ func testCrossEntropy(r *rig) {
 						want[i*c+j] = v * fg[i]
 					}
 				}
-				dx.near(what+", gradient", want, func(i int) float64 {
+				dx.close(what+", gradient", want, func(i int) float64 {
 					return epsilon(t)*math.Abs(want[i])*1.01 + 300*epsilon(ct)*math.Abs(fg[i/c]) + 1e-7*epsilon(t)/0x1p-24
 				})
 			}
@@ -232,7 +232,7 @@ func testCrossEntropy(r *rig) {
 }
 
 func testMultiMap(r *rig) {
-	if !r.has("multi-map") {
+	if !r.supports("multi-map") {
 		return
 	}
 	// Run an SGD step with momentum over tensors of many sizes, in place.
@@ -257,8 +257,8 @@ func testMultiMap(r *rig) {
 	}
 	r.run("multi-map", &device.MultiMap{Program: step, Outs: outs, Ins: ins, Params: params.v})
 	for k, a := range arrays {
-		a[0].same(fmt.Sprintf("multi-map, group %d, result 0", k), want[k][0])
-		a[1].same(fmt.Sprintf("multi-map, group %d, result 1", k), want[k][1])
+		a[0].equal(fmt.Sprintf("multi-map, group %d, result 0", k), want[k][0])
+		a[1].equal(fmt.Sprintf("multi-map, group %d, result 1", k), want[k][1])
 	}
 	// A program without parameters, such as a conversion, needs no scalars.
 	cast := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.F32}, -1)
@@ -272,6 +272,6 @@ func testMultiMap(r *rig) {
 	}
 	r.run("multi-map of casts", &device.MultiMap{Program: cast, Outs: outs, Ins: ins})
 	for k, a := range arrays {
-		a[0].same(fmt.Sprintf("multi-map of casts, group %d", k), want[k][0])
+		a[0].equal(fmt.Sprintf("multi-map of casts, group %d", k), want[k][0])
 	}
 }

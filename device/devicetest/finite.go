@@ -14,7 +14,7 @@ import (
 // is infinite or NaN. If it was 1 before, it stays 1. The results are the same as without Found.
 func testMultiMapFinite(r *rig) {
 	p := lower(expr.X(0), dtype.F32, dtype.F32)
-	if !r.dev.Supports(&device.MultiMap{Program: p, Params: without(dtype.I64, 0), Found: without(dtype.F32, 1)}) {
+	if !r.dev.Supports(&device.MultiMap{Program: p, Params: emptyView(dtype.I64, 0), Found: emptyView(dtype.F32, 1)}) {
 		r.Logf("%s does not look for what is not finite: nothing to test", r.dev.Name())
 		return
 	}
@@ -50,10 +50,10 @@ func testMultiMapFinite(r *rig) {
 			if bad.group >= 0 && bad.operand == 0 {
 				tell = 1
 			}
-			found.same(fmt.Sprintf("what is found of %v with %v in group %d", t, bad.v, bad.group), []uint64{expr.Encode(dtype.F32, tell)})
+			found.equal(fmt.Sprintf("what is found of %v with %v in group %d", t, bad.v, bad.group), []uint64{expr.Encode(dtype.F32, tell)})
 			if bad.group < 0 {
 				for g, a := range arrays {
-					a.same(fmt.Sprintf("multi-map of %v, group %d", t, g), want[g])
+					a.equal(fmt.Sprintf("multi-map of %v, group %d", t, g), want[g])
 				}
 			}
 		}

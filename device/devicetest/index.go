@@ -71,7 +71,7 @@ func testGather(r *rig) {
 			for p, e := range source(idx, c.table, c.axis) {
 				want[p] = v[e]
 			}
-			out.same(what, want)
+			out.equal(what, want)
 			r.end()
 		}
 	}
@@ -93,7 +93,7 @@ func testGather(r *rig) {
 					want[p] = src.bits()[e]
 				}
 			}
-			out.same("gather with an index outside", want)
+			out.equal("gather with an index outside", want)
 		}
 	}
 	r.checkMap("map after an index error", lower(expr.X(0).Neg(), dtype.F32, dtype.F32), []*array{r.empty(dtype.F32, shape.Of(3), contiguous)}, []*array{r.small(dtype.F32, shape.Of(3), contiguous)}, nil)
@@ -162,7 +162,7 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 		}
 	}
 	check(&device.Gather{Out: out.v, Src: table.v, Index: idx.v, Tag: 5})
-	out.same("gather of "+what, want)
+	out.equal("gather of "+what, want)
 	grad := r.array(t, c.table, offset, func(int) uint64 { return 0 })
 	check(&device.Scatter{Kind: device.ScatterAdd, Dst: grad.v, Src: src.v, Index: idx.v, Tag: 5})
 	for i := range sum {
@@ -170,7 +170,7 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 			sum[i] = wrap(t, sum[i])
 		}
 	}
-	grad.near("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
+	grad.close("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
 }
 
 // combined returns the new value of a target element a when a scatter adds element b to it, or
@@ -220,7 +220,7 @@ func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *
 	}
 	r.run(what, &device.Scatter{Kind: kind, Dst: dst.v, Src: src.v, Index: idx.v, Axis: c.axis})
 	rounds := kind == device.ScatterAdd || kind == device.ScatterProd
-	ok := dst.near(what, want, func(i int) float64 {
+	ok := dst.close(what, want, func(i int) float64 {
 		if !rounds || !t.IsFloat() {
 			return 0
 		}
@@ -229,7 +229,7 @@ func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *
 	if ok && t.IsFloat() { // a second run gives the same bits, in any layout
 		again := r.array(t, c.table, contiguous, func(i int) uint64 { return start[i] })
 		r.run(what, &device.Scatter{Kind: kind, Dst: again.v, Src: src.v, Index: idx.v, Axis: c.axis})
-		again.same(what+", a second time", dst.fetch(what))
+		again.equal(what+", a second time", dst.fetch(what))
 	}
 }
 
@@ -279,7 +279,7 @@ func testScatter(r *rig) {
 		}
 		what := fmt.Sprintf("scatter-%v of %v to places that differ", kind, t)
 		r.run(what, &device.Scatter{Kind: kind, Dst: dst.v, Src: src.v, Index: idx.v, Distinct: true})
-		dst.near(what, want, func(i int) float64 { return 2 * epsilon(t) * math.Abs(want[i]) })
+		dst.close(what, want, func(i int) float64 { return 2 * epsilon(t) * math.Abs(want[i]) })
 		r.end()
 	}
 	for _, c := range r.indexCases() {
@@ -307,6 +307,6 @@ func testScatter(r *rig) {
 			}
 		}
 		r.checkIndexError(fmt.Sprintf("scatter-%v with index %d", kind, bad), &device.Scatter{Kind: kind, Dst: dst.v, Src: src.v, Index: idx.v, Tag: 77}, bad, 7, 11)
-		dst.near(fmt.Sprintf("scatter-%v with an index outside", kind), want, func(int) float64 { return 1e-5 })
+		dst.close(fmt.Sprintf("scatter-%v with an index outside", kind), want, func(int) float64 { return 1e-5 })
 	}
 }

@@ -146,9 +146,9 @@ func (r *rig) testMatMulAct() {
 				r.run(what, o)
 				r.run(what, &act)
 				sums := plain.fetch(what)
-				y.same(what, eval(act.Act, operands, nil, len(sums))[0])
+				y.equal(what, eval(act.Act, operands, nil, len(sums))[0])
 				if !act.Pre.Absent() {
-					pre.same(what+": before", sums)
+					pre.equal(what+": before", sums)
 				}
 			}
 			r.end()
@@ -186,7 +186,7 @@ func (r *rig) testMatMulSums() {
 			what := fmt.Sprintf("matmul of %v, %s %v by %s %v, and sums of %d", t, a.form, a.v.Shape, b.form, b.v.Shape, which)
 			r.run(what, o)
 			r.run(what, &with)
-			y.same(what, plain.fetch(what))
+			y.equal(what, plain.fetch(what))
 			for d, of := range [2]*array{a, b} {
 				if which>>d&1 == 0 {
 					continue
@@ -200,7 +200,7 @@ func (r *rig) testMatMulSums() {
 					want[at] += v
 					size[at] += math.Abs(v)
 				}
-				sums[d].near(what, want, func(i int) float64 { return (float64(k)/4 + 4) * epsilon(dtype.F32) * size[i] })
+				sums[d].close(what, want, func(i int) float64 { return (float64(k)/4 + 4) * epsilon(dtype.F32) * size[i] })
 			}
 		}
 		r.end()
@@ -253,5 +253,5 @@ func (r *rig) checkMatMul(a, b, bias, out *array) {
 			}
 		}
 	}
-	out.near(what, want, func(i int) float64 { return bound[i] })
+	out.close(what, want, func(i int) float64 { return bound[i] })
 }

@@ -117,7 +117,7 @@ func testStreams(r *rig) {
 	}
 	r.must(a.Synchronize(), "Synchronize")
 	r.must(b.Synchronize(), "Synchronize")
-	x.same("map on two streams", want)
+	x.equal("map on two streams", want)
 }
 
 func testMemory(r *rig) {

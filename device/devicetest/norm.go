@@ -22,7 +22,7 @@ func (r *rig) normSizes() []normSize {
 type normSize struct{ rows, cols, period, inner int }
 
 func testNorm(r *rig) {
-	if !r.has("norm", "norm gradient") {
+	if !r.supports("norm", "norm gradient") {
 		return
 	}
 	k := 0
@@ -123,11 +123,11 @@ func (r *rig) norm(t, at dtype.Type, s normSize, f form, n device.RowNorm, affin
 			gbound[o] = e*math.Abs(grad[o])*1.01 + 40*full*rs[i]*(math.Abs(gw)+mag+(math.Abs(v)+size)*rs[i]*magz) + 1e-7*e/0x1p-24
 		}
 	}
-	y.near(what, want, func(i int) float64 { return bound[i] })
-	dx.near(what+", gradient", grad, func(i int) float64 { return gbound[i] })
-	rstd.near(what+", rstd", rs, func(i int) float64 { return 24 * full * rs[i] })
+	y.close(what, want, func(i int) float64 { return bound[i] })
+	dx.close(what+", gradient", grad, func(i int) float64 { return gbound[i] })
+	rstd.close(what+", rstd", rs, func(i int) float64 { return 24 * full * rs[i] })
 	if means != nil {
-		means.near(what+", mean", m, func(int) float64 { return 24 * full * 8 })
+		means.close(what+", mean", m, func(int) float64 { return 24 * full * 8 })
 	}
 	r.end()
 }

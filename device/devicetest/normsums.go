@@ -13,7 +13,7 @@ import (
 // testNormSums checks the gradient of a normalisation: the gradients of weight and bias, Add, and
 // 16-bit results for float32 operands.
 func testNormSums(r *rig) {
-	if !r.has("norm", "norm gradient") {
+	if !r.supports("norm", "norm gradient") {
 		return
 	}
 	sizes := [][2]int{{3, 1}, {70, 7}, {65, 63}, {9, 65}, {5, 129}, {2, 768}, {0, 5}, {2, 50257}}
@@ -67,7 +67,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 		for _, b := range wide.fetch(what) {
 			rounded = append(rounded, expr.Encode(y, expr.Decode(x, b)))
 		}
-		out.same(what, rounded)
+		out.equal(what, rounded)
 	}
 
 	var dx, dw, db, more *array
@@ -137,17 +137,17 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 		}
 	}
 	if dx != nil {
-		dx.near(what+", gradient", want, func(i int) float64 { return bound[i] + e*math.Abs(want[i])*1.01 + 1e-7*e/0x1p-24 })
+		dx.close(what+", gradient", want, func(i int) float64 { return bound[i] + e*math.Abs(want[i])*1.01 + 1e-7*e/0x1p-24 })
 	}
 	for i, a := range []*array{dw, db} {
 		if a == nil {
 			continue
 		}
-		a.near(fmt.Sprintf("%s, sum %d", what, i), sums[i], func(j int) float64 { return 40 * full * size[j] })
+		a.close(fmt.Sprintf("%s, sum %d", what, i), sums[i], func(j int) float64 { return 40 * full * size[j] })
 		before := a.bits()
 		again := r.empty(acc, columns, f)
 		*back.Operand(1 + i).View = again.v
 		r.run(what+", again", &back)
-		again.same(what+", again", before)
+		again.equal(what+", again", before)
 	}
 }

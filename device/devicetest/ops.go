@@ -108,16 +108,17 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	return ops
 }
 
-// without returns a view without a buffer.
-func without(t dtype.Type, dims ...int) device.View {
+// emptyView returns a view without a buffer.
+func emptyView(t dtype.Type, dims ...int) device.View {
 	return device.View{Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// has reports whether the device supports an op of each of the given names, in at least one mode.
-func (r *rig) has(names ...string) bool {
+// supports reports whether the device supports an op of each of the given names, in at least one
+// mode.
+func (r *rig) supports(names ...string) bool {
 	for _, name := range names {
 		known, supported := false, false
-		for _, op := range Ops(without) {
+		for _, op := range Ops(emptyView) {
 			if op.Name() == name {
 				known, supported = true, supported || r.dev.Supports(op)
 			}

@@ -49,7 +49,7 @@ func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 
 }
 
 func testScan(r *rig) {
-	if !r.has("scan-sum") {
+	if !r.supports("scan-sum") {
 		return
 	}
 	sizes := []shape.Dims{shape.Of(2, 5, 3), shape.Of(3, 40, 1), shape.Of(1, 12, 35), shape.Of(0, 3, 2), shape.Of(2, 0, 2), shape.Of(1, 1, 1)}
@@ -116,7 +116,7 @@ func testScan(r *rig) {
 					}
 				}
 				length := float64(s.At(1))
-				out.near(what, want, func(i int) float64 {
+				out.close(what, want, func(i int) float64 {
 					if !result.IsFloat() {
 						return 0
 					}
@@ -129,7 +129,7 @@ func testScan(r *rig) {
 }
 
 func testArgsort(r *rig) {
-	if !r.has("argsort") {
+	if !r.supports("argsort") {
 		return
 	}
 	sizes := []shape.Dims{shape.Of(3, 1), shape.Of(2, 9), shape.Of(2, 70), shape.Of(0, 5), shape.Of(1, 2100)}
@@ -177,14 +177,14 @@ func testArgsort(r *rig) {
 					want = append(want, uint64(i-row*s.At(1)))
 				}
 			}
-			out.same(what, want)
+			out.equal(what, want)
 			r.end()
 		}
 	}
 }
 
 func testSearch(r *rig) {
-	if !r.has("search") {
+	if !r.supports("search") {
 		return
 	}
 	n := 0
@@ -244,7 +244,7 @@ func testSearch(r *rig) {
 				}
 				want = append(want, place)
 			}
-			out.same(what, want)
+			out.equal(what, want)
 			r.end()
 		}
 	}

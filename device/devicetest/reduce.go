@@ -161,7 +161,7 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 			want[i] = wrap(out.v.Type, want[i])
 		}
 	}
-	out.near(what, want, func(i int) float64 { return bound[i] })
+	out.close(what, want, func(i int) float64 { return bound[i] })
 }
 
 // rangeOf returns v, or an infinity if v overflows type t.
@@ -290,7 +290,7 @@ func testReduceForms(r *rig) {
 		}
 		want[i] = math.Sqrt(want[i] / 37)
 	}
-	out.near("reduce with finish and parameters", want, func(i int) float64 { return 20 * epsilon(dtype.F32) * want[i] })
+	out.close("reduce with finish and parameters", want, func(i int) float64 { return 20 * epsilon(dtype.F32) * want[i] })
 
 	// Find the first position of the maximum, with a map that uses the index.
 	pos := r.empty(dtype.I64, shape.Of(1, 37), contiguous)
@@ -299,7 +299,7 @@ func testReduceForms(r *rig) {
 	for i := range wantPos {
 		wantPos[i] = float64(5*37 + i)
 	}
-	pos.near("max of positions", wantPos, func(int) float64 { return 0 })
+	pos.close("max of positions", wantPos, func(int) float64 { return 0 })
 
 	// Reduce truth values: any and all of a comparison, and the count of true.
 	for _, c := range []struct {
@@ -328,7 +328,7 @@ func testReduceForms(r *rig) {
 				want[i] = 1
 			}
 		}
-		out.near(c.name, want, func(int) float64 { return 0 })
+		out.close(c.name, want, func(int) float64 { return 0 })
 	}
 
 	// 16-bit floats combine in float32. In 16 bits, a sum of 4096 ones and some small numbers would
@@ -338,10 +338,10 @@ func testReduceForms(r *rig) {
 		for _, res := range []dtype.Type{t, dtype.F32} {
 			out := r.empty(res, shape.Of(1, 1), contiguous)
 			reduce("sum of ones", &device.Reduction{Kind: device.Sum, Map: lower(x, t, t)}, out, ones)
-			out.near(fmt.Sprintf("sum of 4096 ones of %v as %v", t, res), []float64{4096}, func(int) float64 { return 0 })
+			out.close(fmt.Sprintf("sum of 4096 ones of %v as %v", t, res), []float64{4096}, func(int) float64 { return 0 })
 		}
 		mean := r.empty(t, shape.Of(1, 1), contiguous)
 		reduce("mean of ones", &device.Reduction{Kind: device.Sum, Map: lower(x, t, t), Finish: lower(x.Scale(1.0/4096), t, t)}, mean, ones)
-		mean.near(fmt.Sprintf("mean of 4096 ones of %v", t), []float64{1}, func(int) float64 { return 0 })
+		mean.close(fmt.Sprintf("mean of 4096 ones of %v", t), []float64{1}, func(int) float64 { return 0 })
 	}
 }

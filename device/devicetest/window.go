@@ -26,13 +26,13 @@ func (w *window) sees(p, k [2]int) (at int, inside bool) {
 	return at, true
 }
 
-// each calls f for each place of the window, and there for each element of the window that is
+// forEach calls f for each place of the window, and there for each element of the window that is
 // inside the plane.
-func (w *window) each(f func(place, element, at int)) {
+func (w *window) forEach(f func(place, element, offset int)) {
 	for p := range w.out[0] * w.out[1] {
 		for k := range w.kernel[0] * w.kernel[1] {
-			if at, ok := w.sees([2]int{p / w.out[1], p % w.out[1]}, [2]int{k / w.kernel[1], k % w.kernel[1]}); ok {
-				f(p, k, at)
+			if offset, ok := w.sees([2]int{p / w.out[1], p % w.out[1]}, [2]int{k / w.kernel[1], k % w.kernel[1]}); ok {
+				f(p, k, offset)
 			}
 		}
 	}
@@ -41,7 +41,7 @@ func (w *window) each(f func(place, element, at int)) {
 func three(v [2]int) [3]int { return [3]int{v[0], v[1], 0} }
 
 func testConvolve(r *rig) {
-	if !r.has("convolution", "convolution data gradient", "convolution weight gradient") {
+	if !r.supports("convolution", "convolution data gradient", "convolution weight gradient") {
 		return
 	}
 	for i, w := range []window{
@@ -79,7 +79,7 @@ func testConvolve(r *rig) {
 		for n := range w.n {
 			for o := range w.outputs {
 				for i := range inputs {
-					w.each(func(place, element, at int) {
+					w.forEach(func(place, element, at int) {
 						to := (n*w.outputs+o)*w.out[0]*w.out[1] + place
 						from := (n*w.channels+o/(w.outputs/w.groups)*inputs+i)*w.in[0]*w.in[1] + at
 						k := (o*inputs+i)*taps + element
@@ -91,14 +91,14 @@ func testConvolve(r *rig) {
 			}
 		}
 		for k, a := range []*array{y, dx, dw} {
-			a.near(what+[]string{"", ", data", ", weight"}[k], want[k], func(i int) float64 { return bound[k][i] })
+			a.close(what+[]string{"", ", data", ", weight"}[k], want[k], func(i int) float64 { return bound[k][i] })
 		}
 		r.end()
 	}
 }
 
 func testPool(r *rig) {
-	if !r.has("window sums", "window sums gradient", "max pool gradient") {
+	if !r.supports("window sums", "window sums gradient", "max pool gradient") {
 		return
 	}
 	for i, w := range []window{
@@ -117,7 +117,7 @@ func testPool(r *rig) {
 		sums, spread, reached, size := make([]float64, len(fg)), make([]float64, len(fx)), make([]float64, len(fx)), make([]float64, len(fg))
 		last := make([]int, len(fg)) // the last element of each window counts as its maximum
 		for n := range w.n {
-			w.each(func(place, _, at int) {
+			w.forEach(func(place, _, at int) {
 				sums[n*places+place] += fx[n*plane+at]
 				size[n*places+place] += math.Abs(fx[n*plane+at])
 				spread[n*plane+at] += fg[n*places+place]
@@ -138,15 +138,15 @@ func testPool(r *rig) {
 		r.run(what, &device.SumWindows{Y: y.v, X: x.v, Window: c})
 		r.run(what, &device.AddWindows{DX: dx.v, G: g.v, Window: c})
 		r.run(what, &device.MaxPoolGrad{DX: most.v, G: g.v, Near: near.v, Window: c})
-		y.near(what+", sums", sums, func(i int) float64 { return 4 * epsilon(dtype.F32) * size[i] })
-		dx.near(what+", spread", spread, func(int) float64 { return 1e-4 })
-		most.near(what+", maxima", reached, func(int) float64 { return 1e-4 })
+		y.close(what+", sums", sums, func(i int) float64 { return 4 * epsilon(dtype.F32) * size[i] })
+		dx.close(what+", spread", spread, func(int) float64 { return 1e-4 })
+		most.close(what+", maxima", reached, func(int) float64 { return 1e-4 })
 		r.end()
 	}
 }
 
 func testChannelNorm(r *rig) {
-	if !r.has("channel norm", "channel norm gradient") {
+	if !r.supports("channel norm", "channel norm gradient") {
 		return
 	}
 	sizes := []shape.Dims{shape.Of(3, 2, 5), shape.Of(1, 4, 7), shape.Of(6, 3, 1)}
@@ -222,7 +222,7 @@ func testChannelNorm(r *rig) {
 						scale = max(scale, 10*v)
 					}
 				}
-				a.near(fmt.Sprintf("%s, result %d", what, k), wants[k], func(int) float64 { return 64 * epsilon(dtype.F32) * scale * math.Sqrt(1+count/1000) })
+				a.close(fmt.Sprintf("%s, result %d", what, k), wants[k], func(int) float64 { return 64 * epsilon(dtype.F32) * scale * math.Sqrt(1+count/1000) })
 			}
 			r.end()
 		}

@@ -58,7 +58,7 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 // pkg holds what the checker knows about one folder of Go files.
 type pkg struct {
 	name       string
-	first      string // name of the package's first file, for the place of a violation
+	firstFile  string // name of the package's first file, for the place of a violation
 	documented bool
 
 	// error types with which the package's functions panic, such as "optim.Error"
@@ -121,7 +121,7 @@ func (c *checker) file(name string, text []byte) {
 	}
 	p := c.packages[dir]
 	if p == nil {
-		p = &pkg{name: f.Name.Name, first: name}
+		p = &pkg{name: f.Name.Name, firstFile: name}
 		c.packages[dir] = p
 	}
 	p.documented = p.documented || f.Doc != nil
@@ -135,14 +135,14 @@ func (c *checker) file(name string, text []byte) {
 // pkg checks one package, after file has read all its files.
 func (c *checker) pkg(dir string, p *pkg) {
 	if floorOf(dir) == nil {
-		c.fail(p.first, "package %s is not in the table of internal/arch/floors.go: declare what it stands on", dir)
+		c.fail(p.firstFile, "package %s is not in the table of internal/arch/floors.go: declare what it stands on", dir)
 	}
 	if !p.documented {
-		c.fail(p.first, "package %s has no package comment", dir)
+		c.fail(p.firstFile, "package %s has no package comment", dir)
 	}
 	for _, name := range []string{p.name, path.Base(dir)} {
 		if slices.Contains(bannedNames, name) {
-			c.fail(p.first, "package %s: the name %q says nothing", dir, name)
+			c.fail(p.firstFile, "package %s: the name %q says nothing", dir, name)
 			break
 		}
 	}
@@ -162,7 +162,7 @@ func (c *checker) imports(f *ast.File, dir string, test bool, text []byte) {
 			continue
 		}
 		ours, local := strings.CutPrefix(target, Module+"/")
-		if local && !test && floorOf(dir) != nil && !below(dir, ours) && !related(dir, ours) {
+		if local && !test && floorOf(dir) != nil && !mayReach(dir, ours) && !related(dir, ours) {
 			c.fail(where, "%s imports %s, which is not below it: imports only descend", dir, ours)
 		}
 		for _, r := range restricted {

@@ -243,7 +243,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s is declared twice", f.path)
 		}
 		seen[f.path] = true
-		if below(f.path, f.path) {
+		if mayReach(f.path, f.path) {
 			t.Errorf("%s stands on itself", f.path)
 		}
 		for _, on := range f.on {

@@ -89,28 +89,28 @@ func (e *exports) method(owner, name string) {
 	e.methods[owner][name] = true
 }
 
-// made records that a function or field yields values of type t. The argument by is the name of the
-// function or field.
-func (e *exports) made(pkg string, t ast.Expr, by string) {
+// recordMaker records that a function or field yields values of type t. The argument name is the
+// name of the function or field.
+func (e *exports) recordMaker(pkg string, t ast.Expr, name string) {
 	switch x := t.(type) {
 	case *ast.StarExpr:
-		e.made(pkg, x.X, by)
+		e.recordMaker(pkg, x.X, name)
 	case *ast.ArrayType:
-		e.made(pkg, x.Elt, by)
+		e.recordMaker(pkg, x.Elt, name)
 	case *ast.SelectorExpr:
 		if id, ok := x.X.(*ast.Ident); ok {
-			e.makers[id.Name+"."+x.Sel.Name] = append(e.makers[id.Name+"."+x.Sel.Name], by)
+			e.makers[id.Name+"."+x.Sel.Name] = append(e.makers[id.Name+"."+x.Sel.Name], name)
 		}
 	case *ast.Ident:
-		e.makers[pkg+"."+x.Name] = append(e.makers[pkg+"."+x.Name], by)
+		e.makers[pkg+"."+x.Name] = append(e.makers[pkg+"."+x.Name], name)
 	}
 }
 
-// results records the types that a function returns. The argument by is the function's name.
-func (e *exports) results(pkg string, f *ast.FuncType, by string) {
+// results records the types that a function returns. The argument name is the function's name.
+func (e *exports) results(pkg string, f *ast.FuncType, name string) {
 	if f.Results != nil {
 		for _, r := range f.Results.List {
-			e.made(pkg, r.Type, by)
+			e.recordMaker(pkg, r.Type, name)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (e *exports) fields(pkg, owner string, list *ast.FieldList) {
 				continue
 			}
 			e.member(owner, n.Name)
-			e.made(pkg, f.Type, "."+n.Name)
+			e.recordMaker(pkg, f.Type, "."+n.Name)
 		}
 	}
 }
@@ -217,9 +217,9 @@ var (
 	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
 )
 
-// ours returns the pieces of Go in a page. They are the last column of tables (the earlier columns
-// are PyTorch's), code blocks, and text in backquotes elsewhere.
-func ours(page string) []string {
+// goSnippets returns the pieces of Go in a page. They are the last column of tables (the earlier
+// columns are PyTorch's), code blocks, and text in backquotes elsewhere.
+func goSnippets(page string) []string {
 	var code []string
 	fenced, goCode := false, false
 	for line := range strings.Lines(page) {
@@ -244,7 +244,7 @@ func ours(page string) []string {
 // unknown returns the names in a page that look like names of the public packages but do not exist.
 func (e *exports) unknown(page string) []string {
 	var wrong []string
-	for _, code := range ours(page) {
+	for _, code := range goSnippets(page) {
 		text := literal.ReplaceAllString(strings.Trim(code, "`"), `""`)
 		for _, m := range selector.FindAllStringSubmatch(text, -1) {
 			on, name := m[1], m[2]
@@ -377,7 +377,7 @@ var goOnly = []string{
 func TestFromPyTorchIsComplete(t *testing.T) {
 	e := publicNames(t)
 	listed := map[string]bool{}
-	for _, code := range ours(comparison(t)) {
+	for _, code := range goSnippets(comparison(t)) {
 		for _, w := range word.FindAllString(code, -1) {
 			listed[w] = true
 		}

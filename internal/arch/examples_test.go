@@ -16,12 +16,12 @@ import (
 )
 
 // Each name in three groups must be used by at least one Example that runs. The groups are all
-// names of the packages in shown, all methods of the types in shownTypes, and all names in the
-// parts of the page on PyTorch that sections lists.
+// names of the packages in shownPackages, all methods of the types in shownTypes, and all names in
+// the parts of the page on PyTorch that sections lists.
 var (
-	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
-	shownTypes = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
-	sections   = []string{
+	shownPackages = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
+	shownTypes    = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
+	sections      = []string{
 		"Devices and memory", "Scopes", "torch.cuda", "torch.backends.cuda", "Memory history and snapshots", "torch.cuda.graphs",
 		"Less memory", "Out of memory", "torch.amp", "Will it fit? Before there is a GPU", "torch.profiler",
 	}
@@ -33,7 +33,7 @@ var notRunnable = map[string]string{}
 // uses holds the names used by Examples with an output.
 type uses struct {
 	names map[string]bool // the names in the form package.Name
-	sets  []use           // names used by each Example, one entry per Example
+	sets  []usage         // names used by each Example, one entry per Example
 	bare  map[string]bool // names of methods, fields and keys without their package
 }
 
@@ -47,8 +47,8 @@ func (u *uses) named(name string) bool {
 	return false
 }
 
-// use holds the names that one Example uses.
-type use struct{ names, bare map[string]bool }
+// usage holds the names that one Example uses.
+type usage struct{ names, bare map[string]bool }
 
 // folder adds the Examples in the tests of a folder.
 func (u *uses) folder(t *testing.T, dir string) {
@@ -130,7 +130,7 @@ func (u *uses) add(files []*ast.File) {
 		if e.Output == "" && !e.EmptyOutput {
 			continue // an Example without an output is compiled, but not run
 		}
-		one := use{map[string]bool{}, map[string]bool{}}
+		one := usage{map[string]bool{}, map[string]bool{}}
 		reached := map[string]bool{}
 		todo := []string{"Example" + e.Name}
 		for len(todo) > 0 {
@@ -207,10 +207,10 @@ func exampleUses(t *testing.T) *uses {
 	return u
 }
 
-// wanted returns the names of a package that Examples must show: functions, variables, types, and
+// required returns the names of a package that Examples must show: functions, variables, types, and
 // their methods. It leaves out the methods of a device that package device requires of every
 // driver, because package devicetest shows them.
-func (e *exports) wanted(pkg string) (names, methods []string) {
+func (e *exports) required(pkg string) (names, methods []string) {
 	for name := range e.names {
 		if strings.HasPrefix(name, pkg+".") && !e.consts[name] {
 			names = append(names, name)
@@ -244,7 +244,7 @@ var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raise
 
 // makes reports whether an Example has a value of the type owner. It has one if it names the type,
 // or a function, method or field of that type.
-func (e *exports) makes(o *use, owner string) bool {
+func (e *exports) makes(o *usage, owner string) bool {
 	if o.names[owner] {
 		return true
 	}
@@ -258,21 +258,21 @@ func (e *exports) makes(o *use, owner string) bool {
 
 // unshown returns the names of a package that no Example with an output uses.
 func (e *exports) unshown(u *uses, pkg string) []string {
-	names, methods := e.wanted(pkg)
-	return e.without(u, names, methods)
+	names, methods := e.required(pkg)
+	return e.unused(u, names, methods)
 }
 
-// without returns the names and methods that no Example with an output uses.
-func (e *exports) without(u *uses, names, methods []string) []string {
+// unused returns the names and methods that no Example with an output uses.
+func (e *exports) unused(u *uses, names, methods []string) []string {
 	var missing []string
 	for _, name := range names {
-		if !slices.ContainsFunc(u.sets, func(o use) bool { return o.names[name] || e.makes(&o, name) }) {
+		if !slices.ContainsFunc(u.sets, func(o usage) bool { return o.names[name] || e.makes(&o, name) }) {
 			missing = append(missing, name)
 		}
 	}
 	for _, m := range methods {
 		i := strings.LastIndex(m, ".")
-		if !slices.ContainsFunc(u.sets, func(o use) bool { return o.bare[m[i+1:]] && e.makes(&o, m[:i]) }) {
+		if !slices.ContainsFunc(u.sets, func(o usage) bool { return o.bare[m[i+1:]] && e.makes(&o, m[:i]) }) {
 			missing = append(missing, m)
 		}
 	}
@@ -296,14 +296,14 @@ func section(page, title string) string {
 // unshownOf returns the names in a page that no Example with an output uses.
 func (e *exports) unshownOf(u *uses, page string) []string {
 	missing := map[string]bool{}
-	for _, code := range ours(page) {
+	for _, code := range goSnippets(page) {
 		text := literal.ReplaceAllString(strings.Trim(code, "`"), `""`)
 		for _, m := range selector.FindAllStringSubmatch(text, -1) {
 			on, name := m[1], m[2]
 			switch {
 			case !ast.IsExported(name) || on == "fmt" || on == "errors" || on == "log":
 			case publicPackages[on] != "":
-				if full := on + "." + name; !u.names[full] && !slices.ContainsFunc(u.sets, func(o use) bool { return e.makes(&o, full) }) {
+				if full := on + "." + name; !u.names[full] && !slices.ContainsFunc(u.sets, func(o usage) bool { return e.makes(&o, full) }) {
 					missing[full] = true
 				}
 			case !u.bare[name]:
@@ -336,7 +336,7 @@ func TestNamesHaveExamples(t *testing.T) {
 		}
 		t.Errorf("%s: no Example with an output uses %s", where, name)
 	}
-	for _, pkg := range shown {
+	for _, pkg := range shownPackages {
 		for _, name := range e.unshown(u, pkg) {
 			complain("package "+pkg, name)
 		}
@@ -351,7 +351,7 @@ func TestNamesHaveExamples(t *testing.T) {
 		if !e.names[owner] {
 			t.Errorf("%s does not exist", owner)
 		}
-		for _, name := range e.without(u, methods[:1], methods[1:]) {
+		for _, name := range e.unused(u, methods[:1], methods[1:]) {
 			complain("type "+owner, name)
 		}
 	}

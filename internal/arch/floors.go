@@ -164,9 +164,9 @@ func floorOf(path string) *floor {
 	return nil
 }
 
-// below reports whether path may import target, directly or through the packages that it may
+// mayReach reports whether path may import target, directly or through the packages that it may
 // import.
-func below(path, target string) bool {
+func mayReach(path, target string) bool {
 	seen := map[string]bool{}
 	var walk func(string) bool
 	walk = func(p string) bool {

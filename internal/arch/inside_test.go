@@ -17,7 +17,7 @@ import (
 // declarations holds all names that the project's packages declare, also unexported names and names
 // in tests. The pages in docs/inside use these names.
 type declarations struct {
-	of map[string]map[string]bool // declared names by package name
+	byPackage map[string]map[string]bool // declared names by package name
 	// all names, and the words in string literals outside of tests, such as names of driver
 	// functions
 	all   map[string]bool
@@ -48,12 +48,12 @@ var oneWord = regexp.MustCompile(`^\w+$`)
 
 func (d *declarations) file(f *ast.File, test bool) {
 	in := strings.TrimSuffix(f.Name.Name, "_test")
-	if d.of[in] == nil {
-		d.of[in] = map[string]bool{}
+	if d.byPackage[in] == nil {
+		d.byPackage[in] = map[string]bool{}
 	}
 	name := func(list ...*ast.Ident) {
 		for _, n := range list {
-			d.of[in][n.Name], d.all[n.Name] = true, true
+			d.byPackage[in][n.Name], d.all[n.Name] = true, true
 		}
 	}
 	for _, decl := range f.Decls {
@@ -111,7 +111,7 @@ func (d *declarations) missing(code string) []string {
 		}
 		on, parts := "", strings.Split(w, ".")
 		for i, p := range parts {
-			switch in := d.of[on]; {
+			switch in := d.byPackage[on]; {
 			case otherCode[parts[0]]:
 			case i > 0 && in != nil && on == parts[0]:
 				if !in[p] {

@@ -73,8 +73,8 @@ func overlong(name string, group []proseLine, page bool) []Overlong {
 		found = append(found, Overlong{Violation{fmt.Sprintf("%s:%d", name, line), what}, text})
 	}
 	for _, l := range group {
-		if n := columns(l.whole); n > maxColumns && !l.free && !onlyLink.MatchString(l.text) {
-			add(l.no, strings.TrimSpace(l.whole), "a line of %d columns, at most %d", n, maxColumns)
+		if n := columns(l.raw); n > maxColumns && !l.free && !onlyLink.MatchString(l.text) {
+			add(l.no, strings.TrimSpace(l.raw), "a line of %d columns, at most %d", n, maxColumns)
 		}
 	}
 	for _, p := range paragraphs(group, page) {
@@ -89,10 +89,10 @@ func overlong(name string, group []proseLine, page bool) []Overlong {
 
 // A proseLine is one line of a comment or of a page.
 type proseLine struct {
-	no    int
-	whole string // the whole line, to count columns
-	text  string // the line without the comment marker
-	free  bool   // the line is not checked, because it belongs to a table or a fenced block
+	no   int
+	raw  string // the whole line, to count columns
+	text string // the line without the comment marker
+	free bool   // the line is not checked, because it belongs to a table or a fenced block
 }
 
 // onlyLink matches a line that consists of one link, perhaps after a list marker.
@@ -138,7 +138,7 @@ func goComments(name string, text []byte) [][]proseLine {
 		}
 		lines := commentLines(no, lit)
 		if !behind {
-			lines[0].whole = before + lines[0].whole
+			lines[0].raw = before + lines[0].raw
 		}
 		if output.MatchString(lines[0].text) && strings.HasSuffix(name, "_test.go") {
 			printed = true
@@ -157,17 +157,16 @@ func goComments(name string, text []byte) [][]proseLine {
 	}
 }
 
-// commentLines returns the lines of one comment. The argument no is the number of its first line in
-// the file.
-func commentLines(no int, comment string) []proseLine {
+// commentLines returns the lines of one comment. start is the number of its first line in the file.
+func commentLines(start int, comment string) []proseLine {
 	if text, ok := strings.CutPrefix(comment, "//"); ok {
-		return []proseLine{{no: no, whole: comment, text: text}}
+		return []proseLine{{no: start, raw: comment, text: text}}
 	}
 	var lines []proseLine
 	for whole := range strings.SplitSeq(comment, "\n") {
 		text := strings.TrimSpace(strings.TrimSuffix(whole, "*/"))
 		text = strings.TrimPrefix(strings.TrimPrefix(text, "/*"), "* ")
-		lines = append(lines, proseLine{no: no + len(lines), whole: whole, text: text})
+		lines = append(lines, proseLine{no: start + len(lines), raw: whole, text: text})
 	}
 	return lines
 }
@@ -185,7 +184,7 @@ func hashComments(_ string, text []byte) [][]proseLine {
 		if !strings.HasPrefix(comment, "#") || hashDirective.MatchString(comment) {
 			continue
 		}
-		l := proseLine{no: no, whole: strings.TrimRight(line, " \t\r"), text: comment[1:]}
+		l := proseLine{no: no, raw: strings.TrimRight(line, " \t\r"), text: comment[1:]}
 		if no == last+1 {
 			groups[len(groups)-1] = append(groups[len(groups)-1], l)
 		} else {
@@ -201,7 +200,7 @@ func markdown(_ string, text []byte) [][]proseLine {
 	var page []proseLine
 	fence := ""
 	for line := range strings.SplitSeq(string(text), "\n") {
-		l := proseLine{no: len(page) + 1, whole: strings.TrimRight(line, " \r"), text: line}
+		l := proseLine{no: len(page) + 1, raw: strings.TrimRight(line, " \r"), text: line}
 		start := strings.TrimSpace(line)
 		switch {
 		case fence != "":

@@ -13,7 +13,7 @@ func split(text string, page bool) []string {
 		group = markdown("", []byte(text))[0]
 	} else {
 		for l := range strings.SplitSeq(text, "\n") {
-			group = append(group, proseLine{no: len(group) + 1, whole: "//" + l, text: l})
+			group = append(group, proseLine{no: len(group) + 1, raw: "//" + l, text: l})
 		}
 	}
 	var list []string

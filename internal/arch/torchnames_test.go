@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// theirs returns PyTorch's names in the tables under the given headings of a page. The first result
-// has the words in backquotes before the last column. The second has patterns for the names with a
-// star, which match several names.
-func theirs(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
+// torchNames returns PyTorch's names in the tables under the given headings of a page. The first
+// result has the words in backquotes before the last column. The second has patterns for the names
+// with a star, which match several names.
+func torchNames(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
 	words = map[string]bool{}
 	for _, title := range titles {
 		for line := range strings.Lines(section(page, title)) {
@@ -49,7 +49,7 @@ func TestTorchNamesAreListed(t *testing.T) {
 	if err := json.Unmarshal(text, &golden); err != nil {
 		t.Fatal(err)
 	}
-	words, patterns := theirs(comparison(t), append([]string{"torch.autograd"}, sections...))
+	words, patterns := torchNames(comparison(t), append([]string{"torch.autograd"}, sections...))
 	n := 0
 	for module, names := range golden.Names {
 	next:

@@ -24,14 +24,14 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Nearest returns the name that is most similar to s, or "" if each name has a [Distance] above a
-// limit, the last argument. It minimizes twice the distance plus the difference of the lengths. If
-// several names are equally similar, it returns the first.
-func Nearest(s string, names []string, most int) string {
+// Nearest returns the name that is most similar to s, or "" if each name has a [Distance] above
+// limit. It minimizes twice the distance plus the difference of the lengths. If several names are
+// equally similar, it returns the first.
+func Nearest(s string, names []string, limit int) string {
 	best, least := "", 0
 	for _, n := range names {
 		d := Distance(s, n)
-		if rank := 2*d + max(len(s)-len(n), len(n)-len(s)); d <= most && (best == "" || rank < least) {
+		if rank := 2*d + max(len(s)-len(n), len(n)-len(s)); d <= limit && (best == "" || rank < least) {
 			best, least = n, rank
 		}
 	}

@@ -27,7 +27,7 @@ func (j *job) download(ctx context.Context) error {
 	var all []error
 	offline := true
 	for _, addr := range j.URLs {
-		err := j.from(ctx, addr)
+		err := j.fromServer(ctx, addr)
 		if err == nil {
 			return nil
 		}
@@ -60,8 +60,8 @@ func unreachable(err error) bool {
 	return errors.As(err, &dns) || errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect")
 }
 
-// from downloads the file from one server, in as many requests as necessary.
-func (j *job) from(ctx context.Context, addr string) error {
+// fromServer downloads the file from one server, in as many requests as necessary.
+func (j *job) fromServer(ctx context.Context, addr string) error {
 	fails := 0
 	for request := 1; ; request++ {
 		before := size(j.path + ".part")
@@ -126,14 +126,13 @@ func (j *job) resumable(addr string) (have int64, r record) {
 	return have, r
 }
 
-// request sends one request and stores the answer. The result again reports whether another request
-// may help.
-func (j *job) request(ctx context.Context, addr string) (again bool, err error) {
+// request sends one request and stores the answer. retry reports whether another request may help.
+func (j *job) request(ctx context.Context, addr string) (retry bool, err error) {
 	have, r := j.resumable(addr)
 	resumed := have > 0
 	if !resumed || have != r.Size {
-		if again, err = j.transfer(ctx, addr, have, &r); err != nil {
-			return again, err
+		if retry, err = j.transfer(ctx, addr, have, &r); err != nil {
+			return retry, err
 		}
 	}
 	d := j.Digest
@@ -160,10 +159,9 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 	return false, nil
 }
 
-// transfer sends a request and appends the answer to the partial download. The argument have is the
-// number of bytes that are already downloaded. transfer updates r with what the answer says about
-// the file.
-func (j *job) transfer(parent context.Context, addr string, have int64, r *record) (again bool, err error) {
+// transfer sends a request and appends the answer to the partial download. offset is the number of
+// bytes that are already downloaded. transfer updates r with what the answer says about the file.
+func (j *job) transfer(parent context.Context, addr string, offset int64, r *record) (retry bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	silent := time.AfterFunc(j.Stall, func() { cancel(fmt.Errorf("the server was silent for %v", j.Stall)) })
@@ -183,8 +181,8 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "flambeau")
 	}
-	if have > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+	if offset > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 		if tag := r.ETag + r.Date; tag != "" {
 			req.Header.Set("If-Range", tag)
 		}
@@ -227,19 +225,19 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	}
 	switch resp.StatusCode {
 	case http.StatusOK:
-		have, now.Size = 0, resp.ContentLength
+		offset, now.Size = 0, resp.ContentLength
 	case http.StatusPartialContent:
 		var start int64
 		if start, now.Size, err = contentRange(resp.Header.Get("Content-Range")); err != nil {
 			return false, err
 		}
-		if start != have || now.differs(r) {
+		if start != offset || now.differs(r) {
 			j.discard()
 			return true, errors.New("the file changed on the server while it was fetched")
 		}
 	case http.StatusRequestedRangeNotSatisfiable:
 		j.discard()
-		return have > 0, &StatusError{Code: resp.StatusCode, Text: resp.Status}
+		return offset > 0, &StatusError{Code: resp.StatusCode, Text: resp.Status}
 	default:
 		e := &StatusError{Code: resp.StatusCode, Text: resp.Status}
 		if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 && n < 1<<20 {
@@ -253,7 +251,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	}
 	*r = now
 	flag := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-	if have == 0 {
+	if offset == 0 {
 		j.discard()
 		flag |= os.O_TRUNC
 	}
@@ -264,7 +262,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	if err != nil {
 		return false, &diskError{err}
 	}
-	done, err := j.copy(f, resp.Body, have, now.Size, func() { silent.Reset(j.Stall) })
+	done, err := j.copy(f, resp.Body, offset, now.Size, func() { silent.Reset(j.Stall) })
 	var disk *diskError
 	if err == nil || !errors.As(err, &disk) {
 		if e := f.Sync(); e != nil {
@@ -286,30 +284,30 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	return true, err
 }
 
-// copy appends the body of an answer to f and returns the new length of f. The argument done is the
-// length of f before the call.
-func (j *job) copy(f io.Writer, body io.Reader, done, total int64, alive func()) (int64, error) {
+// copy appends the body of an answer to f and returns the new length of f. offset is the length of
+// f before the call.
+func (j *job) copy(f io.Writer, body io.Reader, offset, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
-	j.report(done, total, false)
+	j.report(offset, total, false)
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
 			alive()
-			if done+int64(n) > j.Max {
-				return done, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, j.Max)
+			if offset+int64(n) > j.Max {
+				return offset, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, j.Max)
 			}
 			if _, err := f.Write(buf[:n]); err != nil {
-				return done, &diskError{fmt.Errorf("%w; what is there is kept, another try goes on from it", err)}
+				return offset, &diskError{fmt.Errorf("%w; what is there is kept, another try goes on from it", err)}
 			}
-			done += int64(n)
-			j.report(done, total, false)
+			offset += int64(n)
+			j.report(offset, total, false)
 		}
 		if err == io.EOF {
-			j.report(done, total, true)
-			return done, nil
+			j.report(offset, total, true)
+			return offset, nil
 		}
 		if err != nil {
-			return done, err
+			return offset, err
 		}
 	}
 }
@@ -320,8 +318,8 @@ func (j *job) report(done, total int64, end bool) {
 	if j.Progress == nil {
 		return
 	}
-	if now := time.Now(); end || now.Sub(j.last) >= time.Second/10 {
-		j.last = now
+	if now := time.Now(); end || now.Sub(j.lastProgress) >= time.Second/10 {
+		j.lastProgress = now
 		j.Progress(done, total)
 	}
 }

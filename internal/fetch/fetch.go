@@ -104,8 +104,8 @@ func File(ctx context.Context, src Source, o Options) (string, error) {
 type job struct {
 	Source
 	Options
-	path string
-	last time.Time // time of the last call of Progress
+	path         string
+	lastProgress time.Time // time of the last call of Progress
 }
 
 func newJob(src Source, o Options) (*job, error) {

@@ -115,9 +115,9 @@ func quick(t *testing.T) Options {
 	return Options{Dir: t.TempDir(), Wait: time.Millisecond, Attempts: 4}
 }
 
-// get fetches a file and checks that the directory holds a file with this content and no other
-// file.
-func get(t *testing.T, src Source, o Options, content []byte) string {
+// fetchAndCheck fetches a file and checks that the directory holds a file with this content and no
+// other file.
+func fetchAndCheck(t *testing.T, src Source, o Options, content []byte) string {
 	t.Helper()
 	path, err := File(t.Context(), src, o)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestFile(t *testing.T) {
 			var done, total []int64
 			o.Progress = func(d, n int64) { done, total = append(done, d), append(total, n) }
 			src := Source{URLs: []string{s.URL + "/a/net.bin?x=1"}, Digest: c.d}
-			path := get(t, src, o, content)
+			path := fetchAndCheck(t, src, o, content)
 			if filepath.Base(path) != "net.bin" {
 				t.Fatal(path)
 			}
@@ -176,7 +176,7 @@ func TestFile(t *testing.T) {
 				t.Fatalf("progress %v of %v", done, total)
 			}
 			o.Offline = true
-			get(t, src, o, content)
+			fetchAndCheck(t, src, o, content)
 			if len(s.requests) != 1 {
 				t.Fatalf("%d requests", len(s.requests))
 			}
@@ -188,7 +188,7 @@ func TestFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.Offline = false
-			get(t, src, o, content)
+			fetchAndCheck(t, src, o, content)
 		})
 	}
 }
@@ -198,7 +198,7 @@ func TestResume(t *testing.T) {
 	content := noise(500_000)
 	s, o := serve(t, content), quick(t)
 	s.cut = []int{100_000, 0, 1, 200_000, 5, 5, 5}
-	get(t, Source{URLs: []string{s.URL + "/f"}, Digest: SHA256(sum256(content))}, o, content)
+	fetchAndCheck(t, Source{URLs: []string{s.URL + "/f"}, Digest: SHA256(sum256(content))}, o, content)
 	last := s.requests[len(s.requests)-1]
 	if len(s.requests) != 8 || last.Get("If-Range") != `"one"` || !strings.HasPrefix(last.Get("Range"), "bytes=3") {
 		t.Fatalf("%d requests, the last %v", len(s.requests), last)
@@ -218,7 +218,7 @@ func TestResume(t *testing.T) {
 	if names := files(t, o.Dir); !slices.Equal(names, []string{"f.part", "f.part.json"}) {
 		t.Fatalf("%q", names)
 	}
-	get(t, src, o, content)
+	fetchAndCheck(t, src, o, content)
 	if r := s.requests[1].Get("Range"); r != "bytes=400000-" {
 		t.Fatalf("Range %q", r)
 	}
@@ -229,7 +229,7 @@ func TestResume(t *testing.T) {
 	s.requests = nil
 	os.WriteFile(filepath.Join(o.Dir, "f.part"), content, 0o644)
 	writeRecord(filepath.Join(o.Dir, "f.part.json"), record{URL: s.URL + "/f", Size: 500_000, ETag: `"one"`})
-	get(t, src, o, content)
+	fetchAndCheck(t, src, o, content)
 	if len(s.requests) != 0 {
 		t.Fatal("asked for nothing")
 	}
@@ -241,7 +241,7 @@ func TestResume(t *testing.T) {
 	os.Remove(filepath.Join(o.Dir, "f"))
 	os.WriteFile(filepath.Join(o.Dir, "f.part"), damaged[:1000], 0o644)
 	writeRecord(filepath.Join(o.Dir, "f.part.json"), record{URL: s.URL + "/f", Size: 500_000, ETag: `"one"`})
-	get(t, src, o, content)
+	fetchAndCheck(t, src, o, content)
 	if len(s.requests) != 2 || s.requests[1].Get("Range") != "" {
 		t.Fatalf("%v", s.requests)
 	}
@@ -256,15 +256,15 @@ func TestPlainServers(t *testing.T) {
 	}
 	s := serve(t, content)
 	s.noRange, s.cut = true, []int{150_000}
-	get(t, src(s), quick(t), content)
+	fetchAndCheck(t, src(s), quick(t), content)
 
 	s = serve(t, content)
 	s.chunked, s.cut = true, []int{150_000, 20_000}
-	get(t, src(s), quick(t), content)
+	fetchAndCheck(t, src(s), quick(t), content)
 
 	s = serve(t, content)
 	s.etag, s.cut = "", []int{150_000}
-	get(t, src(s), quick(t), content)
+	fetchAndCheck(t, src(s), quick(t), content)
 	if s.requests[1].Get("Range") != "bytes=150000-" {
 		t.Fatal("a digest known beforehand is enough to go on")
 	}
@@ -273,7 +273,7 @@ func TestPlainServers(t *testing.T) {
 	s.header = map[string]string{"X-Linked-Etag": sum256(content)}
 	hub := src(s)
 	hub.Digest = HubDigest()
-	get(t, hub, quick(t), content)
+	fetchAndCheck(t, hub, quick(t), content)
 	if s.requests[1].Get("Range") != "" {
 		t.Fatal("halves of two versions")
 	}
@@ -298,7 +298,7 @@ func TestChanged(t *testing.T) {
 			s.ServeHTTP(w, r)
 		})
 		s.Config.Handler = h
-		get(t, Source{URLs: []string{s.URL + "/f"}, Digest: SHA256(sum256(after))}, quick(t), after)
+		fetchAndCheck(t, Source{URLs: []string{s.URL + "/f"}, Digest: SHA256(sum256(after))}, quick(t), after)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestWrongDigest(t *testing.T) {
 	}
 	// If a mirror has wrong contents, File uses the next mirror.
 	wrong := serve(t, content[1:])
-	get(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
+	fetchAndCheck(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
 	// The digest should come from the server, but the server sends none.
 	s.etag = ""
 	if _, err := File(t.Context(), Source{URLs: []string{s.URL + "/g"}, Digest: HubDigest()}, o); !errors.Is(err, ErrNoDigest) {
@@ -329,7 +329,7 @@ func TestStatus(t *testing.T) {
 	s := serve(t, content)
 	src := Source{URLs: []string{s.URL + "/f"}, Digest: SHA256(sum256(content))}
 	s.status = []int{503, 429, 500}
-	get(t, src, quick(t), content)
+	fetchAndCheck(t, src, quick(t), content)
 	s.requests, s.status = nil, []int{404, 404}
 	o := quick(t)
 	_, err := File(t.Context(), src, o)
@@ -353,7 +353,7 @@ func TestTooLarge(t *testing.T) {
 			t.Fatalf("%v, %q", err, files(t, o.Dir))
 		}
 		src.Max = 300_000
-		get(t, src, o, content)
+		fetchAndCheck(t, src, o, content)
 	}
 }
 
@@ -387,7 +387,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatalf("%v after %d requests", err, len(s.requests))
 	}
 	room = 1 << 30
-	get(t, src, o, content)
+	fetchAndCheck(t, src, o, content)
 	if r := s.requests[1].Get("Range"); r != "bytes=100000-" {
 		t.Fatalf("Range %q", r)
 	}
@@ -442,7 +442,7 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	get(t, src, o, content)
+	fetchAndCheck(t, src, o, content)
 	if len(s.requests) != 2 {
 		t.Fatalf("%d requests", len(s.requests))
 	}
@@ -512,7 +512,7 @@ func TestCancelAndStall(t *testing.T) {
 	}
 	calls.Store(0)
 	o.Progress, o.Dir, o.Stall = nil, t.TempDir(), 100*time.Millisecond
-	get(t, src, o, content)
+	fetchAndCheck(t, src, o, content)
 	if calls.Load() != 2 {
 		t.Fatalf("%d requests", calls.Load())
 	}

@@ -79,7 +79,7 @@ func TestProcesses(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	get(t, Source{URLs: []string{front.URL + "/f"}, Digest: SHA256(sum256(content))}, Options{Dir: dir}, content)
+	fetchAndCheck(t, Source{URLs: []string{front.URL + "/f"}, Digest: SHA256(sum256(content))}, Options{Dir: dir}, content)
 	if n := asked.Load(); n != 2 || s.requests[0].Get("Range") != "bytes=150000-" {
 		t.Errorf("%d requests, %v", n, s.requests)
 	}

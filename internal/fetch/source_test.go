@@ -28,7 +28,7 @@ func TestRedirects(t *testing.T) {
 	defer hubSite.Close()
 	o := quick(t)
 	o.Header = http.Header{"Authorization": {"Bearer token"}}
-	get(t, Source{URLs: []string{hubSite.URL + "/model"}, Digest: HubDigest()}, o, content)
+	fetchAndCheck(t, Source{URLs: []string{hubSite.URL + "/model"}, Digest: HubDigest()}, o, content)
 	if s.requests[0].Get("Authorization") != "" {
 		t.Fatal("the token went to another host")
 	}

@@ -24,12 +24,12 @@ const (
 
 type point struct{ x, y float64 }
 
-// arc returns points on an ellipse from one angle to another, in degrees. 0 is right and 90 is
+// arc returns points on an ellipse from angle start to angle end, in degrees. 0 is right and 90 is
 // down.
-func arc(cx, cy, rx, ry, from, to float64) (line []point) {
-	n := int(math.Abs(to-from)/22) + 1
+func arc(cx, cy, rx, ry, start, end float64) (line []point) {
+	n := int(math.Abs(end-start)/22) + 1
 	for i := range n + 1 {
-		a := (from + (to-from)*float64(i)/float64(n)) * math.Pi / 180
+		a := (start + (end-start)*float64(i)/float64(n)) * math.Pi / 180
 		line = append(line, point{cx + rx*math.Cos(a), cy + ry*math.Sin(a)})
 	}
 	return line

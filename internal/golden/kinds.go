@@ -15,7 +15,7 @@ var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
 // extreme and ordinary. An extreme operand has NaN, infinities, denormal numbers, or int64 numbers
 // of magnitude 2⁶² and more. For floats, Kinds also returns "NaN", "infinity" or "denormal" if an
 // operand has such numbers.
-func (c Case) Kinds() (has []string) {
+func (c Case) Kinds() (kinds []string) {
 	name := func(prefixes ...string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })
 	}
@@ -49,16 +49,16 @@ func (c Case) Kinds() (has []string) {
 	}
 	for kind, is := range special {
 		if is {
-			has, extreme = append(has, kind), true
+			kinds, extreme = append(kinds, kind), true
 		}
 	}
 	for kind, is := range map[string]bool{"strided": strided, "broadcast": wide, "empty": empty, "extreme": extreme, "ordinary": !strided && !empty && !extreme} {
 		if is {
-			has = append(has, kind)
+			kinds = append(kinds, kind)
 		}
 	}
-	slices.Sort(has)
-	return has
+	slices.Sort(kinds)
+	return kinds
 }
 
 // Shape returns the shape of the operand after its views.

@@ -57,12 +57,12 @@ func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	return r.WrongIn(Single, got, t32, t64)
 }
 
-// WrongIn does what Wrong does, for a type of precision p. The parameter own is PyTorch's result in
-// that type, and ref is its result in float64. The rule for 16-bit types is the same as for
+// WrongIn does what Wrong does, for a type of precision p. The parameter typed is PyTorch's result
+// in that type, and ref is its result in float64. The rule for 16-bit types is the same as for
 // float32.
-func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
+func (r Rule) WrongIn(p Precision, got []float64, typed, ref Tensor) string {
 	double := p == Double
-	w32, w64 := own.Float64s(), ref.Float64s()
+	w32, w64 := typed.Float64s(), ref.Float64s()
 	if len(got) != len(w64) {
 		return fmt.Sprintf("%d elements, want %d", len(got), len(w64))
 	}
@@ -73,24 +73,24 @@ func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 	unit := math.Ldexp(1, -p.bits)
 	worst, at, allowed := 0.0, -1, 0.0
 	for i, w := range w64 {
-		own := w32[i]
+		typed := w32[i]
 		tol := 4 * p.ulp(w)
 		if double {
-			own = w
+			typed = w
 			tol = max(tol, 1e-12*math.Abs(w), 1e-13, r.Rounded64*math.Abs(w))
 		}
-		if torn != nil && torn[i] && got[i] == 0 && own == 0 {
+		if torn != nil && torn[i] && got[i] == 0 && typed == 0 {
 			continue
 		}
-		if ok, settled := p.exactly(got[i], own, w); !ok {
-			return fmt.Sprintf("element %d of %v is %v; PyTorch has %v in this type and %v in float64", i, ref.Shape, got[i], own, w)
+		if ok, settled := p.exactly(got[i], typed, w); !ok {
+			return fmt.Sprintf("element %d of %v is %v; PyTorch has %v in this type and %v in float64", i, ref.Shape, got[i], typed, w)
 		} else if settled {
 			continue
 		}
 		if r.Terms != nil && r.Terms[i] < math.Inf(1) {
 			tol = max(tol, unit*r.Terms[i])
 		}
-		if d := math.Abs(own - w); d < math.Inf(1) {
+		if d := math.Abs(typed - w); d < math.Inf(1) {
 			tol = max(tol, 2*d)
 		}
 		if over := math.Abs(got[i]-w) / tol; !(over <= worst) && !(over <= 1) {
@@ -107,27 +107,27 @@ func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 
 // exactly is the rule for NaN, infinity and zero. It decides whether an element g is right, if g or
 // PyTorch's result is one of these. settled says whether it decided, and ok says whether g is
-// right. The parameter own is PyTorch's result in the type of g, and ref its result in float64.
+// right. The parameter typed is PyTorch's result in the type of g, and ref its result in float64.
 //
-// If g or own is NaN or infinite, the two must be equal. There is one exception: if an intermediate
-// result overflowed in PyTorch's float32 code, ref is a finite number of the type. Then g may be
-// finite. A zero must have PyTorch's sign. If own and ref are zeros of different signs, either sign
-// is right: a sum of +0 and -0 depends on the order.
-func (p Precision) exactly(g, own, ref float64) (ok, settled bool) {
+// If g or typed is NaN or infinite, the two must be equal. There is one exception: if an
+// intermediate result overflowed in PyTorch's float32 code, ref is a finite number of the type.
+// Then g may be finite. A zero must have PyTorch's sign. If typed and ref are zeros of different
+// signs, either sign is right: a sum of +0 and -0 depends on the order.
+func (p Precision) exactly(g, typed, ref float64) (ok, settled bool) {
 	r := p.rounded(ref)
 	same := func(a, b float64) bool { return a == b || a != a && b != b }
 	switch {
 	case isSpecial(g):
-		return same(g, own) || same(g, r), true
+		return same(g, typed) || same(g, r), true
 	case isSpecial(r):
 		return false, true
-	case isSpecial(own):
+	case isSpecial(typed):
 		return true, false
-	case g == 0 && own == 0 && ref == 0:
+	case g == 0 && typed == 0 && ref == 0:
 		sign := math.Signbit(g)
-		return sign == math.Signbit(own) || sign == math.Signbit(ref), true
-	case g == 0 && own == 0:
-		return math.Signbit(g) == math.Signbit(own), false
+		return sign == math.Signbit(typed) || sign == math.Signbit(ref), true
+	case g == 0 && typed == 0:
+		return math.Signbit(g) == math.Signbit(typed), false
 	}
 	return true, false
 }

@@ -70,18 +70,18 @@ func (p *Pool) growError(r *request, err error) error {
 
 // arenaLocked returns the stream's arena, and creates it if necessary.
 func (p *Pool) arenaLocked(stream StreamID) *arena {
-	if a := p.last; a != nil && a.stream == stream {
+	if a := p.lastArena; a != nil && a.stream == stream {
 		return a
 	}
 	for _, a := range p.arenas {
 		if a.stream == stream {
-			p.last = a
+			p.lastArena = a
 			return a
 		}
 	}
 	a := &arena{stream: stream}
 	p.arenas = append(p.arenas, a)
-	p.last = a
+	p.lastArena = a
 	return a
 }
 
@@ -115,7 +115,7 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 	s.RequestedBytes.add(size)
 	s.Allocated.add(1)
 	s.Active.add(1)
-	s.class(b).taken(b, size)
+	s.class(b).allocated(b, size)
 	if origin.Collected {
 		p.collectable += b.size
 		p.collectableEver += b.size

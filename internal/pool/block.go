@@ -64,7 +64,7 @@ func (o Origin) Describe() string {
 		word("result of " + o.Op)
 	}
 	at := ""
-	switch where := o.stack.where(); {
+	switch where := o.stack.callSite(); {
 	case where != "":
 		at = "at " + where
 	case o.Where != nil:

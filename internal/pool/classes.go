@@ -23,8 +23,8 @@ func (s *Stats) of(small bool) *Class {
 	return &s.Large
 }
 
-// taken counts a block that was allocated for a request of the given size.
-func (c *Class) taken(b *Block, requested uint64) {
+// allocated counts a block that was allocated for a request of the given size.
+func (c *Class) allocated(b *Block, requested uint64) {
 	c.AllocatedBytes.add(b.size)
 	c.ActiveBytes.add(b.size)
 	c.RequestedBytes.add(requested)
@@ -68,9 +68,9 @@ func (c *Class) returned(bytes uint64) {
 	c.Segments.sub(1)
 }
 
-// each is an iterator over the statistics that have a current value. It calls f with the statistics
-// of the total, and then with those of the classes.
-func (s *Stats) each(f func(*Stat)) {
+// eachStat is an iterator over the statistics that have a current value. It calls f with the
+// statistics of the total, and then with those of the classes.
+func (s *Stats) eachStat(f func(*Stat)) {
 	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}
 	for _, c := range []*Class{&s.Small, &s.Large} {
@@ -89,7 +89,7 @@ func (p *Pool) ResetAccumulated() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &p.stats
-	s.each(func(q *Stat) { q.Allocated, q.Freed = 0, 0 })
+	s.eachStat(func(q *Stat) { q.Allocated, q.Freed = 0, 0 })
 	s.Allocations, s.Frees, s.Retries, s.OOMs, s.Syncs, s.Returned = 0, 0, 0, 0, 0, 0
 	s.Collections, s.EarlyCollections = 0, 0
 }

@@ -221,7 +221,7 @@ func (p *Pool) Retire(stream, heir StreamID) {
 			break
 		}
 	}
-	p.last = nil
+	p.lastArena = nil
 	for i, q := range p.events {
 		if q.stream == stream && q.head == len(q.waits) {
 			p.events = append(p.events[:i], p.events[i+1:]...)

@@ -53,10 +53,10 @@ func (g *segment) end() uintptr { return g.addr + uintptr(g.size) }
 
 // SetExpandable sets whether the pool grows by pages from now on. Existing segments stay unchanged.
 // It returns false if the backing has no virtual memory.
-func (p *Pool) SetExpandable(on bool) bool {
+func (p *Pool) SetExpandable(enabled bool) bool {
 	can := p.expander != nil && p.expander.Granularity() > 0
 	p.mu.Lock()
-	p.expandable = on && can
+	p.expandable = enabled && can
 	p.mu.Unlock()
 	return can
 }
@@ -121,10 +121,10 @@ func (s *space) fitLocked(size uint64, best *gap) {
 	}
 }
 
-// freeBefore returns the number of free bytes directly before an address at which a run ends.
-func (s *space) freeBefore(at uintptr) uint64 {
+// freeBefore returns the number of free bytes directly before addr, at which a run ends.
+func (s *space) freeBefore(addr uintptr) uint64 {
 	for _, r := range s.runs {
-		if r.end() == at {
+		if r.end() == addr {
 			if b := r.tail; b.state == stateFree {
 				return b.size
 			}
@@ -133,10 +133,10 @@ func (s *space) freeBefore(at uintptr) uint64 {
 	return 0
 }
 
-// freeAfter returns the number of free bytes directly after an address at which a run starts.
-func (s *space) freeAfter(at uintptr) uint64 {
+// freeAfter returns the number of free bytes directly after addr, at which a run starts.
+func (s *space) freeAfter(addr uintptr) uint64 {
 	for _, r := range s.runs {
-		if r.addr == at && r.first.state == stateFree {
+		if r.addr == addr && r.first.state == stateFree {
 			return r.first.size
 		}
 	}

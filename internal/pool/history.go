@@ -53,7 +53,7 @@ type event struct {
 // history is a recording of events. The pool's lock guards ring and owners. A second lock guards
 // the stacks, because the pool records a stack before it takes its own lock.
 type history struct {
-	since  time.Time
+	start  time.Time
 	max    int
 	ring   []event // ring of events; it grows to max entries, and then the oldest event is replaced
 	count  uint64  // number of events since recording began
@@ -67,7 +67,7 @@ type history struct {
 
 // RecordHistory starts recording the pool's events. If a recording is in progress, it is discarded.
 func (p *Pool) RecordHistory(s device.HistorySettings) {
-	h := &history{since: p.o.Now(), max: max(s.MaxEntries, 1), now: p.o.Now, owners: map[owner]*owner{}, stacks: map[uint64]*stack{}}
+	h := &history{start: p.o.Now(), max: max(s.MaxEntries, 1), now: p.o.Now, owners: map[owner]*owner{}, stacks: map[uint64]*stack{}}
 	p.mu.Lock()
 	p.history = h
 	p.mu.Unlock()

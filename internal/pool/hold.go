@@ -4,9 +4,9 @@ package pool
 // (see [Pool.Hold]) takes over unused segments of other streams before it asks for new segments. It
 // does not take over pages of expandable segments.
 type Adopter interface {
-	// Follow makes later work on the first stream wait for work on the second stream: for all that
+	// Follow makes later work on stream wait for work on producer: for all that
 	// is already queued there. The pool holds its lock when it calls Follow.
-	Follow(stream, before StreamID) error
+	Follow(stream, producer StreamID) error
 }
 
 // adoptLocked serves a request of a held stream from an unused segment of another stream. It takes

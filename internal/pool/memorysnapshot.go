@@ -31,7 +31,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	if h != nil {
 		h.addLocked(event{action: device.ActionSnapshot})
 		events, out.Dropped = h.eventsLocked()
-		out.Recording, out.Since, out.MaxEntries = true, h.since, h.max
+		out.Recording, out.Since, out.MaxEntries = true, h.start, h.max
 	}
 	out.Time = p.o.Now()
 	s := &p.stats
@@ -166,8 +166,8 @@ func firstOutside(frames []device.Frame) string {
 	return ""
 }
 
-// where returns the call site of a recorded stack, "" if there is none.
-func (s *stack) where() string {
+// callSite returns the call site of a recorded stack, "" if there is none.
+func (s *stack) callSite() string {
 	if s == nil {
 		return ""
 	}

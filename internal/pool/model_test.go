@@ -16,7 +16,7 @@ type model struct {
 	p      *Pool
 	r      *rand.Rand
 	live   []*owned
-	past   []use // accesses to freed blocks that may still be in progress
+	past   []access // accesses to freed blocks that may still be in progress
 	stale  []handle
 	queued []handle
 
@@ -36,13 +36,13 @@ type owned struct {
 	uses   []StreamID
 }
 
-// use is an access to [addr, addr+size) by work of a stream. It has ended when the stream has
-// finished at units of work.
-type use struct {
+// access is an access to [addr, addr+size) by work of a stream. It has ended when the stream has
+// finished end units of work.
+type access struct {
 	addr   uintptr
 	size   uint64
 	stream StreamID
-	at     uint64
+	end    uint64
 }
 
 type handle struct {
@@ -115,12 +115,12 @@ func (m *model) alloc() {
 	}
 	past := m.past[:0]
 	for _, u := range m.past {
-		if m.d.finished[u.stream] >= u.at {
+		if m.d.finished[u.stream] >= u.end {
 			continue
 		}
 		if u.stream != stream && overlap(o.addr, o.round, u.addr, u.size) {
 			m.fatalf("[%#x+%d] went to stream %d while stream %d works on [%#x+%d] (at %d of %d)",
-				o.addr, o.round, stream, u.stream, u.addr, u.size, m.d.finished[u.stream], u.at)
+				o.addr, o.round, stream, u.stream, u.addr, u.size, m.d.finished[u.stream], u.end)
 		}
 		past = append(past, u)
 	}
@@ -145,7 +145,7 @@ func (m *model) gone(i int) *owned {
 	m.sum.requested -= o.size
 	m.sum.blocks--
 	for _, s := range append([]StreamID{o.stream}, o.uses...) {
-		m.past = append(m.past, use{o.addr, o.round, s, m.d.queued[s]})
+		m.past = append(m.past, access{o.addr, o.round, s, m.d.queued[s]})
 	}
 	if len(m.stale) < 50 {
 		m.stale = append(m.stale, handle{o.b, o.gen})
@@ -283,7 +283,7 @@ func (m *model) stats() {
 	for a := range seen {
 		found := false
 		for _, u := range m.past {
-			found = found || (u.addr == a && m.d.finished[u.stream] < u.at)
+			found = found || (u.addr == a && m.d.finished[u.stream] < u.end)
 		}
 		if !found {
 			m.fatalf("the block at %#x is pending, but all its streams are done", a)
@@ -434,7 +434,7 @@ func (m *model) returned(addr uintptr, size uint64) {
 		}
 	}
 	for _, u := range m.past {
-		if m.d.finished[u.stream] < u.at && overlap(addr, size, u.addr, u.size) {
+		if m.d.finished[u.stream] < u.end && overlap(addr, size, u.addr, u.size) {
 			m.fatalf("[%#x+%d] goes back while stream %d works on [%#x+%d]", addr, size, u.stream, u.addr, u.size)
 		}
 	}

@@ -97,7 +97,7 @@ type OOMError struct {
 	LargestFree uint64 // size of the largest free block that the request's stream can use
 	FreeCached  uint64 // number of bytes in all free blocks of all streams
 	Owners      []Owner
-	on          string // describes Stream: "on the default stream"
+	streamText  string // describes Stream: "on the default stream"
 	sentinel    error
 	cause       error
 }
@@ -126,7 +126,7 @@ func (e *OOMError) Error() string {
 		fmt.Fprintf(&s, ", limit %s", human(e.Limit))
 	}
 	fmt.Fprintf(&s, "; reserved %s, of which allocated %s, waiting for other streams %s, cached %s; largest free block %s %s",
-		human(e.Reserved), human(e.Allocated), human(e.Pending), human(e.FreeCached), e.on, human(e.LargestFree))
+		human(e.Reserved), human(e.Allocated), human(e.Pending), human(e.FreeCached), e.streamText, human(e.LargestFree))
 	if e.cause != nil {
 		fmt.Fprintf(&s, " (%v)", e.cause)
 	}
@@ -157,9 +157,9 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	e := &OOMError{
 		Device: p.o.Name, Asked: size, Stream: stream, For: *origin, Limit: p.limit,
 		Reserved: s.ReservedBytes.Current, Allocated: s.AllocatedBytes.Current,
-		Pending:  s.ActiveBytes.Current - s.AllocatedBytes.Current,
-		on:       "of the recording",
-		sentinel: p.o.ErrOOM, cause: cause,
+		Pending:    s.ActiveBytes.Current - s.AllocatedBytes.Current,
+		streamText: "of the recording",
+		sentinel:   p.o.ErrOOM, cause: cause,
 	}
 	small, held := size <= p.o.SmallMax, p.arenaLocked(stream).held
 	for _, seg := range p.segments {
@@ -177,7 +177,7 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	p.mu.Unlock()
 	e.Free, e.Total = p.backing.Capacity()
 	if !held { // a held stream belongs to a recording, so the driver does not know it: see Hold
-		e.on = "on " + p.streamName(stream)
+		e.streamText = "on " + p.streamName(stream)
 	}
 	p.mu.Lock()
 	if p.history != nil {

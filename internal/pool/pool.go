@@ -203,7 +203,7 @@ type Pool struct {
 	mu        sync.Mutex
 	limit     uint64 // largest number of bytes in segments; 0 means no limit
 	arenas    []*arena
-	last      *arena // arena of the last allocation
+	lastArena *arena // arena of the last allocation
 	segments  []*segment
 	spare     *Block // Block structs for reuse, linked by Block.next
 	reserving uint64 // number of bytes that the backing is allocating or freeing without the lock

@@ -91,7 +91,7 @@ func (p *Pool) settleLocked() {
 func (p *Pool) ResetPeak() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stats.each(func(q *Stat) { q.Peak = q.Current })
+	p.stats.eachStat(func(q *Stat) { q.Peak = q.Current })
 }
 
 // EventError returns the last error of Backing.Record that still keeps memory from being used. The

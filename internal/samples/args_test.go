@@ -26,8 +26,8 @@ type lack string
 // supported, in PyTorch's words.
 func lacks(format string, v ...any) { panic(lack(fmt.Sprintf(format, v...))) }
 
-// get returns the argument at position i or with the given name, or nil.
-func (a *args) get(i int, name string) any {
+// arg returns the argument at position i or with the given name, or nil.
+func (a *args) arg(i int, name string) any {
 	if i >= 0 && i < len(a.pos) {
 		a.used[fmt.Sprint(i)] = true
 		return a.pos[i]
@@ -54,7 +54,7 @@ func (a *args) unused() string {
 	return ""
 }
 
-func (a *args) has(i int, name string) bool { return a.get(i, name) != nil }
+func (a *args) has(i int, name string) bool { return a.arg(i, name) != nil }
 
 // wrong is a panic: a value has a type that the adapter does not expect. The call then counts as
 // refused.
@@ -70,7 +70,7 @@ func typed[T any](v any, what string) T {
 
 // T returns a tensor argument that must be present. The method opt returns nil if it is missing.
 func (a *args) T(i int, name string) *tensor.Tensor {
-	return typed[*tensor.Tensor](a.get(i, name), name)
+	return typed[*tensor.Tensor](a.arg(i, name), name)
 }
 
 func (a *args) opt(i int, name string) *tensor.Tensor {
@@ -84,17 +84,17 @@ func (a *args) x() *tensor.Tensor { return a.T(0, "input") }
 
 // list returns a list of tensors. They may be one list argument, or all positional arguments.
 func (a *args) list() []*tensor.Tensor {
-	if _, ok := a.get(0, "tensors").(*tensor.Tensor); ok {
+	if _, ok := a.arg(0, "tensors").(*tensor.Tensor); ok {
 		var out []*tensor.Tensor
 		for i := range a.pos {
 			if t, ok := a.pos[i].(*tensor.Tensor); ok {
 				out = append(out, t)
-				a.get(i, "")
+				a.arg(i, "")
 			}
 		}
 		return out
 	}
-	return tensors(a.get(0, "tensors"))
+	return tensors(a.arg(0, "tensors"))
 }
 
 func tensors(v any) (out []*tensor.Tensor) {
@@ -115,7 +115,7 @@ func items(v any) []any {
 }
 
 func (a *args) float(i int, name string, or float64) float64 {
-	v := a.get(i, name)
+	v := a.arg(i, name)
 	if v == nil {
 		return or
 	}
@@ -179,7 +179,7 @@ func number64(v any) float64 {
 }
 
 func (a *args) int(i int, name string, or int) int {
-	v := a.get(i, name)
+	v := a.arg(i, name)
 	if v == nil {
 		return or
 	}
@@ -194,14 +194,14 @@ func whole(v any) int {
 }
 
 func (a *args) bool(i int, name string, or bool) bool {
-	if v := a.get(i, name); v != nil {
+	if v := a.arg(i, name); v != nil {
 		return typed[bool](v, name)
 	}
 	return or
 }
 
 func (a *args) text(i int, name, or string) string {
-	v := a.get(i, name)
+	v := a.arg(i, name)
 	if v == nil {
 		return or
 	}
@@ -210,7 +210,7 @@ func (a *args) text(i int, name, or string) string {
 
 // ints returns a list of whole numbers; a single number is a list of one. It returns nil if the
 // argument is missing.
-func (a *args) ints(i int, name string) []int { return wholes(a.get(i, name)) }
+func (a *args) ints(i int, name string) []int { return wholes(a.arg(i, name)) }
 
 func wholes(v any) []int {
 	switch v := v.(type) {
@@ -229,14 +229,14 @@ func wholes(v any) []int {
 	}
 }
 
-// rest returns a list of whole numbers. They may be one list argument at position i, or all
+// intArgs returns a list of whole numbers. They may be one list argument at position i, or all
 // positional arguments from i on.
-func (a *args) rest(i int, name string) []int {
+func (a *args) intArgs(i int, name string) []int {
 	if i < len(a.pos) {
 		if _, ok := a.pos[i].(int); ok {
 			var out []int
 			for ; i < len(a.pos); i++ {
-				out = append(out, whole(a.get(i, "")))
+				out = append(out, whole(a.arg(i, "")))
 			}
 			return out
 		}
@@ -246,7 +246,7 @@ func (a *args) rest(i int, name string) []int {
 
 // dtype returns the element type that the named argument specifies, or t if it is absent.
 func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
-	if v := a.get(i, name); v != nil {
+	if v := a.arg(i, name); v != nil {
 		return typed[dtype.Type](v, name)
 	}
 	return t
@@ -256,13 +256,13 @@ func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
 func (a *args) dims(i int) []int {
 	d := a.ints(i, "dim")
 	if i < 0 {
-		return a.keep(i, d)
+		return a.addKeepDim(i, d)
 	}
-	return a.keep(i+1, d)
+	return a.addKeepDim(i+1, d)
 }
 
-// keep appends KeepDim to d if the argument keepdim, at position i, is true.
-func (a *args) keep(i int, d []int) []int {
+// addKeepDim appends KeepDim to d if the argument keepdim, at position i, is true.
+func (a *args) addKeepDim(i int, d []int) []int {
 	if a.bool(i, "keepdim", false) {
 		return append(slices.Clone(d), tensor.KeepDim)
 	}
@@ -278,6 +278,6 @@ func (a *args) cast(i int, x *tensor.Tensor) *tensor.Tensor {
 // have the same value.
 func (a *args) ignored(names ...string) {
 	for _, n := range names {
-		a.get(-1, n)
+		a.arg(-1, n)
 	}
 }

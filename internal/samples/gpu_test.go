@@ -27,7 +27,7 @@ func TestOpsGPU(t *testing.T) {
 	}
 	dev := gpus[0]
 	w := walk{dev: dev}
-	w.over(t, "ops*.safetensors.gz", "testdata/ops.tsv", ways[:1], func(r *row) call {
+	w.compare(t, "ops*.safetensors.gz", "testdata/ops.tsv", ways[:1], func(r *row) call {
 		if onGPU[r.Op] && r.Type == "float32" {
 			return calls[r.Op]
 		}

@@ -32,9 +32,9 @@ var indexing = map[string]call{
 	},
 	"scatter": func(a *args) any {
 		dim, i := a.int(1, "dim", 0), a.T(2, "index")
-		src := a.get(3, "src")
+		src := a.arg(3, "src")
 		if src == nil {
-			src = a.get(3, "value")
+			src = a.arg(3, "value")
 		}
 		if how := a.text(-1, "reduce", ""); how != "" {
 			y, ok := src.(T)
@@ -64,7 +64,7 @@ var indexing = map[string]call{
 		return a.x().IndexCopy(a.int(1, "dim", 0), a.T(2, "index"), a.T(3, "source"))
 	},
 	"index_fill": func(a *args) any {
-		if v, ok := a.get(3, "value").(T); ok {
+		if v, ok := a.arg(3, "value").(T); ok {
 			return a.x().IndexFillBy(a.int(1, "dim", 0), a.T(2, "index"), v)
 		}
 		return a.x().IndexFill(a.int(1, "dim", 0), a.T(2, "index"), a.float(3, "value", 0))
@@ -73,13 +73,13 @@ var indexing = map[string]call{
 	"index_reduce.amin": indexReduces, "index_reduce.amax": indexReduces,
 	"index_put": func(a *args) any {
 		var ix []any
-		for _, i := range items(a.get(1, "indices")) {
+		for _, i := range items(a.arg(1, "indices")) {
 			ix = append(ix, place(i))
 		}
 		return a.x().IndexPut(a.T(2, "values"), a.bool(3, "accumulate", false), ix...)
 	},
 	"__getitem__": func(a *args) any {
-		switch v := a.get(1, "index").(type) {
+		switch v := a.arg(1, "index").(type) {
 		case tuple:
 			var ix []any
 			for _, i := range v {
@@ -91,7 +91,7 @@ var indexing = map[string]call{
 		}
 	},
 	"masked_fill": func(a *args) any {
-		if v, ok := a.get(2, "value").(T); ok {
+		if v, ok := a.arg(2, "value").(T); ok {
 			return a.x().MaskedFillBy(a.T(1, "mask"), v)
 		}
 		return a.x().MaskedFill(a.T(1, "mask"), a.float(2, "value", 0))
@@ -159,7 +159,7 @@ var makers = map[string]call{
 	"empty": made(tensor.Maker.Empty),
 	"randn": made(tensor.Maker.Randn),
 	"full": func(a *args) any {
-		v := a.get(1, "fill_value")
+		v := a.arg(1, "fill_value")
 		t := dtype.F32
 		switch v.(type) {
 		case bool:
@@ -187,10 +187,10 @@ var makers = map[string]call{
 	},
 	"randint": func(a *args) any {
 		lo, hi, at := 0, a.int(0, "high", 0), 1
-		if _, ok := a.get(1, "size").(int); ok {
+		if _, ok := a.arg(1, "size").(int); ok {
 			lo, hi, at = hi, a.int(1, "high", 0), 2
 		}
-		if v := a.get(-1, "low"); v != nil {
+		if v := a.arg(-1, "low"); v != nil {
 			lo = whole(v)
 		}
 		return a.maker(dtype.I64).RandInt(lo, hi, a.ints(at, "size")...)
@@ -209,7 +209,7 @@ var makers = map[string]call{
 		v := []float64{}
 		t := dtype.I64
 		for i, name := range []string{"start", "end", "step"} {
-			x := a.get(i, name)
+			x := a.arg(i, name)
 			if x == nil {
 				continue
 			}
@@ -263,7 +263,7 @@ var makers = map[string]call{
 		return broadcastShape(list)
 	},
 	"normal": func(a *args) any {
-		mean, std := a.T(0, "mean"), a.get(1, "std")
+		mean, std := a.T(0, "mean"), a.arg(1, "std")
 		a.ignored("device")
 		if v, ok := std.(T); ok {
 			z := mean.Add(v)
@@ -272,7 +272,7 @@ var makers = map[string]call{
 		return mean.RandnLike().MulScalar(number64(std)).Add(mean)
 	},
 	"normal.number_mean": func(a *args) any {
-		if v, ok := a.get(1, "std").(float64); ok {
+		if v, ok := a.arg(1, "std").(float64); ok {
 			return a.maker(dtype.F32).Normal(a.float(0, "mean", 0), v, a.ints(2, "size")...)
 		}
 		std := a.T(1, "std")
@@ -321,7 +321,7 @@ func (a *args) maker(t dtype.Type) tensor.Maker {
 func (a *args) like() tensor.Maker { return a.maker(a.x().Type()) }
 
 func made(f func(m tensor.Maker, dims ...int) T) call {
-	return func(a *args) any { return f(a.maker(dtype.F32), a.rest(0, "size")...) }
+	return func(a *args) any { return f(a.maker(dtype.F32), a.intArgs(0, "size")...) }
 }
 
 func like(f func(x T) T) call {

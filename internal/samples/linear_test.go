@@ -32,7 +32,7 @@ var products = map[string]call{
 	"addr":  func(a *args) any { return added(a, a.T(1, "vec1").Outer(a.T(2, "vec2"))) },
 	"tensordot": func(a *args) any {
 		x, y := a.x(), a.T(1, "other")
-		switch d := a.get(2, "dims").(type) {
+		switch d := a.arg(2, "dims").(type) {
 		case int:
 			var left, right []int
 			for i := range d {
@@ -46,7 +46,7 @@ var products = map[string]call{
 	},
 	"einsum": func(a *args) any {
 		// The entry's call has the tensors first, and then the equation.
-		return tensor.Einsum(a.text(1, "equation", ""), tensors(a.get(0, "operands"))...)
+		return tensor.Einsum(a.text(1, "equation", ""), tensors(a.arg(0, "operands"))...)
 	},
 	"cross": func(a *args) any {
 		x := a.x()
@@ -67,11 +67,11 @@ var products = map[string]call{
 			-1))
 	},
 	"linalg.multi_dot": func(a *args) any {
-		return tensor.MultiDot(tensors(a.get(0,
+		return tensor.MultiDot(tensors(a.arg(0,
 			"tensors"))...)
 	},
 	"cdist": func(a *args) any {
-		a.get(3, "compute_mode")
+		a.arg(3, "compute_mode")
 		return a.x().Cdist(a.T(1, "x2"), a.float(2, "p", 2))
 	},
 	"nn.functional.pdist": func(a *args) any {
@@ -234,7 +234,7 @@ var linalgs = map[string]call{
 	"linalg.norm":                matrixNorms, "linalg.norm.subgradients_at_zero": matrixNorms,
 	"linalg.matrix_norm": matrixNorms,
 	"linalg.cond": func(a *args) any {
-		if p := a.get(1, "p"); p != nil && p != 2 && p != -2 && p != 2.0 {
+		if p := a.arg(1, "p"); p != nil && p != 2 && p != -2 && p != 2.0 {
 			lacks("the condition in norm %v", p)
 		} else if p == -2 {
 			s := a.x().SVDVals()
@@ -272,7 +272,7 @@ func noInfo(a *args, x T) T {
 // rtol in torch.
 func (a *args) tolerances(old string) []float64 {
 	for _, name := range []string{old, "rtol", "atol"} {
-		if t, ok := a.get(-1, name).(T); ok && t.Rank() > 0 {
+		if t, ok := a.arg(-1, name).(T); ok && t.Rank() > 0 {
 			lacks("a tensor of tolerances")
 		}
 	}
@@ -315,8 +315,8 @@ var (
 		return a.x().Solve(a.T(1, "B"))
 	}
 	matrixNorms call = func(a *args) any {
-		x, p, d := a.cast(-1, a.x()), a.get(1, "ord"), a.ints(2, "dim")
-		keep := a.keep(3, nil)
+		x, p, d := a.cast(-1, a.x()), a.arg(1, "ord"), a.ints(2, "dim")
+		keep := a.addKeepDim(3, nil)
 		if len(d) == 1 || p == nil || x.Rank() == 1 && len(d) == 0 {
 			if p == nil {
 				p = 2

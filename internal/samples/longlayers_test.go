@@ -6,7 +6,7 @@ import (
 
 // size0 returns the first argument, output_size. PyTorch's None becomes -1.
 func size0(a *args) []int {
-	return sizes(&args{pos: []any{nil, a.get(0, "output_size")}, used: map[string]bool{}})
+	return sizes(&args{pos: []any{nil, a.arg(0, "output_size")}, used: map[string]bool{}})
 }
 
 // sized returns options for the sizes of a layer's windows: one option for each name whose argument
@@ -72,7 +72,7 @@ func (a *args) maxPool() (kernel []int, o []nn.Option) {
 
 func (a *args) conv() (in, out int, kernel []int, o []nn.Option) {
 	o = append(a.sized(3, a.opts(7), "stride"), nn.Groups(a.int(6, "groups", 1)))
-	switch p := a.get(4, "padding").(type) {
+	switch p := a.arg(4, "padding").(type) {
 	case string:
 		if p == "same" {
 			o = append(o, nn.SamePadding())
@@ -118,16 +118,16 @@ func (a *args) batch(affine, track int, on bool) []nn.Option {
 // cumulative average.
 func (a *args) moments() (eps, momentum float64) {
 	momentum = a.float(2, "momentum", 0.1)
-	if len(a.pos) > 2 && a.get(2, "") == nil {
+	if len(a.pos) > 2 && a.arg(2, "") == nil {
 		momentum = nn.CumulativeAverage
 	}
 	return a.float(1, "eps", 1e-5), momentum
 }
 
-// alone returns the only argument of an activation, or a default if the argument is absent.
-func (a *args) alone(name string, or float64) float64 {
+// alone returns the only argument of an activation, or fallback if the argument is absent.
+func (a *args) alone(name string, fallback float64) float64 {
 	a.ignored("inplace")
-	return a.float(0, name, or)
+	return a.float(0, name, fallback)
 }
 
 func (a *args) ignoreIndex() *int {
@@ -153,7 +153,7 @@ func (a *args) transformer(at int) nn.TransformerOptions {
 		Eps: a.float(-1, "layer_norm_eps", 1e-5), BatchFirst: a.bool(-1, "batch_first", false),
 		NormFirst: a.bool(-1, "norm_first", false),
 	}
-	switch v := a.get(at+2, "activation").(type) {
+	switch v := a.arg(at+2, "activation").(type) {
 	case nil:
 	case string:
 		if v == "gelu" {
@@ -291,7 +291,7 @@ var longLayers = map[string]layer{
 
 // lengths returns whole numbers as a tensor. The argument is a tensor or a list.
 func (a *args) lengths(i int) T {
-	if v, ok := a.get(i, "lengths").(T); ok {
+	if v, ok := a.arg(i, "lengths").(T); ok {
 		return v
 	}
 	var n []int64
@@ -306,6 +306,6 @@ func (a *args) pairOf(i int) (h, c T) {
 	if !a.has(i, "hx") {
 		return nil, nil
 	}
-	l := tensors(a.get(i, "hx"))
+	l := tensors(a.arg(i, "hx"))
 	return l[0], l[1]
 }

@@ -114,7 +114,7 @@ var losses = map[string]call{
 		l := nn.NewGaussianNLLLoss()
 		l.Full, l.Eps, l.Reduction = a.bool(-1, "full", false), a.float(-1, "eps", 1e-6),
 			a.reduction(-1)
-		switch v := a.get(2, "var").(type) {
+		switch v := a.arg(2, "var").(type) {
 		case T:
 			return l.Forward(a.x(), a.target(), v)
 		default:

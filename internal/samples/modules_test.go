@@ -24,8 +24,8 @@ func init() {
 	maps.Copy(layers, longLayers)
 }
 
-// still is for layers that have no argument except inplace. It returns the layer's adapter.
-func still[M any](m M) func(a *args) any {
+// noArgs is for layers that have no argument except inplace. It returns the layer's adapter.
+func noArgs[M any](m M) func(a *args) any {
 	return func(a *args) any {
 		a.ignored("inplace")
 		return m
@@ -207,11 +207,11 @@ var simpleLayers = map[string]func(a *args) any{
 	"nn.Softmax":    func(a *args) any { return nn.NewSoftmax(a.int(0, "dim", 0)) },
 	"nn.LogSoftmax": func(a *args) any { return nn.NewLogSoftmax(a.int(0, "dim", 0)) },
 	"nn.Softmin":    func(a *args) any { return nn.NewSoftmin(a.int(0, "dim", 0)) },
-	"nn.Softmax2d":  still(nn.Softmax2d{}), "nn.Hardswish": still(nn.Hardswish{}),
-	"nn.ReLU": still(nn.ReLU{}), "nn.ReLU6": still(nn.ReLU6{}), "nn.SELU": still(nn.SELU{}),
-	"nn.Sigmoid": still(nn.Sigmoid{}), "nn.LogSigmoid": still(nn.LogSigmoid{}),
-	"nn.SiLU": still(nn.SiLU{}), "nn.Softsign": still(nn.Softsign{}), "nn.Tanh": still(nn.Tanh{}),
-	"nn.Tanhshrink": still(nn.Tanhshrink{}), "nn.Mish": still(nn.Mish{}),
+	"nn.Softmax2d":  noArgs(nn.Softmax2d{}), "nn.Hardswish": noArgs(nn.Hardswish{}),
+	"nn.ReLU": noArgs(nn.ReLU{}), "nn.ReLU6": noArgs(nn.ReLU6{}), "nn.SELU": noArgs(nn.SELU{}),
+	"nn.Sigmoid": noArgs(nn.Sigmoid{}), "nn.LogSigmoid": noArgs(nn.LogSigmoid{}),
+	"nn.SiLU": noArgs(nn.SiLU{}), "nn.Softsign": noArgs(nn.Softsign{}), "nn.Tanh": noArgs(nn.Tanh{}),
+	"nn.Tanhshrink": noArgs(nn.Tanhshrink{}), "nn.Mish": noArgs(nn.Mish{}),
 
 	"nn.Linear": func(a *args) any {
 		return nn.NewLinear(a.int(0, "in_features", 0), a.int(1, "out_features", 0), a.opts(2)...)
@@ -320,7 +320,7 @@ var simpleLayers = map[string]func(a *args) any{
 	}),
 	"nn.LinearCrossEntropyLoss": lossLayer(func(a *args,
 		r nn.Reduction) *nn.LinearCrossEntropyLoss {
-		if n, ok := a.get(-1, "out_features").(tuple); ok && len(n) > 0 {
+		if n, ok := a.arg(-1, "out_features").(tuple); ok && len(n) > 0 {
 			lacks("out_features of several numbers")
 		}
 		l := nn.NewLinearCrossEntropyLoss(a.int(0, "in_features", 0), a.int(1, "num_classes", 0),
@@ -397,7 +397,7 @@ func callLayer(l layer, r *row) call {
 			return nil // PyTorch refuses these arguments
 		}
 		state := map[string]T{}
-		for name, v := range a.get(0, "").(map[string]any) {
+		for name, v := range a.arg(0, "").(map[string]any) {
 			state[name] = v.(T)
 		}
 		if !r.Training {
@@ -416,7 +416,7 @@ func callLayer(l layer, r *row) call {
 			lacks("%s", u)
 		}
 		for i := range a.pos {
-			a.get(i, "")
+			a.arg(i, "")
 		}
 		a.ignored(sortedKeys(a.kw)...)
 		// Compare the buffers after the call. They are the parts of the state that are not leaves.

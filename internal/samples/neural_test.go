@@ -136,7 +136,7 @@ func convs(f func(x, w, b T, o tensor.ConvOptions) T) call {
 			Stride: a.ints(3, "stride"), Dilation: a.ints(5, "dilation"), Groups: a.int(6,
 				"groups", 1),
 		}
-		switch p := a.get(4, "padding").(type) {
+		switch p := a.arg(4, "padding").(type) {
 		case string:
 			if o.Same = p == "same"; !o.Same && p != "valid" {
 				panic(wrong("padding " + p))
@@ -191,7 +191,7 @@ func interpolate(mode string) call {
 	}
 	return func(a *args) any {
 		o := tensor.InterpolateOptions{Size: a.ints(1, "size")}
-		switch v := a.get(2, "scale_factor").(type) {
+		switch v := a.arg(2, "scale_factor").(type) {
 		case nil:
 		case []any, tuple:
 			for _, f := range items(v) {
@@ -237,7 +237,7 @@ func scaled(x T, factors []float64) (size []int) {
 var smoothed call = func(a *args) any {
 	o := tensor.InterpolateOptions{Size: a.ints(1, "output_size"), Mode: tensor.InterpolateLinear,
 		AlignCorners: a.bool(2, "align_corners", false), Antialias: true}
-	if l := a.get(3, "scale_factors"); l != nil {
+	if l := a.arg(3, "scale_factors"); l != nil {
 		for _, f := range items(l) {
 			o.Scale = append(o.Scale, number64(f))
 		}
@@ -268,17 +268,17 @@ var pools = map[string]call{
 	"nn.functional.adaptive_avg_pool2d": func(a *args) any { return a.x().AdaptiveAvgPool2d(sizes(a)...) },
 	"nn.functional.adaptive_avg_pool3d": func(a *args) any { return a.x().AdaptiveAvgPool3d(sizes(a)...) },
 	"nn.functional.adaptive_max_pool1d": func(a *args) any {
-		return withIndices(a, a.get(2, "return_indices"), func() (v, i T) {
+		return withIndices(a, a.arg(2, "return_indices"), func() (v, i T) {
 			return a.x().AdaptiveMaxPool1d(one(sizes(a)))
 		})
 	},
 	"nn.functional.adaptive_max_pool2d": func(a *args) any {
-		return withIndices(a, a.get(2, "return_indices"), func() (v, i T) {
+		return withIndices(a, a.arg(2, "return_indices"), func() (v, i T) {
 			return a.x().AdaptiveMaxPool2d(sizes(a)...)
 		})
 	},
 	"nn.functional.adaptive_max_pool3d": func(a *args) any {
-		return withIndices(a, a.get(2, "return_indices"), func() (v, i T) {
+		return withIndices(a, a.arg(2, "return_indices"), func() (v, i T) {
 			return a.x().AdaptiveMaxPool3d(sizes(a)...)
 		})
 	},
@@ -294,7 +294,7 @@ func withIndices(_ *args, wanted any, f func() (v, i T)) any {
 
 // sizes returns output_size. PyTorch's None becomes -1.
 func sizes(a *args) (out []int) {
-	v := a.get(1, "output_size")
+	v := a.arg(1, "output_size")
 	if n, ok := v.(int); ok {
 		return []int{n}
 	}
@@ -322,7 +322,7 @@ func maxPools(f func(x T, o tensor.MaxPoolOptions) (v, i T)) call {
 				"padding"),
 			Dilation: a.ints(4, "dilation"), CeilMode: a.bool(5, "ceil_mode", false),
 		}
-		return withIndices(a, a.get(6, "return_indices"), func() (v, i T) { return f(a.x(), o) })
+		return withIndices(a, a.arg(6, "return_indices"), func() (v, i T) { return f(a.x(), o) })
 	}
 }
 
@@ -354,7 +354,7 @@ func avgPools(f func(x T, o tensor.AvgPoolOptions) T) call {
 }
 
 func (a *args) divisor() int {
-	v, ok := a.get(6, "divisor_override").(int)
+	v, ok := a.arg(6, "divisor_override").(int)
 	if ok && v == 0 {
 		panic(wrong("a divisor of 0"))
 	}

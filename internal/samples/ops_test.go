@@ -13,7 +13,7 @@ import (
 
 // ways holds the ways to run a float32 sample: as in PyTorch, in float64, and with other memory
 // layouts.
-var ways = []way{
+var ways = []variant{
 	{name: "", order: 2},
 	{name: "float64", double: true, order: 2},
 	{name: "strided", form: gapped, order: 1},
@@ -72,9 +72,9 @@ func (w *walk) files(t *testing.T, pattern string) []string {
 	return append(paths, more...)
 }
 
-// over compares all rows of the files with PyTorch. The function find returns the call for an
+// compare compares all rows of the files with PyTorch. The function find returns the call for an
 // entry, or nil if the entry has no adapter.
-func (w *walk) over(t *testing.T, pattern, exceptionFile string, ways []way,
+func (w *walk) compare(t *testing.T, pattern, exceptionFile string, ways []variant,
 	find func(r *row) call) {
 	t.Helper()
 	w.seen, w.good, w.only = map[string]bool{}, map[string]bool{},
@@ -131,7 +131,7 @@ func (w *walk) over(t *testing.T, pattern, exceptionFile string, ways []way,
 	}
 }
 
-func (w *walk) row(t *testing.T, f call, r *row, ways []way) {
+func (w *walk) row(t *testing.T, f call, r *row, ways []variant) {
 	t.Helper()
 	if r.Type != "float32" || r.Random {
 		ways = ways[:1]
@@ -169,7 +169,7 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []way) {
 			continue
 		}
 		if out.what == isBroken || !w.list.excuses(r.Op, kind, out.what, out.msg) {
-			t.Errorf("%s\t%s\t%s\t%s #%d %s%s", r.Op, kind, out.what, out.msg, r.N, r.From, said(r))
+			t.Errorf("%s\t%s\t%s\t%s #%d %s%s", r.Op, kind, out.what, out.msg, r.N, r.From, formatArgs(r))
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (w *walk) summary(t *testing.T, what string, least int) {
 // TestOps compares the operators with op_db.
 func TestOps(t *testing.T) {
 	var w walk
-	w.over(t, "ops*.safetensors.gz", "testdata/ops.tsv", ways,
+	w.compare(t, "ops*.safetensors.gz", "testdata/ops.tsv", ways,
 		func(r *row) call { return calls[r.Op] })
 	w.summary(t, "op_db", 500)
 	for op := range calls {
@@ -210,7 +210,7 @@ func TestOps(t *testing.T) {
 // TestLayers compares the layers with module_db.
 func TestLayers(t *testing.T) {
 	var w walk
-	w.over(t, "modules*.safetensors.gz", "testdata/modules.tsv", ways[:2], func(r *row) call {
+	w.compare(t, "modules*.safetensors.gz", "testdata/modules.tsv", ways[:2], func(r *row) call {
 		if l, ok := layers[r.Op]; ok {
 			return callLayer(l, r)
 		}
@@ -219,8 +219,8 @@ func TestLayers(t *testing.T) {
 	w.summary(t, "module_db", 104)
 }
 
-// said formats a sample's arguments for a message.
-func said(r *row) string {
+// formatArgs formats a sample's arguments for a message.
+func formatArgs(r *row) string {
 	var b strings.Builder
 	for _, v := range r.Args {
 		fmt.Fprintf(&b, " %s", v)

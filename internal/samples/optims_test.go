@@ -11,7 +11,7 @@ const optimSteps = 12
 
 // betas returns the two numbers of a pair.
 func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
-	if v := a.get(-1, name); v != nil {
+	if v := a.arg(-1, name); v != nil {
 		l := items(v)
 		if !isNumber(l[0]) || !isNumber(l[1]) {
 			panic(wrong("a tensor as a number"))
@@ -99,7 +99,7 @@ var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 	"Adafactor": func(p []T, a *args) optim.Optimizer {
 		c := optim.AdafactorConfig{LR: a.rate(1e-2), Beta2Decay: a.float(-1, "beta2_decay", -0.8), Eps2: 1e-3,
 			D: a.float(-1, "d", 1), WeightDecay: a.decay(0), Maximize: a.on("maximize")}
-		if v := a.get(-1, "eps"); v != nil {
+		if v := a.arg(-1, "eps"); v != nil {
 			l := items(v)
 			if l[0] != nil {
 				c.Eps1 = new(number64(l[0]))
@@ -113,7 +113,7 @@ var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 			Plain: !a.bool(-1, "nesterov", true), WeightDecay: a.decay(0.1), Eps: a.float(-1,
 				"eps", 1e-7),
 			Iterations: a.int(-1, "ns_steps", 5), Adjust: a.text(-1, "adjust_lr_fn", "")}
-		if v := a.get(-1, "ns_coefficients"); v != nil {
+		if v := a.arg(-1, "ns_coefficients"); v != nil {
 			for i, x := range items(v) {
 				c.Coefficients[i] = number64(x)
 			}
@@ -191,7 +191,7 @@ func steps(name string) call {
 // TestOptimizers compares the optimizers with optim_db.
 func TestOptimizers(t *testing.T) {
 	w := walk{whole: true}
-	w.over(t, "optims*.safetensors.gz", "testdata/optims.tsv", ways[:2],
+	w.compare(t, "optims*.safetensors.gz", "testdata/optims.tsv", ways[:2],
 		func(r *row) call { return steps(r.Op) })
 	w.summary(t, "optim_db", 14)
 }

@@ -38,7 +38,7 @@ func bin(f func(x, y T) T) call {
 // reversed. A boolean, or a number that no method accepts, becomes a tensor without dimensions.
 func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v float64) T) call {
 	return func(a *args) any {
-		u, v := a.get(0, "input"), a.get(1, "other")
+		u, v := a.arg(0, "input"), a.arg(1, "other")
 		x, isX := u.(T)
 		y, isY := v.(T)
 		switch {
@@ -97,7 +97,7 @@ var pointwise = map[string]call{
 		return a.x().NanToNum(v...)
 	},
 	"clamp": func(a *args) any {
-		lo, hi := a.get(1, "min"), a.get(2, "max")
+		lo, hi := a.arg(1, "min"), a.arg(2, "max")
 		x := a.x()
 		_, lowTensor := lo.(T)
 		_, highTensor := hi.(T)
@@ -138,7 +138,7 @@ var pointwise = map[string]call{
 	"signbit":    un(func(x T) T { return signs(x).LtScalar(0) }),
 	"alias_copy": un(T.Clone),
 	"fill": func(a *args) any {
-		return a.x().Clone().Fill(number64(a.get(1, "value")))
+		return a.x().Clone().Fill(number64(a.arg(1, "value")))
 	},
 	"zero_": un(func(x T) T { return x.Clone().Zero() }),
 	"to":    casts, "bfloat16": cast(dtype.BF16), "bool": cast(dtype.Bool), "byte": cast(dtype.U8),
@@ -178,10 +178,10 @@ func floating(x T) T {
 }
 
 func clampTo(a *args, name string, f func(x, y T) T, g func(x T, v float64) T) any {
-	if y, ok := a.get(1, name).(T); ok {
+	if y, ok := a.arg(1, name).(T); ok {
 		return f(a.x(), y)
 	}
-	return g(a.x(), number64(a.get(1, name)))
+	return g(a.x(), number64(a.arg(1, name)))
 }
 
 func cast(t dtype.Type) call {
@@ -195,7 +195,7 @@ var casts call = func(a *args) any {
 	a.ignored("memory_format", "non_blocking", "copy")
 	x := a.x()
 	for i := range a.pos[1:] {
-		switch v := a.get(i+1, "").(type) {
+		switch v := a.arg(i+1, "").(type) {
 		case dtype.Type:
 			x = x.Cast(v)
 		case T:
@@ -245,8 +245,8 @@ var pairs = map[string]call{
 	"gt":       method(either(T.Gt, T.GtScalar)),
 	"ge":       method(either(T.Ge, T.GeScalar)),
 	"copysign": method(either(T.CopySign, T.CopySignScalar)),
-	"pow":      func(a *args) any { return power(a.get(0, "input"), a.get(1, "exponent")) },
-	"__rpow__": func(a *args) any { return power(a.get(1, "other"), a.get(0, "input")) },
+	"pow":      func(a *args) any { return power(a.arg(0, "input"), a.arg(1, "exponent")) },
+	"__rpow__": func(a *args) any { return power(a.arg(1, "other"), a.arg(0, "input")) },
 	"float_power": func(a *args) any {
 		double := func(v any) any {
 			if x, ok := v.(T); ok {
@@ -254,16 +254,16 @@ var pairs = map[string]call{
 			}
 			return v
 		}
-		return power(double(a.get(0, "input")), double(a.get(1, "exponent")))
+		return power(double(a.arg(0, "input")), double(a.arg(1, "exponent")))
 	},
 	"xlogy": func(a *args) any {
-		x, isTensor := a.get(0, "input").(T)
-		y, other := a.get(1, "other").(T)
+		x, isTensor := a.arg(0, "input").(T)
+		y, other := a.arg(1, "other").(T)
 		switch {
 		case !isTensor:
-			return y.RXLogYScalar(number64(a.get(0, "input")))
+			return y.RXLogYScalar(number64(a.arg(0, "input")))
 		case !other:
-			return x.XLogYScalar(number64(a.get(1, "other")))
+			return x.XLogYScalar(number64(a.arg(1, "other")))
 		}
 		return x.XLogY(y)
 	},
@@ -273,7 +273,7 @@ var pairs = map[string]call{
 	}),
 	"ldexp": bin(func(x, y T) T { return x.Mul(y.Cast(wide(x, y)).RPowScalar(2)) }),
 	"lerp": func(a *args) any {
-		if w, ok := a.get(2, "weight").(T); ok {
+		if w, ok := a.arg(2, "weight").(T); ok {
 			return a.x().Lerp(a.T(1, "end"), w)
 		}
 		return a.x().LerpScalar(a.T(1, "end"), a.float(2, "weight", 0))
@@ -297,7 +297,7 @@ var pairs = map[string]call{
 		return sameDims(x, y) && x.Eq(y).All().Item() == 1
 	},
 	"where": func(a *args) any {
-		x, y := a.get(0, "input"), a.get(2, "other")
+		x, y := a.arg(0, "input"), a.arg(2, "other")
 		c := a.T(1, "condition")
 		xt, isX := x.(T)
 		yt, isY := y.(T)
@@ -348,7 +348,7 @@ var reversed call = func(a *args) any {
 	if alpha != 1 {
 		x = x.MulScalar(alpha)
 	}
-	if y, ok := a.get(1, "other").(T); ok {
+	if y, ok := a.arg(1, "other").(T); ok {
 		return y.Sub(x)
 	}
 	return x.RSubScalar(a.float(1, "other", 0))
@@ -360,16 +360,16 @@ var distance call = func(a *args) any {
 
 // sumOf adapts addition or subtraction. The second operand is multiplied by the argument alpha.
 func sumOf(a *args, f func(x, y T) T, g, reversed func(x T, v float64) T) any {
-	alpha := a.get(-1, "alpha")
-	switch y, ok := a.get(1, "other").(T); {
+	alpha := a.arg(-1, "alpha")
+	switch y, ok := a.arg(1, "other").(T); {
 	case alpha == nil:
 		return either(f, g, reversed)(a)
 	case !ok:
 		return g(a.x(), a.float(1, "other", 0)*number64(alpha))
 	case isBool(alpha):
-		return f(a.scalar(a.get(0, "input")), y.Mul(a.scalar(alpha)))
+		return f(a.scalar(a.arg(0, "input")), y.Mul(a.scalar(alpha)))
 	default:
-		return f(a.scalar(a.get(0, "input")), y.MulScalar(number64(alpha)))
+		return f(a.scalar(a.arg(0, "input")), y.MulScalar(number64(alpha)))
 	}
 }
 

@@ -37,12 +37,12 @@ func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 // means a correction of 1. It may be the first argument, the second argument, or a named argument.
 func moments(a *args) (correction int, dims []int) {
 	correction = 1
-	unbiased := a.get(-1, "unbiased")
-	if u, ok := a.get(1, "dim").(bool); ok {
+	unbiased := a.arg(-1, "unbiased")
+	if u, ok := a.arg(1, "dim").(bool); ok {
 		unbiased = u
 	} else {
 		dims = a.ints(1, "dim")
-		if u, ok := a.get(2, "unbiased").(bool); ok {
+		if u, ok := a.arg(2, "unbiased").(bool); ok {
 			unbiased = u
 		}
 	}
@@ -57,7 +57,7 @@ func moments(a *args) (correction int, dims []int) {
 	if len(a.pos) > 3 {
 		at = 3
 	}
-	return int(c), a.keep(at, dims)
+	return int(c), a.addKeepDim(at, dims)
 }
 
 func spread(f func(x T, correction int, dims ...int) T) call {
@@ -87,11 +87,11 @@ var reductions = map[string]call{
 	"max.reduction_no_dim": reduce(T.Amax), "min.reduction_no_dim": reduce(T.Amin),
 	"median": orWhole(T.Median), "nanmedian": orWhole(T.NanMedian),
 	"mode": func(a *args) any {
-		v, i := a.x().Mode(a.keep(2, []int{a.int(1, "dim", -1)})...)
+		v, i := a.x().Mode(a.addKeepDim(2, []int{a.int(1, "dim", -1)})...)
 		return []T{v, i}
 	},
 	"kthvalue": func(a *args) any {
-		v, i := a.x().Kthvalue(a.int(1, "k", 0), a.keep(3, []int{a.int(2, "dim", -1)})...)
+		v, i := a.x().Kthvalue(a.int(1, "k", 0), a.addKeepDim(3, []int{a.int(2, "dim", -1)})...)
 		return []T{v, i}
 	},
 	"aminmax": func(a *args) any {
@@ -108,7 +108,7 @@ var reductions = map[string]call{
 	"linalg.vector_norm": func(a *args) any {
 		x, p := a.cast(-1, a.x()), a.float(1, "ord", 2)
 		d := a.ints(2, "dim")
-		return x.Norm(p, a.keep(3, d)...)
+		return x.Norm(p, a.addKeepDim(3, d)...)
 	},
 	"nanmean": func(a *args) any {
 		x := a.cast(-1, a.x())
@@ -117,7 +117,7 @@ var reductions = map[string]call{
 		return x.MaskedFill(x.IsNaN(), 0).Sum(d...).Div(there.Sum(d...))
 	},
 	"sum_to_size": func(a *args) any {
-		x, size := a.x(), a.rest(1, "size")
+		x, size := a.x(), a.intArgs(1, "size")
 		var over []int
 		lead := x.Rank() - len(size)
 		if lead < 0 {
@@ -144,7 +144,7 @@ func quantile(a *args, one func(x T, q float64, how tensor.Interpolation, dims .
 		"midpoint": tensor.Midpoint, "nearest": tensor.Nearest,
 	}[a.text(-1, "interpolation", "linear")]
 	d := a.dims(2)
-	if q, ok := a.get(1, "q").(T); ok && q.Rank() > 0 {
+	if q, ok := a.arg(1, "q").(T); ok && q.Rank() > 0 {
 		return many(a.x(), q.Floats(), how, d...)
 	}
 	return one(a.x(), a.float(1, "q", 0), how, d...)
@@ -153,8 +153,8 @@ func quantile(a *args, one func(x T, q float64, how tensor.Interpolation, dims .
 // oldNorm is torch.norm, whose argument p may be a word.
 var oldNorm call = func(a *args) any {
 	x, d := a.cast(4, a.x()), a.ints(2, "dim")
-	keep := a.keep(3, nil)
-	switch p := a.get(1, "p").(type) {
+	keep := a.addKeepDim(3, nil)
+	switch p := a.arg(1, "p").(type) {
 	case string:
 		switch {
 		case p == "nuc" && len(d) == 0 && x.Rank() == 2:
@@ -226,7 +226,7 @@ var scans = map[string]call{
 	},
 	"sort": func(a *args) any {
 		a.ignored("stable")
-		if s, ok := a.get(1, "dim").(bool); ok && s {
+		if s, ok := a.arg(1, "dim").(bool); ok && s {
 			panic(wrong("a dimension that is a truth value"))
 		}
 		v, i := a.x().Sort(a.int(1, "dim", -1), a.bool(2, "descending", false))
@@ -249,7 +249,7 @@ var scans = map[string]call{
 		o := tensor.UniqueOptions{
 			Inverse: a.bool(2, "return_inverse", false), Counts: a.bool(3, "return_counts", false),
 		}
-		a.get(1, "sorted")
+		a.arg(1, "sorted")
 		v, i, n := a.x().Unique(o, a.ints(4, "dim")...)
 		return present(v, i, n)
 	},
@@ -269,9 +269,9 @@ var scans = map[string]call{
 		if side := a.text(-1, "side", ""); side != "" {
 			right = side == "right"
 		}
-		y, isTensor := a.get(1, "values").(T)
+		y, isTensor := a.arg(1, "values").(T)
 		if !isTensor { // the values are one number, and the sorted tensor is a vector
-			y = a.scalar(a.get(1, "values"))
+			y = a.scalar(a.arg(1, "values"))
 			t := dtype.Promote(x.Type(), y.Type())
 			if x.Type().IsFloat() || !y.Type().IsFloat() {
 				t = x.Type()
@@ -282,7 +282,7 @@ var scans = map[string]call{
 	},
 	"bucketize": func(a *args) any {
 		right, narrow := a.bool(-1, "right", false), a.bool(-1, "out_int32", false)
-		x, ok := a.get(0, "input").(T)
+		x, ok := a.arg(0, "input").(T)
 		if !ok {
 			lacks("a number instead of a tensor")
 		}
@@ -290,8 +290,8 @@ var scans = map[string]call{
 	},
 	"isin": func(a *args) any {
 		a.ignored("assume_unique")
-		x, ok := a.get(0, "elements").(T)
-		y, also := a.get(1, "test_elements").(T)
+		x, ok := a.arg(0, "elements").(T)
+		y, also := a.arg(1, "test_elements").(T)
 		if !ok || !also {
 			lacks("a number instead of a tensor")
 		}
@@ -338,7 +338,7 @@ var trapezoid call = func(a *args) any {
 		}
 		return mid.Mul(d).Sum(dim).DivScalar(2)
 	}
-	if _, ok := a.get(-1, "dx").(float64); ok {
+	if _, ok := a.arg(-1, "dx").(float64); ok {
 		mid = floating(mid)
 	}
 	return mid.Sum(dim).MulScalar(a.float(-1, "dx", 1) / 2)

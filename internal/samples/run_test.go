@@ -37,8 +37,8 @@ const (
 // of tensors, numbers and booleans.
 type call func(a *args) any
 
-// A way says how a sample's tensors are made.
-type way struct {
+// A variant says how a sample's tensors are made.
+type variant struct {
 	name   string
 	double bool
 	form   func(x *tensor.Tensor) *tensor.Tensor
@@ -71,7 +71,7 @@ func attempt(f func()) (out outcome) {
 }
 
 // runs calls f with the arguments of r, in the way w, and compares the results with PyTorch's.
-func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
+func runs(f call, r *row, w variant, opts ...tensor.Option) (out outcome) {
 	fail := func(what, format string, v ...any) {
 		if out.what == "" {
 			out.what, out.msg = what, fmt.Sprintf(format, v...)
@@ -103,7 +103,7 @@ func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
 				return
 			}
 			for k, want := range r.Out {
-				if msg := same(outs[k], want, r, w); msg != "" {
+				if msg := diff(outs[k], want, r, w); msg != "" {
 					fail(inResult, "result %d: %s", k, msg)
 				}
 				out.results++
@@ -211,7 +211,7 @@ func wider(x, y *tensor.Tensor) dtype.Type { return dtype.Promote(x.Type(), y.Ty
 
 // sameGrad compares a gradient with PyTorch's, as same compares results. A missing gradient equals
 // a zero gradient of PyTorch.
-func sameGrad(g *tensor.Tensor, want *number, r *row, w way) string {
+func sameGrad(g *tensor.Tensor, want *number, r *row, w variant) string {
 	switch {
 	case want == nil && g == nil:
 		return ""
@@ -229,11 +229,11 @@ func sameGrad(g *tensor.Tensor, want *number, r *row, w way) string {
 		}
 		return ""
 	}
-	return same(g, want, r, w)
+	return diff(g, want, r, w)
 }
 
-// same compares a result with PyTorch's. It returns "" or the difference.
-func same(got any, want *number, r *row, w way) string {
+// diff compares a result with PyTorch's. It returns "" or the difference.
+func diff(got any, want *number, r *row, w variant) string {
 	if want == nil {
 		return ""
 	}

@@ -10,9 +10,9 @@ import (
 type tally struct {
 	rows map[string]int // number of samples by type, source and mode
 	// largest place in PyTorch's list plus 1, with the keys of the field rows
-	last map[string]int
-	left int  // number of samples that could not be recorded
-	end  bool // the folder has the entry's last row
+	largest map[string]int
+	left    int  // number of samples that could not be recorded
+	end     bool // the folder has the entry's last row
 }
 
 type tallies map[string]*tally
@@ -20,7 +20,7 @@ type tallies map[string]*tally
 func (c tallies) add(r *row) {
 	t := c[r.Op]
 	if t == nil {
-		t = &tally{rows: map[string]int{}, last: map[string]int{}}
+		t = &tally{rows: map[string]int{}, largest: map[string]int{}}
 		c[r.Op] = t
 	}
 	switch r.From {
@@ -32,7 +32,7 @@ func (c tallies) add(r *row) {
 	case "sample", "reference":
 		k := fmt.Sprint(r.Type, r.From, r.Training)
 		t.rows[k]++
-		t.last[k] = max(t.last[k], r.N+1)
+		t.largest[k] = max(t.largest[k], r.N+1)
 	}
 }
 
@@ -47,7 +47,7 @@ func (c tallies) lacks(entries map[string]bool) string {
 		}
 		gaps := 0
 		for k, n := range t.rows {
-			gaps += t.last[k] - n
+			gaps += t.largest[k] - n
 		}
 		if gaps > t.left {
 			return fmt.Sprintf("%d samples of %s", gaps-t.left, op)

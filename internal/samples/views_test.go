@@ -10,8 +10,8 @@ import (
 // same values.
 var views = map[string]call{
 	"broadcast_to": func(a *args) any { return a.x().BroadcastTo(a.ints(1, "size")...) },
-	"expand":       func(a *args) any { return a.x().Expand(a.rest(1, "size")...) },
-	"expand_copy":  func(a *args) any { return a.x().Expand(a.rest(1, "size")...).Clone() },
+	"expand":       func(a *args) any { return a.x().Expand(a.intArgs(1, "size")...) },
+	"expand_copy":  func(a *args) any { return a.x().Expand(a.intArgs(1, "size")...).Clone() },
 	"expand_as":    func(a *args) any { return a.x().Expand(a.T(1, "other").Shape().Slice()...) },
 	"chunk": func(a *args) any {
 		return a.x().Chunk(a.int(1, "chunks", 1), a.int(2, "dim",
@@ -25,27 +25,27 @@ var views = map[string]call{
 	"unbind":                func(a *args) any { return a.x().Unbind(a.int(1, "dim", 0)) },
 	"unbind_copy":           func(a *args) any { return a.x().Unbind(a.int(1, "dim", 0)) },
 	"tensor_split": func(a *args) any {
-		return tensorSplit(a.x(), a.get(1, "indices_or_sections"), a.int(2, "dim", 0))
+		return tensorSplit(a.x(), a.arg(1, "indices_or_sections"), a.int(2, "dim", 0))
 	},
 	"hsplit": func(a *args) any {
 		x := a.x()
 		if x.Rank() == 0 {
 			panic(wrong("no dimension"))
 		}
-		return tensorSplit(x, evenly(x, a.get(1, "indices_or_sections"), min(1, x.Rank()-1)),
+		return tensorSplit(x, evenly(x, a.arg(1, "indices_or_sections"), min(1, x.Rank()-1)),
 			min(1, x.Rank()-1))
 	},
 	"vsplit": func(a *args) any {
 		if a.x().Rank() < 2 {
 			panic(wrong("fewer than two dimensions"))
 		}
-		return tensorSplit(a.x(), evenly(a.x(), a.get(1, "indices_or_sections"), 0), 0)
+		return tensorSplit(a.x(), evenly(a.x(), a.arg(1, "indices_or_sections"), 0), 0)
 	},
 	"dsplit": func(a *args) any {
 		if a.x().Rank() < 3 {
 			panic(wrong("fewer than three dimensions"))
 		}
-		return tensorSplit(a.x(), evenly(a.x(), a.get(1, "indices_or_sections"), 2), 2)
+		return tensorSplit(a.x(), evenly(a.x(), a.arg(1, "indices_or_sections"), 2), 2)
 	},
 	"diag": func(a *args) any { return a.x().Diag(a.int(1, "diagonal", 0)) },
 	"diag_embed": func(a *args) any {
@@ -59,7 +59,7 @@ var views = map[string]call{
 	},
 	"tril":   func(a *args) any { return a.x().Tril(a.int(1, "diagonal", 0)) },
 	"triu":   func(a *args) any { return a.x().Triu(a.int(1, "diagonal", 0)) },
-	"flip":   func(a *args) any { return a.x().Flip(a.rest(1, "dims")...) },
+	"flip":   func(a *args) any { return a.x().Flip(a.intArgs(1, "dims")...) },
 	"fliplr": un(func(x T) T { return x.Flip(1) }),
 	"flipud": un(func(x T) T {
 		if x.Rank() == 0 {
@@ -90,8 +90,8 @@ var views = map[string]call{
 		}
 		return x
 	},
-	"permute":      func(a *args) any { return a.x().Permute(a.rest(1, "dims")...) },
-	"permute_copy": func(a *args) any { return a.x().Permute(a.rest(1, "dims")...).Clone() },
+	"permute":      func(a *args) any { return a.x().Permute(a.intArgs(1, "dims")...) },
+	"permute_copy": func(a *args) any { return a.x().Permute(a.intArgs(1, "dims")...).Clone() },
 	"transpose":    transposes, "transpose_copy": transposes,
 	"t": oldT, "t_copy": oldT, "T": un(func(x T) T {
 		if x.Rank() != 2 {
@@ -119,13 +119,13 @@ var views = map[string]call{
 	"squeeze": squeezes, "squeeze.multiple": squeezes, "squeeze_copy": squeezes,
 	"unsqueeze":      func(a *args) any { return a.x().Unsqueeze(a.int(1, "dim", 0)) },
 	"unsqueeze_copy": func(a *args) any { return a.x().Unsqueeze(a.int(1, "dim", 0)).Clone() },
-	"reshape":        func(a *args) any { return a.x().Reshape(a.rest(1, "shape")...) },
+	"reshape":        func(a *args) any { return a.x().Reshape(a.intArgs(1, "shape")...) },
 	"reshape_as": func(a *args) any {
 		return a.x().Reshape(a.T(1,
 			"other").Shape().Slice()...)
 	},
-	"view":      func(a *args) any { return a.x().View(a.rest(1, "size")...) },
-	"view_copy": func(a *args) any { return a.x().View(a.rest(1, "size")...).Clone() },
+	"view":      func(a *args) any { return a.x().View(a.intArgs(1, "size")...) },
+	"view_copy": func(a *args) any { return a.x().View(a.intArgs(1, "size")...).Clone() },
 	"view_as":   func(a *args) any { return a.x().View(a.T(1, "other").Shape().Slice()...) },
 	"ravel":     un(func(x T) T { return x.Flatten(0, -1) }),
 	"flatten": func(a *args) any {
@@ -143,8 +143,8 @@ var views = map[string]call{
 		return a.x().Unfold(a.int(1, "dimension", 0), a.int(2, "size", 0), a.int(3, "step",
 			1)).Clone()
 	},
-	"repeat": func(a *args) any { return a.x().Repeat(a.rest(1, "repeats")...) },
-	"tile":   func(a *args) any { return a.x().Tile(a.rest(1, "dims")...) },
+	"repeat": func(a *args) any { return a.x().Repeat(a.intArgs(1, "repeats")...) },
+	"tile":   func(a *args) any { return a.x().Tile(a.intArgs(1, "dims")...) },
 	"repeat_interleave": func(a *args) any {
 		x, dim := a.x(), 0
 		if !a.has(2, "dim") {
@@ -153,7 +153,7 @@ var views = map[string]call{
 			dim = a.int(2, "dim", 0)
 		}
 		a.ignored("output_size")
-		if n, ok := a.get(1, "repeats").(T); ok {
+		if n, ok := a.arg(1, "repeats").(T); ok {
 			return x.RepeatInterleaveBy(n, dim)
 		}
 		return x.RepeatInterleave(a.int(1, "repeats", 1), dim)
@@ -200,14 +200,14 @@ var moreViews = map[string]call{
 			Copy(a.T(1, "src"))
 		return y
 	},
-	"atleast_1d": each(func(x T) T {
+	"atleast_1d": eachTensor(func(x T) T {
 		if x.Rank() == 0 {
 			return x.Unsqueeze(0)
 		}
 		return x
 	}),
-	"atleast_2d": each(atleast2),
-	"atleast_3d": each(func(x T) T {
+	"atleast_2d": eachTensor(atleast2),
+	"atleast_3d": eachTensor(func(x T) T {
 		if x = atleast2(x); x.Rank() == 2 {
 			return x.Unsqueeze(2)
 		}
@@ -226,10 +226,10 @@ var moreViews = map[string]call{
 	},
 }
 
-// each adapts f: it applies f to a tensor, or to each tensor of a list.
-func each(f func(x T) T) call {
+// eachTensor adapts f: it applies f to a tensor, or to each tensor of a list.
+func eachTensor(f func(x T) T) call {
 	return func(a *args) any {
-		if x, ok := a.get(0, "input").(T); ok && len(a.pos) == 1 {
+		if x, ok := a.arg(0, "input").(T); ok && len(a.pos) == 1 {
 			return f(x)
 		}
 		var out []T
@@ -277,7 +277,7 @@ func shifted(a *args, by func(n int) int) any {
 
 var splits call = func(a *args) any {
 	for _, name := range []string{"split_size_or_sections", "split_size", "split_sizes"} {
-		switch v := a.get(1, name).(type) {
+		switch v := a.arg(1, name).(type) {
 		case nil:
 		case int:
 			return a.x().Split(v, a.int(2, "dim", 0))
@@ -288,12 +288,12 @@ var splits call = func(a *args) any {
 	panic(wrong("no sizes"))
 }
 
-// tensorSplit divides x along dim like numpy's array_split. The argument by is a list of indices,
-// or a number of parts whose sizes differ by at most 1.
-func tensorSplit(x T, by any, dim int) any {
+// tensorSplit divides x along dim like numpy's array_split. The argument split is a list of
+// indices, or a number of parts whose sizes differ by at most 1.
+func tensorSplit(x T, split any, dim int) any {
 	n := x.Dim((dim + x.Rank()) % max(x.Rank(), 1))
 	var at []int
-	switch v := by.(type) {
+	switch v := split.(type) {
 	case int:
 		if v < 1 {
 			panic(wrong("no parts"))
@@ -324,13 +324,13 @@ func tensorSplit(x T, by any, dim int) any {
 	return out
 }
 
-// evenly returns the argument by. If this is a number of parts that does not divide the dimension,
-// evenly refuses the call.
-func evenly(x T, by any, dim int) any {
-	if n, ok := by.(int); ok && (n < 1 || x.Dim(dim)%n != 0) {
+// evenly returns split. If split is a number of parts that does not divide the dimension, evenly
+// refuses the call.
+func evenly(x T, split any, dim int) any {
+	if n, ok := split.(int); ok && (n < 1 || x.Dim(dim)%n != 0) {
 		panic(wrong("parts of different sizes"))
 	}
-	return by
+	return split
 }
 
 func diagonals(dim1, dim2 int) call {
@@ -358,7 +358,7 @@ var (
 	}
 	squeezes call = func(a *args) any {
 		x := a.x()
-		if d, ok := a.get(1, "dim").(tuple); ok && len(d) == 0 {
+		if d, ok := a.arg(1, "dim").(tuple); ok && len(d) == 0 {
 			return x
 		}
 		return x.Squeeze(a.ints(1, "dim")...)
@@ -387,17 +387,17 @@ var (
 // joins holds operators that combine several tensors into one or several tensors.
 var joins = map[string]call{
 	"cat": func(a *args) any {
-		return tensor.Cat(a.int(1, "dim", 0), tensors(a.get(0,
+		return tensor.Cat(a.int(1, "dim", 0), tensors(a.arg(0,
 			"tensors"))...)
 	},
 	"stack": func(a *args) any {
-		return tensor.Stack(a.int(1, "dim", 0), tensors(a.get(0, "tensors"))...)
+		return tensor.Stack(a.int(1, "dim", 0), tensors(a.arg(0, "tensors"))...)
 	},
-	"hstack": func(a *args) any { return tensor.HStack(tensors(a.get(0, "tensors"))...) },
-	"vstack": func(a *args) any { return tensor.VStack(tensors(a.get(0, "tensors"))...) },
+	"hstack": func(a *args) any { return tensor.HStack(tensors(a.arg(0, "tensors"))...) },
+	"vstack": func(a *args) any { return tensor.VStack(tensors(a.arg(0, "tensors"))...) },
 	"dstack": func(a *args) any {
 		var list []T
-		for _, x := range tensors(a.get(0, "tensors")) {
+		for _, x := range tensors(a.arg(0, "tensors")) {
 			if x = atleast2(x); x.Rank() == 2 {
 				x = x.Unsqueeze(2)
 			}
@@ -407,7 +407,7 @@ var joins = map[string]call{
 	},
 	"column_stack": func(a *args) any {
 		var list []T
-		for _, x := range tensors(a.get(0, "tensors")) {
+		for _, x := range tensors(a.arg(0, "tensors")) {
 			if x.Rank() < 2 {
 				x = x.Reshape(-1, 1)
 			}

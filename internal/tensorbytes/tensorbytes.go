@@ -19,11 +19,11 @@ func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 }
 
 // Write writes the elements of x in row-major order and in the machine's byte order. It converts
-// them to Type(x, to). It allocates little memory besides the memory of x. If x cannot be used,
+// them to Type(x, typ). It allocates little memory besides the memory of x. If x cannot be used,
 // Write returns the error of [tensor.Try].
-func Write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
+func Write(w io.Writer, x *tensor.Tensor, typ dtype.Type) error {
 	var err error
-	terr := tensor.Try(func() { err = write(w, x, Type(x, to)) })
+	terr := tensor.Try(func() { err = write(w, x, Type(x, typ)) })
 	if terr != nil {
 		return terr
 	}

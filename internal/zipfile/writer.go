@@ -21,7 +21,7 @@ type Output interface {
 type Writer struct {
 	f       Output
 	w       *bufio.Writer
-	at      int64
+	offset  int64
 	entries []written
 	left    uint64
 	err     error
@@ -49,7 +49,7 @@ const zip32 = 1<<32 - 1
 func (z *Writer) put(b []byte) {
 	if z.err == nil {
 		_, z.err = z.w.Write(b)
-		z.at += int64(len(b))
+		z.offset += int64(len(b))
 	}
 }
 
@@ -84,7 +84,7 @@ func fields(v ...any) []byte {
 
 // Begin begins an entry of the given size. Write writes its contents, and End ends it.
 func (z *Writer) Begin(name string, size uint64) {
-	e := written{name: name, at: z.at, size: size}
+	e := written{name: name, at: z.offset, size: size}
 	z.entries = append(z.entries, e)
 	z.left = size
 	var extra []byte
@@ -93,7 +93,7 @@ func (z *Writer) Begin(name string, size uint64) {
 		version = 45
 		extra = fields(uint16(1), uint16(16), size, size)
 	}
-	pad := -(z.at + 30 + int64(len(e.name)+len(extra)) + 4) & 63
+	pad := -(z.offset + 30 + int64(len(e.name)+len(extra)) + 4) & 63
 	extra = append(extra, fields(uint16(0x4246), uint16(pad))...)
 	extra = append(extra, strings.Repeat("Z", int(pad))...)
 	z.put(fields(uint32(0x04034b50), version, uint16(0x800), uint16(0), uint16(0), uint16(0x21), uint32(0), short, short, uint16(len(e.name)), uint16(len(extra))))
@@ -118,7 +118,7 @@ func (z *Writer) End() error {
 
 // Close writes the central directory.
 func (z *Writer) Close() error {
-	start := z.at
+	start := z.offset
 	for _, e := range z.entries {
 		var extra []byte
 		version, short, at := uint16(20), uint32(min(e.size, zip32)), uint32(min(e.at, zip32))
@@ -137,7 +137,7 @@ func (z *Writer) Close() error {
 		z.put([]byte(e.name))
 		z.put(extra)
 	}
-	size, end, n := z.at-start, z.at, len(z.entries)
+	size, end, n := z.offset-start, z.offset, len(z.entries)
 	if start >= zip32 || size >= zip32 || n >= 1<<16-1 {
 		z.put(fields(uint32(0x06064b50), uint64(44), uint16(45), uint16(45), uint32(0), uint32(0), uint64(n), uint64(n), uint64(size), uint64(start)))
 		z.put(fields(uint32(0x07064b50), uint32(0), uint64(end), uint32(1)))

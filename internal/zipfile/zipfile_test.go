@@ -111,7 +111,7 @@ func TestLargeEntries(t *testing.T) {
 		if err := w.w.Flush(); err != nil { // pretend that the bytes have been written
 			t.Fatal(err)
 		}
-		w.left, w.at, s.size = 0, w.at+size, s.size+size
+		w.left, w.offset, s.size = 0, w.offset+size, s.size+size
 	} else {
 		zeros := make([]byte, 2<<20)
 		for left := uint64(size); left > 0; {

@@ -68,9 +68,9 @@ const (
 	FanOut
 )
 
-// given raises an error for a nil parameter. For example, w may be the bias of a layer that has
-// none.
-func given(op string, w *tensor.Tensor) {
+// requireNonNil raises an error for a nil parameter. For example, w may be the bias of a layer that
+// has none.
+func requireNonNil(op string, w *tensor.Tensor) {
 	if w == nil {
 		panic(tensor.NewError(op, tensor.ErrValue, "the parameter is nil; was the layer made without it?"))
 	}
@@ -78,7 +78,7 @@ func given(op string, w *tensor.Tensor) {
 
 // fans returns the numbers of inputs and outputs of a weight [out, in, ...].
 func fans(op string, w *tensor.Tensor) (in, out int) {
-	given(op, w)
+	requireNonNil(op, w)
 	s := w.Shape()
 	if s.Rank() < 2 {
 		panic(tensor.NewError(op, tensor.ErrShape, fmt.Sprintf("a weight of shape %v has no number of inputs and outputs; it needs two dimensions", s), w))
@@ -122,7 +122,7 @@ func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
 
 // Constant sets every element to v.
 func Constant(w *tensor.Tensor, v float64) {
-	given("constant", w)
+	requireNonNil("constant", w)
 	noGrad(w, func(w *tensor.Tensor) { w.Fill(v) })
 }
 
@@ -156,7 +156,7 @@ func XavierNormal(w *tensor.Tensor, gain float64) {
 
 // Eye sets a matrix to ones on the diagonal and zeros elsewhere. The matrix need not be square.
 func Eye(w *tensor.Tensor) {
-	given("eye", w)
+	requireNonNil("eye", w)
 	if w.Rank() != 2 {
 		panic(tensor.NewError("eye", tensor.ErrShape, fmt.Sprintf("the identity is a matrix, not of shape %v", w.Shape()), w))
 	}
@@ -166,7 +166,7 @@ func Eye(w *tensor.Tensor) {
 // Dirac makes a convolution pass its input through. The weight is [out, in/groups, ...]. Output
 // channel k of each group is the group's input channel k, if both exist.
 func Dirac(w *tensor.Tensor, groups int) {
-	given("dirac", w)
+	requireNonNil("dirac", w)
 	s := w.Shape()
 	if s.Rank() < 3 || groups < 1 || s.At(0)%groups != 0 {
 		panic(tensor.NewError("dirac", tensor.ErrShape, fmt.Sprintf("the weight of a convolution of %d groups has three dimensions or more, of which the groups divide the first; this one has shape %v", groups, s), w))
@@ -192,7 +192,7 @@ func Dirac(w *tensor.Tensor, groups int) {
 // the factor Q of the QR decomposition of a matrix of normal numbers. Each column of Q is
 // multiplied by the sign of R's diagonal element. The host computes the decomposition.
 func Orthogonal(w *tensor.Tensor, gain float64) {
-	given("orthogonal", w)
+	requireNonNil("orthogonal", w)
 	if w.Rank() < 2 {
 		panic(tensor.NewError("orthogonal", tensor.ErrShape, fmt.Sprintf("the weight has at least two dimensions, not shape %v", w.Shape()), w))
 	}
@@ -219,7 +219,7 @@ func Orthogonal(w *tensor.Tensor, gain float64) {
 // the fraction sparsity of each column, rounded up, to zero (J. Martens, 2010). torch's default for
 // std is 0.01.
 func Sparse(w *tensor.Tensor, sparsity, std float64) {
-	given("sparse", w)
+	requireNonNil("sparse", w)
 	if w.Rank() != 2 || !(sparsity >= 0 && sparsity <= 1) {
 		panic(tensor.NewError("sparse", tensor.ErrValue, fmt.Sprintf("it needs a matrix and a share of zeros, not shape %v and %v", w.Shape(), sparsity), w))
 	}

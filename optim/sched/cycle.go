@@ -138,9 +138,9 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 			}
 			part := (step - from) / (p.end - from)
 			if cycled {
-				m.set(l.name, g, between(anneal, kept(l.name, g, p.fromMomentum), kept(l.name, g, p.toMomentum), part))
+				m.set(l.name, g, between(anneal, stored(l.name, g, p.fromMomentum), stored(l.name, g, p.toMomentum), part))
 			}
-			return between(anneal, kept(l.name, g, p.fromLR), kept(l.name, g, p.toLR), part)
+			return between(anneal, stored(l.name, g, p.fromLR), stored(l.name, g, p.toLR), part)
 		}
 		panic("sched: a cycle without phases")
 	}
@@ -191,8 +191,8 @@ func phasesOf(p *[]phase) setting {
 	}}
 }
 
-// kept returns the value of key from a group's Extra, or the group's initial rate.
-func kept(name string, g *optim.Group, key string) float64 {
+// stored returns the value of key from a group's Extra, or the group's initial rate.
+func stored(name string, g *optim.Group, key string) float64 {
 	if key == "initial_lr" {
 		return g.InitialLR
 	}

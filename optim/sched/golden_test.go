@@ -104,13 +104,13 @@ var makers = map[string]func(o optim.Optimizer) sched.Schedule{
 	},
 }
 
-// turn converts the recorded JSON to the values that a loader of torch's files returns.
-func turn(v any) any {
+// convert converts the recorded JSON to the values that a loader of torch's files returns.
+func convert(v any) any {
 	switch v := v.(type) {
 	case []any:
 		out := make([]any, len(v))
 		for i := range v {
-			out[i] = turn(v[i])
+			out[i] = convert(v[i])
 		}
 		return out
 	case map[string]any:
@@ -128,13 +128,13 @@ func turn(v any) any {
 				if err != nil {
 					panic(err)
 				}
-				out[n] = turn(e)
+				out[n] = convert(e)
 			}
 			return out
 		}
 		out := map[string]any{}
 		for k := range v {
-			out[k] = turn(v[k])
+			out[k] = convert(v[k])
 		}
 		return out
 	}
@@ -251,7 +251,7 @@ func TestRatesEqualTorch(t *testing.T) {
 			advance(s, step)
 			check("from the start", o, s, step+1)
 		}
-		tree := turn(state).(map[string]any)
+		tree := convert(state).(map[string]any)
 		compare(t, key, s.StateDict(), tree)
 		again := newOptimizer(kind)
 		r := makers[name](again)

@@ -339,16 +339,16 @@ func (l *LR) functions(f []func(int) float64) []func(int) float64 {
 }
 
 // NewCosineAnnealing returns torch's CosineAnnealingLR. The rate falls along half a cosine, from
-// the initial rate to the rate least, in the given number of steps. Then it rises back in as many
+// the initial rate to the rate etaMin, in the given number of steps. Then it rises back in as many
 // steps, and so on (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
-func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
+func NewCosineAnnealing(opt Optimizer, steps int, etaMin float64) *LR {
 	l := &LR{name: "CosineAnnealingLR", opt: opt}
 	if steps <= 0 {
 		fail(l.name, "half a period of %d steps", steps)
 	}
-	l.settings = []setting{whole("T_max", &steps), real("eta_min", &least)}
+	l.settings = []setting{whole("T_max", &steps), real("eta_min", &etaMin)}
 	at := func(t int) float64 { return 1 + exact.Cos(math.Pi*float64(t)/float64(steps)) }
-	l.closed = func(l *LR, base float64) float64 { return least + float64((base-least)*at(l.lastEpoch))/2 }
+	l.closed = func(l *LR, base float64) float64 { return etaMin + float64((base-etaMin)*at(l.lastEpoch))/2 }
 	l.next = func(l *LR, i int, lr float64) float64 {
 		switch {
 		case l.initial:
@@ -356,39 +356,38 @@ func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 		case l.stepCount == 1 && l.lastEpoch > 0:
 			return l.closed(l, l.base[i])
 		case (l.lastEpoch-1-steps)%(2*steps) == 0:
-			return lr + float64((l.base[i]-least)*(1-exact.Cos(math.Pi/float64(steps))))/2
+			return lr + float64((l.base[i]-etaMin)*(1-exact.Cos(math.Pi/float64(steps))))/2
 		}
-		return float64(at(l.lastEpoch)/at(l.lastEpoch-1)*(lr-least)) + least
+		return float64(at(l.lastEpoch)/at(l.lastEpoch-1)*(lr-etaMin)) + etaMin
 	}
 	return l.start()
 }
 
 // NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts. In each period the rate falls
-// along half a cosine, from the initial rate to the rate least. Then the next period starts. The
-// argument first is the number of steps in the first period. The length of each later period is
-// that of the previous period, multiplied by the argument times (I. Loshchilov, F. Hutter,
-// arXiv:1608.03983).
-func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
+// along half a cosine, from the initial rate to the rate etaMin. Then the next period starts. The
+// first period has t0 steps. The length of each later period is that of the previous period,
+// multiplied by tMult (I. Loshchilov, F. Hutter, arXiv:1608.03983).
+func NewCosineWarmRestarts(opt Optimizer, t0, tMult int, etaMin float64) *LR {
 	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
-	if first <= 0 || times < 1 {
-		fail(l.name, "a first period of %d steps that becomes %d times as long", first, times)
+	if t0 <= 0 || tMult < 1 {
+		fail(l.name, "a first period of %d steps that becomes %d times as long", t0, tMult)
 	}
-	now, period := -1, first
-	l.settings = []setting{whole("T_0", &first), whole("T_i", &period), whole("T_mult", &times), real("eta_min", &least), whole("T_cur", &now)}
+	now, period := -1, t0
+	l.settings = []setting{whole("T_0", &t0), whole("T_i", &period), whole("T_mult", &tMult), real("eta_min", &etaMin), whole("T_cur", &now)}
 	l.count = func() {
 		if l.lastEpoch < 0 {
-			now, period, l.lastEpoch = 0, first, 0
+			now, period, l.lastEpoch = 0, t0, 0
 			return
 		}
 		l.lastEpoch++
 		now++
 		if now >= period {
 			now %= period
-			period *= times
+			period *= tMult
 		}
 	}
 	l.next = func(l *LR, i int, _ float64) float64 {
-		return least + float64((l.base[i]-least)*(1+exact.Cos(math.Pi*float64(now)/float64(period))))/2
+		return etaMin + float64((l.base[i]-etaMin)*(1+exact.Cos(math.Pi*float64(now)/float64(period))))/2
 	}
 	return l.start()
 }

@@ -24,7 +24,7 @@ func TestLaunchArguments(t *testing.T) {
 	d := f.start(t)
 	params := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}
 	result := Result(0)
-	f.on("cuLaunchKernel", func(a *[11]uintptr) Result {
+	f.override("cuLaunchKernel", func(a *[11]uintptr) Result {
 		for i, w := range []uintptr{0x1111, 2, 3, 4, 5, 6, 7, 8, 0x9999, 0} {
 			want(t, fmt.Sprintf("argument %d", i), a[i], w)
 		}
@@ -48,7 +48,7 @@ func TestLaunchArguments(t *testing.T) {
 	if !errors.Is(err, ErrLaunchOutOfResources) || !errors.As(err, &e) || e.Call != "cuLaunchKernel" || !strings.Contains(e.Error(), "block (5, 6, 7)") {
 		t.Errorf("got %v", err)
 	}
-	f.on("cuLaunchKernel", func(a *[11]uintptr) Result { want(t, "extra", a[10], 0); return 0 })
+	f.override("cuLaunchKernel", func(a *[11]uintptr) Result { want(t, "extra", a[10], 0); return 0 })
 	if err := d.LaunchKernel(1, Dim3{1, 1, 1}, Dim3{1, 1, 1}, 0, 0, nil); err != nil {
 		t.Error(err)
 	}
@@ -209,7 +209,7 @@ func TestEachCall(t *testing.T) {
 		return value("elapsed", err, v == 1500*time.Microsecond)
 	})
 
-	f.on("cuStreamQuery", func(args) Result { return ErrNotReady })
+	f.override("cuStreamQuery", func(args) Result { return ErrNotReady })
 	if ok, err := d.StreamQuery(3); ok || err != nil {
 		t.Errorf("not ready came back as %v, %v", ok, err)
 	}
@@ -229,7 +229,7 @@ func TestModuleAndLink(t *testing.T) {
 	}
 	log := func(p uintptr, s string) { copy((*[64]byte)(pointer(p))[:], s+"\x00") }
 	result := Result(0)
-	f.on("cuModuleLoadDataEx", func(a *[11]uintptr) Result {
+	f.override("cuModuleLoadDataEx", func(a *[11]uintptr) Result {
 		want(t, "image", cString(a[1]), ".version 7.0")
 		o := options(a[2], a[3], a[4])
 		want(t, "registers", o[jitMaxRegisters], 64)
@@ -260,8 +260,8 @@ func TestModuleAndLink(t *testing.T) {
 
 	cubin := []byte("\x7fELFcode")
 	result = 0
-	f.on("cuLinkCreate_v2", func(a *[11]uintptr) Result { *(*uint64)(pointer(a[3])) = 8; return 0 })
-	f.on("cuLinkAddData_v2", func(a *[11]uintptr) Result {
+	f.override("cuLinkCreate_v2", func(a *[11]uintptr) Result { *(*uint64)(pointer(a[3])) = 8; return 0 })
+	f.override("cuLinkAddData_v2", func(a *[11]uintptr) Result {
 		want(t, "state", a[0], 8)
 		want(t, "type", a[1], jitInputPTX)
 		want(t, "text", cString(a[2]), ".version 7.0")
@@ -269,11 +269,11 @@ func TestModuleAndLink(t *testing.T) {
 		want(t, "name", cString(a[4]), "add.ptx")
 		return result
 	})
-	f.on("cuLinkComplete", func(a *[11]uintptr) Result {
+	f.override("cuLinkComplete", func(a *[11]uintptr) Result {
 		*(**byte)(pointer(a[1])), *(*uintptr)(pointer(a[2])) = &cubin[0], uintptr(len(cubin))
 		return 0
 	})
-	f.on("cuLinkDestroy", func(a *[11]uintptr) Result { want(t, "state", a[0], 8); return 0 })
+	f.override("cuLinkDestroy", func(a *[11]uintptr) Result { want(t, "state", a[0], 8); return 0 })
 	got, err := d.LinkPTX("add.ptx", []byte(".version 7.0"), JITOptions{})
 	if err != nil || !bytes.Equal(got, cubin) || &got[0] == &cubin[0] {
 		t.Errorf("cubin %q, %v", got, err)
@@ -283,7 +283,7 @@ func TestModuleAndLink(t *testing.T) {
 	if _, err := d.LinkPTX("add.ptx", []byte(".version 7.0"), JITOptions{}); !errors.Is(err, ErrInvalidPTX) || f.calls[len(f.calls)-1] != "cuLinkDestroy" {
 		t.Errorf("got %v after %v", err, f.calls)
 	}
-	f.on("cuModuleLoadDataEx", func(a *[11]uintptr) Result { want(t, "image", a[1], uintptr(unsafe.Pointer(&cubin[0]))); return 0 })
+	f.override("cuModuleLoadDataEx", func(a *[11]uintptr) Result { want(t, "image", a[1], uintptr(unsafe.Pointer(&cubin[0]))); return 0 })
 	if _, err := d.ModuleLoadData(cubin, JITOptions{}); err != nil {
 		t.Error(err)
 	}

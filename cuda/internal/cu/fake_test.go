@@ -77,8 +77,8 @@ func newFake(t *testing.T, version Version) *fake {
 	return f
 }
 
-// on makes h handle the calls of name. Other calls are handled as before.
-func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
+// override makes h handle the calls of name. Other calls are handled as before.
+func (f *fake) override(name string, h func(a *[11]uintptr) Result) {
 	next := f.handle
 	f.handle = func(n string, a *[11]uintptr) Result {
 		if n == name {
@@ -99,7 +99,7 @@ func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr
 	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 		t.Helper()
 		f.calls = nil
-		f.on(fn, func(got *[11]uintptr) Result {
+		f.override(fn, func(got *[11]uintptr) Result {
 			for i, w := range a {
 				if w != skip && got[i] != w {
 					t.Errorf("%s: argument %d is %#x, want %#x", fn, i, got[i], w)
@@ -116,7 +116,7 @@ func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr
 		if len(f.calls) != 1 || f.calls[0] != fn {
 			t.Errorf("called %v, want %s", f.calls, fn)
 		}
-		f.on(fn, func(*[11]uintptr) Result { return failure })
+		f.override(fn, func(*[11]uintptr) Result { return failure })
 		var e *Error
 		if err := call(); !errors.Is(err, failure) || !errors.As(err, &e) || !strings.HasPrefix(fn, e.Call) {
 			t.Errorf("%s: failure came back as %v", fn, err)

@@ -49,7 +49,7 @@ func TestLaunchAttributes(t *testing.T) {
 		{LaunchAttributes{Cluster: Dim3{2, 1, 4}, Overlap: true, Priority: -3}, []attr{{4, [3]uint32{2, 1, 4}}, {6, [3]uint32{1}}, {8, [3]uint32{0xfffffffd}}}},
 	} {
 		result := Result(0)
-		f.on("cuLaunchKernelEx", func(a *[11]uintptr) Result {
+		f.override("cuLaunchKernelEx", func(a *[11]uintptr) Result {
 			config := (*[14]uint32)(pointer(a[0]))
 			want(t, "grid, block and shared memory", [7]uint32(config[:7]), [7]uint32{2, 3, 4, 5, 6, 7, 8})
 			want(t, "stream", *(*uintptr)(unsafe.Pointer(&config[8])), 0x9999)
@@ -87,7 +87,7 @@ func TestLaunchAttributesOfOldDriver(t *testing.T) {
 	f := newFake(t, Minimum)
 	delete(f.exports, "cuLaunchKernelEx")
 	d := f.start(t)
-	f.on("cuLaunchKernel", func(*[11]uintptr) Result { return 0 })
+	f.override("cuLaunchKernel", func(*[11]uintptr) Result { return 0 })
 	if err := d.LaunchKernel(1, Dim3{1, 1, 1}, Dim3{1, 1, 1}, 0, 0, nil); err != nil {
 		t.Error(err)
 	}

@@ -15,7 +15,7 @@ import (
 // TestUnavailable produces each state with a fake library.
 func TestUnavailable(t *testing.T) {
 	initResult := func(r Result) func(*fake) {
-		return func(f *fake) { f.on("cuInit", func(*[11]uintptr) Result { return r }) }
+		return func(f *fake) { f.override("cuInit", func(*[11]uintptr) Result { return r }) }
 	}
 	cases := []struct {
 		name    string
@@ -31,7 +31,7 @@ func TestUnavailable(t *testing.T) {
 		{"not a driver", 12040, func(f *fake) { delete(f.exports, "cuDriverGetVersion") }, DriverTooOld, 0, []string{"cuDriverGetVersion"}},
 		{"no device", 12040, initResult(ErrNoDevice), NoDevice, ErrNoDevice, []string{"CUDA_VISIBLE_DEVICES", "nvidia-smi"}},
 		{"no device in the count", 12040, func(f *fake) {
-			f.on("cuDeviceGetCount", func(a *[11]uintptr) Result { *(*int32)(pointer(a[0])) = 0; return 0 })
+			f.override("cuDeviceGetCount", func(a *[11]uintptr) Result { *(*int32)(pointer(a[0])) = 0; return 0 })
 		}, NoDevice, ErrNoDevice, []string{"CUDA_VISIBLE_DEVICES"}},
 		{"mismatch", 12040, initResult(ErrSystemDriverMismatch), Mismatch, ErrSystemDriverMismatch, []string{"restart", "driver API: 12.4"}},
 		{"forward compatibility", 12040, initResult(ErrCompatNotSupportedOnDevice), ForwardCompat, ErrCompatNotSupportedOnDevice, []string{"cuda-compat", "LD_LIBRARY_PATH"}},
@@ -39,13 +39,13 @@ func TestUnavailable(t *testing.T) {
 		{"exclusive", 12040, initResult(ErrDeviceUnavailable), InitFailed, ErrDeviceUnavailable, []string{"(46)", "exclusive"}},
 		{"not a known result", 12040, initResult(4711), InitFailed, 4711, []string{"4711", "dmesg"}},
 		{"stub library", 12040, func(f *fake) {
-			f.on("cuDriverGetVersion", func(*[11]uintptr) Result { return ErrStubLibrary })
+			f.override("cuDriverGetVersion", func(*[11]uintptr) Result { return ErrStubLibrary })
 		}, InitFailed, ErrStubLibrary, []string{"(34)", "stubs directory"}},
 		{"version fails", 12040, func(f *fake) {
-			f.on("cuDriverGetVersion", func(*[11]uintptr) Result { return ErrOperatingSystem })
+			f.override("cuDriverGetVersion", func(*[11]uintptr) Result { return ErrOperatingSystem })
 		}, InitFailed, ErrOperatingSystem, []string{"(304)", "/dev/nvidia"}},
 		{"count fails", 12040, func(f *fake) {
-			f.on("cuDeviceGetCount", func(*[11]uintptr) Result { return ErrNotInitialized })
+			f.override("cuDeviceGetCount", func(*[11]uintptr) Result { return ErrNotInitialized })
 		}, InitFailed, ErrNotInitialized, []string{"cuDeviceGetCount"}},
 	}
 	for _, c := range cases {
@@ -117,7 +117,7 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	f := newFake(t, 12040)
 	f.exports["cuGetProcAddress_v2"] = true
 	f.exports["resolved"] = true
-	f.on("cuGetProcAddress_v2", func(a *[11]uintptr) Result {
+	f.override("cuGetProcAddress_v2", func(a *[11]uintptr) Result {
 		version := Minimum
 		if cString(a[0]) == "cuLaunchKernelEx" {
 			version = max(launchKernelExSince, Minimum)

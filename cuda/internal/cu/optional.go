@@ -18,24 +18,24 @@ type Graphs interface {
 	// GraphDestroy is cuGraphDestroy. A GraphExec instantiated from the graph remains valid.
 	GraphDestroy(g Graph) error
 	// GraphAddKernelNode is cuGraphAddKernelNode in its form of CUDA 10. It adds a launch, which
-	// waits for the nodes in the list after. The parameters are laid out as for LaunchKernel, and
+	// waits for the nodes of deps. The parameters are laid out as for LaunchKernel, and
 	// copied before the call returns.
-	GraphAddKernelNode(g Graph, after []GraphNode, l GraphKernel) (GraphNode, error)
+	GraphAddKernelNode(g Graph, deps []GraphNode, l GraphKernel) (GraphNode, error)
 	// GraphAddCopyNode is cuGraphAddMemcpyNode for a copy of a range of bytes. Host memory must be
 	// page-locked. It is read or written each time the node runs.
-	GraphAddCopyNode(g Graph, after []GraphNode, c GraphCopy, ctx Context) (GraphNode, error)
+	GraphAddCopyNode(g Graph, deps []GraphNode, c GraphCopy, ctx Context) (GraphNode, error)
 	// GraphAddFillNode is cuGraphAddMemsetNode for n elements of width 1, 2 or 4 bytes. dst is
 	// aligned to width.
-	GraphAddFillNode(g Graph, after []GraphNode, dst DevicePtr, value uint32, width int, n uint64, ctx Context) (GraphNode, error)
+	GraphAddFillNode(g Graph, deps []GraphNode, dst DevicePtr, value uint32, width int, n uint64, ctx Context) (GraphNode, error)
 	// GraphAddEmptyNode is cuGraphAddEmptyNode: a node that does nothing but wait for the nodes
 	// before it.
-	GraphAddEmptyNode(g Graph, after []GraphNode) (GraphNode, error)
+	GraphAddEmptyNode(g Graph, deps []GraphNode) (GraphNode, error)
 	// GraphAddChildGraphNode is cuGraphAddChildGraphNode: one node that runs a copy of child as it
 	// is now.
-	GraphAddChildGraphNode(g Graph, after []GraphNode, child Graph) (GraphNode, error)
-	// GraphAddDependencies is cuGraphAddDependencies in its form of CUDA 10: to[i] runs after
-	// from[i].
-	GraphAddDependencies(g Graph, from, to []GraphNode) error
+	GraphAddChildGraphNode(g Graph, deps []GraphNode, child Graph) (GraphNode, error)
+	// GraphAddDependencies is cuGraphAddDependencies in its form of CUDA 10: dst[i] runs after
+	// src[i].
+	GraphAddDependencies(g Graph, src, dst []GraphNode) error
 	// GraphInstantiate is cuGraphInstantiateWithFlags without flags: it makes a GraphExec of the
 	// graph as it is now.
 	GraphInstantiate(g Graph) (GraphExec, error)

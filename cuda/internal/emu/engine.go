@@ -47,9 +47,9 @@ func (d *Driver) engine(o *op) *calendar {
 	return nil
 }
 
-// link returns the link from the first device to the second. d.mu is held.
-func (d *Driver) link(from, to int) *calendar {
-	k := [2]int{from, to}
+// link returns the link from device src to device dst. d.mu is held.
+func (d *Driver) link(src, dst int) *calendar {
+	k := [2]int{src, dst}
 	l := d.links[k]
 	if l == nil {
 		if d.links == nil {
@@ -77,9 +77,9 @@ type span struct{ from, to time.Duration }
 // counts as occupied.
 const maxIdle = 256
 
-// take occupies free time of total length cost, none of it before the moment ready. It returns the
-// beginning and the end of the occupied time.
-func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
+// reserve occupies free time of total length cost, none of it before the moment ready. It returns
+// the beginning and the end of the occupied time.
+func (c *calendar) reserve(ready, cost time.Duration) (start, end time.Duration) {
 	start = -1
 	i, _ := slices.BinarySearchFunc(c.idle, ready, func(s span, t time.Duration) int {
 		if s.to <= t {

@@ -24,7 +24,7 @@ func TestCalendar(t *testing.T) {
 		{166, 34, 166, 200},
 		{136, 1, 211, 212},
 	} {
-		if start, end := c.take(x.ready, x.cost); start != x.start || end != x.end {
+		if start, end := c.reserve(x.ready, x.cost); start != x.start || end != x.end {
 			t.Fatalf("%d: %v from %v on: %v to %v, want %v to %v", i, x.cost, x.ready, start, end, x.start, x.end)
 		}
 	}
@@ -39,7 +39,7 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 		taken := map[time.Duration]bool{}
 		for i := range 200 {
 			ready, cost := time.Duration(rng.IntN(1500)), time.Duration(1+rng.IntN(12))
-			start, end := c.take(ready, cost)
+			start, end := c.reserve(ready, cost)
 			first, last := time.Duration(-1), ready
 			for left := cost; left > 0; last++ {
 				if !taken[last] {
@@ -62,13 +62,13 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 func TestCalendarForgets(t *testing.T) {
 	var c calendar
 	for i := range time.Duration(10 * maxIdle) {
-		c.take(10*i, 5)
+		c.reserve(10*i, 5)
 	}
 	if n := len(c.idle); n > maxIdle {
 		t.Errorf("%d stretches are remembered", n)
 	}
 	oldest := c.idle[0]
-	if start, _ := c.take(0, 5); start != oldest.from {
+	if start, _ := c.reserve(0, 5); start != oldest.from {
 		t.Errorf("it starts at %v, want %v", start, oldest.from)
 	}
 }

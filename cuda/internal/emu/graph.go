@@ -56,10 +56,10 @@ func (g *graph) uses(ctx *context) bool {
 
 // graphExec is a graph whose child graphs are expanded, in an order in which its nodes can run.
 type graphExec struct {
-	ctx   *context
-	nodes []execNode
-	index map[cu.GraphNode]int
-	last  *op // end of the last launch; launches of one graph take turns
+	ctx    *context
+	nodes  []execNode
+	index  map[cu.GraphNode]int
+	lastOp *op // end of the last launch; launches of one graph take turns
 }
 
 type execNode struct {

@@ -27,9 +27,9 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	return x, nil
 }
 
-// flatten appends the nodes of g. They run after all nodes that the list before names. It returns
-// the nodes on which no node of g depends. ok is false if the dependencies form a cycle.
-func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok bool) {
+// flatten appends the nodes of g. They run after all nodes of deps. It returns the nodes on which
+// no node of g depends. ok is false if the dependencies form a cycle.
+func (e *graphExec) flatten(g *graph, deps []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}
 	hasNext := map[int]bool{}
 	for len(at) < len(g.nodes) {
@@ -38,7 +38,7 @@ func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok 
 			if _, done := at[n]; done {
 				continue
 			}
-			after := slices.Clone(before)
+			after := slices.Clone(deps)
 			ready := true
 			for _, a := range n.after {
 				i, done := at[a]
@@ -167,8 +167,8 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	d.counters.Launches++
 	d.counters.GraphLaunches++
 	begin := &op{Op: Op{Kind: KindGraph}}
-	if e.last != nil {
-		begin.after = []*op{e.last}
+	if e.lastOp != nil {
+		begin.after = []*op{e.lastOp}
 	}
 	d.enqueue(s, begin)
 	ops, lane := make([]*op, len(e.nodes)), make([]*stream, len(e.nodes))
@@ -200,7 +200,7 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 		ops[i] = d.enqueue(lane[i], o)
 		join.after = append(join.after, o)
 	}
-	e.last = d.enqueue(s, join)
+	e.lastOp = d.enqueue(s, join)
 	for _, l := range lanes {
 		l.closed = true
 		d.reap(l)

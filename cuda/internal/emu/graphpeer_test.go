@@ -23,7 +23,7 @@ func TestGraphOfTwoDevices(t *testing.T) {
 		r.ok(r.MemsetD32Async(x, 5, n, s))
 		var y cu.DevicePtr
 		var there cu.Function
-		r.on(other, func() {
+		r.withContext(other, func() {
 			if direct {
 				r.ok(r.CtxEnablePeerAccess(r.ctx))
 			}
@@ -41,7 +41,7 @@ func TestGraphOfTwoDevices(t *testing.T) {
 		seen = nil
 		r.ok(r.GraphLaunch(e, s))
 		r.ok(r.StreamSynchronize(s))
-		r.on(other, func() {
+		r.withContext(other, func() {
 			if v := r.read(0, y, n); !all(v, 33) {
 				t.Fatalf("seed %d: %v", seed, v[0])
 			}

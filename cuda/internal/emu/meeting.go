@@ -113,7 +113,7 @@ func (d *Driver) hold(m *Meeting) {
 	}
 	end := start
 	for _, o := range m.parts { // all parts end when the slowest one ends
-		_, e := o.stream.ctx.dev.engines[engineCompute].take(start, cost)
+		_, e := o.stream.ctx.dev.engines[engineCompute].reserve(start, cost)
 		end = max(end, e)
 	}
 	for _, o := range m.parts {

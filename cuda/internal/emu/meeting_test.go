@@ -32,12 +32,12 @@ func newParty(t *testing.T, cfg Config) *party {
 
 func (p *party) put(i int, v uint32) {
 	p.Helper()
-	p.on(p.ctx[i], func() { p.ok(p.MemsetD32Async(p.word[i], v, 1, p.queue[i])) })
+	p.withContext(p.ctx[i], func() { p.ok(p.MemsetD32Async(p.word[i], v, 1, p.queue[i])) })
 }
 
 func (p *party) get(i int) (v uint32, err error) {
 	var b [4]byte
-	p.on(p.ctx[i], func() { err = p.MemcpyDtoHAsync(unsafe.Pointer(&b[0]), p.word[i], 4, p.queue[i]) })
+	p.withContext(p.ctx[i], func() { err = p.MemcpyDtoHAsync(unsafe.Pointer(&b[0]), p.word[i], 4, p.queue[i]) })
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
@@ -161,7 +161,7 @@ func TestCancelledMeeting(t *testing.T) {
 func TestMeetingChecks(t *testing.T) {
 	p := newParty(t, Config{Memory: 4 << 20})
 	p.put(0, 1)
-	p.on(p.ctx[1], func() { p.BlockAllocated(p.queue[1], p.word[1], 4, 4, "a block") })
+	p.withContext(p.ctx[1], func() { p.BlockAllocated(p.queue[1], p.word[1], 4, 4, "a block") })
 	p.ok(p.Meet(p.sum(), []int{0, 1}, p.queue[:]))
 	var a *AccessError
 	for i := range 2 {

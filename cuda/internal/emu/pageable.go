@@ -40,7 +40,7 @@ const poisonByte = 0xff
 // that must run before the copy. h is nil for pageable memory. A late copy reads Go memory, which
 // the slice keeps alive. That memory was passed through an interface, so it does not lie on a
 // stack, which could move.
-func (d *Driver) source(call string, h *hostBlock, src []byte) (from []byte, intact func() error) {
+func (d *Driver) source(call string, h *hostBlock, src []byte) (data []byte, intact func() error) {
 	if h != nil {
 		return src, func() error { return h.alive(KindCopyHtoD, call, uint64(len(src))) }
 	}
@@ -59,14 +59,14 @@ func (d *Driver) source(call string, h *hostBlock, src []byte) (from []byte, int
 
 // deliver completes the copy o to pageable memory within the call. With PageableLate it leaves the
 // copy in the queue. d.mu is held.
-func (d *Driver) deliver(to []byte, o *op) {
+func (d *Driver) deliver(dst []byte, o *op) {
 	if d.cfg.Pageable != PageableLate {
 		d.await(o)
 		return
 	}
 	if !o.done {
-		for i := range to {
-			to[i] = poisonByte
+		for i := range dst {
+			dst[i] = poisonByte
 		}
 	}
 }

@@ -19,8 +19,8 @@ func newPair(t *testing.T, cfg Config) (r *rig, other cu.Context) {
 	return r, must(r.PrimaryCtxRetain(1))(t)
 }
 
-// on makes a context current during f.
-func (r *rig) on(c cu.Context, f func()) {
+// withContext makes a context current during f.
+func (r *rig) withContext(c cu.Context, f func()) {
 	r.Helper()
 	r.ok(r.CtxSetCurrent(c))
 	f()
@@ -51,7 +51,7 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("not enabled", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 	expect("enable", r.CtxEnablePeerAccess(other), 0)
 	expect("again", r.CtxEnablePeerAccess(other), cu.ErrPeerAccessAlreadyEnabled)
-	r.on(other, func() { expect("the other direction", r.CtxDisablePeerAccess(r.ctx), cu.ErrPeerAccessNotEnabled) })
+	r.withContext(other, func() { expect("the other direction", r.CtxDisablePeerAccess(r.ctx), cu.ErrPeerAccessNotEnabled) })
 	expect("disable", r.CtxDisablePeerAccess(other), 0)
 	expect("disabled", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 	expect("enable", r.CtxEnablePeerAccess(other), 0)
@@ -92,7 +92,7 @@ func TestPeerLoads(t *testing.T) {
 		}
 	}
 	put := func(r *rig, other cu.Context, words int) (there cu.DevicePtr) {
-		r.on(other, func() {
+		r.withContext(other, func() {
 			there = r.alloc(uint64(4 * words))
 			r.ok(r.MemsetD32Async(there, 5, uint64(words), 0))
 			r.ok(r.CtxSynchronize())
@@ -104,7 +104,7 @@ func TestPeerLoads(t *testing.T) {
 	r.ok(r.CtxEnablePeerAccess(other))
 	r.ok(r.affine(0, there, 64, 3, 1))
 	r.ok(r.CtxSynchronize())
-	r.on(other, func() {
+	r.withContext(other, func() {
 		if v := r.read(0, there, 64); !all(v, 16) {
 			t.Errorf("the kernel of the other device left %v", v)
 		}
@@ -115,7 +115,7 @@ func TestPeerLoads(t *testing.T) {
 
 	r, other = newPair(t, Config{Memory: 4 << 20})
 	there = put(r, other, 64)
-	r.on(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // the wrong direction
+	r.withContext(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // the wrong direction
 	fault(r, r.affine(0, there, 64, 3, 1), "memory of device 1, to which device 0 has no peer access")
 	r.ok(r.CtxSetCurrent(other)) // the second device has not faulted
 	if v := r.read(0, there, 64); !all(v, 5) {
@@ -131,7 +131,7 @@ func TestPeerLoads(t *testing.T) {
 	r.ok(r.CtxEnablePeerAccess(other))
 	page := must(r.MemGranularity(1))(t)
 	var mapped cu.DevicePtr
-	r.on(other, func() {
+	r.withContext(other, func() {
 		mapped = must(r.MemAddressReserve(page))(t)
 		h := must(r.MemCreate(page, 1))(t)
 		r.ok(r.MemMap(mapped, page, h))
@@ -162,10 +162,10 @@ func TestPeerCopyPaths(t *testing.T) {
 		case "here":
 			r.ok(r.CtxEnablePeerAccess(other))
 		case "there":
-			r.on(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) })
+			r.withContext(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) })
 		}
 		var there cu.DevicePtr
-		r.on(other, func() {
+		r.withContext(other, func() {
 			there = r.alloc(4096)
 			r.ok(r.MemsetD8Async(there, 7, 2048, 0))
 			r.ok(r.CtxSynchronize())
@@ -200,7 +200,7 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 		r, other := newPair(t, Config{Memory: 4 << 20, Seed: seed})
 		r.ok(r.CtxEnablePeerAccess(other))
 		here, s := r.alloc(256), r.stream()
-		r.on(other, func() {
+		r.withContext(other, func() {
 			theirs := r.stream()
 			there := r.alloc(256)
 			r.ok(r.MemsetD32Async(there, 1, 64, theirs))
@@ -242,13 +242,13 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 
 	r, other := newPair(t, Config{Memory: 4 << 20})
 	var there cu.DevicePtr
-	r.on(other, func() {
+	r.withContext(other, func() {
 		there = r.alloc(256)
 		r.ok(r.MemsetD32Async(there, 1, 64, 0))
 		r.ok(r.CtxSynchronize())
 	})
 	r.ok(r.MemcpyPeerAsync(r.alloc(256), r.ctx, there, other, 256, 0))
-	r.on(other, func() { r.ok(r.MemFree(there)) })
+	r.withContext(other, func() { r.ok(r.MemFree(there)) })
 	var e *AccessError
 	if err := r.CtxSynchronize(); !errors.As(err, &e) || e.Kind != KindCopyPeer || e.Addr != uint64(there) {
 		t.Errorf("the source was freed under the copy: %v", err)
@@ -277,7 +277,7 @@ func TestPeersInMetaMode(t *testing.T) {
 	r, other := newPair(t, Config{Memory: 4 << 20, Meta: true})
 	r.ok(r.CtxEnablePeerAccess(other))
 	var there cu.DevicePtr
-	r.on(other, func() { there = r.alloc(256) })
+	r.withContext(other, func() { there = r.alloc(256) })
 	r.ok(r.MemcpyPeerAsync(r.alloc(256), r.ctx, there, other, 256, 0))
 	r.ok(r.CtxSynchronize())
 	if c := r.Stats(); c.PeerDirect != (Traffic{1, 256}) {

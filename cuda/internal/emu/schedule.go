@@ -232,7 +232,7 @@ func (d *Driver) execute(s *stream) {
 	}
 	o.end = start + cost
 	if c := d.engine(o); c != nil {
-		start, o.end = c.take(start, cost)
+		start, o.end = c.reserve(start, cost)
 	}
 	s.clock = o.end
 	if d.cfg.Timeline != nil {

@@ -36,8 +36,8 @@ type rank struct {
 	failure error
 }
 
-// do records the first error.
-func (k *rank) do(err error) {
+// record records the first error.
+func (k *rank) record(err error) {
 	if k.failure == nil {
 		k.failure = err
 	}
@@ -46,21 +46,21 @@ func (k *rank) do(err error) {
 // compute queues a kernel that itself takes almost no time.
 func (k *rank) compute(s cu.Stream) {
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
-	k.do(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
+	k.record(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
 }
 
-// send queues a copy of n bytes to the device with the given number.
-func (k *rank) send(to int, n uint64) {
-	k.do(k.MemcpyPeerAsync(k.dst[to], k.ctxs[to], k.src, k.ctxs[k.device], n, k.b))
+// send queues a copy of n bytes to the device peer.
+func (k *rank) send(peer int, n uint64) {
+	k.record(k.MemcpyPeerAsync(k.dst[peer], k.ctxs[peer], k.src, k.ctxs[k.device], n, k.b))
 }
 
-// behind makes later work of one stream wait for the queued work of another stream. It returns the
+// follow makes later work of one stream wait for the queued work of another stream. It returns the
 // event between them.
-func (k *rank) behind(later, earlier cu.Stream) cu.Event {
+func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 	e, err := k.EventCreate(cu.EventDefault)
-	k.do(err)
-	k.do(k.EventRecord(e, earlier))
-	k.do(k.StreamWaitEvent(later, e))
+	k.record(err)
+	k.record(k.EventRecord(e, earlier))
+	k.record(k.StreamWaitEvent(later, e))
 	return e
 }
 
@@ -86,7 +86,7 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 		group[i] = k
 		ctxs[i] = must(d.PrimaryCtxRetain(cu.Device(i)))(t)
 		events[i] = make(chan cu.Event, 1000)
-		k.do(d.CtxSetCurrent(ctxs[i]))
+		k.record(d.CtxSetCurrent(ctxs[i]))
 		mod := must(d.ModuleLoadData([]byte(kernels), cu.JITOptions{}))(t)
 		k.kernel = must(d.ModuleGetFunction(mod, "narrow"))(t)
 		k.a = must(d.StreamCreate(cu.StreamNonBlocking, 0))(t)
@@ -94,23 +94,23 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 		k.src, dst[i] = must(d.MemAlloc(size))(t), must(d.MemAlloc(size))(t)
 	}
 	for i, k := range group {
-		k.do(d.CtxSetCurrent(ctxs[i]))
+		k.record(d.CtxSetCurrent(ctxs[i]))
 		for j := range group {
 			if j != i && !cfg.NoPeer {
-				k.do(d.CtxEnablePeerAccess(ctxs[j]))
+				k.record(d.CtxEnablePeerAccess(ctxs[j]))
 			}
 		}
 	}
 	k0 := group[0]
-	k0.do(d.CtxSetCurrent(0))
+	k0.record(d.CtxSetCurrent(0))
 	var wg sync.WaitGroup
 	for i, k := range group {
 		wg.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			k.do(d.CtxSetCurrent(ctxs[i]))
+			k.record(d.CtxSetCurrent(ctxs[i]))
 			program(k)
-			k.do(d.CtxSynchronize())
+			k.record(d.CtxSynchronize())
 		})
 	}
 	wg.Wait()
@@ -134,12 +134,12 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 	return list, d
 }
 
-// planted returns a function for Config.Latency. That function adds the i-th of the given times to
-// each kernel of device i.
-func planted(of ...time.Duration) func(Op) time.Duration {
+// planted returns a function for Config.Latency. That function adds latencies[i] to each kernel of
+// device i.
+func planted(latencies ...time.Duration) func(Op) time.Duration {
 	return func(o Op) time.Duration {
 		if o.Kind == KindKernel {
-			return of[o.Device]
+			return latencies[o.Device]
 		}
 		return 0
 	}
@@ -165,7 +165,7 @@ func TestPipeline(t *testing.T) {
 		list, _ := ranks(t, cfg, func(k *rank) {
 			for i := range pieces {
 				k.compute(k.a)
-				k.behind(k.b, k.a)
+				k.follow(k.b, k.a)
 				k.send(1-k.device, bytes)
 				if i%20 == 19 { // the host's clock moves on, but no operation is delayed
 					runtime.Gosched()
@@ -217,19 +217,19 @@ func exchange(pieces int, pause func()) func(k *rank) {
 		for i := range pieces {
 			k.compute(k.a)
 			pause()
-			k.behind(k.b, k.a)
+			k.follow(k.b, k.a)
 			k.send(to, 1<<16)
 			e, err := k.EventCreate(cu.EventDefault)
-			k.do(err)
-			k.do(k.EventRecord(e, k.b))
+			k.record(err)
+			k.record(k.EventRecord(e, k.b))
 			k.events[k.device] <- e
 			pause()
 			k.compute(k.a)
-			k.do(k.StreamWaitEvent(k.b, <-k.events[from])) // an event of another device
+			k.record(k.StreamWaitEvent(k.b, <-k.events[from])) // an event of another device
 			k.compute(k.b)
 			pause()
 			if i%7 == 6 { // waits like a host that reads the loss
-				k.do(k.EventSynchronize(k.behind(k.a, k.b)))
+				k.record(k.EventSynchronize(k.follow(k.a, k.b)))
 			}
 		}
 	}
@@ -321,7 +321,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 	clocks("waited for a fill of device 0", filled, 0)
 	e := r.event()
 	r.ok(r.EventRecord(e, 0))
-	r.on(other, func() {
+	r.withContext(other, func() {
 		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
 		r.ok(r.CtxSynchronize())
 		if last.Device != 1 || last.Kind != KindMemset || last.start != 0 || last.end != filled {
@@ -354,16 +354,16 @@ func TestEngines(t *testing.T) {
 				return
 			}
 			host, err := k.MemHostAlloc(n, cu.HostPortable)
-			k.do(err)
+			k.record(err)
 			k.send(1, n)
 			// These copies run at the same time as a copy between devices, if that copy avoids the
 			// host.
-			k.do(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a))
-			k.do(k.MemcpyHtoDAsync(k.dst[0], host, n, k.b))
-			k.behind(k.a, k.b)
+			k.record(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a))
+			k.record(k.MemcpyHtoDAsync(k.dst[0], host, n, k.b))
+			k.follow(k.a, k.b)
 			k.compute(k.a)
 			k.compute(k.b)
-			k.behind(k.a, k.b)
+			k.follow(k.a, k.b)
 		})
 		a, b := list[0][0], list[0][1]
 		sent := 2 * us

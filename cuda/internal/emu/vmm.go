@@ -25,7 +25,7 @@ type virtual struct {
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64
-	at       uint64 // address at which the memory is mapped; 0 if it is not mapped
+	addr     uint64 // address at which the memory is mapped; 0 if it is not mapped
 	released bool
 }
 
@@ -177,7 +177,7 @@ func (d *Driver) MemRelease(h cu.MemHandle) error {
 
 // dropMemory frees memory if nothing refers to it any more.
 func (d *Driver) dropMemory(dev *device, m *physical) {
-	if !m.released || m.at != 0 {
+	if !m.released || m.addr != 0 {
 		return
 	}
 	delete(dev.virtual.handles, m.handle)
@@ -210,8 +210,8 @@ func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 		return fail(call, cu.ErrInvalidValue, "memory of device %d at an address of device %d is not emulated", owner.ordinal, dev.ordinal)
 	case m.size != n:
 		return fail(call, cu.ErrInvalidValue, "%d bytes of a memory of %d", n, m.size)
-	case m.at != 0:
-		return fail(call, cu.ErrInvalidValue, "the memory is mapped at %#x; a second place is not emulated", m.at)
+	case m.addr != 0:
+		return fail(call, cu.ErrInvalidValue, "the memory is mapped at %#x; a second place is not emulated", m.addr)
 	}
 	if dev.mem != nil {
 		err = dev.mem.Map(home, uint64(p), n)
@@ -221,13 +221,13 @@ func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	if err != nil {
 		return &cu.Error{Call: call, Result: cu.ErrInvalidValue, Cause: err}
 	}
-	m.at = uint64(p)
-	dev.virtual.mapped[m.at] = m
+	m.addr = uint64(p)
+	dev.virtual.mapped[m.addr] = m
 	return nil
 }
 
-// whole returns the mappings that together are exactly [p, p+n), or an error. d.mu is held.
-func (d *Driver) whole(call string, p cu.DevicePtr, n uint64) (*device, []*physical, error) {
+// mappings returns the mappings that together are exactly [p, p+n), or an error. d.mu is held.
+func (d *Driver) mappings(call string, p cu.DevicePtr, n uint64) (*device, []*physical, error) {
 	if err := d.pages(call, p, n); err != nil {
 		return nil, nil, err
 	}
@@ -253,7 +253,7 @@ func (d *Driver) MemSetAccess(p cu.DevicePtr, n uint64, o cu.Device) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	const call = "cuMemSetAccess"
-	dev, list, err := d.whole(call, p, n)
+	dev, list, err := d.mappings(call, p, n)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (d *Driver) MemSetAccess(p cu.DevicePtr, n uint64, o cu.Device) error {
 		return nil
 	}
 	for _, m := range list {
-		if err := dev.mem.SetAddressable(m.at, m.size); err != nil {
+		if err := dev.mem.SetAddressable(m.addr, m.size); err != nil {
 			return &cu.Error{Call: call, Result: cu.ErrInvalidValue, Cause: err}
 		}
 	}
@@ -276,7 +276,7 @@ func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	const call = "cuMemUnmap"
-	dev, list, err := d.whole(call, p, n)
+	dev, list, err := d.mappings(call, p, n)
 	if err != nil {
 		return err
 	}
@@ -289,8 +289,8 @@ func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 		return &cu.Error{Call: call, Result: cu.ErrInvalidValue, Cause: err}
 	}
 	for _, m := range list {
-		delete(dev.virtual.mapped, m.at)
-		m.at = 0
+		delete(dev.virtual.mapped, m.addr)
+		m.addr = 0
 		d.dropMemory(dev, m)
 	}
 	return nil

@@ -155,17 +155,17 @@ func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) 
 type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
-	first       ptx.Value // the block's first query
+	firstQuery  ptx.Value // the block's first query
 	// keys that the block reads; each is seen by some query of the block
 	begin, end   ptx.Value
 	q, k, v, out headOperand
 	lse          ptx.Ptr // LSE of the block's head
 }
 
-// without is the value stored in LSE for a query that sees no key. Without split keys it is +Inf.
+// emptyLSE is the value stored in LSE for a query that sees no key. Without split keys it is +Inf.
 // With split keys it is -Inf, so that attentionCombine gives the weight 0 to a piece without
 // visible keys.
-func (s attentionShape) without() float32 {
+func (s attentionShape) emptyLSE() float32 {
 	if s.split {
 		return float32(math.Inf(-1))
 	}
@@ -189,15 +189,15 @@ func declareAttention(b *ptx.Builder, s attentionShape, rows int) attentionBlock
 		b.Comment("those with the most keys go first")
 		block, all = blocks.Sub(id.Div(heads)).Sub(num(1)), id.Rem(heads)
 	}
-	a.first = block.Mul(num(rows))
+	a.firstQuery = block.Mul(num(rows))
 	a.batch, a.head = all.Div(a.w.heads), all.Rem(a.w.heads)
 	shared := a.head.Div(group)
-	a.w.of(a.batch, a.head)
-	a.q, a.k, a.v, a.out = q.of(a.batch, a.head), k.of(a.batch, shared), v.of(a.batch, shared), out.of(a.batch, a.head)
+	a.w.moveToHead(a.batch, a.head)
+	a.q, a.k, a.v, a.out = q.atHead(a.batch, a.head), k.atHead(a.batch, shared), v.atHead(a.batch, shared), out.atHead(a.batch, a.head)
 	if s.lse {
 		a.lse = b.Pointer("lse", ptx.F32).At(all.MulWide(a.w.queries))
 	}
-	a.end = a.w.lastKey(a.first.Add(num(rows)).Min(a.w.queries).Sub(num(1)))
+	a.end = a.w.lastKey(a.firstQuery.Add(num(rows)).Min(a.w.queries).Sub(num(1)))
 	if s.split {
 		piece := b.BlockID(1)
 		a.begin = piece.Mul(chunk)

@@ -268,7 +268,7 @@ func TestAttention(t *testing.T) {
 // the last two dimensions.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
-	each(o, func(i int, addr uint64) {
+	forEach(o, func(i int, addr uint64) {
 		if pick(i/c%n, i%c) {
 			p, _ := m.mem.Bytes(addr, uint64(o.Type.Size()))
 			bits := expr.Encode(o.Type, v)

@@ -43,10 +43,10 @@ type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. The
 // function that keptBits returns tests one bit of a group: the number of the bit is the sum of the
-// function's last two arguments. Four lanes share the work: those whose lane numbers differ only in
-// the bits with the values near and 2·near. The argument part is this lane's number among the four.
-// The lane draws bits 4·part to 4·part+3 of each group.
-func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
+// function's last two arguments. Four lanes share the work: their lane numbers differ only in the
+// bits with the values laneStep and 2·laneStep. rank is this lane's number among the four. The lane
+// draws bits 4·rank to 4·rank+3 of each group.
+func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))
 	for i, g := range groups {
@@ -59,8 +59,8 @@ func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(g
 		}
 	}
 	for i, v := range words {
-		v = v.Shl(part.Shl(num(2)))
-		for _, d := range []int{near, 2 * near} {
+		v = v.Shl(rank.Shl(num(2)))
+		for _, d := range []int{laneStep, 2 * laneStep} {
 			v = v.Or(v.Shuffle(ptx.ShuffleXor, num(d)))
 		}
 		words[i] = v

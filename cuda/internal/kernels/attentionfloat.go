@@ -72,7 +72,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	v := k.AtByte(num(tileK.bytes()))
 	weights := v.AtByte(num(tileV.bytes())).As(ptx.F32)
 	loadK, loadV := tileK.mover(b, a.k, floatThreads), tileV.mover(b, a.v, floatThreads)
-	tileQ.mover(b, a.q, floatThreads).load(a.first, a.w.queries, q)
+	tileQ.mover(b, a.q, floatThreads).load(a.firstQuery, a.w.queries, q)
 	loadK.load(a.begin, a.end, k)
 	b.CommitGroup()
 
@@ -81,7 +81,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	rows, weighed := make([]attentionRow, s.rows), make([]weighingRow, s.rows)
 	acc := make([][]*ptx.Var, s.rows)
 	for r := range rows {
-		weighed[r] = a.w.row(a.first.Add(y).Add(num(8 * r)))
+		weighed[r] = a.w.row(a.firstQuery.Add(y).Add(num(8 * r)))
 		rows[r] = attentionRow{weighed[r], b.Var(infinite), b.Var(b.F32(0))}
 		for range tileV.width / 16 {
 			acc[r] = append(acc[r], b.Var(b.F32(0)))
@@ -142,7 +142,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		if s.lse {
 			b.If(there.And(x.Eq(num(0))), func() {
 				lse := row.most.Get().Add(call(b, "log", sum))
-				a.lse.At(row.i).Store(none.Select(b.F32(s.without()), lse))
+				a.lse.At(row.i).Store(none.Select(b.F32(s.emptyLSE()), lse))
 			})
 		}
 		inverse := sum.Rcp()
@@ -158,7 +158,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // floatPiece reads the four numbers of piece c of row number row+plus, from the tile at p.
 func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []ptx.Value {
-	return p.AtByte(t.at(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
+	return p.AtByte(t.offset(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
 }
 
 // floatScores multiplies rows of the tile at x by rows of the tile at y and returns the sums,
@@ -195,18 +195,18 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 }
 
 // addWeighted adds the n rows of the tile at p to each of a thread's rows of acc. Each row of the
-// tile is first multiplied by a weight. The pointer mine leads to the weights for row 0 of acc. The
-// weights for each further row lie 8·pitch elements later. A thread has every 16th piece of four
-// columns. The argument first is the number of the thread's first piece.
-func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, first ptx.Value) {
-	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(at ptx.Value, _ ptx.Loop) {
+// tile is first multiplied by a weight. The pointer weightRow leads to the weights for row 0 of
+// acc. The weights for each further row lie 8·pitch elements later. A thread has every 16th piece
+// of four columns. The number of its first piece is the argument piece.
+func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, piece ptx.Value) {
+	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(offset ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value
 		for r := range acc {
-			weights = append(weights, mine.At(num(8*r*pitch)).At(at).LoadVec(4))
+			weights = append(weights, weightRow.At(num(8*r*pitch)).At(offset).LoadVec(4))
 		}
 		for i := range 4 {
 			for c := range len(acc[0]) / 4 {
-				f := floatPiece(p, t, at.Add(num(i)), 0, first.Add(num(16*c)))
+				f := floatPiece(p, t, offset.Add(num(i)), 0, piece.Add(num(16*c)))
 				for r := range acc {
 					for e := range f {
 						w := acc[r][4*c+e]
@@ -219,17 +219,17 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t
 }
 
 // storeFloats scales a thread's sums of one row, in the order of addWeighted, and stores them in
-// the row at line. If the row does not exist (the predicate there is false), nothing is stored.
-func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
+// the row at line. If the predicate exists is false, there is no such row, and nothing is stored.
+func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, exists ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value
 		for e := range 4 {
 			list = append(list, sums[4*c+e].Get().Mul(scale))
 		}
-		at := first.Shl(num(2)).Add(num(64 * c))
+		offset := first.Shl(num(2)).Add(num(64 * c))
 		for e := 0; e < 4; e += o.vector {
-			b.If(there.And(at.Add(num(e)).Lt(num(o.columns))), func() {
-				storeVector(b, o.element(line, at.Add(num(e))), dtype.F32, list[e:e+o.vector])
+			b.If(exists.And(offset.Add(num(e)).Lt(num(o.columns))), func() {
+				storeVector(b, o.element(line, offset.Add(num(e))), dtype.F32, list[e:e+o.vector])
 			})
 		}
 	}

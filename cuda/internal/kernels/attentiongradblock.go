@@ -81,7 +81,7 @@ type gradBlock struct {
 	own, other         int       // numbers of rows of the tiles
 	w                  *weighing // the weighing, before its pointers are moved to a head
 	group, batch, head ptx.Value // head is a head of the keys if byKey, else of the queries
-	first              ptx.Value // first own row
+	firstOwn           ptx.Value // first own row
 	q, k, v, g, d1, d2 headOperand
 	lse, delta         ptx.Ptr
 }
@@ -112,7 +112,7 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 		block = blocks.Sub(num(1)).Sub(block)
 	}
 	g.batch, g.head = all.Div(heads), all.Rem(heads)
-	g.first = block.Mul(num(own))
+	g.firstOwn = block.Mul(num(own))
 	return g
 }
 
@@ -120,11 +120,11 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 // how many are read, and how many dk and dv, or dq, have.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
-	w.of(g.batch, g.head)
+	w.moveToHead(g.batch, g.head)
 	if g.byKey {
-		return g.k.of(g.batch, g.head), g.v.of(g.batch, g.head), w.limit, w.keys
+		return g.k.atHead(g.batch, g.head), g.v.atHead(g.batch, g.head), w.limit, w.keys
 	}
-	return g.q.of(g.batch, g.head), g.g.of(g.batch, g.head), w.queries, w.queries
+	return g.q.atHead(g.batch, g.head), g.g.atHead(g.batch, g.head), w.queries, w.queries
 }
 
 // eachHead calls pass for each head of queries that the block goes through. The gradPass carries
@@ -132,11 +132,11 @@ func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	one := func(head ptx.Value) {
 		w := *g.w
-		w.of(g.batch, head)
-		p := gradPass{gradBlock: g, w: &w, y1: g.q.of(g.batch, head), y2: g.g.of(g.batch, head)}
+		w.moveToHead(g.batch, head)
+		p := gradPass{gradBlock: g, w: &w, y1: g.q.atHead(g.batch, head), y2: g.g.atHead(g.batch, head)}
 		if !g.byKey {
 			shared := head.Div(g.group)
-			p.y1, p.y2 = g.k.of(g.batch, shared), g.v.of(g.batch, shared)
+			p.y1, p.y2 = g.k.atHead(g.batch, shared), g.v.atHead(g.batch, shared)
 		}
 		row := g.batch.Mad(w.heads, head).MulWide(w.queries)
 		p.lse, p.delta = g.lse.At(row), g.delta
@@ -145,12 +145,12 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 		}
 		p.start, p.end = g.U32(0), w.queries
 		if g.byKey {
-			p.end = g.first.Lt(w.limit).Select(w.queries, g.U32(0))
+			p.end = g.firstOwn.Lt(w.limit).Select(w.queries, g.U32(0))
 			if g.attentionGrad.w.causal {
-				p.start = g.first.Div(num(g.other)).Mul(num(g.other))
+				p.start = g.firstOwn.Div(num(g.other)).Mul(num(g.other))
 			}
 		} else {
-			p.end = w.lastKey(g.first.Add(num(g.own)).Min(w.queries).Sub(num(1)))
+			p.end = w.lastKey(g.firstOwn.Add(num(g.own)).Min(w.queries).Sub(num(1)))
 		}
 		pass(p)
 	}
@@ -171,12 +171,12 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. The
-// argument first is the number of the tile's first query. In shared memory delta lies behind lse.
-func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
+// loadNumbers starts to copy lse and delta of a tile of queries, to shared memory at p. The number
+// of the tile's first query is the argument query. In shared memory delta lies behind lse.
+func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {
-		i := first.Add(thread)
+		i := query.Add(thread)
 		size := i.Lt(g.end).Select(g.U32(4), num(0))
 		p := p.AtByte(thread.Shl(num(2)))
 		p.CopyAsyncPartial(g.lse.At(i), 4, size)

@@ -98,9 +98,9 @@ func (s gradFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	g.mine = weights.As(ptx.F32).At(g.y.Mul(num(s.pitch())))
 	g.sum1, g.sum2 = g.sums(s.d1, tileY1), g.sums(s.d2, tileY2)
 	x1, x2, limit, there := g.owned()
-	tileX1.mover(b, x1, floatThreads).load(g.first, limit, g.ownX1)
+	tileX1.mover(b, x1, floatThreads).load(g.firstOwn, limit, g.ownX1)
 	if s.scored() {
-		tileX2.mover(b, x2, floatThreads).load(g.first, limit, g.ownX2)
+		tileX2.mover(b, x2, floatThreads).load(g.firstOwn, limit, g.ownX2)
 	}
 	b.CommitGroup()
 	g.eachHead(g.pass)
@@ -143,9 +143,9 @@ func (g *gradFloatWriter) results(o headOperand, sums [][]*ptx.Var, scale, there
 	if sums == nil {
 		return
 	}
-	o = o.of(g.batch, g.head)
+	o = o.atHead(g.batch, g.head)
 	for r := range sums {
-		row := g.first.Add(g.y).Add(num(8 * r))
+		row := g.firstOwn.Add(g.y).Add(num(8 * r))
 		storeFloats(g.Builder, o, o.line(row), row.Lt(there), sums[r], scale, g.pieces(sums))
 	}
 }
@@ -159,7 +159,7 @@ func (g *gradFloatWriter) pass(p gradPass) {
 		mover2.load(first, p.end, g.otherY2)
 		b.CommitGroup()
 	}
-	own := g.first.Add(g.y)
+	own := g.firstOwn.Add(g.y)
 	rows := make([]gradRow, s.rows)
 	if !s.byKey {
 		for r := range rows {
@@ -221,7 +221,7 @@ func (g *gradFloatWriter) share(v [][]ptx.Value) {
 // common factors. The results are indexed ["own row"]["other row"].
 func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score, dp [][]*ptx.Var) (kept, changes [][]ptx.Value) {
 	b, s := g.Builder, g.s
-	own, zero := g.first.Add(g.y), b.F32(0)
+	own, zero := g.firstOwn.Add(g.y), b.F32(0)
 	kept, changes = make([][]ptx.Value, s.rows), make([][]ptx.Value, s.rows)
 	var stays func(r, n int) ptx.Value
 	switch {

@@ -124,14 +124,14 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // columns says which columns of a result the block computes. It returns the first column, the
 // number of fragments of 16 columns, and the number of columns.
-func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
+func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
 	}
 	width := ceilDiv(max(1, h.columns), 16)
 	per := ceilDiv(width, g.s.parts)
-	first = g.part * per
-	return 16 * first, max(0, min(per, width-first)), max(0, min(16*per, h.columns-16*first))
+	start = g.part * per
+	return 16 * start, max(0, min(per, width-start)), max(0, min(16*per, h.columns-16*start))
 }
 
 // write writes the code for one part of the results' columns, number g.part.
@@ -148,9 +148,9 @@ func (g *gradWriter) write() {
 	}
 	g.sum1, g.sum2 = sums(s.d1), sums(s.d2)
 	x1, x2, limit, there := g.owned()
-	tileX1.mover(b, x1, threads).load(g.first, limit, g.shared)
+	tileX1.mover(b, x1, threads).load(g.firstOwn, limit, g.shared)
 	if s.scored() {
-		tileX2.mover(b, x2, threads).load(g.first, limit, g.shared.AtByte(num(tileX1.bytes())))
+		tileX2.mover(b, x2, threads).load(g.firstOwn, limit, g.shared.AtByte(num(tileX1.bytes())))
 	}
 	b.CommitGroup()
 	g.eachHead(g.pass)
@@ -173,19 +173,19 @@ func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.
 		return
 	}
 	b := g.Builder
-	o = o.of(g.batch, g.head)
+	o = o.atHead(g.batch, g.head)
 	o.p = o.element(o.p, b.U32(uint32(first)))
 	o.headRows.columns = columns
 	tile := headTile{g.s.rows(), 16 * n, 2}
 	for k, v := range sums {
 		for h := range 2 {
 			row := g.warpRow.Add(g.lane.Shr(num(2))).Add(num(8 * h))
-			at := p.AtByte(tile.at(row, b.U32(uint32(k)))).AtByte(g.lane.And(num(3)).Shl(num(2)))
+			at := p.AtByte(tile.offset(row, b.U32(uint32(k)))).AtByte(g.lane.And(num(3)).Shl(num(2)))
 			at.As(ptx.B32).Store(b.Pack2(storage(o.typ), v[2*h].Get().Mul(scale), v[2*h+1].Get().Mul(scale)))
 		}
 	}
 	b.Barrier()
-	tile.mover(b, o, 32*gradWarps).store(g.first, there, p)
+	tile.mover(b, o, 32*gradWarps).store(g.firstOwn, there, p)
 }
 
 // pass goes through the "other rows" of one head of queries.
@@ -195,7 +195,7 @@ func (g *gradWriter) pass(p gradPass) {
 	_, stage, _ := s.shared()
 	threads := 32 * gradWarps
 	load1, load2 := tileY1.mover(b, p.y1, threads), tileY2.mover(b, p.y2, threads)
-	own := g.first.Add(g.warpRow)
+	own := g.firstOwn.Add(g.warpRow)
 	numbers := tileY1.bytes() + tileY2.bytes()
 	load := func(first, at ptx.Value) {
 		to := g.stages.AtByte(at)

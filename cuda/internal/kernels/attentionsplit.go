@@ -106,7 +106,7 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	out := declareHeads(b, "out", s.out)
 	row, rows := b.BlockID(0), b.GridDim(0)
 	all, i := row.Div(queries), row.Rem(queries)
-	out = out.of(all.Div(heads), all.Rem(heads))
+	out = out.atHead(all.Div(heads), all.Rem(heads))
 	sum := func(piece ptx.Value) ptx.Value { return sums.At(row).At(piece.MulWide(rows)).Load() }
 	infinite := b.F32(float32(math.Inf(-1)))
 	most := b.Var(infinite)
@@ -116,15 +116,15 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
 		total.Set(total.Get().Add(call(b, "exp", sum(p).Sub(base))))
 	})
-	none := total.Get().Eq(num(0)) // none is false if a sum is NaN: the result then becomes NaN
+	isZero := total.Get().Eq(num(0)) // isZero is false if a sum is NaN: the result then becomes NaN
 	if s.lse {
 		to := b.Pointer("lse", ptx.F32)
 		b.If(b.ThreadID(0).Eq(num(0)), func() {
 			lse := base.Add(call(b, "log", total.Get()))
-			to.At(row).Store(none.Select(b.F32(float32(math.Inf(1))), lse))
+			to.At(row).Store(isZero.Select(b.F32(float32(math.Inf(1))), lse))
 		})
 	}
-	inverse := none.Select(b.F32(0), total.Get().Rcp())
+	inverse := isZero.Select(b.F32(0), total.Get().Rcp())
 	line := out.line(i)
 	b.For(b.ThreadID(0), b.U32(uint32(s.out.columns)), num(floatThreads), func(c ptx.Value, _ ptx.Loop) {
 		acc := b.Var(b.F32(0))

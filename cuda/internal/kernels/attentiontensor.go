@@ -68,10 +68,10 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 // shared returns three numbers of bytes of shared memory. The first number is for the queries,
 // whose place the results take later. The second is for one stage of keys and values. The third is
 // for the queries and two stages.
-func (s attentionTensor) shared() (first, stage, all int) {
+func (s attentionTensor) shared() (queries, stage, total int) {
 	q, k, v, out := s.tiles()
-	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
-	return first, stage, first + 2*stage
+	queries, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
+	return queries, stage, queries + 2*stage
 }
 
 func (s attentionTensor) dynamicShared() int {
@@ -115,7 +115,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		loadV.load(first, a.end, stages.AtByte(at).AtByte(num(tileK.bytes())))
 		b.CommitGroup()
 	}
-	loadQ.load(a.first, a.w.queries, shared)
+	loadQ.load(a.firstQuery, a.w.queries, shared)
 	load(a.begin, b.U32(0))
 
 	warpRow := b.WarpID().Mul(num(16 * s.high))
@@ -140,10 +140,10 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 		return readQ(shared, step, t)
 	}
-	g.start(a.first.Add(warpRow), tileV.width)
+	g.start(a.firstQuery.Add(warpRow), tileV.width)
 
-	// every query of the warp sees all keys with numbers below seen
-	seen := a.w.lastKey(a.first.Add(warpRow))
+	// every query of the warp sees all keys with numbers below visible
+	visible := a.w.lastKey(a.firstQuery.Add(warpRow))
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("this tile has arrived, and everyone is done with the one before it")
@@ -174,7 +174,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 				}
 			}
 		}
-		g.mask(score, j, j.Add(num(s.keys)).Gt(seen))
+		g.mask(score, j, j.Add(num(s.keys)).Gt(visible))
 		weights := g.weigh(score, j)
 		b.Comment("the results")
 		for step := range s.keys / 16 {
@@ -198,16 +198,16 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.write(shared, tileOut, warpRow)
 	b.Barrier()
-	tileOut.mover(b, a.out, threads).store(a.first, a.w.queries, shared)
+	tileOut.mover(b, a.out, threads).store(a.firstQuery, a.w.queries, shared)
 	return [3]int{threads, 1, 1}
 }
 
 // start prepares the rows of a warp. It takes the number of the warp's first query, and the padded
 // number of columns of v.
-func (g *attentionWriter) start(first ptx.Value, values int) {
+func (g *attentionWriter) start(query ptx.Value, values int) {
 	b := g.Builder
 	for n := range 2 * g.s.high {
-		row := g.a.w.row(first.Add(num(8 * n)).Add(g.lane.Shr(num(2))))
+		row := g.a.w.row(query.Add(num(8 * n)).Add(g.lane.Shr(num(2))))
 		g.rows = append(g.rows, attentionRow{row, b.Var(b.F32(float32(math.Inf(-1)))), b.Var(b.F32(0))})
 	}
 	g.acc = make([][][]*ptx.Var, g.s.high)
@@ -345,7 +345,7 @@ func (g *attentionWriter) finish() {
 			}
 			b.If(g.lane.And(num(3)).Eq(num(0)).And(r.i.Lt(g.a.w.queries)), func() {
 				lse := most.Add(call(b, "log", sum))
-				g.a.lse.At(r.i).Store(none.Select(b.F32(g.s.without()), lse))
+				g.a.lse.At(r.i).Store(none.Select(b.F32(g.s.emptyLSE()), lse))
 			})
 		}
 		inverse := sum.Rcp()
@@ -385,7 +385,7 @@ func (g *attentionWriter) write(p ptx.Ptr, tile headTile, warpRow ptx.Value) {
 		for n, v := range g.acc[t] {
 			for h := range 2 {
 				row := warpRow.Add(g.lane.Shr(num(2))).Add(num(16*t + 8*h))
-				at := p.AtByte(tile.at(row, g.U32(uint32(n)))).AtByte(g.lane.And(num(3)).Shl(num(2)))
+				at := p.AtByte(tile.offset(row, g.U32(uint32(n)))).AtByte(g.lane.And(num(3)).Shl(num(2)))
 				at.As(ptx.B32).Store(g.Pack2(storage(g.s.q.typ), v[2*h].Get(), v[2*h+1].Get()))
 			}
 		}

@@ -30,8 +30,8 @@ func (t headTile) pieces() int   { return t.rowBytes() / 16 }
 // two.
 func (t headTile) swap() int { return min(8, t.pieces()&-t.pieces()) }
 
-// at returns the byte offset of a 16-byte piece of a row.
-func (t headTile) at(row, piece ptx.Value) ptx.Value {
+// offset returns the byte offset of a 16-byte piece of a row.
+func (t headTile) offset(row, piece ptx.Value) ptx.Value {
 	n := t.swap()
 	turn := row.Shr(num(bits.TrailingZeros(uint(8 / n)))).And(num(n - 1))
 	return row.Mul(num(t.rowBytes())).Add(piece.Xor(turn).Shl(num(4)))
@@ -41,16 +41,16 @@ func (t headTile) at(row, piece ptx.Value) ptx.Value {
 // of 16-bit elements at p. An operand has 16 outer elements by 16 elements of k. The last two
 // arguments of the function are the operand's number along k and its number along the outer
 // dimension. If alongK is true, the tile's rows are the outer dimension, its columns are k, and the
-// argument first is a row. Otherwise the rows are k, the columns are the outer dimension, and the
-// argument first is a column.
+// argument start is a row. Otherwise the rows are k, the columns are the outer dimension, and the
+// argument start is a column.
 //
 // For the first operand of MMA the four registers are the matrices (outer, k) = (0,0), (8,0),
-// (0,8), (8,8). For the second operand (second is true) they are (0,0), (0,8), (8,0), (8,8), which
-// are two fragments.
-func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second bool) func(p ptx.Ptr, step, i int) []ptx.Value {
+// (0,8), (8,8). For the second operand (operandB is true) they are (0,0), (0,8), (8,0), (8,8),
+// which are two fragments.
+func (t headTile) fragments(b *ptx.Builder, alongK bool, start ptx.Value, operandB bool) func(p ptx.Ptr, step, i int) []ptx.Value {
 	lane := b.LaneID()
 	outerBit, kBit := lane.Shr(num(3)).And(num(1)), lane.Shr(num(4))
-	if second {
+	if operandB {
 		outerBit, kBit = kBit, outerBit
 	}
 	r := lane.And(num(7))
@@ -61,13 +61,13 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second
 	}
 	return func(p ptx.Ptr, step, i int) []ptx.Value {
 		if alongK {
-			row := first.Add(outerBit.Mad(num(8), r))
+			row := start.Add(outerBit.Mad(num(8), r))
 			c, bytes := columns(step)
-			return p.AtByte(t.at(row, kBit.Or(num(c)))).AtByte(num(i*16*t.rowBytes()+bytes)).LoadMatrix(4, false)
+			return p.AtByte(t.offset(row, kBit.Or(num(c)))).AtByte(num(i*16*t.rowBytes()+bytes)).LoadMatrix(4, false)
 		}
 		c, bytes := columns(i)
-		piece := first.Shr(num(3)).Add(outerBit).Add(num(c))
-		return p.AtByte(t.at(kBit.Mad(num(8), r), piece)).AtByte(num(step*16*t.rowBytes()+bytes)).LoadMatrix(4, true)
+		piece := start.Shr(num(3)).Add(outerBit).Add(num(c))
+		return p.AtByte(t.offset(kBit.Mad(num(8), r), piece)).AtByte(num(step*16*t.rowBytes()+bytes)).LoadMatrix(4, true)
 	}
 }
 
@@ -141,8 +141,8 @@ func packable(l shape.Layout) bool {
 	return true
 }
 
-// of returns the operand with its pointer at one head of one sample.
-func (o headOperand) of(batch, head ptx.Value) headOperand {
+// atHead returns the operand with its pointer at one head of one sample.
+func (o headOperand) atHead(batch, head ptx.Value) headOperand {
 	o.p = o.p.At(o.batch.Mul(batch.Cvt(ptx.S64))).At(o.head.Mul(head.Cvt(ptx.S64)))
 	return o
 }
@@ -179,19 +179,19 @@ func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	return m
 }
 
-// each calls f for each piece that this thread moves. The sum of f's first two arguments is the
+// forEach calls f for each piece that this thread moves. The sum of f's first two arguments is the
 // first column of the piece. The sum of the last two is the offset of the piece's first byte in
 // shared memory. The function newRow runs before the pieces of each row.
-func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, constant int, at ptx.Value, plus int)) {
+func (m *headMover) forEach(newRow func(row ptx.Value), f func(column ptx.Value, constant int, offset ptx.Value, plus int)) {
 	all := func() {
 		period := max(1, 8/m.down)
 		for i := range max(1, m.t.rows/m.down) {
 			row := m.row.Add(num(i * m.down))
 			newRow(row)
-			at := m.t.at(m.row.Add(num(i%period*m.down)), m.piece)
+			offset := m.t.offset(m.row.Add(num(i%period*m.down)), m.piece)
 			for k := range m.t.pieces() / m.across {
 				per := 16 / m.t.size
-				f(m.piece.Mul(num(per)), k*m.across*per, at, i/period*period*m.down*m.t.rowBytes()+k*m.across*16)
+				f(m.piece.Mul(num(per)), k*m.across*per, offset, i/period*period*m.down*m.t.rowBytes()+k*m.across*16)
 			}
 		}
 	}
@@ -203,19 +203,19 @@ func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, co
 }
 
 // load starts to copy rows of the operand into the tile at p. The first of these rows has the index
-// first, and limit is the end of the operand's rows. Elements beyond the rows and columns are not
+// start, and limit is the end of the operand's rows. Elements beyond the rows and columns are not
 // read and become zero. The copies are asynchronous, except for 16-bit elements that are moved one
 // by one. A caller that waits for the group of copies, and then for a barrier, has waited for both
 // kinds of copies.
-func (m *headMover) load(first, limit ptx.Value, p ptx.Ptr) {
+func (m *headMover) load(start, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value
 	var line ptx.Ptr
-	m.each(func(row ptx.Value) {
-		at := first.Add(row)
-		there, line = at.Lt(limit), m.line(at)
-	}, func(column ptx.Value, constant int, at ptx.Value, plus int) {
-		to := p.AtByte(at).AtByte(num(plus))
+	m.forEach(func(row ptx.Value) {
+		offset := start.Add(row)
+		there, line = offset.Lt(limit), m.line(offset)
+	}, func(column ptx.Value, constant int, offset ptx.Value, plus int) {
+		dst := p.AtByte(offset).AtByte(num(plus))
 		inside := func(e int) ptx.Value {
 			if constant+(m.across-1)*per+e < m.o.columns {
 				return there
@@ -224,12 +224,12 @@ func (m *headMover) load(first, limit ptx.Value, p ptx.Ptr) {
 		}
 		v := m.o.vector
 		if m.t.size*v < 4 {
-			m.single(line, column, constant, inside, to)
+			m.single(line, column, constant, inside, dst)
 			return
 		}
 		for e := 0; e < per; e += v {
 			from := m.o.element(line, column.Add(num(constant+e)))
-			to.AtByte(num(e*m.t.size)).CopyAsyncPartial(from, v*m.t.size, inside(e).Select(b.U32(uint32(v*m.t.size)), num(0)))
+			dst.AtByte(num(e*m.t.size)).CopyAsyncPartial(from, v*m.t.size, inside(e).Select(b.U32(uint32(v*m.t.size)), num(0)))
 		}
 	})
 }
@@ -250,17 +250,17 @@ func (m *headMover) single(line ptx.Ptr, column ptx.Value, constant int, inside 
 	to.As(ptx.B32).StoreVec(words...)
 }
 
-// store writes the tile at p to rows of the operand. The first of these rows has the index first.
+// store writes the tile at p to rows of the operand. The first of these rows has the index start.
 // Rows from index limit on are not written.
-func (m *headMover) store(first, limit ptx.Value, p ptx.Ptr) {
+func (m *headMover) store(start, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value
 	var line ptx.Ptr
-	m.each(func(row ptx.Value) {
-		at := first.Add(row)
-		there, line = at.Lt(limit), m.line(at)
-	}, func(column ptx.Value, constant int, at ptx.Value, plus int) {
-		from := p.AtByte(at).AtByte(num(plus))
+	m.forEach(func(row ptx.Value) {
+		offset := start.Add(row)
+		there, line = offset.Lt(limit), m.line(offset)
+	}, func(column ptx.Value, constant int, offset ptx.Value, plus int) {
+		src := p.AtByte(offset).AtByte(num(plus))
 		v := m.o.vector
 		for e := 0; e < per; e += v {
 			if constant+e >= m.o.columns {
@@ -268,13 +268,13 @@ func (m *headMover) store(first, limit ptx.Value, p ptx.Ptr) {
 			}
 			c := column.Add(num(constant + e))
 			b.If(there.And(c.Lt(num(m.o.columns))), func() {
-				to, x := m.o.element(line, c), from.AtByte(num(e*m.t.size))
+				dst, x := m.o.element(line, c), src.AtByte(num(e*m.t.size))
 				if bytes := v * m.t.size; bytes > 4 {
-					to.As(ptx.B32).StoreVec(x.As(ptx.B32).LoadVec(bytes / 4)...)
+					dst.As(ptx.B32).StoreVec(x.As(ptx.B32).LoadVec(bytes / 4)...)
 				} else if bytes == 4 {
-					to.As(ptx.B32).Store(x.As(ptx.B32).Load())
+					dst.As(ptx.B32).Store(x.As(ptx.B32).Load())
 				} else {
-					to.Store(x.As(storage(m.o.typ)).Load())
+					dst.Store(x.As(storage(m.o.typ)).Load())
 				}
 			})
 		}

@@ -123,14 +123,14 @@ func (p *packer) packWeighing(s weighingSpec, w AttentionWeighing, weights shape
 	}
 }
 
-// of moves the weighing's pointers to one head of queries of one sample.
-func (w *weighing) of(batch, head ptx.Value) {
+// moveToHead moves the weighing's pointers to one head of queries of one sample.
+func (w *weighing) moveToHead(batch, head ptx.Value) {
 	if w.s.lengths {
 		n := w.lengths.At(w.perSample.Mul(batch.Cvt(ptx.S64))).Load()
 		w.limit = n.Max(num(0)).Min(w.keys.Cvt(ptx.S64)).Cvt(ptx.U32)
 	}
 	if w.s.mask != dtype.Invalid {
-		w.mask = w.mask.of(batch, head)
+		w.mask = w.mask.atHead(batch, head)
 	}
 	if w.s.drop {
 		row := batch.Mad(w.heads, head).MulWide(w.queries)

@@ -37,14 +37,14 @@ func (s crossEntropySpec) name() string {
 	return fmt.Sprintf("%s_%v_%v_%d", name, s.typ, s.form, s.group)
 }
 
-// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]). It also computes top[i] as the
-// maximum of x[i], and rest[i] as log Σ exp(x[i] - top[i]). x has the shape [n, classes] and target
-// is I64 [n]. The operands loss, top and rest have the shape [n] and x's computing type. Where
-// target equals ignore, the loss is 0. A target outside of the classes gives 0 and is reported in
-// the fault record.
-func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
+// CrossEntropy plans loss[i] = logSum[i] - (x[i, target[i]] - rowMax[i]). It also computes
+// rowMax[i] as the maximum of x[i], and logSum[i] as log Σ exp(x[i] - rowMax[i]). x has the shape
+// [n, classes] and target is I64 [n]. The operands loss, rowMax and logSum have the shape [n] and
+// x's computing type. Where target equals ignore, the loss is 0. A target outside of the classes
+// gives 0 and is reported in the fault record.
+func CrossEntropy(loss, rowMax, logSum, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "cross-entropy"
-	if err := checkCrossEntropy(op, x, target, loss, top, rest); err != nil || x.Shape.At(0) == 0 {
+	if err := checkCrossEntropy(op, x, target, loss, rowMax, logSum); err != nil || x.Shape.At(0) == 0 {
 		return nil, err
 	}
 	s := crossEntropySpec{typ: x.Type, unit: unitColumns(x), form: rowVectors(x), group: rowGroup(x.Shape.At(1))}
@@ -55,7 +55,7 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	p := make(packer, 0, 128)
 	p.u32(uint32(x.Shape.At(0)))
 	p.u32(uint32(x.Shape.At(1)))
-	for _, o := range []Operand{loss, top, rest, target} {
+	for _, o := range []Operand{loss, rowMax, logSum, target} {
 		p.packRows(o, true)
 	}
 	p.packRows(x, s.unit)
@@ -85,12 +85,12 @@ func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scra
 	return planReduce(meansOfTargets[mean.Type], mean, count, []Operand{loss, target}, []uint64{uint64(ignore)}, scratch, reduceTune{})
 }
 
-// CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]. dx is 0 in rows
-// whose target equals ignore or is no class. An absent g counts as 1. If the operand count is
+// CrossEntropyGrad plans dx = (exp(x - rowMax[i] - logSum[i]) - onehot(target))·g[i]. dx is 0 in
+// rows whose target equals ignore or is no class. An absent g counts as 1. If the operand count is
 // present, g is divided by it.
-func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
+func CrossEntropyGrad(dx, x, rowMax, logSum, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
-	vectors := []Operand{top, rest}
+	vectors := []Operand{rowMax, logSum}
 	if g.Addr != 0 {
 		vectors = append(vectors, g)
 	}
@@ -149,7 +149,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		scale := func(ptx.Value) ptx.Value { return b.Const(t, real(1)) }
 		if !s.one {
 			g := declareRows(b, "g", value, true)
-			scale = func(row ptx.Value) ptx.Value { return g.at(row).p.Load() }
+			scale = func(row ptx.Value) ptx.Value { return g.atRow(row).p.Load() }
 		}
 		target := declareRows(b, "target", dtype.I64, true)
 		if s.count {
@@ -159,13 +159,13 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		x, dx := declareRows(b, "x", s.typ, s.unit), declareRows(b, "dx", s.typ, s.unit)
 		ignore := b.Param("ignore", ptx.S64)
 		w := newRows(b, s.group, s.typ, rows, columns)
-		x, dx = x.at(w.row), dx.at(w.row)
+		x, dx = x.atRow(w.row), dx.atRow(w.row)
 		w.access(s.form, x)
-		class := target.at(w.row).p.Load()
+		class := target.atRow(w.row).p.Load()
 		// The forward kernel has already reported a target that is no class.
 		ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
 		b.IfElse(ok, func() {
-			greatest, sum, scale := top.at(w.row).p.Load(), rest.at(w.row).p.Load(), scale(w.row)
+			greatest, sum, scale := top.atRow(w.row).p.Load(), rest.atRow(w.row).p.Load(), scale(w.row)
 			hot := class.Cvt(ptx.U32)
 			w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
 				p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
@@ -186,7 +186,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	fault := declareFault(b)
 	w := newRows(b, s.group, s.typ, rows, columns)
-	x = x.at(w.row)
+	x = x.atRow(w.row)
 	w.access(s.form, x)
 	b.Comment("the logarithm of the sum of exponentials")
 	load := w.loadAll(x)
@@ -194,9 +194,9 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	rest := call(b, "log", sum)
 	b.If(w.lane.Eq(num(0)), func() {
 		b.Comment("the loss of the row")
-		tops.at(w.row).p.Store(top)
-		rests.at(w.row).p.Store(rest)
-		class := target.at(w.row).p.Load()
+		tops.atRow(w.row).p.Store(top)
+		rests.atRow(w.row).p.Store(rest)
+		class := target.atRow(w.row).p.Load()
 		result := b.Var(b.Const(t, real(0)))
 		b.If(class.Ne(ignore), func() {
 			bound := columns.Cvt(ptx.S64)
@@ -204,7 +204,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 				func() { result.Set(x.load(b, class.Cvt(ptx.U32)).Sub(top).Sub(rest).Neg()) },
 				func() { fault.report(b, class, bound, w.row.Cvt(ptx.S64)) })
 		})
-		loss.at(w.row).p.Store(result)
+		loss.atRow(w.row).p.Store(result)
 	})
 	return [3]int{rowThreads, 1, 1}
 }

@@ -114,11 +114,11 @@ func gates(t *testing.T) []gate {
 	reduce := func(r *device.Reduction, out, in []int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			typ := r.Map.In[0]
-			to := typ
+			rows := typ
 			if r.Kind == device.ArgMax {
-				to = dtype.I64
+				rows = dtype.I64
 			}
-			return Reduce(r, m.tensor(to, dense(out...), 0), []Operand{m.random(m.tensor(typ, dense(in...), 0))}, nil, m.scratch)
+			return Reduce(r, m.tensor(rows, dense(out...), 0), []Operand{m.random(m.tensor(typ, dense(in...), 0))}, nil, m.scratch)
 		}
 	}
 	softmax := func(rows, columns int, log, grad bool) func(m *machine) ([]Launch, error) {
@@ -225,12 +225,12 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds plans a Scatter that adds 300 rows to the rows of a matrix. to is the number of the
+	// adds plans a Scatter that adds 300 rows to the rows of a matrix. rows is the number of the
 	// matrix's rows.
-	adds := func(typ dtype.Type, to int) func(m *machine) ([]Launch, error) {
+	adds := func(typ dtype.Type, rows int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
-			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), to, false)
-			dst, src := m.random(m.tensor(typ, dense(to, 128), 0)), m.random(m.tensor(typ, dense(300, 128), 0))
+			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), rows, false)
+			dst, src := m.random(m.tensor(typ, dense(rows, 128), 0)), m.random(m.tensor(typ, dense(300, 128), 0))
 			return Scatter(device.ScatterAdd, dst, src, index, 0, false, m.fault().Addr, 0, m.scratch)
 		}
 	}

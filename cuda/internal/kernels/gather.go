@@ -45,7 +45,7 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	reach := (src.Shape.At(axis) - 1) * max(axisStride, -axisStride)
 	s.wide = sp.wide() || reach > narrowLimit
 	inner := sp.size[s.rank-1]
-	if v := 16 / size; v > 1 && inner%v == 0 && sp.inner(0) == 1 && sp.inner(1) == 1 && sp.inner(2) == 0 &&
+	if v := 16 / size; v > 1 && inner%v == 0 && sp.innerStride(0) == 1 && sp.innerStride(1) == 1 && sp.innerStride(2) == 0 &&
 		axisStride%v == 0 && aligned([]Operand{out, src}, sp, mapSpec{}, v) {
 		s.vector = v
 	}

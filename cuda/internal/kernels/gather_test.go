@@ -13,14 +13,14 @@ import (
 
 // reach returns the row-major position of an element of a tensor with shape dims. Its coordinates
 // are those of the element at row-major position i of shape index, except along axis. Along axis
-// the coordinate is the argument at.
-func reach(dims, index shape.Dims, axis, i, at int) int {
+// the coordinate is position.
+func reach(dims, index shape.Dims, axis, i, position int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
 		c := i % index.At(d)
 		i /= index.At(d)
 		if d == axis {
-			c = at
+			c = position
 		}
 		out += c * stride
 		stride *= dims.At(d)
@@ -56,8 +56,8 @@ var indexCases = []indexCase{
 func (m *machine) indices(o Operand, n int, wild bool) Operand {
 	seen := map[uint64]uint64{}
 	var last uint64
-	each(o, func(i int, addr uint64) { last = addr })
-	each(o, func(i int, addr uint64) {
+	forEach(o, func(i int, addr uint64) { last = addr })
+	forEach(o, func(i int, addr uint64) {
 		if _, ok := seen[addr]; ok {
 			return
 		}

@@ -272,12 +272,12 @@ func (o *ProductOperands) check() error {
 
 // splitK returns how many elements of k one block sums up. If there are enough blocks, or k is
 // short, it returns k. Otherwise it returns a multiple of 64 that gives enough blocks. There are at
-// most as many parts as the argument most.
-func splitK(k, blocks, most int) int {
+// most maxParts parts.
+func splitK(k, blocks, maxParts int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
 	}
-	parts := min(ceilDiv(wantedBlocks, blocks), k/128, mostParts, most)
+	parts := min(ceilDiv(wantedBlocks, blocks), k/128, mostParts, maxParts)
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 
@@ -400,8 +400,8 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 		}
 		if partial != 0 {
 			p.u32(uint32(d.chunk))
-			p.u32(uint32(d.whole))
-			p.u32(uint32(tiles - d.whole))
+			p.u32(uint32(d.undivided))
+			p.u32(uint32(tiles - d.undivided))
 			p.u32(uint32(d.parts(k)))
 			p.u64(partial)
 			p.u64(counters)

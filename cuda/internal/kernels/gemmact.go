@@ -36,7 +36,7 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 			return row.Add(num(first * 4)).Add(i.Div(num(chunks))), col.Add(i.Rem(num(chunks)).Mul(num(g.chunk * 8)))
 		}
 		var next [][]*ptx.Var
-		for _, v := range g.beside(place(g.U32(0))) {
+		for _, v := range g.loadWith(place(g.U32(0))) {
 			var list []*ptx.Var
 			for _, v := range v {
 				list = append(list, g.Var(v))
@@ -50,7 +50,7 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 				beside = append(beside, get(v))
 			}
 			if g.s.with != dtype.Invalid {
-				for e, v := range g.beside(place(i.Add(num(1)).Min(num(g.chunk*chunks - 1)))) {
+				for e, v := range g.loadWith(place(i.Add(num(1)).Min(num(g.chunk*chunks - 1)))) {
 					set(next[e], v)
 				}
 			}
@@ -62,36 +62,36 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 	}
 }
 
-// beside loads the elements of the operand With that belong to a chunk of results, as a vector or
+// loadWith loads the elements of the operand With that belong to a chunk of results, as a vector or
 // one by one. For results beyond an edge it loads the elements at the edge. Results beyond an edge
 // are never stored.
-func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
+func (g *gemmBuilder) loadWith(row, col ptx.Value) (list [][]ptx.Value) {
 	n := 1
 	if g.s.vectorOut {
 		n = g.chunk
 	}
 	for e := 0; e < g.chunk; e += n {
-		at := col.Add(num(e)).Min(g.n.Sub(num(n)))
-		list = append(list, g.act.beside(row.Min(g.m.Sub(num(1))), at, n))
+		offset := col.Add(num(e)).Min(g.n.Sub(num(n)))
+		list = append(list, g.act.loadWith(row.Min(g.m.Sub(num(1))), offset, n))
 	}
 	return list
 }
 
 // leave stores a chunk of a row's results, which begins at column col. It stores the activated
 // results, and if Pre is wanted also the results before the activation.
-func (g *gemmBuilder) leave(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, beside [][]ptx.Value) {
-	store := func(to ptx.Ptr, values, beside []ptx.Value) {
+func (g *gemmBuilder) leave(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, withValues [][]ptx.Value) {
+	store := func(to ptx.Ptr, values, withValues []ptx.Value) {
 		if g.s.pre {
 			storeVector(g.Builder, to.AtByte(g.act.pre), g.s.out, values)
 		}
-		storeVector(g.Builder, to, g.s.out, g.act.apply(values, beside))
+		storeVector(g.Builder, to, g.s.out, g.act.apply(values, withValues))
 	}
 	if g.s.vectorOut {
-		g.If(col.Lt(g.n), func() { store(line.AtByte(col.Mul(num(g.s.out.Size()))), values, beside[0]) })
+		g.If(col.Lt(g.n), func() { store(line.AtByte(col.Mul(num(g.s.out.Size()))), values, withValues[0]) })
 		return
 	}
 	for e := range values {
 		at := col.Add(num(e))
-		g.If(at.Lt(g.n), func() { store(line.At(at.Bitcast(ptx.S32).MulWide(c.stride2)), values[e:e+1], beside[e]) })
+		g.If(at.Lt(g.n), func() { store(line.At(at.Bitcast(ptx.S32).MulWide(c.stride2)), values[e:e+1], withValues[e]) })
 	}
 }

@@ -184,7 +184,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	if s.parts {
 		sums := []partSums{{mine, slices.Concat(acc...)}}
 		if g.sums.list != nil {
-			sums = append(sums, partSums{func(do func()) { mine(func() { b.If(g.sums.mine, do) }) }, g.sums.list})
+			sums = append(sums, partSums{func(do func()) { mine(func() { b.If(g.sums.active, do) }) }, g.sums.list})
 		}
 		q.parts.join(b, thread.Rem(num(32*warps)), 32*warps, sums, func() { mine(write) })
 	} else {
@@ -303,27 +303,27 @@ type tileLoader struct {
 	async  bool
 	vector int // number of elements in a unit
 	units  []loadUnit
-	first  ptx.Value // position along k, within the tile, of the thread's first unit
+	kStart ptx.Value // position along k, within the tile, of the thread's first unit
 	step   ptx.Value // bytes from one tile to the next
 	ld     int
 }
 
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
-	from ptx.Ptr // address of the first unit in this unit's line
+	src ptx.Ptr // address of the first unit in this unit's line
 	// address, in the next tile, of the line's first unit; all units of the line share the variable
-	at *ptx.Var
+	addr *ptx.Var
 	// elements along k from the first unit of the line to this one; skip is that distance in bytes
 	dk   int
 	skip ptx.Value
-	to   ptx.Ptr // address in the first buffer
+	dst  ptx.Ptr // address in the first buffer
 	regs []*ptx.Var
 }
 
-// loader prepares to load tiles of bo outer elements by bk elements of k. The argument first is the
+// loader prepares to load tiles of bo outer elements by bk elements of k. The argument start is the
 // index of the first outer element, and count is the size of the outer dimension. The strides count
 // elements.
-func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
+func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
 	l := &tileLoader{g: g, mode: mode, ld: ld, vector: 1}
 	l.async = mode != vectorsAlongK && storage(g.s.typ) == g.compute
@@ -335,7 +335,7 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	}
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
-	// outer and l.first are the position of the thread's first unit. The function distance returns
+	// outer and l.kStart are the position of the thread's first unit. The function distance returns
 	// how far a later unit of the thread is from its first unit. The number of threads is chosen so
 	// that all threads have equal distances.
 	v, thread := l.vector, b.ThreadID(0)
@@ -346,35 +346,35 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	case vectorsAlongOuter, scalarsAlongOuter:
 		per := bo / v
 		last = count.Sub(num(v))
-		outer, l.first = thread.Rem(num(per)).Mul(num(v)), thread.Div(num(per))
+		outer, l.kStart = thread.Rem(num(per)).Mul(num(v)), thread.Div(num(per))
 		distance = func(n int) (int, int) { return 0, n / per }
 	case vectorsAlongK:
 		// A row has two vectors, so a warp copies sixteen rows. The rows are padded, so that no two
 		// lanes store to the same bank.
 		outer = thread.Div(num(2)).Rem(num(bo))
-		l.first = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
+		l.kStart = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
 		distance = func(n int) (int, int) { return n / 2 % bo, n / (2 * bo) * 2 * v }
 	case scalarsAlongK:
 		width := 32 / g.compute.Size()
 		outer = thread.Div(num(width)).Rem(num(bo))
-		l.first = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
+		l.kStart = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
 	lines := map[int]loadUnit{} // first unit of each line, by the line's outer distance
-	to := shared.At(l.first.Mad(num(ld), outer))
+	dst := shared.At(l.kStart.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)
 		unit, ok := lines[away]
 		if !ok {
 			// Elements outside of the matrix are read from its edge. Results outside of the matrix
 			// are not stored.
-			at := first.Add(outer).Add(num(away)).Min(last)
-			unit.from = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(l.first.Bitcast(ptx.S32).MulWide(kStride))
-			unit.at = b.Var(unit.from.Address())
+			at := start.Add(outer).Add(num(away)).Min(last)
+			unit.src = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(l.kStart.Bitcast(ptx.S32).MulWide(kStride))
+			unit.addr = b.Var(unit.src.Address())
 			lines[away] = unit
 		}
 		unit.dk, unit.skip = dk, bytes(dk)
-		unit.to = to.At(num(dk*ld + away))
+		unit.dst = dst.At(num(dk*ld + away))
 		if !l.async {
 			for range v {
 				unit.regs = append(unit.regs, b.Var(b.Const(g.compute, num(0))))
@@ -387,16 +387,16 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 
 // place returns the pointer to a unit in the given buffer.
 func (l *tileLoader) place(u loadUnit, buffer ptx.Value) ptx.Ptr {
-	return u.to.At(buffer.Mul(num(l.g.s.tile.bk * l.ld)))
+	return u.dst.At(buffer.Mul(num(l.g.s.tile.bk * l.ld)))
 }
 
 // advance moves the addresses to the next tile.
 func (l *tileLoader) advance() {
 	moved := map[*ptx.Var]bool{}
 	for _, u := range l.units {
-		if !moved[u.at] {
-			moved[u.at] = true
-			u.at.Set(u.at.Get().Add(l.step))
+		if !moved[u.addr] {
+			moved[u.addr] = true
+			u.addr.Set(u.addr.Get().Add(l.step))
 		}
 	}
 }
@@ -419,10 +419,10 @@ func (l *tileLoader) part(i int) []loadUnit {
 func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	b := l.g.Builder
 	for _, u := range l.part(part) {
-		inside := k.Add(l.first).Add(num(u.dk)).Lt(l.g.k)
-		from := u.from.MovedTo(u.at)
+		inside := k.Add(l.kStart).Add(num(u.dk)).Lt(l.g.k)
+		from := u.src.MovedTo(u.addr)
 		if u.dk > 0 {
-			from = u.from.MovedTo(u.at.Get().Add(u.skip))
+			from = u.src.MovedTo(u.addr.Get().Add(u.skip))
 		}
 		if l.async {
 			bytes := l.vector * l.g.s.typ.Size()

@@ -79,7 +79,7 @@ func (p floatPlan) named(k int) Form {
 
 func (f Form) divided(d division, k int) Form {
 	if d.parts(k) > 1 {
-		f.Whole, f.Chunk = d.whole, d.chunk
+		f.Whole, f.Chunk = d.undivided, d.chunk
 	}
 	return f
 }
@@ -141,7 +141,7 @@ func (p Product) String() string {
 	var act actSpec
 	var sums sumsSpec
 	if s := &p.tensor; s.typ != dtype.Invalid {
-		typ, out, bias, a, b, to, act, sums = s.typ, s.out, s.bias, s.a, s.b, s.to, s.actSpec, s.sums
+		typ, out, bias, a, b, to, act, sums = s.typ, s.out, s.bias, s.a, s.b, s.store, s.actSpec, s.sums
 	} else {
 		s := &p.float
 		typ, out, bias, a, b, to, act, sums = s.typ, s.out, s.bias, s.a, s.b, storeElements, s.actSpec, s.sums
@@ -185,7 +185,7 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
 	d := undivided(k)
 	if f.Chunk != 0 || f.Whole != 0 {
-		d = division{whole: f.Whole, chunk: f.Chunk}
+		d = division{undivided: f.Whole, chunk: f.Chunk}
 		if f.Whole < 0 || f.Chunk <= 0 || f.Chunk%64 != 0 || d.parts(k) < 2 || d.parts(k) > mostParts || !o.mayDivide() {
 			return nil, false
 		}
@@ -193,8 +193,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 	// Parts need memory. These bounds refuse forms from files that no planner makes, because such
 	// forms could need any amount of memory.
 	divides := func(tiles, most int) bool {
-		rest, parts := batch*(tiles-d.whole), d.parts(k)
-		return parts == 1 || d.whole < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
+		rest, parts := batch*(tiles-d.undivided), d.parts(k)
+		return parts == 1 || d.undivided < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
 	}
 	if p, ok := c.planned.(floatPlan); ok {
 		i := slices.IndexFunc(tilesOf(o.A.Type), func(t gemmTile) bool { return f.Tile == [3]int{t.bm, t.bn, t.bk} })
@@ -208,16 +208,16 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 	for _, r := range list[:count] {
 		s := r.spec
 		i := slices.IndexFunc(tensorForms, func(t tensorForm) bool {
-			s.form = t.of(s.typ)
+			s.form = t.forType(s.typ)
 			return f.Tile == [3]int{s.form.bm, s.form.bn, s.form.bk} && f.Stages == s.stages()
 		})
 		if i < 0 || r.a != f.CopyA || r.b != f.CopyB {
 			continue
 		}
-		if !s.fits() || c.g.resident(s) < 1 || !divides(s.tiles(m, n), mostEach*c.g.Cores) || d.whole > 0 && (batch > 1 || s.odd) {
+		if !s.fits() || c.g.resident(s) < 1 || !divides(s.tiles(m, n), mostEach*c.g.Cores) || d.undivided > 0 && (batch > 1 || s.odd) {
 			return nil, false
 		}
-		if s.share = f.Share; s.share && !(o.plain() && c.g.shares(s, batch*(s.tiles(m, n)-d.whole), d.parts(k))) {
+		if s.share = f.Share; s.share && !(o.plain() && c.g.shares(s, batch*(s.tiles(m, n)-d.undivided), d.parts(k))) {
 			return nil, false
 		}
 		if f.Loop {
@@ -316,7 +316,7 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 		if r.Type == dtype.Invalid {
 			continue
 		}
-		at, bytes := r.within()
+		at, bytes := r.extent()
 		addr, err := scratch(bytes)
 		if err != nil {
 			return nil, err
@@ -326,10 +326,10 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// within returns two numbers for a copy of o in other memory: the position of its first element,
-// and the size of memory that holds all elements. Modulo 256, that position equals the first
-// element's address in o.
-func (o Operand) within() (at uint64, bytes int) {
+// extent returns two numbers for a copy of o in other memory: the offset of its first element, and
+// the size of memory that holds all elements. Modulo 256, that offset equals the first element's
+// address in o.
+func (o Operand) extent() (offset uint64, bytes int) {
 	lo, hi, ok := o.Span()
 	if !ok {
 		return 0, 0
@@ -355,7 +355,7 @@ var FormsVersion = sync.OnceValue(func() string {
 	}
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 is tf32
 		for _, t := range tensorForms {
-			s := tensorSpec{typ: typ, out: typ, form: t.of(typ), a: tensorLoad{vector: 16 / typ.Size(), alongK: true}, b: tensorLoad{vector: 16 / typ.Size()}, to: storePieces}
+			s := tensorSpec{typ: typ, out: typ, form: t.forType(typ), a: tensorLoad{vector: 16 / typ.Size(), alongK: true}, b: tensorLoad{vector: 16 / typ.Size()}, store: storePieces}
 			add(s)
 			if s.loop = true; s.loops() {
 				add(s)

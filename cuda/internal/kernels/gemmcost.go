@@ -15,10 +15,10 @@ const latency = 800
 // stream without host work between them are some microseconds apart.
 const launchSeconds = 3e-6
 
-// turn returns the clocks that a multiprocessor needs for one step of k of one block, and names the
-// unit that limits the speed. All blocks of a multiprocessor share the tensor cores, shared memory
-// and the bandwidth to the cache.
-func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
+// stepClocks returns the clocks that a multiprocessor needs for one step of k of one block, and
+// names the unit that limits the speed. All blocks of a multiprocessor share the tensor cores,
+// shared memory and the bandwidth to the cache.
+func (g *GPU) stepClocks(s tensorSpec) (clocks float64, bound string) {
 	f := s.form
 	wm, wn := f.warp()
 	// tf32 runs at half the rate of 16-bit types
@@ -114,18 +114,18 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	if held < 1 {
 		return math.Inf(1), "room"
 	}
-	turn, bound := g.turn(s)
-	whole, rest, parts := batch*d.whole, batch*(s.tiles(m, n)-d.whole), d.parts(k)
+	step, bound := g.stepClocks(s)
+	whole, rest, parts := batch*d.undivided, batch*(s.tiles(m, n)-d.undivided), d.parts(k)
 	blocks := whole + rest*parts
-	most := ceilDiv(blocks, g.Cores) // blocks of the multiprocessor with the most blocks
-	together := float64(min(most, held))
-	// A block's copies run stages-1 turns ahead of its multiplications. A turn cannot end before
+	maxBlocks := ceilDiv(blocks, g.Cores) // blocks of the multiprocessor with the most blocks
+	together := float64(min(maxBlocks, held))
+	// A block's copies run stages-1 steps ahead of its multiplications. A step cannot end before
 	// its copies arrive.
-	pace := max(turn, latency/(float64(s.stages()-1)*together))
+	pace := max(step, latency/(float64(s.stages()-1)*together))
 	if s.singly(s.a) || s.singly(s.b) { // Each step waits for loads that pass through registers.
 		pace = max(pace, latency*float64(f.bk/16)/together)
 	}
-	if pace > turn {
+	if pace > step {
 		bound = "latency"
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
@@ -133,7 +133,7 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	// While a tile's first copies arrive, and while its results are stored, the block itself does
 	// not multiply. Only other blocks of its multiprocessor do. A block that loops over tiles waits
 	// only for the copies of its first tile.
-	again := max(1, float64(most)/float64(held))
+	again := max(1, float64(maxBlocks)/float64(held))
 	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
 	if s.loop {
 		waits = 2 * latency
@@ -169,20 +169,20 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 // parts at 64 bytes a clock. If the blocks of a tile share this work, each block waits once more,
 // until all blocks of the tile have written. It then adds its share of the parts in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
-	of := float64(parts * s.partBytes()) // bytes of the sums of a tile
-	all, rate := float64(tiles)*of, g.Bandwidth
-	if all < float64(g.Cache)/2 {
+	tileBytes := float64(parts * s.partBytes()) // bytes of the sums of a tile
+	tilesF, rate := float64(tiles)*tileBytes, g.Bandwidth
+	if tilesF < float64(g.Cache)/2 {
 		rate = g.CacheRate * g.Clock
 	}
 	if s.share {
 		vectors := ceilDiv(s.partBytes()/16, parts) // vectors that one block joins
 		each := float64(ceilDiv(tiles*parts, g.Cores))
-		read := max(all/rate, each*float64(vectors*parts)*16/64/g.Clock)
+		read := max(tilesF/rate, each*float64(vectors*parts)*16/64/g.Clock)
 		add := each * float64(ceilDiv(vectors, s.form.threads())*parts) * shareAdd
-		return all/rate + read + (add+4*latency)/g.Clock
+		return tilesF/rate + read + (add+4*latency)/g.Clock
 	}
-	read := max(all/rate, float64(ceilDiv(tiles, g.Cores))*of/64/g.Clock)
-	return all/rate + read + 3*latency/g.Clock
+	read := max(tilesF/rate, float64(ceilDiv(tiles, g.Cores))*tileBytes/64/g.Clock)
+	return tilesF/rate + read + 3*latency/g.Clock
 }
 
 // shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if it
@@ -265,16 +265,16 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 	return c.spec, c.division, c.seconds
 }
 
-// even bounds by how much a chosen form may be slower than the fastest form, by the model.
+// costTolerance bounds by how much a chosen form may be slower than the fastest form, by the model.
 // Published kernels differ from the model by more than this factor, so smaller differences mean
 // little.
-const even = 1.03
+const costTolerance = 1.03
 
-// compare returns the cheapest form. Forms whose costs differ by less than the factor even count as
-// equal. Among equal forms it returns the one that joins for the shortest time. Joining needs
-// memory, and the model knows least about it: no published kernel that the model was compared with
-// joins parts. If these times are equal too, it returns the first form. Forms are sorted by the
-// bytes they read, and the divisions of a form by their parts.
+// compare returns the cheapest form. Forms whose costs differ by less than the factor costTolerance
+// count as equal. Among equal forms it returns the one that joins for the shortest time. Joining
+// needs memory, and the model knows least about it: no published kernel that the model was compared
+// with joins parts. If these times are equal too, it returns the first form. Forms are sorted by
+// the bytes they read, and the divisions of a form by their parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -286,9 +286,9 @@ func (g *GPU) compare(p product) chosenForm {
 	for _, c := range all {
 		join, parts := 0.0, c.division.parts(p.k)
 		if parts > 1 {
-			join = g.joining(c.spec, p.batch*(c.spec.tiles(p.m, p.n)-c.whole), parts)
+			join = g.joining(c.spec, p.batch*(c.spec.tiles(p.m, p.n)-c.undivided), parts)
 		}
-		if c.seconds <= even*fastest && join < least {
+		if c.seconds <= costTolerance*fastest && join < least {
 			best, least = c, join
 		}
 	}
@@ -302,14 +302,14 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 		if form.bm > 16 && form.bm >= 2*m || form.bn > 64 && form.bn >= 2*n {
 			continue // at least half of the block would lie beyond the edge
 		}
-		s.form, s.share = form.of(s.typ), false
+		s.form, s.share = form.forType(s.typ), false
 		if !s.fits() {
 			continue
 		}
 		for _, d := range g.divisions(s, batch, m, n, k, p.split) {
 			t, _ := g.cost(s, batch, m, n, k, d)
 			f(chosenForm{s, d, t})
-			if p.spec.share && g.shares(s, batch*(s.tiles(m, n)-d.whole), d.parts(k)) {
+			if p.spec.share && g.shares(s, batch*(s.tiles(m, n)-d.undivided), d.parts(k)) {
 				s := s
 				s.share = true
 				t, _ := g.cost(s, batch, m, n, k, d)
@@ -349,7 +349,7 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 			parts := min(eighths*g.Cores/(8*rest), k/128, mostParts)
 			if parts > before {
 				before = parts
-				list = append(list, division{whole: whole, chunk: ceilDiv(ceilDiv(k, parts), 64) * 64})
+				list = append(list, division{undivided: whole, chunk: ceilDiv(ceilDiv(k, parts), 64) * 64})
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Op
 	m.t.Helper()
 	s.a, s.b = chooseTensorLoad(x, 1, 2), chooseTensorLoad(y, 2, 1)
 	form, _ := tensorSpecFor(c, x, y)
-	s.typ, s.out, s.to = form.typ, form.out, form.to
+	s.typ, s.out, s.store = form.typ, form.out, form.store
 	if s.odd = form.odd && s.form.bm >= 64; s.odd {
 		s.a = form.a
 	}

@@ -14,7 +14,7 @@ import (
 
 // inWholeCopies returns a specification in which every copy moves 16 bytes.
 func inWholeCopies(f tensorForm) tensorSpec {
-	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, to: storePieces}
+	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, store: storePieces}
 }
 
 // publishedKernels lists kernels of projects besides this one. They use mma.sync, and their rates
@@ -191,9 +191,9 @@ func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	bytes := 2 * float64(moved)
 	roof = max(flops/(g.Tensor*g.Clock*float64(g.Cores)), bytes/g.Bandwidth)
 	s := plan.tensorSpec
-	turn, _ := g.turn(s)
+	turn, _ := g.stepClocks(s)
 	parts := plan.division.parts(p.k)
-	whole, rest := p.batch*plan.whole, p.batch*(s.tiles(p.m, p.n)-plan.whole)
+	whole, rest := p.batch*plan.undivided, p.batch*(s.tiles(p.m, p.n)-plan.undivided)
 	together := float64(min(ceilDiv(whole+rest*parts, g.Cores), g.resident(s)))
 	pace := max(turn, latency/(float64(s.stages()-1)*together))
 	turns := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, s.form.bk)) }
@@ -209,7 +209,7 @@ func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	_, bound := g.cost(plan.tensorSpec, p.batch, p.m, p.n, p.k, plan.division)
 	switch parts := plan.division.parts(p.k); {
-	case plan.whole > 0 && parts > 1:
+	case plan.undivided > 0 && parts > 1:
 		bound += ", the last in parts"
 	case parts > 1:
 		bound += ", in parts"
@@ -341,7 +341,7 @@ func TestProductModelSlots(t *testing.T) {
 	}
 	for _, f := range tensorForms {
 		for _, s := range loadsOf(f)[:1] {
-			s.to = storePieces
+			s.store = storePieces
 			k, err := s.kernel()
 			if err != nil {
 				t.Fatal(err)

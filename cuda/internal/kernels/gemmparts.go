@@ -28,10 +28,10 @@ type Counters func() (addr uint64, err error)
 // CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. In each matrix, the field whole counts the
-// tiles at the start that are not divided. Each block of a later tile sums up chunk elements of k.
-// The field workers is the largest number of blocks of a kernel that loops over tiles.
-type division struct{ whole, chunk, workers int }
+// division says how a product is divided among blocks. In each matrix, the first tiles are not
+// divided; their number is undivided. Each block of a later tile sums up chunk elements of k. The
+// field workers is the largest number of blocks of a kernel that loops over tiles.
+type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.
 func undivided(k int) division { return division{chunk: max(k, 1)} }
@@ -39,7 +39,7 @@ func undivided(k int) division { return division{chunk: max(k, 1)} }
 func (d division) parts(k int) int { return max(1, ceilDiv(k, d.chunk)) }
 
 // blocks returns the number of blocks for one matrix with the given number of tiles.
-func (d division) blocks(tiles, k int) int { return d.whole + (tiles-d.whole)*d.parts(k) }
+func (d division) blocks(tiles, k int) int { return d.undivided + (tiles-d.undivided)*d.parts(k) }
 
 // productParts says where blocks store their sums, and which part this block has.
 type productParts struct {
@@ -66,10 +66,10 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums of a thread, in whole vectors of 16 bytes. where emits the code of its argument
+// partSums are sums of a thread, in whole vectors of 16 bytes. guard emits the code of its argument
 // so that only the threads that own these sums run it.
 type partSums struct {
-	where func(do func())
+	guard func(do func())
 	list  []*ptx.Var
 }
 
@@ -131,7 +131,7 @@ func sizeOfPart(groups []partSums, threads int) (size int) {
 func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
 	at, vector := 0, 16/p.Elem().Size()
 	for _, g := range groups {
-		g.where(func() {
+		g.guard(func() {
 			for i := 0; i < len(g.list); i += vector {
 				f(p.At(num((at+i)*threads)), g.list[i:i+vector])
 			}
@@ -154,7 +154,7 @@ func (q productParts) leave(b *ptx.Builder, thread ptx.Value, threads int, group
 func splitMatMul(f productForm, o ProductOperands, d division, scratch Scratch) ([]Launch, error) {
 	f = f.inParts()
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
-	partial, err := scratch(batch * (f.tiles(m, n) - d.whole) * d.parts(k) * f.partBytes())
+	partial, err := scratch(batch * (f.tiles(m, n) - d.undivided) * d.parts(k) * f.partBytes())
 	if err != nil {
 		return nil, err
 	}

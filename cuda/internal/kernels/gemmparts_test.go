@@ -34,14 +34,14 @@ func TestProductParts(t *testing.T) {
 		as   division
 		form func(o ProductOperands) productForm
 	}{
-		{dtype.F32, [4]int{1, 130, 132, 96}, division{whole: 3, chunk: 32}, tile(dtype.F32, largeTile)},
-		{dtype.F32, [4]int{2, 65, 40, 130}, division{whole: 0, chunk: 64}, tile(dtype.F32, mediumTile)},
-		{dtype.F32, [4]int{1, 33, 64, 200}, division{whole: 1, chunk: 64}, tile(dtype.F32, smallTile)},
-		{dtype.F64, [4]int{1, 40, 66, 70}, division{whole: 0, chunk: 32}, tile(dtype.F64, doubleTile)},
-		{dtype.BF16, [4]int{1, 136, 136, 160}, division{whole: 2, chunk: 64}, core(tensorForms[0])},
-		{dtype.F16, [4]int{2, 70, 64, 200}, division{whole: 0, chunk: 64}, core(tensorForm{64, 64, 32, 2, 2, 3, 4})},
-		{dtype.BF16, [4]int{1, 16, 136, 320}, division{whole: 0, chunk: 64}, core(tensorForm{16, 64, 64, 1, 4, 4, 4})},
-		{dtype.F16, [4]int{1, 40, 129, 190}, division{whole: 1, chunk: 128}, core(tensorForm{32, 64, 64, 1, 4, 4, 4})},
+		{dtype.F32, [4]int{1, 130, 132, 96}, division{undivided: 3, chunk: 32}, tile(dtype.F32, largeTile)},
+		{dtype.F32, [4]int{2, 65, 40, 130}, division{undivided: 0, chunk: 64}, tile(dtype.F32, mediumTile)},
+		{dtype.F32, [4]int{1, 33, 64, 200}, division{undivided: 1, chunk: 64}, tile(dtype.F32, smallTile)},
+		{dtype.F64, [4]int{1, 40, 66, 70}, division{undivided: 0, chunk: 32}, tile(dtype.F64, doubleTile)},
+		{dtype.BF16, [4]int{1, 136, 136, 160}, division{undivided: 2, chunk: 64}, core(tensorForms[0])},
+		{dtype.F16, [4]int{2, 70, 64, 200}, division{undivided: 0, chunk: 64}, core(tensorForm{64, 64, 32, 2, 2, 3, 4})},
+		{dtype.BF16, [4]int{1, 16, 136, 320}, division{undivided: 0, chunk: 64}, core(tensorForm{16, 64, 64, 1, 4, 4, 4})},
+		{dtype.F16, [4]int{1, 40, 129, 190}, division{undivided: 1, chunk: 128}, core(tensorForm{32, 64, 64, 1, 4, 4, 4})},
 	} {
 		m := newMachine(t)
 		m.blocks = true
@@ -59,7 +59,7 @@ func TestProductParts(t *testing.T) {
 		for range 2 {
 			form := c.form(o)
 			list, err := splitMatMul(form, o, c.as, m.scratch)
-			if tiles := form.tiles(rows, columns); len(list) != 1 || list[0].Grid[0] != uint32(c.as.whole+(tiles-c.as.whole)*ceilDiv(k, c.as.chunk)) {
+			if tiles := form.tiles(rows, columns); len(list) != 1 || list[0].Grid[0] != uint32(c.as.undivided+(tiles-c.as.undivided)*ceilDiv(k, c.as.chunk)) {
 				t.Fatalf("%s: %d launches", what, len(list))
 			}
 			m.run(list, err)
@@ -202,7 +202,7 @@ func TestProductPartsAssemble(t *testing.T) {
 		loads := loadsOf(f)
 		for i, out := range []dtype.Type{dtype.F32, dtype.BF16} {
 			s := loads[i%len(loads)]
-			s.to, s.bias, s.out = storePieces, dtype.F32, out
+			s.store, s.bias, s.out = storePieces, dtype.F32, out
 			if s.sums = (sumsSpec{rows: out == dtype.F32}); !s.sums.rows {
 				s.act, s.pre = gelu.Key(), true
 			}

@@ -9,14 +9,14 @@ import "github.com/flambeau-go/flambeau/ptx"
 
 // floatSums holds the state of a float32 kernel that sums up rows of a or columns of b.
 type floatSums struct {
-	p            ptx.Ptr
-	stride       ptx.Value
-	mine         ptx.Value // whether this thread sums up rows or columns
-	thread       ptx.Value // number of the thread in its slice
-	threads, per int       // threads of a slice, and sums of a thread
-	from         ptx.Ptr   // the thread's first element in the first buffer
-	ld, buffer   int       // elements from one k, and from one buffer, to the next
-	list         []*ptx.Var
+	p                  ptx.Ptr
+	stride             ptx.Value
+	active             ptx.Value // whether this thread sums up rows or columns
+	thread             ptx.Value // number of the thread in its slice
+	threads, perThread int       // threads of a slice, and sums of a thread
+	src                ptx.Ptr   // the thread's first element in the first buffer
+	ld, buffer         int       // elements from one k, and from one buffer, to the next
+	list               []*ptx.Var
 }
 
 // sumsFit reports whether the kernel has registers for the sums. The kernel of the large tile has
@@ -30,23 +30,23 @@ func (s gemmSpec) sumsFit() bool {
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
 	ldA, ldB := t.bm+4, t.bn+4
-	r := floatSums{thread: thread, threads: threads, from: shared, ld: ldA}
+	r := floatSums{thread: thread, threads: threads, src: shared, ld: ldA}
 	switch g.s.sums {
 	case sumsSpec{}:
 		return
 	case sumsSpec{columns: true}:
 		name, n, other = "columns", t.bn, tileM
-		r.from, r.ld = shared.At(num(2*t.bk*ldA)), ldB
+		r.src, r.ld = shared.At(num(2*t.bk*ldA)), ldB
 	}
 	r.p, r.stride = g.Pointer(name, ptx.F32), g.Param(name+"r", ptx.S32)
-	r.per, r.buffer = ceilDiv(n, threads), t.bk*r.ld
-	r.from = r.from.At(thread)
+	r.perThread, r.buffer = ceilDiv(n, threads), t.bk*r.ld
+	r.src = r.src.At(thread)
 	if t.slices > 1 {
-		r.from = r.from.At(g.slice.Mul(num(t.bk / t.slices * r.ld)))
+		r.src = r.src.At(g.slice.Mul(num(t.bk / t.slices * r.ld)))
 	}
-	r.mine = other.Eq(num(0))
+	r.active = other.Eq(num(0))
 	if n < threads {
-		r.mine = r.mine.And(thread.Lt(num(n)))
+		r.active = r.active.And(thread.Lt(num(n)))
 	}
 	for range g.chunk {
 		r.list = append(r.list, g.Var(g.F32(0)))
@@ -61,9 +61,9 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	if r.list == nil {
 		return
 	}
-	g.If(r.mine, func() {
-		from := r.from.At(buffer.Mul(num(r.buffer)))
-		for i := range r.per {
+	g.If(r.active, func() {
+		from := r.src.At(buffer.Mul(num(r.buffer)))
+		for i := range r.perThread {
 			sum := from.At(num(i * r.threads)).Load()
 			for at := 1; at < steps; at++ {
 				sum = sum.Add(from.At(num(i*r.threads + at*r.ld)).Load())
@@ -84,8 +84,8 @@ func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 		what, first, count = "columns", col, g.n
 	}
 	g.Comment("the sums of %s", what)
-	g.If(r.mine, func() {
-		for i := range r.per {
+	g.If(r.active, func() {
+		for i := range r.perThread {
 			at := first.Add(r.thread).Add(num(i * r.threads))
 			g.If(at.Lt(count), func() { r.p.At(at.Bitcast(ptx.S32).MulWide(r.stride)).Store(r.list[i].Get()) })
 		}

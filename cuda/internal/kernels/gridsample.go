@@ -100,7 +100,7 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		if !s.grad {
 			image := x.At(sample.Mul(channels).Add(c).Mul(plane))
 			sum := b.Var(b.Const(t, real(0)))
-			s.each(b, across, down, w, it, func(at ptx.Value, x, y gridTap) {
+			s.forEach(b, across, down, w, it, func(at ptx.Value, x, y gridTap) {
 				sum.Set(sum.Get().Add(image.At(at).Load().Mul(y.w.Mul(x.w))))
 			})
 			out.At(i).Store(sum.Get())
@@ -113,7 +113,7 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			return
 		}
 		dx, dy := b.Var(b.Const(t, real(0))), b.Var(b.Const(t, real(0)))
-		s.each(b, across, down, w, it, func(at ptx.Value, ax, ay gridTap) {
+		s.forEach(b, across, down, w, it, func(at ptx.Value, ax, ay gridTap) {
 			sum := b.Var(b.Const(t, real(0)))
 			b.For(b.Const(it, num(0)), channels, num(1), func(c ptx.Value, _ ptx.Loop) {
 				row := sample.Mul(channels).Add(c)
@@ -128,16 +128,16 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// A gridTap is one element that is read in one dimension. Its index is at, and inside says whether
-// it lies in the image. w is the element's weight, and d is the derivative of the weight with
-// respect to the position.
-type gridTap struct{ at, inside, w, d ptx.Value }
+// A gridTap is one element that is read in one dimension. It has the index of the element, and
+// inside says whether the element lies in the image. w is the element's weight, and d is the
+// derivative of the weight with respect to the position.
+type gridTap struct{ index, inside, w, d ptx.Value }
 
-// each calls f for each element of the image that a point reads.
-func (s gridSpec) each(b *ptx.Builder, across, down []gridTap, w ptx.Value, it ptx.Type, f func(at ptx.Value, x, y gridTap)) {
+// forEach calls f for each element of the image that a point reads.
+func (s gridSpec) forEach(b *ptx.Builder, across, down []gridTap, w ptx.Value, indexType ptx.Type, f func(offset ptx.Value, x, y gridTap)) {
 	for _, y := range down {
 		for _, x := range across {
-			b.If(y.inside.And(x.inside), func() { f(y.at.Cvt(it).Mul(w.Cvt(it)).Add(x.at.Cvt(it)), x, y) })
+			b.If(y.inside.And(x.inside), func() { f(y.index.Cvt(indexType).Mul(w.Cvt(indexType)).Add(x.index.Cvt(indexType)), x, y) })
 		}
 	}
 }
@@ -183,36 +183,36 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 			to, _ = s.pad(b, to, size)
 		}
 		list[k].inside = to.Ge(c(0)).And(to.Le(size.Sub(c(1))))
-		list[k].at = to.Cvt(ptx.U32)
+		list[k].index = to.Cvt(ptx.U32)
 	}
 	return list, slope
 }
 
 // pad maps a position into a dimension of the given size. It also returns the derivative of the
 // mapping: 1, or -1 where the position is reflected, or 0 where it is clamped to the border.
-func (s gridSpec) pad(b *ptx.Builder, at, size ptx.Value) (to, sign ptx.Value) {
-	t := at.Type()
+func (s gridSpec) pad(b *ptx.Builder, position, size ptx.Value) (mapped, sign ptx.Value) {
+	t := position.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }
 	last := size.Sub(c(1))
 	sign = c(1)
 	switch s.Padding {
 	case device.GridZeros:
-		return at, sign
+		return position, sign
 	case device.GridReflection:
 		low, span := c(-0.5), size
 		if s.AlignCorners {
 			low, span = c(0), last
 		}
 		double := c(2).Mul(span)
-		far := at.Sub(low)
+		far := position.Sub(low)
 		sign = far.Lt(c(0)).Select(c(-1), sign)
 		far = far.Abs()
 		far = far.Sub(far.Div(double).Trunc().Mul(double))
 		back := far.Gt(span)
 		sign = back.Select(sign.Neg(), sign)
-		at = back.Select(double.Sub(far), far).Add(low)
-		at = span.Eq(c(0)).Select(c(0), at)
+		position = back.Select(double.Sub(far), far).Add(low)
+		position = span.Eq(c(0)).Select(c(0), position)
 	}
-	low, high := at.Gt(c(0)).Not(), at.Ge(last)
-	return low.Select(c(0), high.Select(last, at)), low.Or(high).Select(c(0), sign)
+	low, high := position.Gt(c(0)).Not(), position.Ge(last)
+	return low.Select(c(0), high.Select(last, position)), low.Or(high).Select(c(0), sign)
 }

@@ -86,8 +86,8 @@ func (s space) reach(k int) int {
 	return sum
 }
 
-// inner returns operand k's stride in the innermost dimension. It is 1 for rank 0.
-func (s space) inner(k int) int {
+// innerStride returns operand k's stride in the innermost dimension. It is 1 for rank 0.
+func (s space) innerStride(k int) int {
 	if r := s.rank(); r > 0 {
 		return s.stride[k][r-1]
 	}

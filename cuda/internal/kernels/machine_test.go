@@ -70,8 +70,8 @@ func (m *machine) tensor(t dtype.Type, l shape.Layout, skip int) Operand {
 	return Operand{Addr: addr, Type: t, Layout: l}
 }
 
-// each calls f for the address of every element in row-major order.
-func each(o Operand, f func(i int, addr uint64)) {
+// forEach calls f for the address of every element in row-major order.
+func forEach(o Operand, f func(i int, addr uint64)) {
 	n := o.Shape.Size()
 	for i := range n {
 		at, rest := o.Offset, i
@@ -85,7 +85,7 @@ func each(o Operand, f func(i int, addr uint64)) {
 
 // fill writes elements in row-major order. f returns the stored bits of an element.
 func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
-	each(o, func(i int, addr uint64) {
+	forEach(o, func(i int, addr uint64) {
 		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))
 		if err != nil {
 			m.t.Fatal(err)
@@ -116,7 +116,7 @@ func (m *machine) random(o Operand) Operand {
 func (m *machine) read(o Operand) []uint64 {
 	m.t.Helper()
 	list := make([]uint64, o.Shape.Size())
-	each(o, func(i int, addr uint64) {
+	forEach(o, func(i int, addr uint64) {
 		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))
 		if err == nil {
 			err = m.mem.CheckInitialised(addr, uint64(len(p)))

@@ -136,8 +136,8 @@ func (c *machineCode) count(prefixes ...string) int {
 	return n
 }
 
-// has reports whether the kernel has an instruction whose name has that prefix.
-func (c *machineCode) has(prefix string) bool {
+// hasPrefix reports whether the kernel has an instruction whose name has that prefix.
+func (c *machineCode) hasPrefix(prefix string) bool {
 	for _, i := range c.code {
 		if strings.HasPrefix(i.op, prefix) {
 			return true

@@ -92,10 +92,10 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	vectorize, v := true, vectorLength(all)
 	for k := 0; k < len(all); k++ {
 		switch {
-		case sp.inner(k) == 0:
+		case sp.innerStride(k) == 0:
 			s.scalar |= 1 << k
 			vectorize = vectorize && k >= len(outs)
-		case sp.inner(k) == 1:
+		case sp.innerStride(k) == 1:
 		case k+1 != len(outs) && sp.besides(all, k): // both are results, or both are inputs
 			s.paired |= 1 << k
 			s.dense, v = false, min(v, 8/all[k].Type.Size())
@@ -149,10 +149,10 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 // manyBlocks is more blocks than a large GPU runs at once.
 const manyBlocks = 2048
 
-// together returns how many vectors a thread reads before it computes the first. With a single
-// operand, one vector for each thread is not enough to keep memory busy. For a long computation it
-// returns 1, because the assembler would place the loads one after the other anyway.
-func (s mapSpec) together(p *expr.Program) int {
+// vectorsInFlight returns how many vectors a thread reads before it computes the first. With a
+// single operand, one vector for each thread is not enough to keep memory busy. For a long
+// computation it returns 1, because the assembler would place the loads one after the other anyway.
+func (s mapSpec) vectorsInFlight(p *expr.Program) int {
 	if s.tune.together > 0 {
 		return s.tune.together
 	}
@@ -175,7 +175,7 @@ func (s mapSpec) blocks(p *expr.Program, n int) int {
 	if s.tune.grid > 0 {
 		return min(ceilDiv(vectors, threads), s.tune.grid)
 	}
-	if b := ceilDiv(vectors, threads*s.together(p)); b >= manyBlocks {
+	if b := ceilDiv(vectors, threads*s.vectorsInFlight(p)); b >= manyBlocks {
 		return min(b, maxBlocks)
 	}
 	return min(ceilDiv(vectors, threads), maxBlocks)
@@ -198,7 +198,7 @@ func programType(p *expr.Program, k int) dtype.Type {
 // besides reports whether the elements of operands k and k+1 are neighbours in memory, like the
 // real and imaginary parts of complex numbers.
 func (s space) besides(all []Operand, k int) bool {
-	return k+1 < len(all) && s.inner(k) == 2 && all[k].Type == all[k+1].Type && slices.Equal(s.stride[k], s.stride[k+1]) &&
+	return k+1 < len(all) && s.innerStride(k) == 2 && all[k].Type == all[k+1].Type && slices.Equal(s.stride[k], s.stride[k+1]) &&
 		all[k+1].start() == all[k].start()+uint64(all[k].Type.Size())
 }
 
@@ -286,10 +286,10 @@ func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
-// body computes v elements, which begin at index first. The function at returns the pointer to the
-// first of these elements in operand k.
-func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
-	m.compute(first, v, at, m.load(v, at, scalars))
+// body computes v elements, which begin at index start. The function pointer returns the address of
+// the first of these elements in operand k.
+func (m *mapBuilder) body(start ptx.Value, v int, pointer func(k int) ptx.Ptr, scalars []ptx.Value) {
+	m.compute(start, v, pointer, m.load(v, pointer, scalars))
 }
 
 // load reads v elements of each input.
@@ -352,34 +352,34 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 }
 
 // stride loops over the indices start, start+step, … below end. As long as count indices are left
-// it handles that many at a time, and after that single indices. For each index it calls the
-// function one, which returns two functions. The first of these loads the element or vector, and
-// the second computes it from the loaded values.
-func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
+// it handles that many at a time, and after that single indices. For each index it calls emit,
+// which returns two functions. The first of these loads the element or vector, and the second
+// computes it from the loaded values.
+func (m *mapBuilder) stride(start, end, step ptx.Value, count int, emit func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {
-		at := m.Var(start)
+		index := m.Var(start)
 		far := step.Mul(num(count - 1))
-		m.While(func() ptx.Value { return at.Get().Add(far).Lt(end) }, func(ptx.Loop) {
+		m.While(func() ptx.Value { return index.Get().Add(far).Lt(end) }, func(ptx.Loop) {
 			var in [][][]ptx.Value
 			var computes []func(in [][]ptx.Value)
-			i := at.Get()
+			i := index.Get()
 			for k := range count {
 				if k > 0 {
 					i = i.Add(step)
 				}
-				load, compute := one(i)
+				load, compute := emit(i)
 				in, computes = append(in, load()), append(computes, compute)
 			}
 			for k, compute := range computes {
 				compute(in[k])
 			}
-			at.Set(i.Add(step))
+			index.Set(i.Add(step))
 		})
-		next = at.Get()
+		next = index.Get()
 	}
 	m.For(next, end, step, func(i ptx.Value, _ ptx.Loop) {
-		load, compute := one(i)
+		load, compute := emit(i)
 		compute(load())
 	})
 }
@@ -405,7 +405,7 @@ func (m *mapBuilder) buildDense() {
 	run := func(start, end ptx.Value, v int) {
 		count := 1
 		if v > 1 {
-			count = m.s.together(m.p)
+			count = m.s.vectorsInFlight(m.p)
 		}
 		m.stride(start, end, m.step, count, func(i ptx.Value) (func() [][]ptx.Value, func([][]ptx.Value)) {
 			first := i

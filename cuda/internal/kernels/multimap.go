@@ -92,13 +92,13 @@ func multiVector(p *expr.Program) int {
 
 // MultiMap plans the program over the groups of a table that [MultiMapTable] made and the caller
 // copied to the device. The operand params has the bits of the run-time scalars on the device, 8
-// bytes each. The operand found may be absent (of type Invalid). Otherwise it is a float32 of 0 or
-// 1, and becomes 1 if an element of any group's first input is infinite or NaN.
-func MultiMap(p *expr.Program, table uint64, blocks int, params, found Operand) ([]Launch, error) {
+// bytes each. The operand nonFinite may be absent (of type Invalid). Otherwise it is a float32 of 0
+// or 1, and becomes 1 if an element of any group's first input is infinite or NaN.
+func MultiMap(p *expr.Program, table uint64, blocks int, params, nonFinite Operand) ([]Launch, error) {
 	if blocks == 0 {
 		return nil, nil
 	}
-	finite := found.Type != dtype.Invalid
+	finite := nonFinite.Type != dtype.Invalid
 	k, err := kernelOf(multiSpec{programIDOf(p), finite}, p)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func MultiMap(p *expr.Program, table uint64, blocks int, params, found Operand) 
 	a.u64(table)
 	a.u64(params.start())
 	if finite {
-		a.u64(found.start())
+		a.u64(nonFinite.start())
 	}
 	l, err := a.launch(k, blocks)
 	return []Launch{l}, err
@@ -150,7 +150,7 @@ func (s multiSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	run := func(start, end ptx.Value, v int) {
 		count := 1
 		if v > 1 {
-			count = m.s.together(p)
+			count = m.s.vectorsInFlight(p)
 		}
 		m.stride(start, end, b.U32(mapThreads), count, func(i ptx.Value) (func() [][]ptx.Value, func([][]ptx.Value)) {
 			element := i

@@ -92,8 +92,8 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// An infinity or a NaN in any place sets found. No other value sets it. All further results are the
-// same as without the operand found.
+// An infinity or a NaN in any place sets nonFinite to 1. No other value changes it. The results of
+// the program do not depend on whether the operand nonFinite is present.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)
@@ -103,7 +103,7 @@ func TestMultiMapFound(t *testing.T) {
 		}{{-1, 0, 0}, {0, 0, math.Inf(1)}, {1, 8999, math.NaN()}, {1, 77, math.Inf(-1)}, {2, 129, math.NaN()}} {
 			m := newMachine(t)
 			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(typ.Compute(), 0.25) })
-			found := m.fill(m.tensor(dtype.F32, dense(1), 0), func(int) uint64 { return 0 })
+			nonFinite := m.fill(m.tensor(dtype.F32, dense(1), 0), func(int) uint64 { return 0 })
 			var groups [][]Operand
 			var before [][]uint64
 			for g, size := range []struct{ n, skip int }{{1, 0}, {9000, 0}, {130, 1}} {
@@ -124,7 +124,7 @@ func TestMultiMapFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := m.fill(m.tensor(dtype.U8, dense(len(table)), 0), func(i int) uint64 { return uint64(table[i]) })
-			list, err := MultiMap(p, at.Addr, blocks, slots, found)
+			list, err := MultiMap(p, at.Addr, blocks, slots, nonFinite)
 			if m.run(list, err); len(list) != 1 {
 				t.Errorf("%d launches", len(list))
 			}
@@ -132,7 +132,7 @@ func TestMultiMapFound(t *testing.T) {
 			if bad.group >= 0 {
 				want = oneBits
 			}
-			if got := m.read(found)[0]; got != want {
+			if got := m.read(nonFinite)[0]; got != want {
 				t.Errorf("%v with %v in group %d: found %#x, want %#x", typ, bad.v, bad.group, got, want)
 			}
 			for g, o := range groups {

@@ -302,7 +302,7 @@ func (w *normWork) forward(load func(i ptx.Value) []ptx.Value, store func(i ptx.
 			mean.At(w.row).Store(m)
 		}
 	})
-	x.each(func(i ptx.Value, v []ptx.Value) {
+	x.forEach(func(i ptx.Value, v []ptx.Value) {
 		v = apply(v, func(k int) ptx.Value { return v[k].Mul(r) })
 		if s.weight != dtype.Invalid {
 			f := w.affine(weight, s.weight, i)
@@ -348,7 +348,7 @@ func (w *normWork) gradient(load func(i ptx.Value) []ptx.Value, store func(i ptx
 	if !s.rms {
 		mh = both.sum(func(v []ptx.Value) []ptx.Value { return v[:n] }).Div(w.n)
 	}
-	both.each(func(i ptx.Value, v []ptx.Value) {
+	both.forEach(func(i ptx.Value, v []ptx.Value) {
 		store(i, apply(v[:n], func(k int) ptx.Value {
 			h := v[k]
 			if !s.rms {
@@ -428,16 +428,16 @@ func (r rowValues) sum(f func(v []ptx.Value) []ptx.Value) ptx.Value {
 	for k, v := range r.held {
 		list = append(list, w.inside[k].Select(pairwise(f(v)), zero))
 	}
-	return w.across(pairwise(list), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+	return w.reduceRow(pairwise(list), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 }
 
-// each calls the function use for every vector of the row.
-func (r rowValues) each(use func(i ptx.Value, v []ptx.Value)) {
+// forEach calls visit for every vector of the row.
+func (r rowValues) forEach(visit func(i ptx.Value, v []ptx.Value)) {
 	if r.held == nil {
-		r.w.rowWork.each(r.load, use)
+		r.w.rowWork.forEach(r.load, visit)
 		return
 	}
 	for k, v := range r.held {
-		r.w.If(r.w.inside[k], func() { use(r.w.at[k], v) })
+		r.w.If(r.w.inside[k], func() { visit(r.w.at[k], v) })
 	}
 }

@@ -119,12 +119,12 @@ func TestNorm(t *testing.T) {
 		}
 		y, dx, mean, rstd := slowNorm(m.decode(o.X), m.decode(back.Grad), w, b, c.columns, c.n)
 		tol := 4 * roundings[c.typ]
-		m.near(what, o.Out, y, tol)
-		m.near(what+" rstd", o.Rstd, rstd, 4*roundings[c.typ.Compute()])
+		m.checkNear(what, o.Out, y, tol)
+		m.checkNear(what+" rstd", o.Rstd, rstd, 4*roundings[c.typ.Compute()])
 		if !c.n.RMS {
-			m.near(what+" mean", o.Mean, mean, 4*roundings[c.typ.Compute()])
+			m.checkNear(what+" mean", o.Mean, mean, 4*roundings[c.typ.Compute()])
 		}
-		m.near(what+" gradient", back.Out, dx, 4*tol)
+		m.checkNear(what+" gradient", back.Out, dx, 4*tol)
 	}
 }
 

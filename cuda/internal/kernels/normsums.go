@@ -295,9 +295,9 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for each of the thread's vectors. f gets the vector's first column, and the index of
-// the vector's first value in the list of the thread's values.
-func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
+// forEach runs f for each of the thread's vectors. f gets the vector's first column, and the index
+// of the vector's first value in the list of the thread's values.
+func (w *normSumsWork) forEach(f func(i ptx.Value, value int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }
 		if w.s.ragged && k == w.s.held-1 {
@@ -308,10 +308,10 @@ func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	}
 }
 
-// gradient stores rstd·(h - m(h) - z·m(h·z)) for a row. If the kernel has an operand to add, the
-// list more holds its values, which are added. Here h = g·weight, z = (x - mean)·rstd, and m is the
-// mean over the row.
-func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n ptx.Value) {
+// gradient stores rstd·(h - m(h) - z·m(h·z)) for a row. If the kernel has an operand to add, addend
+// holds its values, which are added. Here h = g·weight, z = (x - mean)·rstd, and m is the mean over
+// the row.
+func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, addend []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
 		for k, f := range w.load(weight, s.weight) {
@@ -324,11 +324,11 @@ func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n
 	if !s.rms {
 		list = append(list, w.sum(h))
 	}
-	list = w.across(list)
+	list = w.reduceRow(list)
 	for i := range list {
 		list[i] = list[i].Div(n)
 	}
-	w.each(func(i ptx.Value, from int) {
+	w.forEach(func(i ptx.Value, from int) {
 		storeVector(w.Builder, dx.At(i), s.typ, apply(h[from:from+s.vector], func(k int) ptx.Value {
 			v := h[from+k]
 			if !s.rms {
@@ -336,7 +336,7 @@ func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n
 			}
 			v = v.Sub(z[from+k].Mul(list[0])).Mul(r)
 			if s.plus {
-				v = v.Add(more[from+k])
+				v = v.Add(addend[from+k])
 			}
 			return v
 		}))
@@ -356,10 +356,10 @@ func (w *normSumsWork) sum(v []ptx.Value) ptx.Value {
 	return pairwise(v[:last]).Add(tail)
 }
 
-// across adds up each value of list over the threads of a row, and returns the sums to every
+// reduceRow adds up each value of list over the threads of a row, and returns the sums to every
 // thread. One barrier for each row is enough, because successive rows use the two halves of the
 // shared memory in turn.
-func (w *normSumsWork) across(list []ptx.Value) []ptx.Value {
+func (w *normSumsWork) reduceRow(list []ptx.Value) []ptx.Value {
 	add := func(x, y ptx.Value) ptx.Value { return x.Add(y) }
 	for i := range list {
 		list[i] = list[i].WarpReduce(add)
@@ -402,7 +402,7 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	if s.group > 32 {
 		for a, v := range list {
 			to := partial.At(w.columns.Mul(num(a)))
-			w.each(func(i ptx.Value, from int) { storeVector(w.Builder, to.At(i), acc, values(v, from)) })
+			w.forEach(func(i ptx.Value, from int) { storeVector(w.Builder, to.At(i), acc, values(v, from)) })
 		}
 		return
 	}

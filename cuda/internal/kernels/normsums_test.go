@@ -111,7 +111,7 @@ func TestNormSums(t *testing.T) {
 			}
 		}
 		if !c.noDX {
-			m.near(what, o.Out, dx, 16*roundings[c.typ])
+			m.checkNear(what, o.Out, dx, 16*roundings[c.typ])
 		}
 		for i, v := range []Operand{o.DWeight, o.DBias} {
 			if v.Type == dtype.Invalid {

@@ -96,9 +96,9 @@ func declareActivation(b *ptx.Builder, s actSpec, out dtype.Type, programs []*ex
 	return a
 }
 
-// beside loads the n elements of With that belong to n neighbouring results, in their stored type.
-// If n is more than 1, these elements are neighbours in memory too.
-func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
+// loadWith loads the n elements of With that belong to n neighbouring results, in their stored
+// type. If n is more than 1, these elements are neighbours in memory too.
+func (a *activation) loadWith(row, col ptx.Value, n int) []ptx.Value {
 	if a.s.with == dtype.Invalid {
 		return nil
 	}
@@ -109,15 +109,15 @@ func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 }
 
 // apply applies the activation to values, which are results of the product. They are rounded, and
-// are in their computing type. The list beside has the elements of the operand With that belong to
-// these values. The activated values have the same bits as the results of a [Map] launch.
-func (a *activation) apply(values, beside []ptx.Value) []ptx.Value {
+// are in their computing type. withValues has the elements of the operand With that belong to these
+// results. The activated values have the same bits as the results of a [Map] launch.
+func (a *activation) apply(values, withValues []ptx.Value) []ptx.Value {
 	if a.f == nil {
 		return values
 	}
 	var with []ptx.Value
-	if len(beside) > 0 {
-		with = widenVector(a.s.with, beside, len(values))
+	if len(withValues) > 0 {
+		with = widenVector(a.s.with, withValues, len(values))
 	}
 	list := make([]ptx.Value, len(values))
 	for i, v := range values {

@@ -44,16 +44,15 @@ func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for the sums that the argument which selects, and removes these sums from
-// o.
-func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch, err error) {
+// summed plans launches for the selected sums, and removes these sums from o.
+func (o *ProductOperands) summed(selected sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)
 	for _, s := range []struct {
 		yes  bool
 		sums *Operand
 		of   Operand
-	}{{which.rows, &o.Sums, o.A}, {which.columns, &o.ColumnSums, turned}} {
+	}{{selected.rows, &o.Sums, o.A}, {selected.columns, &o.ColumnSums, turned}} {
 		if !s.yes {
 			continue
 		}
@@ -70,7 +69,7 @@ func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch
 }
 
 // sumRows plans the sums of the rows of a matrix, which is given as a batch of one.
-func sumRows(sums, of Operand, scratch Scratch) ([]Launch, error) {
+func sumRows(sums, matrix Operand, scratch Scratch) ([]Launch, error) {
 	sums.Shape, sums.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
-	return Reduce(&device.Reduction{Map: identities[of.Type]}, sums, []Operand{of}, nil, scratch)
+	return Reduce(&device.Reduction{Map: identities[matrix.Type]}, sums, []Operand{matrix}, nil, scratch)
 }

@@ -56,7 +56,7 @@ func TestPTXSoftmax(t *testing.T) {
 	p.u32(70)
 	m.runGolden("warp_softmax", 2, 128, 0, p)
 	want, _, _ := slowSoftmax(m.decode(x), 70)
-	m.near("warp_softmax", y, want, 1e-5)
+	m.checkNear("warp_softmax", y, want, 1e-5)
 }
 
 func TestPTXFlow(t *testing.T) {

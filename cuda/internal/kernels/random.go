@@ -27,27 +27,27 @@ func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 	return c
 }
 
-// A place is an element's position in a program's space: first + add, where first is a multiple of
+// A place is an element's position in a program's space: base + add, where base is a multiple of
 // vector. add and vector are known when the kernel is built. So neighbouring elements can use one
 // drawn block.
 type place struct {
-	first       ptx.Value
+	base        ptx.Value
 	add, vector int // vector is a power of two, and greater than add
 }
 
 // drawn emits an OpPhilox for the element at the given place.
-func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at place) ptx.Value {
+func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, p place) ptx.Value {
 	per := 4 >> d.Shift // elements that share a block
 	var block ptx.Value
-	if at.first.Type().Bits() == 64 {
+	if p.base.Type().Bits() == 64 {
 		// the shift drops the upper bits that Draw.Word drops
-		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
+		block = p.base.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
 	} else {
-		block = at.first.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
+		block = p.base.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
 	}
-	counter := offset.Bitcast(ptx.U64).Add(block).Add(num(at.add / per))
+	counter := offset.Bitcast(ptx.U64).Add(block).Add(num(p.add / per))
 	words := philox(b, seed, counter)
-	known := int(d.Word(int64(at.add % per)))
+	known := int(d.Word(int64(p.add % per)))
 	take := func(word int) ptx.Value {
 		if t == ptx.U64 {
 			return b.Join(ptx.B64, words[word], words[word|1]).Bitcast(t)
@@ -57,7 +57,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 	// unknown lists the bits of the word's number that are not known when the kernel is built.
 	var unknown []int
 	for bit := 1; bit < per; bit *= 2 {
-		if word := bit << d.Shift; bit >= at.vector && word&int(d.Clear) == 0 {
+		if word := bit << d.Shift; bit >= p.vector && word&int(d.Clear) == 0 {
 			unknown = append(unknown, bit)
 		}
 	}
@@ -67,7 +67,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 			return take(word)
 		}
 		bit := unknown[0]
-		set := at.first.And(num(bit)).Ne(num(0))
+		set := p.base.And(num(bit)).Ne(num(0))
 		return set.Select(choose(unknown[1:], word|bit<<d.Shift), choose(unknown[1:], word))
 	}
 	return choose(unknown, known)

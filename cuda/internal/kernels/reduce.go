@@ -165,11 +165,11 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 	return p.plan(scratch)
 }
 
-// pick returns the sizes of the dimensions in the list, taken from the given shape.
-func pick(list []int, from shape.Dims) shape.Dims {
+// pick returns the sizes of the dimensions in the list, taken from the shape src.
+func pick(list []int, src shape.Dims) shape.Dims {
 	var s shape.Dims
 	for _, d := range list {
-		s = s.Append(from.At(d))
+		s = s.Append(src.At(d))
 	}
 	return s
 }
@@ -195,7 +195,7 @@ const (
 
 // plan chooses the form and the chunks, and returns the launches.
 func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
-	redInner, keptInner := p.red.inner(0), p.kept.inner(1)
+	redInner, keptInner := p.red.innerStride(0), p.kept.innerStride(1)
 	form := blockPerRow
 	switch {
 	case p.n <= 16 || keptInner == 1 && redInner != 1 && p.o > 1:
@@ -371,10 +371,10 @@ func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	if p.counts() {
 		v = vectorLength(p.ins[:1])
 	}
-	// along.stride[first] belongs to operand 0
-	along, across, first := p.red, p.kept, 0
+	// along.stride[base] belongs to operand 0
+	along, across, base := p.red, p.kept, 0
 	if form == columns {
-		along, across, first = p.kept, p.red, 1
+		along, across, base = p.kept, p.red, 1
 	}
 	last := along.rank() - 1
 	if v < 2 || len(p.ins) > 16 || along.size[last]%v != 0 || form == columns && p.o < columnWidth*v {
@@ -382,7 +382,7 @@ func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	}
 	some := false
 	for k, o := range p.ins {
-		inner := along.stride[k+first]
+		inner := along.stride[k+base]
 		switch inner[last] {
 		case 0:
 			uniform |= 1 << k
@@ -394,7 +394,7 @@ func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 		}
 		bytes := vectorBytes(o.Type, v)
 		apart := bytes / o.Type.Size()
-		if o.start()%uint64(bytes) != 0 || !multiples(inner[:last], apart) || !multiples(across.stride[k+1-first], apart) {
+		if o.start()%uint64(bytes) != 0 || !multiples(inner[:last], apart) || !multiples(across.stride[k+1-base], apart) {
 			return 1, 0
 		}
 	}
@@ -422,7 +422,7 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 			at := i.Mad(r.results, o)
 			p := partialValue{v: r.partial.At(at).Load()}
 			if r.s.pairs() {
-				p.at = r.positions.At(at).Load().Cvt(indexType(r.s.wide))
+				p.aux = r.positions.At(at).Load().Cvt(indexType(r.s.wide))
 			}
 			return []partialValue{p}
 		}
@@ -451,9 +451,9 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 			if out[j] = r.element(x, j, position, c); r.s.counts {
 				continue
 			}
-			out[j].at = i
+			out[j].aux = i
 			if j > 0 && r.s.form != columns {
-				out[j].at = i.Add(num(j))
+				out[j].aux = i.Add(num(j))
 			}
 		}
 		return out
@@ -495,7 +495,7 @@ func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []
 	}
 	p := partialValue{v: v}
 	if r.s.counts {
-		p.at = values[1].Select(b.Const(indexType(r.s.wide), num(1)), num(0))
+		p.aux = values[1].Select(b.Const(indexType(r.s.wide), num(1)), num(0))
 	}
 	return p
 }

@@ -127,7 +127,7 @@ func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, 
 // oneElement returns the view of element i, in row-major order.
 func (m *machine) oneElement(o Operand, i int) Operand {
 	var at uint64
-	each(o, func(k int, addr uint64) {
+	forEach(o, func(k int, addr uint64) {
 		if k == i {
 			at = addr
 		}

@@ -39,9 +39,9 @@ type reduceOperand struct {
 // cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
 const cheapMap = 8
 
-// partialValue is a running value of the combination. at is its position for arg reductions, or its
-// count.
-type partialValue struct{ v, at ptx.Value }
+// partialValue is a running value of the combination. aux is its position for arg reductions, or
+// its count.
+type partialValue struct{ v, aux ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
 
@@ -198,34 +198,34 @@ func (r *reduceBuilder) columns() {
 		for j, a := range r.accumulate(o, c, row, columnHeight) {
 			values.At(at).At(num(j * plane)).Store(a.v)
 			if r.s.pairs() {
-				places.At(at).At(num(j * placePlane)).Store(a.at)
+				places.At(at).At(num(j * placePlane)).Store(a.aux)
 			}
 		}
 	})
 	b.Barrier()
-	// mine is the result that this thread stores. lane is the result's vector, and part is its
+	// result is the result that this thread stores. lane is the result's vector, and element is its
 	// element of that vector.
-	mine, lane, part := o, tx32, b.U32(0)
+	result, lane, element := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {
-		lane, part = at.Div(num(v)), at.Rem(num(v))
-		mine = at
+		lane, element = at.Div(num(v)), at.Rem(num(v))
+		result = at
 		if r.s.wide {
-			mine = at.Cvt(ptx.U64)
+			result = at.Cvt(ptx.U64)
 		}
-		mine = block.Mad(num(columnWidth*v), mine)
-		active = at.Lt(num(columnWidth * v)).And(mine.Lt(r.results))
+		result = block.Mad(num(columnWidth*v), result)
+		active = at.Lt(num(columnWidth * v)).And(result.Lt(r.results))
 	}
 	b.If(active, func() {
 		var list []partialValue
 		for y := range columnHeight {
-			p := partialValue{v: values.At(part.Mad(num(plane), lane)).At(num(y * columnWidth)).Load()}
+			p := partialValue{v: values.At(element.Mad(num(plane), lane)).At(num(y * columnWidth)).Load()}
 			if r.s.pairs() {
-				p.at = places.At(part.Mad(num(placePlane), lane)).At(num(y * columnWidth)).Load()
+				p.aux = places.At(element.Mad(num(placePlane), lane)).At(num(y * columnWidth)).Load()
 			}
 			list = append(list, p)
 		}
-		r.write(mine, c, r.tree(list))
+		r.write(result, c, r.tree(list))
 	})
 }
 
@@ -262,7 +262,7 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 			if r.s.pairs() {
 				y := r.combine(partialValue{vars[k].Get(), places[k].Get()}, x)
 				vars[k].Set(y.v)
-				places[k].Set(y.at)
+				places[k].Set(y.aux)
 				continue
 			}
 			vars[k].Set(r.combine(partialValue{v: vars[k].Get()}, x).v)
@@ -283,7 +283,7 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 	for k := range list {
 		list[k].v = vars[k].Get()
 		if r.s.pairs() {
-			list[k].at = places[k].Get()
+			list[k].aux = places[k].Get()
 		}
 	}
 	if r.s.form != columns {
@@ -379,7 +379,7 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	case truth && (kind == device.Prod || kind == device.Min):
 		return partialValue{v: x.v.And(y.v)}
 	case r.s.counts:
-		return partialValue{x.v.Add(y.v), x.at.Add(y.at)}
+		return partialValue{x.v.Add(y.v), x.aux.Add(y.aux)}
 	case kind == device.Sum:
 		return partialValue{v: x.v.Add(y.v)}
 	case kind == device.Prod:
@@ -403,8 +403,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 		better = better.Or(yn.And(xn.Not()))
 		same = same.Or(yn.And(xn))
 	}
-	take := better.Or(same.And(y.at.Lt(x.at)))
-	return partialValue{take.Select(y.v, x.v), take.Select(y.at, x.at)}
+	take := better.Or(same.And(y.aux.Lt(x.aux)))
+	return partialValue{take.Select(y.v, x.v), take.Select(y.aux, x.aux)}
 }
 
 // acrossWarp combines the values of neighbouring lanes, in groups of width lanes. Every lane gets
@@ -413,7 +413,7 @@ func (r *reduceBuilder) acrossWarp(a partialValue, width int) partialValue {
 	for d := width / 2; d > 0; d /= 2 {
 		other := partialValue{v: a.v.Shuffle(ptx.ShuffleXor, num(d))}
 		if r.s.pairs() {
-			other.at = a.at.Shuffle(ptx.ShuffleXor, num(d))
+			other.aux = a.aux.Shuffle(ptx.ShuffleXor, num(d))
 		}
 		a = r.combine(a, other)
 	}
@@ -432,14 +432,14 @@ func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
 	b.If(b.LaneID().Eq(num(0)), func() {
 		values.At(b.WarpID()).Store(a.v)
 		if r.s.pairs() {
-			places.At(b.WarpID()).Store(a.at)
+			places.At(b.WarpID()).Store(a.aux)
 		}
 	})
 	b.Barrier()
 	lane := b.LaneID().And(num(warps - 1))
 	p := partialValue{v: values.At(lane).Load()}
 	if r.s.pairs() {
-		p.at = places.At(lane).Load()
+		p.aux = places.At(lane).Load()
 	}
 	return r.acrossWarp(p, warps)
 }
@@ -452,14 +452,14 @@ func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 		at := c.Mad(r.results, o)
 		r.partial.At(at).Store(a.v)
 		if r.s.pairs() {
-			r.positions.At(at).Store(a.at.Cvt(ptx.U64))
+			r.positions.At(at).Store(a.aux.Cvt(ptx.U64))
 		}
 		return
 	}
 	v := a.v
 	switch {
 	case r.s.isArg():
-		v = convert(b, a.at, ptx.S64)
+		v = convert(b, a.aux, ptx.S64)
 		v = convert(b, v, computing(r.s.out.Compute()))
 	default:
 		of := []ptx.Value{v}
@@ -467,7 +467,7 @@ func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 			of[0] = v.Ne(num(0))
 		}
 		if r.s.counts {
-			of = append(of, convert(b, a.at, ptx.S64))
+			of = append(of, convert(b, a.aux, ptx.S64))
 			r.count.Store(of[1])
 		}
 		if r.finish != nil {

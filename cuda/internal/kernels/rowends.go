@@ -46,11 +46,11 @@ func rowVectors(list ...Operand) rowForm {
 // remaining columns of the row's ends lie after the last vector. Together they are fewer than the
 // lanes of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
-	first  ptx.Value // the first vector's first column
-	column ptx.Value // this thread's column
-	inside ptx.Value // whether this thread has a column
-	kept   []*ptx.Var
-	now    bool // whether code for a row's ends is being written; indices then count columns
+	start     ptx.Value // the first vector's first column
+	column    ptx.Value // this thread's column
+	hasColumn ptx.Value // whether this thread has a column
+	kept      []*ptx.Var
+	writing   bool // whether code for a row's ends is being written; indices then count columns
 }
 
 // access makes the kernel read the columns of x's row in form f.
@@ -71,9 +71,9 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	w.columns = behind.Div(num(v))
 	vectors := w.columns.Mul(num(v))
 	w.ends = &rowEnds{
-		first:  first,
-		column: w.lane.Lt(first).Select(w.lane, w.lane.Add(vectors)),
-		inside: w.lane.Lt(first.Add(behind).Sub(vectors)),
+		start:     first,
+		column:    w.lane.Lt(first).Select(w.lane, w.lane.Add(vectors)),
+		hasColumn: w.lane.Lt(first.Add(behind).Sub(vectors)),
 	}
 }
 
@@ -83,18 +83,18 @@ func (w *rowWork) atEnds(f func(i ptx.Value)) {
 		return
 	}
 	v := w.vector
-	w.vector, w.ends.now = 1, true
-	w.If(w.ends.inside, func() { f(w.ends.column) })
-	w.vector, w.ends.now = v, false
+	w.vector, w.ends.writing = 1, true
+	w.If(w.ends.hasColumn, func() { f(w.ends.column) })
+	w.vector, w.ends.writing = v, false
 }
 
-// first returns the number of the first column of vector i.
-func (w *rowWork) first(i ptx.Value) ptx.Value {
+// firstColumn returns the number of the first column of vector i.
+func (w *rowWork) firstColumn(i ptx.Value) ptx.Value {
 	switch {
 	case w.ends == nil:
 		return i.Mul(num(w.vector))
-	case w.ends.now:
+	case w.ends.writing:
 		return i
 	}
-	return i.Mad(num(w.vector), w.ends.first)
+	return i.Mad(num(w.vector), w.ends.start)
 }

@@ -77,18 +77,18 @@ func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	}
 }
 
-// keep stores the columns of vector i in the cache.
-func (w *rowWork) keep(i ptx.Value, v []ptx.Value) {
-	if w.ends != nil && w.ends.now {
+// storeCached stores the columns of vector i in the cache.
+func (w *rowWork) storeCached(i ptx.Value, v []ptx.Value) {
+	if w.ends != nil && w.ends.writing {
 		set(w.ends.kept, v)
 		return
 	}
 	w.chunks(i, func(p ptx.Ptr, first, n int) { storeVector(w.Builder, p, w.kind, v[first:first+n]) })
 }
 
-// kept loads the columns of vector i from the cache.
-func (w *rowWork) kept(i ptx.Value) []ptx.Value {
-	if w.ends != nil && w.ends.now {
+// loadCached loads the columns of vector i from the cache.
+func (w *rowWork) loadCached(i ptx.Value) []ptx.Value {
+	if w.ends != nil && w.ends.writing {
 		return get(w.ends.kept)
 	}
 	var v []ptx.Value
@@ -131,10 +131,10 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	return w
 }
 
-// each runs the function load, and afterwards the function use, for the columns of this thread. It
-// issues several loads before it first calls use.
-func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value, v []ptx.Value)) {
-	tail := w.whole()
+// forEach runs load, and afterwards visit, for the columns of this thread. It issues several loads
+// before it first calls visit.
+func (w *rowWork) forEach(load func(i ptx.Value) []ptx.Value, visit func(i ptx.Value, v []ptx.Value)) {
+	tail := w.unrolled()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
 		at, v := make([]ptx.Value, w.unroll), make([][]ptx.Value, w.unroll)
 		for k := range v {
@@ -142,15 +142,15 @@ func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value,
 			v[k] = load(at[k])
 		}
 		for k := range v {
-			use(at[k], v[k])
+			visit(at[k], v[k])
 		}
 	})
-	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) { use(i, load(i)) })
-	w.atEnds(func(i ptx.Value) { use(i, load(i)) })
+	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) { visit(i, load(i)) })
+	w.atEnds(func(i ptx.Value) { visit(i, load(i)) })
 }
 
-// whole returns the number of columns that whole turns of the unrolled loops process.
-func (w *rowWork) whole() ptx.Value {
+// unrolled returns the number of columns that whole turns of the unrolled loops process.
+func (w *rowWork) unrolled() ptx.Value {
 	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
 }
 
@@ -162,7 +162,7 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 	for k := range vars {
 		vars[k] = w.Var(start)
 	}
-	tail := w.whole()
+	tail := w.unrolled()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
 		x := make([][]ptx.Value, w.unroll)
 		for k := range vars {
@@ -179,11 +179,11 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 	for k := range list {
 		list[k] = vars[k].Get()
 	}
-	return w.across(combinePairs(list, combine), combine)
+	return w.reduceRow(combinePairs(list, combine), combine)
 }
 
-// across combines the values of the row's threads. Every thread gets the result.
-func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
+// reduceRow combines the values of the row's threads. Every thread gets the result.
+func (w *rowWork) reduceRow(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	v = v.WarpReduce(combine)
 	if w.group == 32 {
 		return v
@@ -208,7 +208,7 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 		v := load(i)
 		top.Set(f(v))
 		if w.cached > 0 {
-			w.keep(i, v)
+			w.storeCached(i, v)
 		}
 	})
 	w.For(w.lane, w.columns, num(rounds*w.group), func(i ptx.Value, _ ptx.Loop) {
@@ -237,12 +237,12 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 			}
 			list = append(list, combinePairs(w.apply(v, f), greater))
 			if at := i.Add(num(k * w.group)); w.cached > 0 {
-				w.If(at.Lt(w.columns), func() { w.keep(at, v) })
+				w.If(at.Lt(w.columns), func() { w.storeCached(at, v) })
 			}
 		}
 		top.Set(greater(top.Get(), combinePairs(list, greater)))
 	})
-	return w.across(top.Get(), greater)
+	return w.reduceRow(top.Get(), greater)
 }
 
 // exponentials has the running maximum of the elements that a thread has read, and the sum of
@@ -281,8 +281,8 @@ func (e *exponentials) add(v []ptx.Value) {
 // least finite number and 0.
 func (e *exponentials) total() (top, sum ptx.Value) {
 	mine := e.tops.Get()
-	top = e.w.across(mine, greater)
-	sum = e.w.across(e.sums.Get().Mul(call(e.w.Builder, "exp", mine.Sub(top))), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+	top = e.w.reduceRow(mine, greater)
+	sum = e.w.reduceRow(e.sums.Get().Mul(call(e.w.Builder, "exp", mine.Sub(top))), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 	return top, sum
 }
 
@@ -331,8 +331,8 @@ func (w *rowWork) apply(v []ptx.Value, f func(v []ptx.Value) ptx.Value) []ptx.Va
 
 // write computes f of each column's index and operands, and stores the results to out.
 func (w *rowWork) write(out rowOperand, load func(i ptx.Value) []ptx.Value, f func(i ptx.Value, v []ptx.Value) ptx.Value) {
-	w.each(load, func(i ptx.Value, v []ptx.Value) {
-		column, j := w.first(i), -1
+	w.forEach(load, func(i ptx.Value, v []ptx.Value) {
+		column, j := w.firstColumn(i), -1
 		list := w.apply(v, func(x []ptx.Value) ptx.Value {
 			j++
 			return f(column.Add(num(j)), x)
@@ -346,7 +346,7 @@ func (w *rowWork) loadAll(list ...rowOperand) func(i ptx.Value) []ptx.Value {
 	return func(i ptx.Value) []ptx.Value {
 		v := make([]ptx.Value, 0, len(list)*w.vector)
 		for _, o := range list {
-			v = append(v, loadVector(w.Builder, o.element(w.first(i)), o.t, w.vector)...)
+			v = append(v, loadVector(w.Builder, o.element(w.firstColumn(i)), o.t, w.vector)...)
 		}
 		return v
 	}
@@ -399,8 +399,8 @@ func unitColumns(list ...Operand) bool {
 	return true
 }
 
-// at returns the operand with its pointer at the start of the row.
-func (o rowOperand) at(row ptx.Value) rowOperand {
+// atRow returns the operand with its pointer at the start of the row.
+func (o rowOperand) atRow(row ptx.Value) rowOperand {
 	o.p = o.p.At(row.Cvt(ptx.S64).Mul(o.row))
 	return o
 }

@@ -23,9 +23,9 @@ func (m *machine) decode(o Operand) []float64 {
 	return v
 }
 
-// near compares the elements of o with float64 references. An element may differ from its reference
-// v by tolerance·(1+|v|).
-func (m *machine) near(what string, o Operand, want []float64, tolerance float64) {
+// checkNear compares the elements of o with float64 references. An element may differ from its
+// reference v by tolerance·(1+|v|).
+func (m *machine) checkNear(what string, o Operand, want []float64, tolerance float64) {
 	m.t.Helper()
 	bad := 0
 	for i, g := range m.decode(o) {
@@ -94,11 +94,11 @@ func TestSoftmax(t *testing.T) {
 						want = wantLog
 					}
 					what := fmt.Sprintf("softmax %v %v log %v", typ, d, log)
-					m.near(what, y, want, roundings[typ])
+					m.checkNear(what, y, want, roundings[typ])
 					g, dx := m.random(m.tensor(typ, l, 0)), m.tensor(typ, l, 0)
 					list, err = SoftmaxGrad(dx, y, g, log)
 					m.run(list, err)
-					m.near(what+" gradient", dx, slowSoftmaxGrad(m.decode(y), m.decode(g), d[1], log), 4*roundings[typ])
+					m.checkNear(what+" gradient", dx, slowSoftmaxGrad(m.decode(y), m.decode(g), d[1], log), 4*roundings[typ])
 				}
 			}
 		}
@@ -201,11 +201,11 @@ func TestOddRows(t *testing.T) {
 				}
 				_, want, lse := slowSoftmax(m.decode(x), columns)
 				what := fmt.Sprintf("%v, %d columns, %d skipped", typ, columns, skip)
-				m.near("log softmax, "+what, y, want, 2*roundings[typ])
+				m.checkNear("log softmax, "+what, y, want, 2*roundings[typ])
 				g := m.random(m.tensor(typ, l, skip))
 				list, err = SoftmaxGrad(dx, y, g, true)
 				m.run(list, err)
-				m.near("its gradient, "+what, dx, slowSoftmaxGrad(m.decode(y), m.decode(g), columns, true), 40*roundings[typ])
+				m.checkNear("its gradient, "+what, dx, slowSoftmaxGrad(m.decode(y), m.decode(g), columns, true), 40*roundings[typ])
 				value := typ.Compute()
 				vector := func() Operand { return m.tensor(value, dense(rows), 0) }
 				loss, top, rest := vector(), vector(), vector()
@@ -222,11 +222,11 @@ func TestOddRows(t *testing.T) {
 					}
 					grads[hot]--
 				}
-				m.near("cross-entropy, "+what, loss, losses, 4*roundings[value])
+				m.checkNear("cross-entropy, "+what, loss, losses, 4*roundings[value])
 				one := m.fill(vector(), func(int) uint64 { return expr.Encode(value, 1) })
 				list, err = CrossEntropyGrad(dx, x, top, rest, target, one, Operand{}, -100)
 				m.run(list, err)
-				m.near("its gradient, "+what, dx, grads, 2*roundings[typ])
+				m.checkNear("its gradient, "+what, dx, grads, 2*roundings[typ])
 			}
 		}
 	}
@@ -377,8 +377,8 @@ func TestCrossEntropy(t *testing.T) {
 				greatest[i] = slices.Max(v[i*c : (i+1)*c])
 				want[i] -= greatest[i]
 			}
-			m.near("top", top, greatest, 0)
-			m.near("rest", rest, want, roundings[value])
+			m.checkNear("top", top, greatest, 0)
+			m.checkNear("rest", rest, want, roundings[value])
 			losses, grads := make([]float64, n), make([]float64, n*c)
 			for i := range n {
 				k := int64(m.read(target)[i])
@@ -391,7 +391,7 @@ func TestCrossEntropy(t *testing.T) {
 				}
 				grads[i*c+int(k)] -= 0.5
 			}
-			m.near("loss", loss, losses, 2*roundings[value])
+			m.checkNear("loss", loss, losses, 2*roundings[value])
 			e := ReadFault(m.faultBytes(fault))
 			switch {
 			case n == 2 && e != nil:
@@ -401,7 +401,7 @@ func TestCrossEntropy(t *testing.T) {
 			}
 			list, err = CrossEntropyGrad(dx, x, top, rest, target, g, Operand{}, -100)
 			m.run(list, err)
-			m.near("gradient", dx, grads, 2*roundings[typ])
+			m.checkNear("gradient", dx, grads, 2*roundings[typ])
 		}
 	}
 }

@@ -15,13 +15,13 @@ import (
 // total of the earlier tiles is carried from tile to tile. The order in which elements are combined
 // depends only on the shape and the kind of the scan.
 type scanSpec struct {
-	kind    device.ScanKind
-	typ     dtype.Type
-	reverse bool
-	group   int // threads of a column: 1, 32 or rowThreads
-	vector  int // elements that a thread loads at once
-	each    int // elements of a thread in one tile
-	phase   scanPhase
+	kind      device.ScanKind
+	typ       dtype.Type
+	reverse   bool
+	group     int // threads of a column: 1, 32 or rowThreads
+	vector    int // elements that a thread loads at once
+	perThread int // elements of a thread in one tile
+	phase     scanPhase
 }
 
 // A scanPhase is one launch of the scan of long columns that are too few to occupy the device. In
@@ -44,7 +44,7 @@ var scanSplit = 32
 const scanBlocks = 512
 
 func (s scanSpec) name() string {
-	name := fmt.Sprintf("scan_%v_%v_%d_%d", s.kind, s.typ, s.group, s.each)
+	name := fmt.Sprintf("scan_%v_%v_%d_%d", s.kind, s.typ, s.group, s.perThread)
 	if s.vector > 1 {
 		name += "_vector"
 	}
@@ -67,29 +67,29 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratc
 	if n > 1<<31-1<<13 || columns > 1<<31-1<<9 {
 		return nil, fail(op, "shape %v exceeds 2³¹", out.Shape)
 	}
-	s := scanSpec{kind: kind, typ: in.Type, reverse: reverse, vector: 1, each: 4}
+	s := scanSpec{kind: kind, typ: in.Type, reverse: reverse, vector: 1, perThread: 4}
 	switch {
 	case n <= 8 || inner >= 32 && (columns >= 1<<12 || n <= 64):
-		s.group, s.each = 1, 1
+		s.group, s.perThread = 1, 1
 	case n <= 1024:
 		s.group = 32
 	default:
 		s.group = rowThreads
 	}
 	if kind == device.ScanLogSumExp {
-		s.each = 1 // the code for the formula of a recurrence is long
+		s.perThread = 1 // the code for the formula of a recurrence is long
 	}
-	if s.each > 1 && inner == 1 && n%s.each == 0 {
-		s.vector = s.each
+	if s.perThread > 1 && inner == 1 && n%s.perThread == 0 {
+		s.vector = s.perThread
 		for _, o := range append([]Operand{out}, ins...) {
-			size := vectorBytes(o.Type, s.each)
+			size := vectorBytes(o.Type, s.perThread)
 			if o.Strides.At(1) != 1 || o.start()%uint64(size) != 0 || o.Strides.At(0)*o.Type.Size()%size != 0 {
 				s.vector = 1
 			}
 		}
 	}
 	operands := append([]Operand{out}, ins...)
-	tile := s.group * s.each
+	tile := s.group * s.perThread
 	segments := min(scanBlocks/columns, ceilDiv(n, 4*tile))
 	if s.group < rowThreads || n < scanSplit*tile || segments < 2 {
 		l, err := s.launch(n, columns, inner, n, 1, operands, nil)

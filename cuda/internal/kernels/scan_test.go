@@ -132,7 +132,7 @@ func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip in
 				}
 			}
 		}
-		m.near(fmt.Sprintf("scan %v of %v %v, reverse %v", kind, typ, d, reverse), y, want, 4*math.Max(roundings[typ], 1e-14))
+		m.checkNear(fmt.Sprintf("scan %v of %v %v, reverse %v", kind, typ, d, reverse), y, want, 4*math.Max(roundings[typ], 1e-14))
 	}
 }
 

@@ -33,9 +33,9 @@ type scanWork struct {
 	acc ptx.Type
 	out scanOperand
 	ins []scanOperand
-	// per, segments and segment are used only for columns that are scanned in segments
-	per, segments, segment ptx.Value
-	totals                 []ptx.Ptr // totals of the segments of this column
+	// perSegment, segments and segment are used only for columns that are scanned in segments
+	perSegment, segments, segment ptx.Value
+	totals                        []ptx.Ptr // totals of the segments of this column
 }
 
 // positions reports whether the scan stores positions of elements, not values.
@@ -61,7 +61,7 @@ func (s scanSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	w := &scanWork{Builder: b, scanSpec: s, acc: s.accumulator()}
 	w.n = b.Param("n", ptx.U32)
 	columns, inner := b.Param("columns", ptx.U32), b.Param("inner", ptx.U32)
-	w.per, w.segments = b.Param("per", ptx.U32), b.Param("segments", ptx.U32)
+	w.perSegment, w.segments = b.Param("per", ptx.U32), b.Param("segments", ptx.U32)
 	result := s.typ
 	if s.positions() || !s.typ.IsFloat() {
 		result = dtype.I64
@@ -112,8 +112,8 @@ func (s scanSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// at returns the pointer to the element at place i in the order of the scan.
-func (w *scanWork) at(o scanOperand, i ptx.Value) ptx.Ptr {
+// pointer returns the address of the element at place i in the order of the scan.
+func (w *scanWork) pointer(o scanOperand, i ptx.Value) ptx.Ptr {
 	if w.reverse {
 		i = w.n.Sub(num(1)).Sub(i)
 	}
@@ -136,25 +136,25 @@ func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 
 // load returns the elements from place i on.
 func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
-	parts := make([][]ptx.Value, w.each)
+	parts := make([][]ptx.Value, w.perThread)
 	raw := make([][]ptx.Value, len(w.ins))
 	for k, o := range w.ins {
 		if w.vector > 1 {
 			first := i
 			if w.reverse {
-				first = i.Add(num(w.each - 1))
+				first = i.Add(num(w.perThread - 1))
 			}
-			raw[k] = loadVector(w.Builder, w.at(o, first), o.t, w.each)
+			raw[k] = loadVector(w.Builder, w.pointer(o, first), o.t, w.perThread)
 			if w.reverse {
-				for a, z := 0, w.each-1; a < z; a, z = a+1, z-1 {
+				for a, z := 0, w.perThread-1; a < z; a, z = a+1, z-1 {
 					raw[k][a], raw[k][z] = raw[k][z], raw[k][a]
 				}
 			}
 			continue
 		}
-		for e := range w.each {
+		for e := range w.perThread {
 			// a place beyond the end reads the last element, whose value is not used
-			p := w.at(o, i.Add(num(e)).Min(w.n.Sub(num(1))))
+			p := w.pointer(o, i.Add(num(e)).Min(w.n.Sub(num(1))))
 			raw[k] = append(raw[k], loadVector(w.Builder, p, o.t, 1)[0])
 		}
 	}
@@ -186,18 +186,18 @@ func (w *scanWork) store(i ptx.Value, list [][]ptx.Value) {
 		w.If(i.Lt(w.n), func() {
 			first := i
 			if w.reverse {
-				first = i.Add(num(w.each - 1))
-				for a, z := 0, w.each-1; a < z; a, z = a+1, z-1 {
+				first = i.Add(num(w.perThread - 1))
+				for a, z := 0, w.perThread-1; a < z; a, z = a+1, z-1 {
 					y[a], y[z] = y[z], y[a]
 				}
 			}
-			storeVector(w.Builder, w.at(w.out, first), w.out.t, y)
+			storeVector(w.Builder, w.pointer(w.out, first), w.out.t, y)
 		})
 		return
 	}
 	for e := range y {
 		k := i.Add(num(e))
-		w.If(k.Lt(w.n), func() { storeVector(w.Builder, w.at(w.out, k), w.out.t, y[e:e+1]) })
+		w.If(k.Lt(w.n), func() { storeVector(w.Builder, w.pointer(w.out, k), w.out.t, y[e:e+1]) })
 	}
 }
 
@@ -239,43 +239,42 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines two partial results. The elements of far come before those of near. The
+// combine combines two partial results. The elements of earlier come before those of later. The
 // operation is associative.
-func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
+func (w *scanWork) combine(earlier, later []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
-		return []ptx.Value{far[0].Add(near[0])}
+		return []ptx.Value{earlier[0].Add(later[0])}
 	case device.ScanProd:
-		return []ptx.Value{far[0].Mul(near[0])}
+		return []ptx.Value{earlier[0].Mul(later[0])}
 	case device.ScanLogSumExp:
-		in := []ptx.Value{far[0], near[0]}
+		in := []ptx.Value{earlier[0], later[0]}
 		return lower(w.Builder, logAddExp[dtype.F64], environment{x: func(i int) ptx.Value { return in[i] }})
 	case device.ScanLinear:
-		return []ptx.Value{far[0].Mul(near[0]), near[0].Mul(far[1]).Add(near[1])}
+		return []ptx.Value{earlier[0].Mul(later[0]), later[0].Mul(earlier[1]).Add(later[1])}
 	}
-	take := near[0].Ge(far[0])
+	take := later[0].Ge(earlier[0])
 	if w.kind == device.ScanMin {
-		take = near[0].Le(far[0])
+		take = later[0].Le(earlier[0])
 	}
 	if w.acc.IsFloat() {
-		take = take.Or(near[0].IsNaN())
+		take = take.Or(later[0].IsNaN())
 	}
-	return selectAll(take, near, far)
+	return selectAll(take, later, earlier)
 }
 
-// join combines two partial results like combine, but the earlier one, far, may be absent. If
-// hasNear is given, the later one, near, may be absent too. For most kinds of scan the identity can
-// stand for an absent value. In a linear recurrence it cannot: the identity would be multiplied by
-// factors that may be infinite.
-func (w *scanWork) join(far, near []ptx.Value, hasFar ptx.Value, hasNear ...ptx.Value) []ptx.Value {
-	v := w.combine(far, near)
+// join combines two partial results like combine, but earlier may be absent. If hasLater is given,
+// later may be absent too. For most kinds of scan the identity can stand for an absent value. In a
+// linear recurrence it cannot: the identity would be multiplied by factors that may be infinite.
+func (w *scanWork) join(earlier, later []ptx.Value, hasEarlier ptx.Value, hasLater ...ptx.Value) []ptx.Value {
+	v := w.combine(earlier, later)
 	if w.kind != device.ScanLinear {
 		return v
 	}
-	for _, has := range hasNear {
-		v = selectAll(has, v, far)
+	for _, has := range hasLater {
+		v = selectAll(has, v, earlier)
 	}
-	return selectAll(hasFar, v, near)
+	return selectAll(hasEarlier, v, later)
 }
 
 func selectAll(p ptx.Value, yes, no []ptx.Value) []ptx.Value {
@@ -343,8 +342,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	from, to := w.U32(0), w.n
 	carried := start
 	if w.phase != scanWhole {
-		from = w.segment.Mul(w.per)
-		to = from.Add(w.per).Min(w.n)
+		from = w.segment.Mul(w.perSegment)
+		to = from.Add(w.perSegment).Min(w.n)
 	}
 	if w.phase == scanSegments {
 		carried = loadFrom(w.totals, w.segment)
@@ -356,19 +355,19 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			shared = append(shared, w.Shared(fmt.Sprintf("warps%d", i), v.Type(), warps))
 		}
 	}
-	w.For(from, to, num(w.group*w.each), func(tile ptx.Value, _ ptx.Loop) {
-		first := lane.Mad(num(w.each), tile)
+	w.For(from, to, num(w.group*w.perThread), func(tile ptx.Value, _ ptx.Loop) {
+		first := lane.Mad(num(w.perThread), tile)
 		// A vector that begins beyond the end would reach out of the column. Threads there read the
 		// last vector, and their values are not used.
 		place := first
 		if w.vector > 1 {
-			place = first.Min(w.n.Sub(num(w.each)))
+			place = first.Min(w.n.Sub(num(w.perThread)))
 		}
 		list := w.load(place)
-		for e := 1; e < w.each; e++ {
+		for e := 1; e < w.perThread; e++ {
 			list[e] = w.combine(list[e-1], list[e])
 		}
-		total := w.upTo(list[w.each-1], 32)
+		total := w.upTo(list[w.perThread-1], 32)
 		// whether there is a lane before this lane; such a lane has elements
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)

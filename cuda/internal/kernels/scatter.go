@@ -108,17 +108,17 @@ func orderOf(sp space, count, bound int) scatterOrder {
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, even := true, true // even: neighbouring lines of indices have one distance
+	shared, uniform := true, true // uniform: neighbouring lines of indices have one distance
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {
-			even = even && sp.stride[2][d-1] == st*sp.size[d]
+			uniform = uniform && sp.stride[2][d-1] == st*sp.size[d]
 		}
 	}
 	switch {
 	case shared && (sp.elements() >= 4 || count >= long):
 		return bySlices
-	case !shared && even && count >= long && sp.elements() <= manyLines:
+	case !shared && uniform && count >= long && sp.elements() <= manyLines:
 		return bySamples
 	}
 	return byLines
@@ -134,9 +134,9 @@ type scatterPlan struct {
 	order           scatterOrder
 }
 
-// inner returns the distance between neighbours along the axis, in row-major positions of the
+// axisStride returns the distance between neighbours along the axis, in row-major positions of the
 // index.
-func (a *scatterPlan) inner() int { return a.index.Shape.Tail(a.axis + 1).Size() }
+func (a *scatterPlan) axisStride() int { return a.index.Shape.Tail(a.axis + 1).Size() }
 
 func (a *scatterPlan) lines() (Launch, error) {
 	k, err := kernelOf(a.s)
@@ -154,7 +154,7 @@ func (a *scatterPlan) lines() (Launch, error) {
 	}
 	p.u64(uint64(a.src.Shape.At(a.axis)))
 	p.u64(uint64(a.dst.Shape.At(a.axis)))
-	p.u64(uint64(a.inner()))
+	p.u64(uint64(a.axisStride()))
 	p.packFault(a.fault, a.tag)
 	return p.launch(k, min(ceilDiv(n, mapThreads), maxBlocks))
 }

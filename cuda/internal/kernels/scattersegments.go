@@ -58,19 +58,19 @@ func (s segmentSpec) name() string {
 func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	n, lines := a.src.Shape.At(a.axis), a.sp.elements()
 	s := segmentSpec{kind: a.s.kind, typ: a.s.typ, samples: a.order == bySamples, rank: a.s.rank, vector: 1, group: 1, wide: a.s.wide}
-	by := sortPlan{sortSource: sortSource{typ: a.index.Type, index: true}, rows: 1, n: n, x: a.index,
-		bound: a.dst.Shape.At(a.axis), inner: a.inner(), fault: a.fault, tag: a.tag}
+	sorting := sortPlan{sortSource: sortSource{typ: a.index.Type, index: true}, rows: 1, n: n, x: a.index,
+		bound: a.dst.Shape.At(a.axis), inner: a.axisStride(), fault: a.fault, tag: a.tag}
 	distance := 0 // distance between neighbouring lines of indices
 	if s.samples {
-		by.rows, distance = lines, a.sp.stride[2][s.rank-1]
+		sorting.rows, distance = lines, a.sp.stride[2][s.rank-1]
 	} else {
 		s.vector = a.lineVector()
 		for s.group < mapThreads && s.group*s.vector < lines {
 			s.group *= 2
 		}
 	}
-	by.x.Layout = shape.Layout{Offset: a.index.Offset, Shape: shape.Of(by.rows, n), Strides: shape.Of(distance, a.index.Strides.At(a.axis))}
-	places := by.rows * n
+	sorting.x.Layout = shape.Layout{Offset: a.index.Offset, Shape: shape.Of(sorting.rows, n), Strides: shape.Of(distance, a.index.Strides.At(a.axis))}
+	places := sorting.rows * n
 	if places > 1<<31-1-radixPrefix {
 		return nil, fail("scatter", "%d indices exceed 2³¹", places)
 	}
@@ -82,7 +82,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := by.sort(sortTarget{keys: keys, order: order}, scratch)
+	list, err := sorting.sort(sortTarget{keys: keys, order: order}, scratch)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 			p.packStrides(a.sp.stride[i], s.wide)
 			p.u64(uint64(o.Strides.At(a.axis)))
 		}
-		p.u64(uint64(by.bound))
+		p.u64(uint64(sorting.bound))
 		p.u64(keys)
 		p.u64(order)
 		p.u64(parts)
@@ -137,7 +137,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 // lineVector returns how many neighbouring lines a thread loads and stores together.
 func (a *scatterPlan) lineVector() int {
 	v := min(8, 16/a.s.typ.Size())
-	if a.sp.size[a.s.rank-1]%v != 0 || a.sp.inner(0) != 1 || a.sp.inner(1) != 1 ||
+	if a.sp.size[a.s.rank-1]%v != 0 || a.sp.innerStride(0) != 1 || a.sp.innerStride(1) != 1 ||
 		a.dst.Strides.At(a.axis)%v != 0 || a.src.Strides.At(a.axis)%v != 0 || !aligned([]Operand{a.dst, a.src}, a.sp, mapSpec{}, v) {
 		return 1
 	}
@@ -201,9 +201,9 @@ func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	return hi.Get()
 }
 
-// has reports whether place p has the given key. If isPlace is false, p lies outside of the row,
+// hasKey reports whether place p has the given key. If isPlace is false, p lies outside of the row,
 // and the result is false.
-func (w *segments) has(isPlace, p, key ptx.Value) ptx.Value {
+func (w *segments) hasKey(isPlace, p, key ptx.Value) ptx.Value {
 	same := w.Var(w.U32(0))
 	w.If(isPlace, func() { same.Set(w.keys.At(p).Load().Eq(key).Select(w.U32(1), num(0))) })
 	return same.Get().Ne(num(0))
@@ -238,16 +238,16 @@ func (w *segments) partial(slot, column ptx.Value) ptx.Ptr {
 	return w.partials.At(slot.Cvt(ptx.U64).Mul(w.columns.Cvt(ptx.U64)).Add(column.Cvt(ptx.U64)).Mul(num(w.vector)))
 }
 
-// fold combines load(i) into acc in ascending order of i, from index first up to index end.
-func (w *segments) fold(acc []*ptx.Var, first, end ptx.Value, load func(i ptx.Value) []ptx.Value) {
+// fold combines load(i) into acc in ascending order of i, from index start up to index end.
+func (w *segments) fold(acc []*ptx.Var, start, end ptx.Value, load func(i ptx.Value) []ptx.Value) {
 	combine := func(x []ptx.Value) {
 		for k, v := range acc {
 			v.Set(combineScattered(w.kind, v.Get(), x[k]))
 		}
 	}
 	ahead := min(8, 32/w.vector) // loads in flight together; the combinations stay in order
-	tail := first.Add(end.Sub(first).And(num(^uint32(ahead - 1))))
-	w.For(first, tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {
+	tail := start.Add(end.Sub(start).And(num(^uint32(ahead - 1))))
+	w.For(start, tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {
 		x := make([][]ptx.Value, ahead)
 		for k := range x {
 			x[k] = load(i.Add(num(k)))
@@ -276,21 +276,21 @@ func (w *segments) combinePart() {
 		}
 	}
 	if w.kind == device.ScatterSet { // the last position of the run wins
-		w.ReturnIf(w.has(p.Add(num(1)).Lt(behind), p.Add(num(1)), key))
+		w.ReturnIf(w.hasKey(p.Add(num(1)).Lt(behind), p.Add(num(1)), key))
 		w.eachColumn(row, key, lane, func(_ ptx.Value, from, to ptx.Ptr) {
 			storeVector(w.Builder, to, w.typ, load(from)(p))
 		})
 		return
 	}
-	first := w.has(p.Gt(begin), p.Sub(num(1)), key).Select(w.U32(0), num(1)).Ne(num(0))
+	first := w.hasKey(p.Gt(begin), p.Sub(num(1)), key).Select(w.U32(0), num(1)).Ne(num(0))
 	w.If(first.Not(), func() {
-		w.ReturnIf(w.has(p.Sub(begin).Ge(w.part), p.Sub(w.part), key).Not())
+		w.ReturnIf(w.hasKey(p.Sub(begin).Ge(w.part), p.Sub(w.part), key).Not())
 		start := w.starts(begin, p.Sub(w.part), key)
 		w.ReturnIf(p.Sub(start).And(w.part.Sub(num(1))).Ne(num(0)))
 	})
 	most := p.Add(w.part.Min(behind.Sub(p)))
 	end := w.ends(p.Add(num(1)), most, key)
-	long := first.Not().Or(w.has(p.Add(w.part).Lt(behind), most, key))
+	long := first.Not().Or(w.hasKey(p.Add(w.part).Lt(behind), most, key))
 	slot := p.Div(w.part).Mul(num(2)).Add(end.Sub(p).Lt(w.part).Select(w.U32(1), num(0)))
 	w.eachColumn(row, key, lane, func(column ptx.Value, from, to ptx.Ptr) {
 		acc := make([]*ptx.Var, w.vector)
@@ -322,9 +322,9 @@ func (w *segments) joinRun() {
 	w.For(from.Add(thread), from.Add(w.part).Min(w.places), num(mapThreads), func(p ptx.Value, _ ptx.Loop) {
 		begin := p.Div(w.n).Mul(w.n)
 		key := w.keys.At(p).Load()
-		goesOn := w.has(p.Add(w.part).Lt(begin.Add(w.n)), p.Add(w.part), key)
+		goesOn := w.hasKey(p.Add(w.part).Lt(begin.Add(w.n)), p.Add(w.part), key)
 		goesOn = goesOn.And(key.Cvt(ptx.U64).Lt(w.bound.Bitcast(ptx.U64)))
-		w.If(goesOn.And(w.has(p.Gt(begin), p.Sub(num(1)), key).Not()), func() { found.Store(p) })
+		w.If(goesOn.And(w.hasKey(p.Gt(begin), p.Sub(num(1)), key).Not()), func() { found.Store(p) })
 	})
 	w.Barrier()
 	p := found.Load()

@@ -58,8 +58,8 @@ func (s searchSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(id, count, step, func(i ptx.Value, _ ptx.Loop) {
 		row := i.Div(m.Cvt(ptx.U64))
 		column := i.Sub(row.Mul(m.Cvt(ptx.U64)))
-		v := values.at(row).load(b, column)
-		x := sorted.at(row)
+		v := values.atRow(row).load(b, column)
+		x := sorted.atRow(row)
 		low, high := b.Var(b.U32(0)), b.Var(n)
 		if s.typ.IsFloat() {
 			low.Set(v.IsNaN().Select(n, num(0)))
@@ -74,7 +74,7 @@ func (s searchSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			low.Set(before.Select(middle.Add(num(1)), low.Get()))
 			high.Set(before.Select(high.Get(), middle))
 		})
-		out.at(row).store(b, column, low.Get().Cvt(ptx.S64))
+		out.atRow(row).store(b, column, low.Get().Cvt(ptx.S64))
 	})
 	return [3]int{mapThreads, 1, 1}
 }

@@ -62,9 +62,8 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax plans the launch of a kernel in which a block has as many rows as the argument
-// each.
-func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch, error) {
+// launchSoftmax plans the launch of a kernel in which each block has blockRows rows.
+func launchSoftmax[S spec](s S, unit bool, blockRows int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
 	if err != nil {
@@ -76,7 +75,7 @@ func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch,
 	for _, o := range list {
 		p.packRows(o, unit)
 	}
-	l, err := p.launch(k, ceilDiv(rows, each))
+	l, err := p.launch(k, ceilDiv(rows, blockRows))
 	return []Launch{l}, err
 }
 
@@ -94,10 +93,10 @@ func checkRows(op string, list ...Operand) error {
 	return nil
 }
 
-// kept returns the type and the number of the values that the cache holds for each column. For
-// softmax the cache holds one value in the computing type: the element, and later its exponential.
-// For the gradient it holds both operands as they were read.
-func (s softmaxSpec) kept() (t dtype.Type, kinds int) {
+// cachedKinds returns the type and the number of the values that the cache holds for each column.
+// For softmax the cache holds one value in the computing type: the element, and later its
+// exponential. For the gradient it holds both operands as they were read.
+func (s softmaxSpec) cachedKinds() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2
 	}
@@ -105,7 +104,7 @@ func (s softmaxSpec) kept() (t dtype.Type, kinds int) {
 }
 
 func (s softmaxSpec) dynamicShared() int {
-	t, kinds := s.kept()
+	t, kinds := s.cachedKinds()
 	return beyondStatic(cacheBytes(t, s.cached, kinds, s.group), acrossBytes)
 }
 
@@ -117,11 +116,11 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
 	t := computing(s.typ.Compute())
-	kept, kinds := s.kept()
+	kept, kinds := s.cachedKinds()
 	if s.grad {
 		dx, y, g := declareRows(b, "dx", s.typ, s.unit), declareRows(b, "y", s.typ, s.unit), declareRows(b, "g", s.typ, s.unit)
 		w := newRows(b, s.group, s.typ, rows, columns)
-		dx, y, g = dx.at(w.row), y.at(w.row), g.at(w.row)
+		dx, y, g = dx.atRow(w.row), y.atRow(w.row), g.atRow(w.row)
 		w.access(s.form, y)
 		w.inCache(kept, s.cached, kinds)
 		s.gradient(w, t, dx, y, g)
@@ -129,7 +128,7 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	y, x := declareRows(b, "y", s.typ, s.unit), declareRows(b, "x", s.typ, s.unit)
 	w := newRows(b, s.group, s.typ, rows, columns)
-	y, x = y.at(w.row), x.at(w.row)
+	y, x = y.atRow(w.row), x.atRow(w.row)
 	w.access(s.form, x)
 	w.inCache(kept, s.cached, kinds)
 	load := w.loadAll(x)
@@ -147,13 +146,13 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	switch {
 	case s.cached == 0:
 	case s.log:
-		again = w.kept
+		again = w.loadCached
 		sum = w.sum(t, again, exp)
 	default: // the exponentials replace the elements in the cache
-		again, quotient = w.kept, itself
+		again, quotient = w.loadCached, itself
 		sum = w.sum(t, func(i ptx.Value) []ptx.Value {
-			v := w.apply(w.kept(i), exp)
-			w.keep(i, v)
+			v := w.apply(w.loadCached(i), exp)
+			w.storeCached(i, v)
 			return v
 		}, itself)
 	}
@@ -174,10 +173,10 @@ func (s softmaxSpec) gradient(w *rowWork, t ptx.Type, dx, y, g rowOperand) {
 	both := w.loadAll(y, g)
 	first, again := both, both
 	if s.cached > 0 {
-		again = w.kept
+		again = w.loadCached
 		first = func(i ptx.Value) []ptx.Value {
 			v := both(i)
-			w.keep(i, v)
+			w.storeCached(i, v)
 			return v
 		}
 	}

@@ -87,7 +87,7 @@ func (s longSoftmax) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		w.rounds = 6 // one operand has 6 loads in flight; two operands have 4 rounds of two loads
 	}
 	for i := range o {
-		o[i] = o[i].at(w.row)
+		o[i] = o[i].atRow(w.row)
 	}
 	w.access(s.form, o[1])
 	w.inCache(s.typ, s.cached, s.kinds())
@@ -114,12 +114,12 @@ func (s longSoftmax) forward(w *longRows, t ptx.Type, y, x rowOperand) {
 	if s.log {
 		w.Comment("x - maximum - log of the sum")
 		lse := call(w.Builder, "log", sum)
-		w.again(y, w.loadAll(x), w.loadAll(), func(v []ptx.Value) ptx.Value { return v[0].Sub(top).Sub(lse) })
+		w.secondPass(y, w.loadAll(x), w.loadAll(), func(v []ptx.Value) ptx.Value { return v[0].Sub(top).Sub(lse) })
 		return
 	}
 	w.Comment("the quotients")
 	inverse := sum.Rcp()
-	w.again(y, w.loadAll(x), w.loadAll(), func(v []ptx.Value) ptx.Value {
+	w.secondPass(y, w.loadAll(x), w.loadAll(), func(v []ptx.Value) ptx.Value {
 		return call(w.Builder, "exp", v[0].Sub(top)).Mul(inverse)
 	})
 }
@@ -141,8 +141,8 @@ func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 		}
 		total.Set(total.Get().Add(pairwise(terms)))
 	})
-	sum := w.across(total.Get(), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
-	w.again(dx, first, other, func(v []ptx.Value) ptx.Value {
+	sum := w.reduceRow(total.Get(), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+	w.secondPass(dx, first, other, func(v []ptx.Value) ptx.Value {
 		if s.log {
 			return v[0].Sub(call(w.Builder, "exp", v[1]).Mul(sum))
 		}
@@ -153,84 +153,83 @@ func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 // longRows holds the state while build writes a longSoftmax kernel.
 type longRows struct {
 	*rowWork
-	rounds int           // number of vectors that a thread has in flight together
-	held   [][]ptx.Value // the vectors that a thread keeps in registers
-	kept   ptx.Value     // vectors whose numbers are below kept are in registers or shared memory
+	rounds   int           // number of vectors that a thread has in flight together
+	held     [][]ptx.Value // the vectors that a thread keeps in registers
+	retained ptx.Value     // vectors with lower numbers are in registers or shared memory
 }
 
-// A turn is a number of vectors that a thread processes together. at has their numbers: each is
-// greater than the previous one by the number of the block's threads. In place of a vector beyond
-// the end, at has the row's last vector, and inside is false.
-type turn struct{ at, inside []ptx.Value }
+// A vectorBatch is several vectors that a thread processes together. index has their numbers: each
+// is greater than the previous one by the number of the block's threads. In place of a vector
+// beyond the end, index has the row's last vector, and valid is false.
+type vectorBatch struct{ index, valid []ptx.Value }
 
-func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
+func (w *longRows) turn(i, end ptx.Value, n int) (t vectorBatch) {
 	last := end.Sub(num(1))
 	for k := range n {
 		at := i.Add(num(k * w.group))
-		t.inside = append(t.inside, at.Lt(end))
-		t.at = append(t.at, at.Min(last))
+		t.valid = append(t.valid, at.Lt(end))
+		t.index = append(t.index, at.Min(last))
 	}
 	return t
 }
 
-// some passes the vectors to f, a few at a time.
-func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
+// inGroups passes the vectors to f, a few at a time.
+func (w *longRows) inGroups(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	for few := range slices.Chunk(v, max(1, 16/len(v[0]))) {
 		f(few)
 	}
 }
 
-// read loads all vectors of the row, and passes a few of them at a time to the function use. A
-// vector beyond the end is replaced by the value neutral. It keeps as many of the first vectors as
-// there is room for.
-func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, use func(v [][]ptx.Value)) {
+// read loads all vectors of the row, and passes a few of them at a time to visit. A vector beyond
+// the end is replaced by the value neutral. It keeps as many of the first vectors as there is room
+// for.
+func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, visit func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
 		set(w.ends.kept, v)
-		use([][]ptx.Value{v})
+		visit([][]ptx.Value{v})
 	})
 	t := w.turn(w.lane, w.columns, held)
 	for k := range held {
-		v := load(t.at[k])
-		w.held = append(w.held, apply(v, func(j int) ptx.Value { return t.inside[k].Select(v[j], neutral) }))
+		v := load(t.index[k])
+		w.held = append(w.held, apply(v, func(j int) ptx.Value { return t.valid[k].Select(v[j], neutral) }))
 	}
-	w.some(w.held, use)
+	w.inGroups(w.held, visit)
 	if w.cached == 0 {
 		return
 	}
-	w.kept = w.columns.Min(num(held*w.group + w.cached/w.vector))
+	w.retained = w.columns.Min(num(held*w.group + w.cached/w.vector))
 	w.For(w.lane.Add(num(held*w.group)), w.columns, num(w.rounds*w.group), func(i ptx.Value, _ ptx.Loop) {
 		t, all := w.turn(i, w.columns, w.rounds), make([][]ptx.Value, w.rounds)
 		for k := range all {
-			all[k] = load(t.at[k])
+			all[k] = load(t.index[k])
 		}
 		for k, v := range all {
 			at := i.Add(num(k * w.group))
-			w.If(at.Lt(w.kept), func() { w.keep(at.Sub(num(held*w.group)), v) })
-			all[k] = apply(v, func(j int) ptx.Value { return t.inside[k].Select(v[j], neutral) })
+			w.If(at.Lt(w.retained), func() { w.storeCached(at.Sub(num(held*w.group)), v) })
+			all[k] = apply(v, func(j int) ptx.Value { return t.valid[k].Select(v[j], neutral) })
 		}
-		w.some(all, use)
+		w.inGroups(all, visit)
 	})
 }
 
-// again computes f for each column and stores the results to out. f gets the values that
-// [longRows.read] has loaded for the column. After these values it gets those that the second
-// loading function loads.
-func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
+// secondPass computes f for each column and stores the results to out. f gets the values that
+// [longRows.read] has loaded for the column, and after them the values that extra loads.
+func (w *longRows) secondPass(out rowOperand, load, extra func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
-		storeVector(w.Builder, out.element(w.first(i)), out.t, w.apply(v, f))
+		storeVector(w.Builder, out.element(w.firstColumn(i)), out.t, w.apply(v, f))
 	}
 	turn := func(i, end ptx.Value, n int, load func(k int, i ptx.Value) []ptx.Value) {
 		t, all := w.turn(i, end, n), make([][]ptx.Value, n)
 		for k := range all {
-			v := load(k, t.at[k])
-			all[k] = append(v[:len(v):len(v)], other(t.at[k])...)
+			v := load(k, t.index[k])
+			all[k] = append(v[:len(v):len(v)], extra(t.index[k])...)
 		}
 		for k, v := range all {
-			w.If(t.inside[k], func() { store(t.at[k], v) })
+			w.If(t.valid[k], func() { store(t.index[k], v) })
 		}
 	}
-	w.atEnds(func(i ptx.Value) { store(i, append(get(w.ends.kept), other(i)...)) })
+	w.atEnds(func(i ptx.Value) { store(i, append(get(w.ends.kept), extra(i)...)) })
 	for k := 0; k < len(w.held); k += w.rounds {
 		list := w.held[k:min(k+w.rounds, len(w.held))]
 		turn(w.lane.Add(num(k*w.group)), w.columns, len(list), func(k int, _ ptx.Value) []ptx.Value { return list[k] })
@@ -240,10 +239,10 @@ func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Val
 	}
 	first := num(len(w.held) * w.group)
 	step := num(w.rounds * w.group)
-	w.For(w.lane.Add(first), w.kept, step, func(i ptx.Value, _ ptx.Loop) {
-		turn(i, w.kept, w.rounds, func(_ int, i ptx.Value) []ptx.Value { return w.rowWork.kept(i.Sub(first)) })
+	w.For(w.lane.Add(first), w.retained, step, func(i ptx.Value, _ ptx.Loop) {
+		turn(i, w.retained, w.rounds, func(_ int, i ptx.Value) []ptx.Value { return w.rowWork.loadCached(i.Sub(first)) })
 	})
-	w.For(w.lane.Add(w.kept), w.columns, step, func(i ptx.Value, _ ptx.Loop) {
+	w.For(w.lane.Add(w.retained), w.columns, step, func(i ptx.Value, _ ptx.Loop) {
 		turn(i, w.columns, w.rounds, func(_ int, i ptx.Value) []ptx.Value { return load(i) })
 	})
 }

@@ -98,13 +98,13 @@ func (s sortSource) declare(b *ptx.Builder) sortInput {
 	return in
 }
 
-// at returns the input with its pointers at a row.
-func (in sortInput) at(row ptx.Value) sortInput {
+// atRow returns the input with its pointers at a row.
+func (in sortInput) atRow(row ptx.Value) sortInput {
 	if in.picked {
 		first := row.MulWide(in.n)
 		in.keys, in.order = in.keys.At(first), in.order.At(first)
 	} else {
-		in.x = in.x.at(row)
+		in.x = in.x.atRow(row)
 	}
 	return in
 }
@@ -168,9 +168,9 @@ type sortPlan struct {
 	sortSource
 	rows, n int
 	x       Operand // an operand of rank 2
-	// from is used if an earlier kernel picked the source
-	from sortTarget
-	used int // bits of a key
+	// pickedAt is used if an earlier kernel picked the source
+	pickedAt sortTarget
+	keyBits  int // bits of a key
 	// bound is used if the source is indices
 	bound int
 	// inner is the number of positions after the axis of the scatter, for reports of a wrong index.
@@ -183,7 +183,7 @@ type sortPlan struct {
 func (a *sortPlan) pack(p *packer) {
 	p.u32(uint32(a.n))
 	if a.picked {
-		a.from.pack(p, true)
+		a.pickedAt.pack(p, true)
 		return
 	}
 	p.packRows(a.x, false)
@@ -200,7 +200,7 @@ func (a *sortPlan) bits() int {
 	case a.index:
 		return bits.Len(uint(a.bound))
 	case a.picked:
-		return a.used
+		return a.keyBits
 	}
 	return keyBits(a.typ)
 }
@@ -237,13 +237,13 @@ func declareSorted(b *ptx.Builder, arrays, wide bool) sortOutput {
 	return sortOutput{k: b.Param("k", ptx.U32), out: declareRows(b, "y", dtype.I64, false)}
 }
 
-// at returns the output with its pointers at a row of n elements.
-func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
+// atRow returns the output with its pointers at a row of n elements.
+func (o sortOutput) atRow(row, n ptx.Value, arrays bool) sortOutput {
 	if arrays {
 		first := row.MulWide(n)
 		o.keys, o.order = o.keys.At(first), o.order.At(first)
 	} else {
-		o.out = o.out.at(row)
+		o.out = o.out.atRow(row)
 	}
 	return o
 }
@@ -329,25 +329,25 @@ func storeTo(list []ptx.Ptr, i ptx.Value, v []ptx.Value) {
 
 func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	threads, wide := min(s.width, rowThreads), s.source.wide()
-	in := s.source.declare(b).at(b.BlockID(0))
-	out := declareSorted(b, s.source.index, wide).at(b.BlockID(0), in.n, s.source.index)
+	in := s.source.declare(b).atRow(b.BlockID(0))
+	out := declareSorted(b, s.source.index, wide).atRow(b.BlockID(0), in.n, s.source.index)
 	shared := []ptx.Ptr{b.Shared("sorted_keys", ptx.U64, s.width)}
 	if wide {
 		shared = append(shared, b.Shared("sorted_places", ptx.U32, s.width))
 	}
 	lane := b.ThreadID(0)
-	// every runs f for the elements of this thread. The elements of a warp are neighbours.
-	every := func(f func(i ptx.Value)) {
+	// forEach runs f for the elements of this thread. The elements of a warp are neighbours.
+	forEach := func(f func(i ptx.Value)) {
 		if s.width == threads {
 			f(lane)
 			return
 		}
 		b.For(b.U32(0), num(s.width), num(threads), func(i ptx.Value, _ ptx.Loop) { f(i.Add(lane)) })
 	}
-	// meet compares v, which is element i, with the elements at the distances j, j/2, …, 1, and
-	// exchanges them where needed. All these distances are less than a warp. size is the length of
-	// the sorted runs in this stage.
-	meet := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
+	// compareExchange compares v, which is element i, with the elements at the distances j, j/2, …,
+	// 1, and exchanges them where needed. All these distances are less than a warp. size is the
+	// length of the sorted runs in this stage.
+	compareExchange := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
 		for ; j > 0; j /= 2 {
 			other := shuffleAll(v, ptx.ShuffleXor, num(j))
 			low := i.And(num(j)).Eq(num(0))
@@ -359,7 +359,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		return v
 	}
 	b.Comment("keys, sorted by warps")
-	every(func(i ptx.Value) {
+	forEach(func(i ptx.Value) {
 		element := in.element(b, i.Min(in.n.Sub(num(1)))) // at most the row's last element
 		there := i.Lt(in.n)
 		key := in.key(b, element)
@@ -372,7 +372,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 		v[0] = there.Select(v[0], b.U64(1<<64-1))
 		for size := 2; size <= 32; size *= 2 {
-			v = meet(i, v, b.U32(uint32(size)), size/2)
+			v = compareExchange(i, v, b.U32(uint32(size)), size/2)
 		}
 		storeTo(shared, i, v)
 	})
@@ -396,7 +396,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			})
 			distance.Set(j.Shr(num(1)))
 		})
-		every(func(i ptx.Value) { storeTo(shared, i, meet(i, loadFrom(shared, i), size.Get(), 16)) })
+		forEach(func(i ptx.Value) { storeTo(shared, i, compareExchange(i, loadFrom(shared, i), size.Get(), 16)) })
 		size.Set(size.Get().Shl(num(1)))
 		stages.BreakIf(size.Get().Gt(num(s.width)))
 	})
@@ -405,7 +405,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	if !s.source.index {
 		count = out.k
 	}
-	every(func(i ptx.Value) {
+	forEach(func(i ptx.Value) {
 		b.If(i.Lt(count), func() {
 			v := loadFrom(shared, i)
 			if !wide {

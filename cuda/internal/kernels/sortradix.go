@@ -39,7 +39,7 @@ const (
 
 // radix plans the sorting of long rows. The first launch counts the digits of all passes. Then
 // there is a launch for each pass.
-func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
+func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	const op = "argsort"
 	wide, items, passes := a.wide(), radixItems, max(1, ceilDiv(a.bits(), digitBits))
 	if wide {
@@ -127,7 +127,7 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 		}
 		p := make(packer, 0, 160)
 		from.pack(&p)
-		target := to
+		target := dst
 		if i < passes-1 {
 			target = arrays[i%2]
 		}
@@ -146,13 +146,13 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 }
 
 // next returns the plan for sorting n elements of each row, which an earlier kernel has picked. The
-// argument from says where they are stored.
-func (a *sortPlan) next(from sortTarget, n int) sortPlan {
+// argument picked says where they are stored.
+func (a *sortPlan) next(picked sortTarget, n int) sortPlan {
 	t := dtype.I32
 	if a.wide() {
 		t = dtype.I64
 	}
-	return sortPlan{sortSource: sortSource{typ: t, picked: true}, rows: a.rows, n: n, from: from, used: a.bits()}
+	return sortPlan{sortSource: sortSource{typ: t, picked: true}, rows: a.rows, n: n, pickedAt: picked, keyBits: a.bits()}
 }
 
 // digitOf returns the digit of a key that starts at bit shift.
@@ -243,7 +243,7 @@ func (s radixCount) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	thread := b.ThreadID(0)
 	row := b.BlockID(0).Div(parts)
 	part := b.BlockID(0).Sub(row.Mul(parts))
-	in = in.at(row)
+	in = in.atRow(row)
 	b.Comment("nobody has a ticket, no tile has told anything")
 	zero := b.U32(0)
 	id, step := globalIndex(b, true)
@@ -360,8 +360,8 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	number := ticket.Sub(row.Mul(tiles)) // number of the tile in its row
 	first := number.Mul(num(tile))
 	count := in.n.Sub(first).Min(num(tile))
-	out = out.at(row, in.n, s.arrays)
-	in = in.at(row)
+	out = out.atRow(row, in.n, s.arrays)
+	in = in.atRow(row)
 
 	b.Comment("each warp has neighbours, in the order of its items and lanes")
 	at := make([]ptx.Value, s.items)

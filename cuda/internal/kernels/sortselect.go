@@ -87,7 +87,7 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	part := b.BlockID(0).Sub(row.Mul(parts))
 	first := part.Mul(per)
 	count := in.n.Sub(first).Min(per)
-	in, out = in.at(row), out.at(row, all, true)
+	in, out = in.atRow(row), out.atRow(row, all, true)
 
 	b.Comment("each warp has neighbours, in the order of its items and lanes")
 	at, key := make([]ptx.Value, s.items), make([]ptx.Value, s.items)

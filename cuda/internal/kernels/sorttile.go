@@ -52,8 +52,8 @@ func (a *sortPlan) inTile(s tileSort, place int, to sortTarget) ([]Launch, error
 
 func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.MinBlocks(1) // a thread holds many words in registers
-	in := s.source.declare(b).at(b.BlockID(0))
-	out := declareSorted(b, s.source.index, false).at(b.BlockID(0), in.n, s.source.index)
+	in := s.source.declare(b).atRow(b.BlockID(0))
+	out := declareSorted(b, s.source.index, false).atRow(b.BlockID(0), in.n, s.source.index)
 	low, high := b.Param("low", ptx.U32), b.Param("high", ptx.U32)
 	words := b.Shared("words", keyType(s.wide), s.items*rowThreads)
 	counters := b.Shared("counters", ptx.U32, sortWarps*digits)

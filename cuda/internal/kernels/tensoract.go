@@ -6,9 +6,9 @@ import (
 )
 
 // besideInPieces reports whether the elements of With that belong to 16 bytes of results can be
-// loaded in one access. The argument says how the results are stored.
-func (o *ProductOperands) besideInPieces(to tensorStore) bool {
-	switch to {
+// loaded in one access. The argument store says how the results are stored.
+func (o *ProductOperands) besideInPieces(store tensorStore) bool {
+	switch store {
 	case storePieces:
 		return o.With.inPieces(8)
 	case storeShifted:
@@ -18,25 +18,25 @@ func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 }
 
 // leave stores rounded results: a single result, or words of two results. It stores the activated
-// results, and if Pre is wanted also the results before the activation. The list beside has the
-// elements of With that belong to the results.
-func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
-	store := func(to ptx.Ptr) {
+// results, and if Pre is wanted also the results before the activation. withValues has the elements
+// of With that belong to the results.
+func (g *tensorBuilder) leave(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
+	store := func(dst ptx.Ptr) {
 		if len(v) > 1 {
-			to.StoreVec(v...)
+			dst.StoreVec(v...)
 		} else {
-			to.Store(v[0])
+			dst.Store(v[0])
 		}
 	}
 	if g.s.pre {
-		store(to.AtByte(g.act.pre))
+		store(dst.AtByte(g.act.pre))
 	}
 	if g.act.f != nil {
 		n := 1
 		if len(v) > 1 {
 			n = 2 * len(v)
 		}
-		y := g.act.apply(widenVector(g.s.out, v, n), beside)
+		y := g.act.apply(widenVector(g.s.out, v, n), withValues)
 		if n == 1 {
 			v = []ptx.Value{narrow(g.Builder, g.s.out, y[0])}
 		} else {
@@ -46,16 +46,16 @@ func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 			}
 		}
 	}
-	store(to)
+	store(dst)
 }
 
-// together returns how many pieces or elements of With a thread loads before it uses the first one.
-// steps is the number of steps in which the thread stores its results.
-func (g *tensorBuilder) together(steps, most int) int {
+// unitsInFlight returns how many pieces or elements of With a thread loads before it uses the first
+// one. steps is the number of steps in which the thread stores its results.
+func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	if g.s.with == dtype.Invalid {
 		return 1
 	}
-	return min(steps, most)
+	return min(steps, limit)
 }
 
 // besideAhead is how many pieces of With a thread has in flight. Meanwhile it activates as many
@@ -66,14 +66,14 @@ const besideAhead = 4
 // of the block that the argument names. In place of pieces beyond an edge it loads pieces at the
 // edge. Results beyond an edge are never stored.
 func (g *tensorBuilder) askBeside(first ptx.Value) {
-	if g.s.with == dtype.Invalid || g.s.to != storePieces {
+	if g.s.with == dtype.Invalid || g.s.store != storePieces {
 		return
 	}
 	row, col, step := g.piece()
 	set := len(g.beside) > 0
-	for i := range g.together(g.s.form.bm/step, besideAhead) {
+	for i := range g.unitsInFlight(g.s.form.bm/step, besideAhead) {
 		r := g.tileM.Add(row).Add(first).Add(num(i * step)).Min(g.m.Sub(num(1)))
-		for k, v := range g.act.beside(r, g.tileN.Add(col).Min(g.n.Sub(num(8))), 8) {
+		for k, v := range g.act.loadWith(r, g.tileN.Add(col).Min(g.n.Sub(num(8))), 8) {
 			if set {
 				g.beside[i][k].Set(v)
 				continue

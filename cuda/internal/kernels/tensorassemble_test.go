@@ -38,7 +38,7 @@ func tf32LoadsOf(f tensorForm) []tensorSpec {
 				if vector == [2]int{1, 1} && ragged {
 					continue
 				}
-				s := tensorSpec{typ: dtype.F32, out: dtype.F32, form: f.of(dtype.F32)}
+				s := tensorSpec{typ: dtype.F32, out: dtype.F32, form: f.forType(dtype.F32)}
 				s.a, s.b = load(along[0], vector[0], ragged && vector[0] > 1), load(along[1], vector[1], ragged && vector[1] > 1)
 				list = append(list, s)
 			}
@@ -61,7 +61,7 @@ func TestTensorAssemble(t *testing.T) {
 		for _, s := range loadsOf(f) {
 			for _, to := range []tensorStore{storeElements, storeShifted, storePieces} {
 				for _, r := range [][2]dtype.Type{{dtype.BF16}, {dtype.F32}, {dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F32}} {
-					if s.to, s.out, s.bias = to, r[0], r[1]; to == storeElements && (s.a.vector == 4 || s.bias != dtype.Invalid) {
+					if s.store, s.out, s.bias = to, r[0], r[1]; to == storeElements && (s.a.vector == 4 || s.bias != dtype.Invalid) {
 						continue
 					}
 					s.act, s.pre, s.sums = "", r[1] == dtype.BF16, sumsSpec{r[1] == dtype.F32 && !s.odd, r[0] == dtype.F32 && r[1] != dtype.F32 && !s.odd}
@@ -101,7 +101,7 @@ func TestTensorAssemble(t *testing.T) {
 		}
 		for _, s := range tf32LoadsOf(f) {
 			for to, bias := range map[tensorStore]dtype.Type{storeElements: dtype.Invalid, storeShifted: dtype.F32, storePieces: dtype.F32} {
-				s.to, s.bias = to, bias
+				s.store, s.bias = to, bias
 				for _, s.loop = range []bool{false, true} {
 					if s.loop && !s.loops() {
 						continue

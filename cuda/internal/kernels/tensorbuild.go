@@ -160,9 +160,9 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	for i := range g.s.stages() - 1 {
 		at := b.U32(uint32(i * g.stage))
 		for _, l := range loads {
-			l.first = i == 0
+			l.firstTile = i == 0
 			l.fetch(0, 1, b.U32(uint32(i*g.s.form.bk)), at)()
-			l.first = false
+			l.firstTile = false
 			l.advance()
 		}
 		g.commit(loads)
@@ -298,31 +298,31 @@ type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. The
 // operand's tile begins base bytes into a stage, and length is its size along the outer dimension.
-// The argument first is the outer element at which fragment 0 begins. Each further fragment begins
+// The argument start is the outer element at which fragment 0 begins. Each further fragment begins
 // 16 outer elements later. A fragment is four registers, each with a matrix of 8 outer elements by
 // 8 elements of k. For operand a, the matrices begin at (outer, k) = (0,0), (8,0), (0,8), (8,8).
-// For operand b (second is true), they begin at (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has 4
-// elements along k, not 8.
-func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) fragmentReader {
+// For operand b (operandB is true), they begin at (0,0), (0,8), (8,0), (8,8). For tf32 a matrix has
+// 4 elements along k, not 8.
+func (g *tensorBuilder) reader(alongK bool, length int, start ptx.Value, base int, operandB bool) fragmentReader {
 	if g.s.typ == dtype.F32 && !alongK {
-		return g.wordReader(length, first, base, second)
+		return g.wordReader(length, start, base, operandB)
 	}
 	// bits of the number of the matrix whose row this lane addresses
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
-	if second {
+	if operandB {
 		outerBit, kBit = high, low
 	}
 	r, bk := g.lane.And(num(7)), g.s.form.bk*g.s.typ.Size()/2
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		p := g.shared.At(num(base))
 		if alongK {
-			outer := first.Add(outerBit.Mad(num(8), r))
+			outer := start.Add(outerBit.Mad(num(8), r))
 			at := swizzle(bk, outer, kBit.Or(num(2*step)))
 			return p.At(at).At(stage).At(num(i*16*bk*2)).LoadMatrix(4, false)
 		}
 		k := kBit.Mad(num(8), r)
-		at := swizzle(length, k, first.Shr(num(3)).Or(outerBit).Add(num(2*i)))
+		at := swizzle(length, k, start.Shr(num(3)).Or(outerBit).Add(num(2*i)))
 		return p.At(at).At(stage).At(num(step*16*length*2)).LoadMatrix(4, true)
 	}
 }

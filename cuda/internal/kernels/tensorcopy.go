@@ -18,17 +18,17 @@ type tensorCopier struct {
 	rowBytes int
 	// addresses of the thread's units in the first stage; only the first units, because the swizzle
 	// repeats after them
-	to       []ptx.Ptr
+	dst      []ptx.Ptr
 	p        ptx.Ptr
-	at       *ptx.Var  // address of this thread's first element in the next tile
+	src      *ptx.Var  // address of this thread's first element in the next tile
 	rowStep  ptx.Value // bytes from one unit to the next
 	step     ptx.Value // bytes from one element of a unit to the next
 	tileStep ptx.Value // bytes from one tile to the next
 	// positions of the first unit's elements: outer in the matrix, k in the tile
 	outer, k   []ptx.Value
 	outerLimit ptx.Value
-	before     bool // copies begin one element before each row
-	first      bool // fetch copies the first tile along k, where the rows begin
+	oneBefore  bool // copies begin one element before each row
+	firstTile  bool // fetch copies the first tile along k, where the rows begin
 }
 
 // copier prepares to copy tiles of an operand, whose size along the outer dimension is length. Each
@@ -50,7 +50,7 @@ func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStri
 	thread := b.ThreadID(0)
 	row, column := thread.Div(num(perRow)), thread.Rem(num(perRow)).Mul(num(c.width))
 	for i := range max(1, 8/c.rows) { // the swizzle repeats after 8 rows
-		c.to = append(c.to, g.place(g.shared.At(num(base)), how.alongK, rowLength, row.Add(num(i*c.rows)), column))
+		c.dst = append(c.dst, g.place(g.shared.At(num(base)), how.alongK, rowLength, row.Add(num(i*c.rows)), column))
 	}
 	rowStride, stride := kStride, outerStride
 	if how.alongK {
@@ -80,14 +80,14 @@ func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStri
 			start = start.At(d.at.Bitcast(ptx.S32).MulWide(d.stride))
 		}
 	}
-	c.at = b.Var(start.Address())
+	c.src = b.Var(start.Address())
 	return c
 }
 
 func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 
 // advance moves on to the next tile.
-func (c *tensorCopier) advance() { c.at.Set(c.at.Get().Add(c.tileStep)) }
+func (c *tensorCopier) advance() { c.src.Set(c.src.Get().Add(c.tileStep)) }
 
 // fetch starts to copy one part of a tile into the stage at a byte offset. There are parts parts,
 // and the tile begins at index k. Some elements go through registers. The caller must later call
@@ -99,7 +99,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 		list []*ptx.Var
 	}
 	var units []unit
-	address := c.at.Get()
+	address := c.src.Get()
 	for i := range c.units {
 		if i > 0 {
 			address = address.Add(c.rowStep)
@@ -117,13 +117,13 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 		inside := func(e int) ptx.Value {
 			outer, at := place(e)
 			limit := c.outerLimit
-			if c.before {
+			if c.oneBefore {
 				outer, limit = outer.Add(num(1)), limit.Add(num(1))
 			}
 			return outer.Lt(limit).And(at.Lt(g.k))
 		}
-		period := len(c.to)
-		to := c.to[i%period].At(num(i / period * period * c.rows * c.rowBytes)).At(stage)
+		period := len(c.dst)
+		to := c.dst[i%period].At(num(i / period * period * c.rows * c.rowBytes)).At(stage)
 		if c.async() { // a copy of 0 bytes reads nothing, whatever its address
 			bytes := b.U32(uint32(size * c.width))
 			if c.how.ragged {
@@ -137,7 +137,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			copies := func() {
 				to.CopyAsyncPartial(c.p.MovedTo(address), size*c.width, inside(0).Select(bytes, num(0)))
 			}
-			if c.first && g.s.odd && c.how.alongK {
+			if c.firstTile && g.s.odd && c.how.alongK {
 				outer, at := place(0)
 				// This loads a zero in place of the element before the row.
 				b.IfElse(at.Eq(num(math.MaxUint32)), func() {

@@ -12,13 +12,13 @@ import (
 // cores. If the operands allow it, tiles are copied asynchronously, some stages ahead. Tiles are
 // swizzled in shared memory, so that neither copies nor reads have bank conflicts.
 type tensorSpec struct {
-	typ  dtype.Type // type of a and b; F32 means tf32
-	out  dtype.Type // type of the result: typ, or F32
-	form tensorForm
-	a, b tensorLoad
-	odd  bool // every second row of a begins at an odd element
-	to   tensorStore
-	bias dtype.Type // type of the bias; Invalid: none
+	typ   dtype.Type // type of a and b; F32 means tf32
+	out   dtype.Type // type of the result: typ, or F32
+	form  tensorForm
+	a, b  tensorLoad
+	odd   bool // every second row of a begins at an odd element
+	store tensorStore
+	bias  dtype.Type // type of the bias; Invalid: none
 	actSpec
 	sums  sumsSpec
 	parts bool // whether the product is divided along k
@@ -160,7 +160,7 @@ func (s tensorSpec) tiles(m, n int) int {
 }
 
 func (s tensorSpec) name() string {
-	out := s.to.String()
+	out := s.store.String()
 	if s.out != s.typ {
 		out += "_" + s.out.String()
 	}
@@ -211,9 +211,9 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	}
 	switch {
 	case neighbours(out, 2, 1) >= piece && out.Shape.At(2)%piece == 0:
-		s.to = storePieces
+		s.store = storePieces
 	case out.Strides.At(2) == 1 || out.Shape.At(2) == 1:
-		s.to = storeShifted
+		s.store = storeShifted
 	}
 	return s, true
 }
@@ -359,8 +359,8 @@ func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, erro
 // finishing returns s with the bias, the sums and the activation of o.
 func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
-	if s.with != dtype.Invalid && !o.besideInPieces(s.to) {
-		s.to = storeElements
+	if s.with != dtype.Invalid && !o.besideInPieces(s.store) {
+		s.store = storeElements
 	}
 	// a kernel with sums does not loop, because each tile has sums of its own
 	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})

@@ -18,8 +18,8 @@ import (
 // next tile's addresses. The same is true if rows of results begin anywhere, unless the results are
 // plain sums.
 func (s tensorSpec) loops() bool {
-	simple := s.to == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
-	return s.form.bm*s.form.bn >= 128*128 && (s.to == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
+	simple := s.store == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
+	return s.form.bm*s.form.bn >= 128*128 && (s.store == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
 // looped returns the form with a loop, and the division with the number of workers. It returns
@@ -35,7 +35,7 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 // results wait in shared memory of their own. If copies move less than 16 bytes, there are no
 // registers for this.
 func (s tensorSpec) lates() bool {
-	return s.loop && s.to == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
+	return s.loop && s.store == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
 // laterPieces is how many pieces of 16 bytes a thread stores in each turn of the next tile's loop

@@ -24,7 +24,7 @@ func TestTensorLoop(t *testing.T) {
 		{dtype.F16, dtype.F32, [4]int{1, 260, 134, 40}, "TN", tensorForms[0], 2},
 		{dtype.BF16, dtype.BF16, [4]int{1, 140, 520, 72}, "NN", tensorForms[1], 2},
 		{dtype.F16, dtype.F16, [4]int{1, 520, 136, 34}, "TN", tensorForm{256, 128, 32, 4, 2, 3, 1}, 1},
-		{dtype.F32, dtype.F32, [4]int{1, 130, 260, 36}, "NN", tensorForms[0].of(dtype.F32), 2},
+		{dtype.F32, dtype.F32, [4]int{1, 130, 260, 36}, "NN", tensorForms[0].forType(dtype.F32), 2},
 		{dtype.BF16, dtype.BF16, [4]int{1, 130, 264, 0}, "NN", tensorForms[0], 2},
 		{dtype.BF16, dtype.BF16, [4]int{3, 130, 264, 72}, "TN", tensorForms[0], 4},
 		{dtype.BF16, dtype.BF16, [4]int{1, 140, 519, 72}, "NT", tensorForms[1], 2},

@@ -20,11 +20,11 @@ func (g *tensorBuilder) oddRows(q *productParams) {
 	g.odd = tile.And(num(1))
 	g.tileM, g.tileN = tile.Shr(num(1)).Mul(num(f.bm)), column
 	g.m = g.m.Add(num(1)).Sub(g.odd).Shr(num(1))
-	q.a = g.second(q.a, g.odd)
+	q.a = g.everySecondRow(q.a, g.odd)
 }
 
-// second returns every second row of an operand, beginning with row odd.
-func (g *tensorBuilder) second(o gemmOperand, odd ptx.Value) gemmOperand {
+// everySecondRow returns every second row of an operand, beginning with row odd.
+func (g *tensorBuilder) everySecondRow(o gemmOperand, odd ptx.Value) gemmOperand {
 	o.p = o.p.At(odd.Bitcast(ptx.S32).MulWide(o.stride1))
 	o.stride1 = o.stride1.Shl(num(1))
 	return o
@@ -34,7 +34,7 @@ func (g *tensorBuilder) second(o gemmOperand, odd ptx.Value) gemmOperand {
 // results.
 func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	if g.s.odd && g.s.a.alongK {
-		o = g.second(o, g.odd)
+		o = g.everySecondRow(o, g.odd)
 	}
 	return o
 }
@@ -62,7 +62,7 @@ func (g *tensorBuilder) oddSums(q productParams) {
 		}
 		g.k = k.Add(num(1 - odd)).Shr(num(1))
 		loadA := g.copier(g.s.a, x, x.stride1, strideA, g.tileM, g.m, f.bm, 0)
-		loadA.before = odd > 0
+		loadA.oneBefore = odd > 0
 		loadB := g.copier(g.s.b, y, y.stride2, strideB, g.tileN, g.n, f.bn, g.s.stagedA())
 		g.sum([]*tensorCopier{loadA, loadB})
 	}
@@ -104,10 +104,10 @@ func (g *tensorBuilder) moveOn() {
 	b.Barrier()
 }
 
-// has reports whether a row of the block is a row of its results. The second argument is the number
-// of that row in the matrix.
-func (g *tensorBuilder) has(row, at ptx.Value) ptx.Value {
-	inside := at.Lt(g.m)
+// hasRow reports whether a row of the block is a row of its results. matrixRow is the number of
+// that row in the matrix.
+func (g *tensorBuilder) hasRow(row, matrixRow ptx.Value) ptx.Value {
+	inside := matrixRow.Lt(g.m)
 	if g.s.odd && !g.s.a.alongK {
 		inside = inside.And(row.Sub(num(1)).Lt(num(g.s.form.bm - 2)))
 	}

@@ -56,7 +56,7 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 		for h := range 2 {
 			r := row.Add(num(i*16 + h*8))
 			at := g.tileM.Add(r)
-			b.If(g.has(r, at), func() {
+			b.If(g.hasRow(r, at), func() {
 				line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
 				for j, v := range g.acc[i] {
 					g.storePair(c, line, col.Add(num(j*8)), v[2*h].Get(), v[2*h+1].Get())
@@ -70,7 +70,7 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Value) {
 	b, t := g.Builder, c.p.Elem()
 	half := g.s.out != dtype.F32
-	if g.s.to == storePieces {
+	if g.s.store == storePieces {
 		b.If(k.Lt(g.n), func() {
 			if half {
 				line.At(k).As(ptx.B32).Store(b.Pack2(t, lo, hi))
@@ -85,7 +85,7 @@ func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Val
 	}
 	one := func(k, v ptx.Value) {
 		to := k
-		if g.s.to == storeElements {
+		if g.s.store == storeElements {
 			to = k.Bitcast(ptx.S32).MulWide(c.stride2)
 		}
 		b.If(k.Lt(g.n), func() { line.At(to).Store(v) })
@@ -106,12 +106,12 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 	for i := range g.acc {
 		for h := range 2 {
 			to := at.At(num((i*16 + h*8) * pitch))
-			if s.to == storeShifted {
+			if s.store == storeShifted {
 				to = to.At(g.late(c, row.Add(num(i*16+h*8))))
 			}
 			for j, v := range g.acc[i] {
 				w := b.Pack2(t, v[2*h].Get(), v[2*h+1].Get())
-				if s.to == storeShifted {
+				if s.store == storeShifted {
 					lo, hi := w.Split(t)
 					to.At(num(j * 8)).Store(lo)
 					to.At(num(j*8 + 1)).Store(hi)
@@ -125,7 +125,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 		return
 	}
 	b.Barrier()
-	switch s.to {
+	switch s.store {
 	case storePieces:
 		g.storePieces(c)
 	case storeShifted:
@@ -145,7 +145,7 @@ func (g *tensorBuilder) late(c gemmOperand, row ptx.Value) ptx.Value {
 // storeElements stores results one by one, for any strides.
 func (g *tensorBuilder) storeElements(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
-	together := g.together(f.bm*f.bn/f.threads(), 8)
+	together := g.unitsInFlight(f.bm*f.bn/f.threads(), 8)
 	b.For(b.ThreadID(0), b.U32(uint32(f.bm*f.bn)), num(f.threads()*together), func(e ptx.Value, _ ptx.Loop) {
 		beside := make([][]ptx.Value, together)
 		place := func(i int) (r, k, at, col ptx.Value) {
@@ -155,11 +155,11 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 		}
 		for i := range beside {
 			_, _, at, col := place(i)
-			beside[i] = g.act.beside(at.Min(g.m.Sub(num(1))), col.Min(g.n.Sub(num(1))), 1)
+			beside[i] = g.act.loadWith(at.Min(g.m.Sub(num(1))), col.Min(g.n.Sub(num(1))), 1)
 		}
 		for i := range beside {
 			r, k, at, col := place(i)
-			b.If(g.has(r, at).And(col.Lt(g.n)), func() {
+			b.If(g.hasRow(r, at).And(col.Lt(g.n)), func() {
 				p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
 				g.leave(p, beside[i], g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
 			})
@@ -179,7 +179,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		return
 	}
 	// The activation's code is long, so it is emitted as few times as possible.
-	together := g.together(f.bm/step, besideAhead)
+	together := g.unitsInFlight(f.bm/step, besideAhead)
 	b.For(b.U32(0), b.U32(uint32(f.bm)), num(together*step), func(first ptx.Value, _ ptx.Loop) {
 		beside := make([][]ptx.Value, together)
 		for i := range g.beside {
@@ -198,7 +198,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []ptx.Value) {
 	from := g.results.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
 	at, k := g.tileM.Add(r), g.tileN.Add(piece)
-	g.If(g.has(r, at).And(k.Lt(g.n)), func() {
+	g.If(g.hasRow(r, at).And(k.Lt(g.n)), func() {
 		line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
 		g.leave(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
 	})
@@ -221,21 +221,21 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 	b.For(b.ThreadID(0), b.U32(uint32(f.bm*pieces)), num(f.threads()), func(e ptx.Value, _ ptx.Loop) {
 		r, piece := e.Div(num(pieces)), e.Rem(num(pieces))
 		at := g.tileM.Add(r)
-		b.If(g.has(r, at), func() {
+		b.If(g.hasRow(r, at), func() {
 			late := g.late(c, r)
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 			from := g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
-			// first is the column of the piece's first element within the row; it is negative
+			// start is the column of the piece's first element within the row; it is negative
 			// before the row.
-			first := piece.Shl(num(3)).Sub(late).Bitcast(ptx.S32)
+			start := piece.Shl(num(3)).Sub(late).Bitcast(ptx.S32)
 			end, col := count.Bitcast(ptx.S32), g.tileN.Bitcast(ptx.S32)
-			whole := first.Ge(num(0)).And(first.Add(num(8)).Le(end))
+			whole := start.Ge(num(0)).And(start.Add(num(8)).Le(end))
 			b.IfElse(whole, func() {
-				g.leave(line.At(first).As(ptx.B32), g.act.beside(at, col.Add(first), 8), from.As(ptx.B32).LoadVec(4)...)
+				g.leave(line.At(start).As(ptx.B32), g.act.loadWith(at, col.Add(start), 8), from.As(ptx.B32).LoadVec(4)...)
 			}, func() {
-				low, high := b.S32(0).Sub(first).Max(num(0)), end.Sub(first).Min(num(8))
+				low, high := b.S32(0).Sub(start).Max(num(0)), end.Sub(start).Min(num(8))
 				b.For(low, high, num(1), func(i ptx.Value, _ ptx.Loop) {
-					g.leave(line.At(first.Add(i)), g.act.beside(at, col.Add(first).Add(i), 1), from.At(i).Load())
+					g.leave(line.At(start.Add(i)), g.act.loadWith(at, col.Add(start).Add(i), 1), from.At(i).Load())
 				})
 			})
 		})

@@ -102,7 +102,7 @@ func (g *tensorBuilder) arrive(p productParts) (rank, helpers ptx.Value) {
 
 // storeShare adds up a share of the tile and stores the results. The sums of all parts are copied
 // through shared memory, so that many asynchronous copies are in flight at once.
-func (g *tensorBuilder) storeShare(from ptx.Ptr, c gemmOperand, parts, rank, helpers ptx.Value) {
+func (g *tensorBuilder) storeShare(src ptx.Ptr, c gemmOperand, parts, rank, helpers ptx.Value) {
 	b, s, threads := g.Builder, g.s, g.s.form.threads()
 	vectors := s.sharedVectors()
 	each := b.U32(uint32(vectors - 1)).Div(helpers).Add(num(1))
@@ -117,7 +117,7 @@ func (g *tensorBuilder) storeShare(from ptx.Ptr, c gemmOperand, parts, rank, hel
 		part, column := b.Var(b.ThreadID(0).Div(width)), b.Var(b.ThreadID(0).Rem(width))
 		more, beside := b.U32(uint32(threads)).Div(width), b.U32(uint32(threads)).Rem(width)
 		b.For(b.ThreadID(0), width.Mul(parts), num(threads), func(i ptx.Value, _ ptx.Loop) {
-			at := from.At(part.Get().MulWide(num(4 * vectors))).At(at.Add(column.Get()).Mul(num(4)))
+			at := src.At(part.Get().MulWide(num(4 * vectors))).At(at.Add(column.Get()).Mul(num(4)))
 			sums.At(i.Mul(num(4))).CopyAsync(at, 16)
 			next := column.Get().Add(beside)
 			over := next.Ge(width)

@@ -29,12 +29,12 @@ func sharedProducts(m *machine) []struct {
 			Counters: m.counters, TF32: typ == dtype.F32}, f, d}
 	}
 	return []product{
-		of(tensorForms[0], dtype.BF16, dtype.BF16, dense(1, 136, 136), 200, division{whole: 2, chunk: 64}),
+		of(tensorForms[0], dtype.BF16, dtype.BF16, dense(1, 136, 136), 200, division{undivided: 2, chunk: 64}),
 		of(tensorForm{64, 64, 32, 2, 2, 3, 4}, dtype.F16, dtype.F16, dense(2, 70, 40), 64*17+8, division{chunk: 64}),
 		of(tensorForm{64, 64, 32, 2, 2, 3, 4}, dtype.BF16, dtype.F32, dense(1, 33, 129), 300, division{chunk: 64}),
 		of(tensorForm{16, 64, 64, 1, 4, 4, 4}, dtype.BF16, dtype.BF16, dense(1, 17, 63), 64*mostParts, division{chunk: 64}),
 		of(tensorForm{32, 64, 64, 1, 4, 4, 4}, dtype.BF16, dtype.BF16, matrixLayout("T", 1, 40, 72), 192, division{chunk: 64}),
-		of(tensorForm{64, 64, 32, 2, 2, 3, 4}.of(dtype.F32), dtype.F32, dtype.F32, dense(1, 65, 64), 320, division{chunk: 64}),
+		of(tensorForm{64, 64, 32, 2, 2, 3, 4}.forType(dtype.F32), dtype.F32, dtype.F32, dense(1, 65, 64), 320, division{chunk: 64}),
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 // k. Copies, stages and fragments are the same as for 16-bit floats. This file has the code that
 // differs.
 
-// of returns the form for factors of type t. With float32 a step has half as many elements of k.
-func (f tensorForm) of(t dtype.Type) tensorForm {
+// forType returns the form for factors of type t. With float32 a step has half as many elements of
+// k.
+func (f tensorForm) forType(t dtype.Type) tensorForm {
 	f.bk = f.bk * 2 / t.Size()
 	return f
 }
@@ -99,17 +100,17 @@ func turnedRows(length int, k ptx.Value) ptx.Value {
 
 // wordReader is [tensorBuilder.reader] for rows of words along the outer dimension. ldmatrix cannot
 // transpose words, so each lane reads its own words.
-func (g *tensorBuilder) wordReader(length int, first ptx.Value, base int, second bool) func(stage ptx.Value, step, i int) []ptx.Value {
+func (g *tensorBuilder) wordReader(length int, start ptx.Value, base int, operandB bool) func(stage ptx.Value, step, i int) []ptx.Value {
 	outer, k := g.lane.Shr(num(2)), g.lane.And(num(3))
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		v := make([]ptx.Value, 4)
 		for h := range 2 { // h is 0 for outer elements 0 to 7, and 1 for 8 to 15
 			// The swizzle exchanges pieces within 32 elements, so 32 elements are always 128 bytes.
-			p := g.place(g.shared.At(num(base)), false, length, k, first.Add(outer).Add(num(i%2*16+h*8)))
+			p := g.place(g.shared.At(num(base)), false, length, k, start.Add(outer).Add(num(i%2*16+h*8)))
 			p = p.At(stage).At(num(i / 2 * 128))
 			for q := range 2 { // q is 0 for k from 0 on, and 1 for k from 4 on
 				to := 2*q + h
-				if second {
+				if operandB {
 					to = 2*h + q
 				}
 				v[to] = p.At(num((step*8 + q*4) * length * 4)).As(ptx.B32).Load()

@@ -26,7 +26,7 @@ func roundedTF32(list []uint64) []uint64 {
 // Every form multiplies matrices slightly larger than whole tiles, in each storage order.
 func TestTF32Forms(t *testing.T) {
 	for i, f := range tensorForms {
-		f = f.of(dtype.F32)
+		f = f.forType(dtype.F32)
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
 			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
 				continue // only half of the orders for each large form
@@ -49,7 +49,7 @@ func TestTF32Forms(t *testing.T) {
 // misaligned starts, biases, an empty k, and batches.
 func TestTF32Edges(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1], tensorForms[0]} {
-		f = f.of(dtype.F32)
+		f = f.forType(dtype.F32)
 		for j, d := range [][3]int{{1, 1, 1}, {7, 63, 65}, {65, 7, 34}, {63, 130, 7}, {129, 65, 62}, {16, 40, 0}} {
 			for e, orders := range []string{"NN", "TT", "N steps", "T0"} {
 				if f.bm > 64 && (i+j+e)%4 != 0 {
@@ -167,7 +167,7 @@ func TestTF32Plans(t *testing.T) {
 // Reading fragments in either storage order, and copies of every width, have no bank conflicts.
 func TestTF32Banks(t *testing.T) {
 	for _, f := range tensorForms {
-		f = f.of(dtype.F32)
+		f = f.forType(dtype.F32)
 		for _, orders := range []string{"NN", "TT"} {
 			for _, skip := range []int{0, 1, 2} {
 				if f.bm*f.bn > 1<<13 && skip > 0 {

@@ -16,9 +16,9 @@ import (
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
-	// most is the allowed ratio of the moved bytes to the least possible number; 0 means 1.05. A
+	// limit is the allowed ratio of the moved bytes to the least possible number; 0 means 1.05. A
 	// case with another value gives the reason.
-	most float64
+	limit float64
 	// loose says that requests touch more sectors than they need, including sectors beyond the ends
 	// of rows. The case gives the reason.
 	loose bool
@@ -34,12 +34,12 @@ const (
 )
 
 // moved runs launches. It returns the number of bytes that pass between memory and blocks, and the
-// least number possible.
-func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, least int, s ptxvm.Stats) {
+// minimum number of bytes that must pass.
+func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, minimum int, s ptxvm.Stats) {
 	m.traffic = &ptxvm.Traffic{Cached: blockBytes / 32}
 	for _, o := range operands {
 		size := span(o)
-		least += size
+		minimum += size
 		if size <= keptBytes {
 			m.traffic.Ranges = append(m.traffic.Ranges, ptxvm.RangeTraffic{Addr: o.start() &^ 31, Bytes: uint64(size+31) &^ 31})
 			bytes += size
@@ -50,11 +50,11 @@ func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, lea
 	for _, r := range m.traffic.Ranges {
 		bytes -= 32 * int(r.Sectors)
 	}
-	return bytes, least, s
+	return bytes, minimum, s
 }
 
-// some fills o with a few small numbers, which is faster than using random numbers.
-func some(m *machine, o Operand) Operand {
+// fillSmall fills o with a few small numbers, which is faster than using random numbers.
+func fillSmall(m *machine, o Operand) Operand {
 	var few [7]uint64
 	for k := range few {
 		few[k] = expr.Encode(o.Type, float64(k+1)/4)
@@ -89,7 +89,7 @@ func traffics(t *testing.T) []traffic {
 				if k < len(layouts) {
 					l = layouts[k]
 				}
-				in = append(in, some(m, m.tensor(typ, l, 0)))
+				in = append(in, fillSmall(m, m.tensor(typ, l, 0)))
 			}
 			list, err := Map(p, []Operand{out}, in, make([]uint64, len(p.Params)))
 			return append(in, out), list, err
@@ -107,7 +107,7 @@ func traffics(t *testing.T) []traffic {
 	}
 	softmax := func(typ dtype.Type, columns int, log, grad bool) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
-			x := func() Operand { return some(m, m.tensor(typ, dense(8, columns), 0)) }
+			x := func() Operand { return fillSmall(m, m.tensor(typ, dense(8, columns), 0)) }
 			a, b, out := x(), x(), m.tensor(typ, dense(8, columns), 0)
 			if grad {
 				list, err := SoftmaxGrad(out, a, b, log)
@@ -123,8 +123,8 @@ func traffics(t *testing.T) []traffic {
 			c := normCase{typ: typ, affine: affine, rows: rows, columns: width, weight: true, bias: true, n: n}
 			forward, back := c.operands(m)
 			if grad {
-				some(m, back.Rstd)
-				some(m, back.Mean)
+				fillSmall(m, back.Rstd)
+				fillSmall(m, back.Mean)
 				list, err := NormGrad(back, n, m.scratch)
 				return []Operand{back.X, back.Grad, back.Out, back.Mean, back.Rstd, back.Weight}, list, err
 			}
@@ -134,9 +134,9 @@ func traffics(t *testing.T) []traffic {
 	}
 	entropy := func(typ dtype.Type, columns int, grad bool) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
-			x := some(m, m.tensor(typ, dense(8, columns), 0))
+			x := fillSmall(m, m.tensor(typ, dense(8, columns), 0))
 			target := m.fill(m.tensor(whole, dense(8), 0), func(i int) uint64 { return uint64(i * 4099) })
-			v := func() Operand { return some(m, m.tensor(f, dense(8), 0)) }
+			v := func() Operand { return fillSmall(m, m.tensor(f, dense(8), 0)) }
 			a, b, c := v(), v(), v()
 			if grad {
 				dx := m.tensor(typ, dense(8, columns), 0)
@@ -149,7 +149,7 @@ func traffics(t *testing.T) []traffic {
 	}
 	reduce := func(typ dtype.Type, out, in []int) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
-			x, y := some(m, m.tensor(typ, dense(in...), 0)), m.tensor(typ, dense(out...), 0)
+			x, y := fillSmall(m, m.tensor(typ, dense(in...), 0)), m.tensor(typ, dense(out...), 0)
 			list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: identity(t, typ)}, y, []Operand{x}, nil, m.scratch)
 			return []Operand{x, y}, list, err
 		}
@@ -160,18 +160,18 @@ func traffics(t *testing.T) []traffic {
 		full, column := dense(rows, width), strided([]int{rows, width}, []int{1, 0})
 		var in []Operand
 		for _, l := range []shape.Layout{full, full, column, column} {
-			in = append(in, some(m, m.tensor(f, l, 0)))
+			in = append(in, fillSmall(m, m.tensor(f, l, 0)))
 		}
 		p := program(t, []dtype.Type{f}, []dtype.Type{f, f, f, f}, x0.Mul(x1.Sub(expr.X(2)).Mul(expr.X(3))))
 		out := m.tensor(f, dense(1, width), 0)
 		list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: p}, out, in, nil, m.scratch)
 		return append(in, out), list, err
 	}
-	// beside plans a product whose speed is bound by its result and by the activation's second
+	// activated plans a product whose speed is bound by its result and by the activation's second
 	// operand.
-	beside := func(m *machine) ([]Operand, []Launch, error) {
-		o := ProductOperands{Out: m.tensor(h, dense(1, rows, width), 0), A: some(m, m.tensor(h, dense(1, rows, 16), 0)),
-			B: some(m, m.tensor(h, dense(1, 16, width), 0)), With: some(m, m.tensor(h, dense(1, rows, width), 0)), Act: geluGradient(h)}
+	activated := func(m *machine) ([]Operand, []Launch, error) {
+		o := ProductOperands{Out: m.tensor(h, dense(1, rows, width), 0), A: fillSmall(m, m.tensor(h, dense(1, rows, 16), 0)),
+			B: fillSmall(m, m.tensor(h, dense(1, 16, width), 0)), With: fillSmall(m, m.tensor(h, dense(1, rows, width), 0)), Act: geluGradient(h)}
 		list, err := MatMulSplit(a100, o, m.scratch)
 		return []Operand{o.Out, o.A, o.B, o.With}, list, err
 	}
@@ -181,7 +181,7 @@ func traffics(t *testing.T) []traffic {
 			slots := m.fill(m.tensor(whole, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
 			var in []Operand
 			for _, typ := range p.In {
-				in = append(in, some(m, m.tensor(typ, dense(4*8192), 0)))
+				in = append(in, fillSmall(m, m.tensor(typ, dense(4*8192), 0)))
 			}
 			table, blocks, err := MultiMapTable(p, [][]Operand{in[:len(p.Out)]}, [][]Operand{in})
 			if err != nil {
@@ -211,8 +211,10 @@ func traffics(t *testing.T) []traffic {
 				y.Offset += half + (1-half)*(step-1)
 				return []Operand{x, y}
 			}
-			angles := func() Operand { return some(m, m.tensor(f, strided([]int{heads, rows, half}, []int{0, half, 1}), 0)) }
-			whole := some(m, m.tensor(typ, dense(rows, 3*heads*2*half), 0))
+			angles := func() Operand {
+				return fillSmall(m, m.tensor(f, strided([]int{heads, rows, half}, []int{0, half, 1}), 0))
+			}
+			whole := fillSmall(m, m.tensor(typ, dense(rows, 3*heads*2*half), 0))
 			in := append(parts(whole, 3*heads*2*half), angles(), angles())
 			out := parts(m.tensor(typ, dense(rows, heads*2*half), 0), heads*2*half)
 			list, err := Map(p, out, in, nil)
@@ -242,8 +244,8 @@ func traffics(t *testing.T) []traffic {
 		{name: "log softmax gradient of logits, bfloat16", plan: softmax(h, vocab, true, true)},
 		// A block has room for half of both operands of the gradient, and for 52 % of a row of
 		// 128256 classes. The rest of the row is read twice.
-		{name: "softmax gradient of logits, float32", most: 1.34, plan: softmax(f, vocab, false, true)},
-		{name: "softmax of 128256 classes, bfloat16", most: 1.24, plan: softmax(h, 128256, false, false)},
+		{name: "softmax gradient of logits, float32", limit: 1.34, plan: softmax(f, vocab, false, true)},
+		{name: "softmax of 128256 classes, bfloat16", limit: 1.24, plan: softmax(h, 128256, false, false)},
 		{name: "layer norm, float32", plan: norm(f, f, false)},
 		{name: "layer norm, bfloat16 by float32", plan: norm(h, f, false)},
 		{name: "layer norm gradient, float32", plan: norm(f, f, true)},
@@ -258,12 +260,12 @@ func traffics(t *testing.T) []traffic {
 		{name: "cross-entropy gradient, 50304 classes", plan: entropy(f, 50304, true)},
 		{name: "bias gradient, bfloat16", plan: reduce(h, []int{1, width}, []int{8192, width})},
 		{name: "bias gradient, float32", plan: reduce(f, []int{1, width}, []int{2048, width})},
-		{name: "gradient of an activation in a product, bfloat16", plan: beside},
+		{name: "gradient of an activation in a product, bfloat16", plan: activated},
 		{name: "weight gradient of a norm, float32", plan: weights},
 		{name: "sum of all, float32", plan: reduce(f, []int{1, 1}, []int{rows, 8 * width})},
 		{name: "tokens looked up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			index := m.indices(m.tensor(whole, strided([]int{rows, width}, []int{1, 0}), 0), rows, false)
-			src, out := some(m, m.tensor(f, dense(rows, width), 0)), m.tensor(f, dense(rows, width), 0)
+			src, out := fillSmall(m, m.tensor(f, dense(rows, width), 0)), m.tensor(f, dense(rows, width), 0)
 			list, err := Gather(out, src, index, 0, m.fault().Addr, 0)
 			return []Operand{src, out, index}, list, err
 		}},
@@ -272,7 +274,7 @@ func traffics(t *testing.T) []traffic {
 		{name: "gradients of tokens added up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			const tokens, table = 1024, 48
 			index := m.indices(m.tensor(whole, strided([]int{tokens, width}, []int{1, 0}), 0), table, false)
-			src, dst := some(m, m.tensor(f, dense(tokens, width), 0)), some(m, m.tensor(f, dense(table, width), 0))
+			src, dst := fillSmall(m, m.tensor(f, dense(tokens, width), 0)), fillSmall(m, m.tensor(f, dense(table, width), 0))
 			list, err := Scatter(device.ScatterAdd, dst, src, index, 0, false, m.fault().Addr, 0, m.scratch)
 			return []Operand{src, dst, dst, index}, list, err
 		}},
@@ -287,7 +289,7 @@ func traffics(t *testing.T) []traffic {
 		// bytes for each element, and the least possible number is 12. Communication of the tiles
 		// adds about 2 bytes. A run of elements with one digit may begin within a sector. Such a
 		// sector is written twice.
-		{name: "sorted, float32", most: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
+		{name: "sorted, float32", limit: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
 			m.conflicts = true // bank conflicts: the digits decide where elements are stored
 			x, out := m.random(m.tensor(f, dense(1, 1<<16), 0)), m.tensor(whole, dense(1, 1<<16), 0)
 			list, err := Argsort(out, x, false, m.scratch)
@@ -309,7 +311,7 @@ func TestTraffic(t *testing.T) {
 		bytes, least, s := moved(m, list, err, operands)
 		ratio, sectors := float64(bytes)/float64(least), float64(s.Sectors)/float64(s.IdealSectors)
 		t.Logf("%-42s %9d %9d %6.3f %8.3f", c.name, least, bytes, ratio, sectors)
-		most := c.most
+		most := c.limit
 		if most == 0 {
 			most = 1.05
 		}

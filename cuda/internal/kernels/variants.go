@@ -34,12 +34,12 @@ func (t productTune) or(own, planned int) int {
 }
 
 func (t productTune) String() string {
-	return told("b", t.blocks) + told("g", t.group) + told("p", t.parts) + told("s", t.stages)
+	return nonZero("b", t.blocks) + nonZero("g", t.group) + nonZero("p", t.parts) + nonZero("s", t.stages)
 }
 
-// told returns a letter and a number. The number 0 leaves the choice to the planner, so for 0 told
-// returns "".
-func told(letter string, n int) string {
+// nonZero returns a letter and a number. The number 0 leaves the choice to the planner, so for 0
+// nonZero returns "".
+func nonZero(letter string, n int) string {
 	if n == 0 {
 		return ""
 	}
@@ -132,7 +132,7 @@ type mapTune struct {
 }
 
 func (t mapTune) String() string {
-	return told("t", t.threads) + told("v", t.together) + told("b", t.blocks) + told("g", t.grid)
+	return nonZero("t", t.threads) + nonZero("v", t.together) + nonZero("b", t.blocks) + nonZero("g", t.grid)
 }
 
 // MapVariants returns ways to compute [Map].
@@ -173,7 +173,7 @@ func ReduceVariants(r *device.Reduction, out Operand, ins []Operand, params []ui
 		tunes = append(tunes, reduceTune{chunk: chunk})
 	}
 	for i, t := range tunes {
-		name := told("u", t.unroll) + told("c", t.chunk)
+		name := nonZero("u", t.unroll) + nonZero("c", t.chunk)
 		if t.form > 0 {
 			name = (t.form - 1).String() + name
 		}

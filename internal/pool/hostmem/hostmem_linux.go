@@ -65,10 +65,10 @@ func meminfo(s *bufio.Scanner) (free, total uint64) {
 
 // groups lowers the numbers free and total to the limits of the process's control groups. In
 // version 2 of control groups, the file memory.max at each level up to the root has a limit. In
-// version 1 it is memory.limit_in_bytes. The argument self is the text of /proc/self/cgroup: lines
-// "id:controllers:path". Version 2 has one line, with id 0 and no controllers (cgroups(7)). The
-// function read returns the number in a file below the mount point.
-func groups(free, total uint64, self string, read func(name string) (uint64, bool)) (uint64, uint64) {
+// version 1 it is memory.limit_in_bytes. The argument cgroups is the text of /proc/self/cgroup:
+// lines "id:controllers:path". Version 2 has one line, with id 0 and no controllers (cgroups(7)).
+// The function read returns the number in a file below the mount point.
+func groups(free, total uint64, cgroups string, read func(name string) (uint64, bool)) (uint64, uint64) {
 	lower := func(limit, usage string) {
 		most, ok := read(limit)
 		if !ok {
@@ -80,7 +80,7 @@ func groups(free, total uint64, self string, read func(name string) (uint64, boo
 		}
 		free = min(free, total)
 	}
-	for _, line := range strings.Split(self, "\n") {
+	for _, line := range strings.Split(cgroups, "\n") {
 		part := strings.SplitN(line, ":", 3)
 		if len(part) != 3 {
 			continue

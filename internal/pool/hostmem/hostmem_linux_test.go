@@ -51,7 +51,7 @@ func BenchmarkFirstTouch(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			x := at(a, size)
+			x := segmentBytes(a, size)
 			for i := 0; i < len(x); i += 4096 {
 				x[i] = 1
 			}
@@ -65,7 +65,7 @@ func BenchmarkFirstTouch(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer m.Free(a, size)
-		x := at(a, size)
+		x := segmentBytes(a, size)
 		b.SetBytes(size)
 		for b.Loop() {
 			for i := 0; i < len(x); i += 4096 {

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// at returns a segment as a slice. The conversion is valid: the memory belongs to the system, or
-// the Memory keeps it alive.
-func at(addr uintptr, size uint64) []byte {
+// segmentBytes returns a segment as a slice. The conversion is valid: the memory belongs to the
+// system, or the Memory keeps it alive.
+func segmentBytes(addr uintptr, size uint64) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size)
 }
 
@@ -33,7 +33,7 @@ func TestSegments(t *testing.T) {
 			if System == "mmap" && n >= HugePage && a%HugePage != 0 {
 				t.Errorf("%d bytes at %#x: not on a huge page", n, a)
 			}
-			b := at(a, n)
+			b := segmentBytes(a, n)
 			for i := 0; i < len(b); i += 509 {
 				if b[i] != 0 {
 					t.Fatalf("round %d: fresh segment of %d holds %d at %d", round, n, b[i], i)
@@ -49,7 +49,7 @@ func TestSegments(t *testing.T) {
 			t.Fatalf("used %d (huge %d), handed out %d", got, huge, sum)
 		}
 		for i, a := range addrs {
-			for j, b := range at(a, sizes[i]) {
+			for j, b := range segmentBytes(a, sizes[i]) {
 				if b != 0xa5 {
 					t.Fatalf("segment %d holds %#x at %d: another overlaps it", i, b, j)
 				}

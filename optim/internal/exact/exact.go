@@ -96,15 +96,15 @@ func Pow(x, y float64) float64 {
 		return r
 	}
 	if y == math.Trunc(y) && math.Abs(y) < 1<<20 {
-		return whole(x, int(y)).value()
+		return powInt(x, int(y)).value()
 	}
 	return exp(log(pair{x, 0}).mul(pair{y, 0})).value()
 }
 
-// whole returns xⁿ for a whole number n.
-func whole(x float64, n int) pair {
+// powInt returns xⁿ for an integer n.
+func powInt(x float64, n int) pair {
 	if n < 0 {
-		return pair{1, 0}.div(whole(x, -n))
+		return pair{1, 0}.div(powInt(x, -n))
 	}
 	y, b := pair{1, 0}, pair{x, 0}
 	for ; n > 0; n >>= 1 {
@@ -138,14 +138,15 @@ func Cos(x float64) float64 {
 	return series(r, 1).value()
 }
 
-// series returns the cosine of r (first = 0) or the sine of r (first = 1), where |r| ≤ π/4.
-func series(r pair, first int) pair {
+// series returns the cosine of r (degree = 0) or the sine of r (degree = 1), where |r| ≤ π/4.
+// degree is the degree of the first term.
+func series(r pair, degree int) pair {
 	t := pair{1, 0}
-	if first == 1 {
+	if degree == 1 {
 		t = r
 	}
 	s, square := t, r.mul(r).neg()
-	for n := first + 2; n <= 30; n += 2 {
+	for n := degree + 2; n <= 30; n += 2 {
 		t = t.mul(square).div(pair{float64(n * (n - 1)), 0})
 		s = s.add(t)
 	}

@@ -85,7 +85,7 @@ func addSub(d *decoder) {
 	name := d.base
 	t := d.typ()
 	switch {
-	case d.base == "addc" || d.base == "subc" || d.take("cc"):
+	case d.base == "addc" || d.base == "subc" || d.modifier("cc"):
 		carry(d, t)
 		return
 	case t.integer():
@@ -94,7 +94,7 @@ func addSub(d *decoder) {
 		}
 		d.dab(t)
 		switch {
-		case t == S32 && d.take("sat"):
+		case t == S32 && d.modifier("sat"):
 			if name == "add" {
 				d.alu(lift2(func(a, b uint64) uint64 { return satS32(int64(int32(a)) + int64(int32(b))) }))
 			} else {
@@ -125,7 +125,7 @@ func addSub(d *decoder) {
 func floatOp(d *decoder, name string, t Type, mode rounding) {
 	switch t {
 	case F32:
-		ftz, sat := d.take("ftz"), d.take("sat")
+		ftz, sat := d.modifier("ftz"), d.modifier("sat")
 		if mode != rn {
 			d.alu(liftF32(directed(name, mode), ftz, sat))
 		} else if !ftz && !sat {
@@ -145,14 +145,14 @@ func floatOp(d *decoder, name string, t Type, mode rounding) {
 		if t == BF16 || t == BF16x2 {
 			n = brainFloat
 			if name == "fma" {
-				d.need(80, 7, 0)
+				d.require(80, 7, 0)
 			} else {
-				d.need(90, 7, 8)
+				d.require(90, 7, 8)
 			}
 		} else {
-			ftz, sat = d.take("ftz"), d.take("sat")
+			ftz, sat = d.modifier("ftz"), d.modifier("sat")
 		}
-		relu := name == "fma" && d.take("relu")
+		relu := name == "fma" && d.modifier("relu")
 		f := n.op(name, ftz, sat, relu)
 		if t == F16x2 || t == BF16x2 {
 			f = pair(f)
@@ -168,11 +168,11 @@ func carry(d *decoder, t Type) {
 	if !slices.Contains([]Type{U32, S32, U64, S64}, t) {
 		d.noType(t)
 	}
-	in, out, sub := len(d.base) == 4, d.base == "add" || d.base == "sub" || d.take("cc"), d.base[:3] == "sub"
+	in, out, sub := len(d.base) == 4, d.base == "add" || d.base == "sub" || d.modifier("cc"), d.base[:3] == "sub"
 	d.dab(t)
 	wide := t.Size() == 8
 	d.run(func(w *warp, i *inst, m uint32) {
-		w.need(i, m, i.a, i.b)
+		w.requireWritten(i, m, i.a, i.b)
 		r, a, b := w.dest(i.d, m), &w.r[i.a], &w.r[i.b]
 		for rest := m; rest != 0; rest &= rest - 1 {
 			l := bits.TrailingZeros32(rest)
@@ -257,7 +257,7 @@ func multiply(d *decoder) {
 		f = lift3(func(a, b, c uint64) uint64 { return (a*b + c) & 0xffff })
 	case mode == 1:
 		f = lift3(func(a, b, c uint64) uint64 { return (mulHi(a, b, t) + c) & t.mask() })
-		if mad && t == S32 && d.take("sat") {
+		if mad && t == S32 && d.modifier("sat") {
 			f = lift3(func(a, b, c uint64) uint64 { return satS32(int64(int32(mulHi(a, b, t))) + int64(int32(c))) })
 		}
 	default:
@@ -306,7 +306,7 @@ func mul24(d *decoder) {
 	} else {
 		d.dab(t)
 	}
-	if d.base == "mad24" && mode == 1 && t == S32 && d.take("sat") {
+	if d.base == "mad24" && mode == 1 && t == S32 && d.modifier("sat") {
 		d.alu(lift3(func(a, b, c uint64) uint64 { return satS32(signExtend(a, 24)*signExtend(b, 24)>>16 + int64(int32(c))) }))
 		return
 	}
@@ -353,7 +353,7 @@ func divide(d *decoder) {
 	switch t {
 	case F32:
 		mode := d.oneOf("rn", "approx", "full", "rz", "rm", "rp")
-		ftz := d.take("ftz")
+		ftz := d.modifier("ftz")
 		switch {
 		case mode == 0 && !ftz, mode == 2 && !ftz:
 			d.alu(divF32)
@@ -400,7 +400,7 @@ func absNeg(d *decoder) {
 	d.da(t)
 	switch {
 	case t == F32:
-		d.alu(signF32(d.base, d.take("ftz")))
+		d.alu(signF32(d.base, d.modifier("ftz")))
 	case t == F64 && d.base == "abs":
 		d.alu(lift1(func(a uint64) uint64 { return a &^ (1 << 63) }))
 	case t == F64:
@@ -408,10 +408,10 @@ func absNeg(d *decoder) {
 	case t == F16 || t == F16x2 || t == BF16 || t == BF16x2:
 		n := halfFloat
 		if t == BF16 || t == BF16x2 {
-			d.need(80, 7, 0)
+			d.require(80, 7, 0)
 			n = brainFloat
 		}
-		f := n.op(d.base, (t == F16 || t == F16x2) && d.take("ftz"), false, false)
+		f := n.op(d.base, (t == F16 || t == F16x2) && d.modifier("ftz"), false, false)
 		if t.Size() == 4 {
 			f = pair(f)
 		}
@@ -432,10 +432,10 @@ func minMax(d *decoder) {
 	isMax := d.base == "max"
 	switch t {
 	case F32:
-		ftz, nan := d.take("ftz"), d.take("NaN")
+		ftz, nan := d.modifier("ftz"), d.modifier("NaN")
 		name := d.base
 		if nan {
-			d.need(80, 7, 0)
+			d.require(80, 7, 0)
 			name += "NaN"
 		}
 		switch {
@@ -449,15 +449,15 @@ func minMax(d *decoder) {
 	case F64:
 		d.alu(liftF64(f64Ops[d.base]))
 	case F16, F16x2, BF16, BF16x2:
-		d.need(80, 7, 0)
+		d.require(80, 7, 0)
 		n, ftz := halfFloat, false
 		if t == BF16 || t == BF16x2 {
 			n = brainFloat
 		} else {
-			ftz = d.take("ftz")
+			ftz = d.modifier("ftz")
 		}
 		name := d.base
-		if d.take("NaN") {
+		if d.modifier("NaN") {
 			name += "NaN"
 		}
 		f := n.op(name, ftz, false, false)
@@ -473,8 +473,8 @@ func minMax(d *decoder) {
 		if f == nil {
 			d.noType(t)
 		}
-		if t == S32 && d.take("relu") {
-			d.need(90, 8, 0)
+		if t == S32 && d.modifier("relu") {
+			d.require(90, 8, 0)
 			g := f
 			f = func(d, a, b, c *lanes) {
 				g(d, a, b, c)

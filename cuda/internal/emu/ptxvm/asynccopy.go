@@ -17,38 +17,38 @@ type asyncCopy struct {
 
 // copyAsync decodes cp.async, its commit_group, wait_group and wait_all.
 func copyAsync(d *decoder) {
-	if !d.take("async") {
+	if !d.modifier("async") {
 		d.fail("unknown or unsupported instruction %s", d.stmt.op)
 	}
-	d.need(80, 7, 0)
+	d.require(80, 7, 0)
 	d.e.usesAsync = true
 	x := d.extra()
 	switch {
-	case d.take("mbarrier"):
+	case d.modifier("mbarrier"):
 		arriveCopies(d)
-	case d.take("commit_group"):
+	case d.modifier("commit_group"):
 		d.args(0)
 		d.run(func(w *warp, _ *inst, m uint32) {
 			for ; m != 0; m &= m - 1 {
 				w.groups[bits.TrailingZeros32(m)]++
 			}
 		})
-	case d.take("wait_group"):
+	case d.modifier("wait_group"):
 		n := uint32(d.number(d.args(1)[0], 1<<20))
 		d.run(func(w *warp, _ *inst, m uint32) { w.waitCopies(m, n, false) })
-	case d.take("wait_all"):
+	case d.modifier("wait_all"):
 		d.args(0)
 		d.run(func(w *warp, _ *inst, m uint32) { w.waitCopies(m, 0, true) })
 	default:
-		ca := d.take("ca")
-		if !ca && !d.take("cg") {
+		ca := d.modifier("ca")
+		if !ca && !d.modifier("cg") {
 			d.fail("unknown or unsupported instruction %s", d.stmt.op)
 		}
-		if d.oneOf("shared", "shared::cta") < 0 || !d.take("global") {
+		if d.oneOf("shared", "shared::cta") < 0 || !d.modifier("global") {
 			d.fail("%s needs .shared.global", d.stmt.op)
 		}
 		if d.oneOf("L2::64B", "L2::128B", "L2::256B") >= 0 {
-			d.need(80, 7, 4)
+			d.require(80, 7, 4)
 		}
 		d.cacheHint()
 		a := d.stmt.args
@@ -94,7 +94,7 @@ func copyAsync(d *decoder) {
 
 func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	x, s := in.x, &w.cta.shared
-	w.need(in, m, in.b, x.count)
+	w.requireWritten(in, m, in.b, x.count)
 	pc := w.pc
 	src, count := &w.r[in.b], &w.r[x.count]
 	st := &w.cta.stats
@@ -120,7 +120,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 			read |= 1 << l
 		case c.n > 0:
 			w.globalBytes(in, l, c.n)
-			c.src, c.at = w.last, w.addr[l]-w.last.base
+			c.src, c.at = w.lastRegion, w.addr[l]-w.lastRegion.base
 			read |= 1 << l
 			short |= 1 << l
 		default:
@@ -169,7 +169,7 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 			if uint64(n) > r.size-off {
 				w.globalFault(in, l, OutOfBounds, a, n)
 			}
-			w.last = r
+			w.lastRegion = r
 		}
 	}
 	w.addr[l] = a

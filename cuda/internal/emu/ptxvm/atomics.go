@@ -13,7 +13,7 @@ func atomicMemory(d *decoder) {
 	i := d.oneOf("global", "shared", "shared::cta")
 	x.space = []space{spGeneric, spGlobal, spShared, spShared}[i+1]
 	if i := d.oneOf("relaxed", "acquire", "release", "acq_rel"); i >= 0 {
-		d.need(70, 6, 0)
+		d.require(70, 6, 0)
 		x.release, x.acquire = i >= 2, i == 1 || i == 3
 	}
 	x.block = d.oneOf("cta", "cluster", "gpu", "sys") == 0
@@ -23,7 +23,7 @@ func atomicMemory(d *decoder) {
 		d.fail("%s lacks an operation", d.stmt.op)
 	}
 	name := []string{"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"}[op]
-	noftz := d.take("noftz")
+	noftz := d.modifier("noftz")
 	t := d.typIn(B16, B32, B64, U32, U64, S32, S64, F16, F16x2, BF16, BF16x2, F32, F64)
 	if red && (name == "exch" || name == "cas") {
 		d.fail("%s: red has no .%s", d.stmt.op, name)
@@ -34,11 +34,11 @@ func atomicMemory(d *decoder) {
 	}
 	switch t {
 	case F16, F16x2:
-		d.need(70, 6, 3)
+		d.require(70, 6, 3)
 	case BF16, BF16x2:
-		d.need(90, 7, 8)
+		d.require(90, 7, 8)
 	case B16:
-		d.need(70, 6, 3)
+		d.require(70, 6, 3)
 	}
 	if half := t == F16 || t == F16x2 || t == BF16 || t == BF16x2; half != noftz {
 		d.fail("%s: .noftz belongs to 16-bit floats, and they need it", d.stmt.op)
@@ -47,7 +47,7 @@ func atomicMemory(d *decoder) {
 		if name != "add" || t != F32 || x.space == spShared {
 			d.fail("%s: vectors are only supported for .global.add.f32", d.stmt.op)
 		}
-		d.need(90, 8, 1)
+		d.require(90, 8, 1)
 		vectorAdd(d, 2<<v, f, red)
 		return
 	}
@@ -78,7 +78,7 @@ func atomicMemory(d *decoder) {
 	}
 	x.typ, x.size, x.atom = t, t.Size(), f
 	d.run(func(w *warp, in *inst, m uint32) {
-		w.need(in, m, in.b, in.c)
+		w.requireWritten(in, m, in.b, in.c)
 		w.addresses(in, m)
 		w.spread(in, m, func(sp space, m uint32) {
 			switch sp {
@@ -121,7 +121,7 @@ func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 		}
 	}
 	d.run(func(w *warp, in *inst, m uint32) {
-		w.need(in, m, in.x.vec...)
+		w.requireWritten(in, m, in.x.vec...)
 		w.addresses(in, m)
 		w.cta.stats.GlobalStores++
 		w.coalesce(m, in.x.size, true)
@@ -298,7 +298,7 @@ func (w *warp) atomicShared(in *inst, m uint32) {
 		off := w.sharedSpan(in, l, x.size)
 		w.sharedReady(in, l, off, x.size)
 		w.trackWrite(in, l, off, x.size, pc, strong, false)
-		old := get(s.data[off:], x.size)
+		old := loadLE(s.data[off:], x.size)
 		put(s.data[off:], x.size, x.atom(old, w.r[in.b][l], w.r[in.c][l]))
 		out[l] = old
 	}

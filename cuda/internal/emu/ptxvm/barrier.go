@@ -32,7 +32,7 @@ func (b *ctaBarrier) reset() {
 func (w *warp) arrive(in *inst, m uint32) {
 	w.converged(in, m, BarrierDivergence)
 	first := bits.TrailingZeros32(m)
-	w.need(in, m, in.a)
+	w.requireWritten(in, m, in.a)
 	id := w.uniform(in, m, in.a, "the barrier number")
 	if id > 15 {
 		w.fault(BarrierDivergence, in, first, "barrier %d does not exist (0 to 15 do)", id)
@@ -41,7 +41,7 @@ func (w *warp) arrive(in *inst, m uint32) {
 	b := &c.barriers[id]
 	want := 0
 	if in.x.hasCnt {
-		w.need(in, m, in.x.count)
+		w.requireWritten(in, m, in.x.count)
 		want = int(w.uniform(in, m, in.x.count, "the thread count"))
 		if want == 0 || want%32 != 0 {
 			w.fault(BarrierDivergence, in, first, "thread count %d is no positive multiple of the warp size", want)

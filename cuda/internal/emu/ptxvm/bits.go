@@ -153,7 +153,7 @@ func bitInsert(d *decoder) {
 	x := d.extra()
 	x.count = d.src(args[4], U32)
 	d.run(func(w *warp, in *inst, m uint32) {
-		w.need(in, m, in.a, in.b, in.c, in.x.count)
+		w.requireWritten(in, m, in.a, in.b, in.c, in.x.count)
 		r := w.dest(in.d, m)
 		a, b, c, n := w.r[in.a], w.r[in.b], w.r[in.c], w.r[in.x.count]
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -165,7 +165,7 @@ func bitInsert(d *decoder) {
 
 func bitFind(d *decoder) {
 	t := d.typIn(U32, U64, S32, S64)
-	shift := d.take("shiftamt")
+	shift := d.modifier("shiftamt")
 	a := d.args(2)
 	d.in.d, d.in.a = d.dst(a[0], U32), d.src(a[1], t)
 	d.alu(lift1(func(a uint64) uint64 { return bfind(a, t, shift) }))
@@ -267,7 +267,7 @@ func pack(d *decoder, t Type, a []operand) {
 	}
 	n := et.bits()
 	d.run(func(w *warp, i *inst, m uint32) {
-		w.need(i, m, i.x.vec...)
+		w.requireWritten(i, m, i.x.vec...)
 		var v lanes
 		for k, s := range i.x.vec {
 			r := &w.r[s]
@@ -292,7 +292,7 @@ func unpack(d *decoder, t Type, a []operand) {
 	}
 	n := et.bits()
 	d.run(func(w *warp, i *inst, m uint32) {
-		w.need(i, m, i.a)
+		w.requireWritten(i, m, i.a)
 		src := w.r[i.a]
 		for k, s := range i.x.vec {
 			if s < 0 {
@@ -321,7 +321,7 @@ func selectPred(d *decoder) {
 func selectSign(d *decoder) {
 	ct := d.typIn(S32, F32)
 	t := d.typIn(B16, B32, B64, U16, U32, U64, S16, S32, S64, F32, F64)
-	ftz := d.take("ftz")
+	ftz := d.modifier("ftz")
 	a := d.args(4)
 	d.in.d, d.in.a, d.in.b, d.in.c = d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t), d.src(a[3], ct)
 	d.alu(lift3(func(a, b, c uint64) uint64 {

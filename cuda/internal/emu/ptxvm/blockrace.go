@@ -183,9 +183,8 @@ func (b *blockRaces) fault(w *warp, in *inst, l int, r *region, off uint64, m *m
 }
 
 // trackGlobal checks an access of the lanes of m against the accesses of other blocks, before it is
-// executed. If the argument write is false, the access is a load. Otherwise it is a store or an
-// atomic.
-func (w *warp) trackGlobal(in *inst, m uint32, total int, write, atomic bool) {
+// executed. If isWrite is false, the access is a load. Otherwise it is a store or an atomic.
+func (w *warp) trackGlobal(in *inst, m uint32, total int, isWrite, atomic bool) {
 	b := w.cta.blocks
 	x := in.x
 	k := kindOf(x)
@@ -193,19 +192,19 @@ func (w *warp) trackGlobal(in *inst, m uint32, total int, write, atomic bool) {
 		k = strong
 	}
 	bit := uint64(shReady)
-	if write && !atomic {
+	if isWrite && !atomic {
 		bit = shAddressable
 	}
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		r, off := w.globalSpan(in, l, total, bit)
 		if k == strong {
-			b.synchronise(w, x, w.addr[l], atomic || !write, write)
+			b.synchronise(w, x, w.addr[l], atomic || !isWrite, isWrite)
 		}
-		same := write && !atomic
+		same := isWrite && !atomic
 		for e := 0; same && e < x.n; e++ {
-			same = get(r.data[off+uint64(e*x.size):], x.size) == w.r[x.vec[e]][l]&(^uint64(0)>>(64-8*x.size))
+			same = loadLE(r.data[off+uint64(e*x.size):], x.size) == w.r[x.vec[e]][l]&(^uint64(0)>>(64-8*x.size))
 		}
-		b.access(w, in, l, r, off, total, write, same, k)
+		b.access(w, in, l, r, off, total, isWrite, same, k)
 	}
 }

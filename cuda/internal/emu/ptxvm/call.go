@@ -85,7 +85,7 @@ func lanesOf(m uint32) func(yield func(l int) bool) {
 // callee returns the function whose address the first lane of m holds, and the set of lanes that
 // hold this address.
 func (w *warp) callee(in *inst, m uint32) (b *body, group uint32) {
-	w.need(in, m, in.a)
+	w.requireWritten(in, m, in.a)
 	r := &w.r[in.a]
 	at := uint64(0)
 	for l := range lanesOf(m) {
@@ -211,7 +211,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 			default: // the compiler passes no values of further sizes
 				return 0
 			}
-			return get(w.local[at+args[i].offset:], args[i].size)
+			return loadLE(w.local[at+args[i].offset:], args[i].size)
 		}
 		w.fault(Trap, in, l, "assertion %q failed at %s:%d, in %s", w.text(arg(0)), w.text(arg(1)), uint32(arg(2)), w.text(arg(3)))
 	}
@@ -237,7 +237,7 @@ func (w *warp) jump(in *inst, m uint32) {
 		w.pc++
 		return
 	}
-	w.need(in, m, in.a)
+	w.requireWritten(in, m, in.a)
 	r := &w.r[in.a]
 	var group uint32
 	target := int32(-1)

@@ -6,9 +6,9 @@ package ptxvm
 // Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of
 // instructions.
 //
-// The argument code is the body of the entry or of a function. The argument first is the index of
+// The argument code is the body of the entry or of a function. The argument offset is the index of
 // code[0] in the whole code.
-func reconverge(code []inst, first int32) {
+func reconverge(code []inst, offset int32) {
 	n := len(code)
 	// Each instruction is a node of the graph. Only branches have several successors.
 	var buf [2]int32
@@ -17,15 +17,15 @@ func reconverge(code []inst, first int32) {
 		s := buf[:0]
 		switch {
 		case in.kind == kBranch && in.guard == 0:
-			return append(s, in.target-first)
+			return append(s, in.target-offset)
 		case in.kind == kBranch:
-			return append(s, int32(i)+1, in.target-first)
+			return append(s, int32(i)+1, in.target-offset)
 		case in.kind == kTable:
 			if in.guard != 0 {
 				s = append(s, int32(i)+1)
 			}
 			for _, t := range in.x.table {
-				s = append(s, t-first)
+				s = append(s, t-offset)
 			}
 			return s
 		case (in.kind == kExit || in.kind == kReturn) && in.guard == 0:
@@ -108,7 +108,7 @@ func reconverge(code []inst, first int32) {
 	}
 	for i := range code {
 		if (code[i].kind == kBranch || code[i].kind == kTable) && seen[i] && i != exit && idom[i] >= 0 {
-			code[i].rpc = idom[i] + first
+			code[i].rpc = idom[i] + offset
 		}
 	}
 }

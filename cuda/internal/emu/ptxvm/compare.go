@@ -176,9 +176,9 @@ func (d *decoder) comparison() (cmpFn, Type) {
 	var f cmpFn
 	switch {
 	case t == F32 || t == F64 || t == F16 || t == BF16:
-		f = cmpFloat(op, t, (t == F32 || t == F16) && d.take("ftz"))
+		f = cmpFloat(op, t, (t == F32 || t == F16) && d.modifier("ftz"))
 		if t == BF16 {
-			d.need(90, 7, 8)
+			d.require(90, 7, 8)
 		}
 	case t == B16 || t == B32 || t == B64:
 		if op == "eq" || op == "ne" {
@@ -228,7 +228,7 @@ func (d *decoder) combination(args []operand, n int) []operand {
 
 func setPredicate(d *decoder) {
 	for _, t := range []Type{F16x2, BF16x2} {
-		if d.take(t.String()) {
+		if d.modifier(t.String()) {
 			setPredicates(d, t)
 			return
 		}
@@ -271,7 +271,7 @@ func setValue(d *decoder) {
 		yes = 0x3f800000
 	}
 	d.run(func(w *warp, in *inst, m uint32) {
-		w.need(in, m, in.a, in.b)
+		w.requireWritten(in, m, in.a, in.b)
 		bits := in.cmp(&w.r[in.a], &w.r[in.b])
 		if in.x != nil && in.x.combine != combineNone {
 			bits = combine(in.x.combine, bits, w.extraPred(in, m))

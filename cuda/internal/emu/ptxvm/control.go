@@ -6,7 +6,7 @@ import (
 )
 
 func branch(d *decoder) {
-	d.in.uni = d.take("uni")
+	d.in.uni = d.modifier("uni")
 	a := d.args(1)
 	if a[0].kind != okWord || a[0].not || a[0].off != 0 {
 		d.fail("bra needs a label")
@@ -28,7 +28,7 @@ func (d *decoder) label(name string) int32 {
 
 func exitThread(d *decoder) {
 	if d.base == "ret" {
-		d.take("uni")
+		d.modifier("uni")
 	}
 	d.args(0)
 	if d.in.kind = kExit; d.base == "ret" && d.fn != nil {
@@ -64,7 +64,7 @@ func isSpace(d *decoder) {
 func nop(d *decoder) {
 	d.in.kind = kNop
 	if d.base == "pmevent" {
-		d.take("mask")
+		d.modifier("mask")
 		d.args(1)
 	} else {
 		d.args(0)
@@ -73,18 +73,18 @@ func nop(d *decoder) {
 
 // nanosleep yields the processor, because the block that the sleeper waits for may need it.
 func nanosleep(d *decoder) {
-	d.need(70, 6, 3)
+	d.require(70, 6, 3)
 	d.typIn(U32)
 	d.in.a = d.src(d.args(1)[0], U32)
 	d.run(func(w *warp, in *inst, m uint32) {
-		w.need(in, m, in.a)
+		w.requireWritten(in, m, in.a)
 		runtime.Gosched()
 	})
 }
 
 // gridDependency does nothing: emulated launches never overlap, so there is nothing to wait for.
 func gridDependency(d *decoder) {
-	d.need(90, 7, 8)
+	d.require(90, 7, 8)
 	if d.oneOf("wait", "launch_dependents") < 0 {
 		d.fail("%s needs .wait or .launch_dependents", d.stmt.op)
 	}
@@ -94,11 +94,11 @@ func gridDependency(d *decoder) {
 
 // setRegisters decodes setmaxnreg. It has no effect, because the emulator does not count registers.
 func setRegisters(d *decoder) {
-	d.need(90, 8, 0)
+	d.require(90, 8, 0)
 	if m := d.e.mod; m.arch[len(m.arch)-1] != 'a' {
 		d.fail("%s needs a .target like sm_90a, the module has %s", d.stmt.op, m.arch)
 	}
-	if d.oneOf("inc", "dec") < 0 || !d.take("sync") || !d.take("aligned") {
+	if d.oneOf("inc", "dec") < 0 || !d.modifier("sync") || !d.modifier("aligned") {
 		d.fail("%s needs .inc or .dec, and .sync.aligned", d.stmt.op)
 	}
 	d.typIn(U32)
@@ -119,7 +119,7 @@ func fence(d *decoder) {
 			d.fail("membar needs .cta, .gl or .sys")
 		}
 	} else {
-		d.need(70, 6, 0)
+		d.require(70, 6, 0)
 		d.oneOf("sc", "acq_rel")
 		if scope = d.oneOf("cta", "cluster", "gpu", "sys"); scope < 0 {
 			d.fail("fence needs a scope")
@@ -135,18 +135,18 @@ func fence(d *decoder) {
 
 // barrier decodes bar and barrier: .sync, .arrive, .red, and bar.warp.sync.
 func barrier(d *decoder) {
-	if d.take("cta") {
-		d.need(70, 7, 8)
+	if d.modifier("cta") {
+		d.require(70, 7, 8)
 	}
-	if d.base == "bar" && d.take("warp") {
-		if !d.take("sync") {
+	if d.base == "bar" && d.modifier("warp") {
+		if !d.modifier("sync") {
 			d.fail("bar.warp needs .sync")
 		}
 		d.in.a = d.src(d.args(1)[0], B32)
-		d.together(d.in.a, func(w *warp, i *inst, m uint32) { w.syncWarp(w.members(i, m, i.a), w.live) })
+		d.gather(d.in.a, func(w *warp, i *inst, m uint32) { w.syncWarp(w.members(i, m, i.a), w.live) })
 		return
 	}
-	d.take("aligned")
+	d.modifier("aligned")
 	i, x := d.in, d.extra()
 	a := d.stmt.args
 	counted := func(rest []operand) {
@@ -157,21 +157,21 @@ func barrier(d *decoder) {
 		}
 	}
 	switch {
-	case d.take("sync"):
+	case d.modifier("sync"):
 		if len(a) == 0 {
 			d.fail("%s needs a barrier number", d.stmt.op)
 		}
 		i.a = d.src(a[0], U32)
 		counted(a[1:])
 		x.mode = barSync
-	case d.take("arrive"):
+	case d.modifier("arrive"):
 		if len(a) != 2 {
 			d.fail("%s needs a barrier number and a thread count", d.stmt.op)
 		}
 		i.a = d.src(a[0], U32)
 		counted(a[1:])
 		x.mode = barArrive
-	case d.take("red"):
+	case d.modifier("red"):
 		op := d.oneOf("popc", "and", "or")
 		t := U32
 		if op > 0 {

@@ -7,7 +7,7 @@ func rootRcp(d *decoder) {
 	t := d.typIn(F32, F64)
 	d.da(t)
 	mode := d.oneOf("rn", "approx", "rz", "rm", "rp")
-	ftz := d.take("ftz")
+	ftz := d.modifier("ftz")
 	root := d.base == "sqrt"
 	switch {
 	case t == F64 && mode == 0 && !ftz && root:
@@ -42,14 +42,14 @@ var approxF32 = map[string]func(float32) float32{
 }
 
 func approximate(d *decoder) {
-	if !d.take("approx") {
+	if !d.modifier("approx") {
 		d.fail("%s needs .approx", d.stmt.op)
 	}
 	f := approxF32[d.base]
 	t := d.typ()
-	ftz := d.take("ftz")
+	ftz := d.modifier("ftz")
 	if d.base == "tanh" {
-		d.need(75, 7, 0)
+		d.require(75, 7, 0)
 		if ftz {
 			d.fail("%s: tanh has no .ftz", d.stmt.op)
 		}
@@ -79,13 +79,13 @@ func approximate(d *decoder) {
 	var op func(a, b, c uint64) uint64
 	switch t {
 	case F16, F16x2:
-		d.need(75, 7, 0)
+		d.require(75, 7, 0)
 		if ftz {
 			d.fail("%s: .ftz does not go with .%s", d.stmt.op, t)
 		}
 		op = func(a, _, _ uint64) uint64 { return toF16(f(f16(a & 0xffff))) }
 	case BF16, BF16x2:
-		d.need(90, 7, 8)
+		d.require(90, 7, 8)
 		if d.base == "ex2" && !ftz {
 			d.fail("%s needs .ftz", d.stmt.op)
 		}
@@ -102,7 +102,7 @@ func approximate(d *decoder) {
 // convert decodes cvt. The modifiers come in this order: rounding, .ftz, .sat, .relu, destination
 // type, source type.
 func convert(d *decoder) {
-	if d.take("pack") {
+	if d.modifier("pack") {
 		convertPack(d)
 		return
 	}
@@ -115,7 +115,7 @@ func convert(d *decoder) {
 	} else if i := d.oneOf("rni", "rzi", "rmi", "rpi"); i >= 0 {
 		mode, integral = rounding(i), true
 	}
-	ftz, sat, relu := d.take("ftz"), d.take("sat"), d.take("relu")
+	ftz, sat, relu := d.modifier("ftz"), d.modifier("sat"), d.modifier("relu")
 	if dt == F16x2 || dt == BF16x2 {
 		convertPair(d, dt, st, mode, hasRound, ftz || sat, relu)
 		return
@@ -124,7 +124,7 @@ func convert(d *decoder) {
 		d.fail("%s: .ftz needs .f32", d.stmt.op)
 	}
 	if dt == TF32 {
-		d.need(80, 7, 0)
+		d.require(80, 7, 0)
 		if st != F32 || ftz || sat || mode == rm || mode == rp || integral {
 			d.fail("%s is not supported (.rna, .rn and .rz from .f32 are)", d.stmt.op)
 		}
@@ -137,15 +137,15 @@ func convert(d *decoder) {
 	}
 	if dt == BF16 || st == BF16 {
 		if dt == F32 || st == F32 {
-			d.need(80, 7, 0)
+			d.require(80, 7, 0)
 			if st == BF16 {
-				d.need(80, 7, 1)
+				d.require(80, 7, 1)
 			}
 			if st == BF16 && ftz {
-				d.need(80, 7, 8)
+				d.require(80, 7, 8)
 			}
 		} else {
-			d.need(90, 7, 8)
+			d.require(90, 7, 8)
 		}
 	}
 	for _, t := range []Type{st, dt} {
@@ -294,7 +294,7 @@ func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ft
 		d.fail("%s: .rna needs .tf32", d.stmt.op)
 	}
 	if dt == TF32 && mode != rna {
-		d.need(90, 7, 8)
+		d.require(90, 7, 8)
 	}
 	if integral && st != dt {
 		d.fail("%s: rounding to an integral value needs equal types", d.stmt.op)
@@ -343,7 +343,7 @@ func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ft
 // convertPair decodes cvt.rn.f16x2.f32 d, a, b and cvt.rn.bf16x2.f32 d, a, b. a becomes the upper
 // half.
 func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu bool) {
-	d.need(80, 7, 0)
+	d.require(80, 7, 0)
 	if st != F32 || !hasRound || mode > rz || other {
 		d.fail("%s is not supported (.rn or .rz from .f32 is)", d.stmt.op)
 	}
@@ -375,13 +375,13 @@ func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu b
 // addresses.
 func convertAddress(d *decoder) {
 	d.typIn(U64)
-	to := d.take("to")
+	to := d.modifier("to")
 	sp := d.oneOf("global", "shared", "local", "const", "param")
 	if sp < 0 {
 		d.fail("%s lacks a state space", d.stmt.op)
 	}
 	if sp == 4 {
-		d.need(70, 7, 7)
+		d.require(70, 7, 7)
 	}
 	a := d.args(2)
 	d.in.d, d.in.a = d.dst(a[0], U64), d.src(a[1], U64)

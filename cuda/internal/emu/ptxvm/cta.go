@@ -63,7 +63,7 @@ func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 func (c *cta) release() {
 	c.launch, c.abort, c.blocks, c.lines, c.cache = nil, nil, nil, nil, nil
 	for _, w := range c.warps {
-		w.last = nil
+		w.lastRegion = nil
 		clear(w.pending)
 		w.pending = w.pending[:0]
 	}

@@ -87,9 +87,9 @@ func splitOpcode(op string) []string { return strings.Split(op, ".") }
 
 func (d *decoder) fail(format string, args ...any) { fail(d.stmt.line, format, args...) }
 
-// need records the compute capability and the PTX version that an instruction needs. It fails if
+// require records the compute capability and the PTX version that an instruction needs. It fails if
 // the module claims less.
-func (d *decoder) need(sm, major, minor int) {
+func (d *decoder) require(sm, major, minor int) {
 	m := d.e.mod
 	if m.target < sm {
 		d.fail("%s needs .target sm_%d or higher, the module has %s", d.stmt.op, sm, m.arch)
@@ -99,8 +99,8 @@ func (d *decoder) need(sm, major, minor int) {
 	}
 }
 
-// take removes a modifier and reports whether it was present.
-func (d *decoder) take(name string) bool {
+// modifier removes a modifier and reports whether it was present.
+func (d *decoder) modifier(name string) bool {
 	for i, m := range d.mods {
 		if m == name {
 			d.mods = append(d.mods[:i:i], d.mods[i+1:]...)
@@ -113,7 +113,7 @@ func (d *decoder) take(name string) bool {
 // oneOf removes the first of the named modifiers that is present and returns its index, or -1.
 func (d *decoder) oneOf(names ...string) int {
 	for i, n := range names {
-		if d.take(n) {
+		if d.modifier(n) {
 			return i
 		}
 	}
@@ -311,7 +311,7 @@ func (d *decoder) special(name string, sr special, t Type) int32 {
 		d.fail("%s: %s has %d bits", d.stmt.op, name, 8*want)
 	}
 	if strings.Contains(name, "cluster") {
-		d.need(90, 7, 8)
+		d.require(90, 7, 8)
 	}
 	if sr >= srClock {
 		d.fail("%s: %s can only be read by mov", d.stmt.op, name)

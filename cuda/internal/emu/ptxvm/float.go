@@ -59,24 +59,24 @@ func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	if e < emin {
 		keep -= emin - e
 	}
-	var q, rest uint64 // q is the kept significand; rest has the bits cut off, left-aligned
+	var q, cut uint64 // q is the kept significand; cut has the bits cut off, left-aligned
 	switch {
 	case keep >= 1:
 		q = mant >> (64 - keep)
-		rest = mant << keep
+		cut = mant << keep
 	case keep == 0:
-		rest = mant
+		cut = mant
 	default:
-		rest, sticky = 1, true
+		cut, sticky = 1, true
 	}
-	if rest != 0 || sticky {
+	if cut != 0 || sticky {
 		up := false
 		const half = 1 << 63
 		switch mode {
 		case rn:
-			up = rest > half || rest == half && (sticky || q&1 == 1)
+			up = cut > half || cut == half && (sticky || q&1 == 1)
 		case rna:
-			up = rest >= half
+			up = cut >= half
 		case rp:
 			up = !neg
 		case rm:

@@ -105,7 +105,7 @@ func (d *device) read(addr uint64, n, size int) []uint64 {
 	}
 	v := make([]uint64, n)
 	for i := range v {
-		v[i] = get(b[i*size:], size)
+		v[i] = loadLE(b[i*size:], size)
 	}
 	return v
 }

@@ -61,8 +61,8 @@ func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	return new(big.Int).And(x, new(big.Int).SetUint64(mask)).Uint64()
 }
 
-// to converts to format g.
-func (f ieee) to(g ieee, v uint64, mode string) uint64 {
+// convert converts to format g.
+func (f ieee) convert(g ieee, v uint64, mode string) uint64 {
 	s := uint64(0)
 	if f.neg(v) {
 		s = g.sign()
@@ -128,10 +128,10 @@ func fromF32Row(row []uint64) (out []uint64) {
 			}
 		}
 	}
-	out = append(out, f.to(binary64, v, "rn"))
+	out = append(out, f.convert(binary64, v, "rn"))
 	for _, g := range []ieee{binary16, bfloat16} {
 		for _, m := range []string{"rn", "rz", "rm", "rp"} {
-			out = append(out, f.to(g, v, m))
+			out = append(out, f.convert(g, v, m))
 		}
 	}
 	for _, m := range []string{"rn", "rz", "rm", "rp"} {
@@ -150,20 +150,20 @@ func fromF64Row(row []uint64) (out []uint64) {
 		}
 	}
 	for _, m := range []string{"rn", "rz", "rm", "rp"} {
-		out = append(out, f.to(binary32, v, m))
+		out = append(out, f.convert(binary32, v, m))
 	}
 	for _, m := range []string{"rn", "rz", "rm", "rp"} {
 		out = append(out, f.integer(v, m))
 	}
-	return append(out, f.to(binary16, v, "rn"), f.to(bfloat16, v, "rn"), f.away(v))
+	return append(out, f.convert(binary16, v, "rn"), f.convert(bfloat16, v, "rn"), f.away(v))
 }
 
 func from16Row(f ieee) func(row []uint64) []uint64 {
 	return func(row []uint64) (out []uint64) {
 		v := row[0]
-		out = append(out, f.to(binary32, v, "rn"))
+		out = append(out, f.convert(binary32, v, "rn"))
 		if f == binary16 {
-			out = append(out, f.to(binary64, v, "rn"))
+			out = append(out, f.convert(binary64, v, "rn"))
 		}
 		for _, n := range []uint{16, 32, 64} {
 			for _, signed := range []bool{true, false} {
@@ -296,14 +296,14 @@ func (f ieee) halfRow(row []uint64) (out []uint64) {
 	a, b, c := lo[0], lo[1], lo[2]
 	minus := f.sign()
 	out = append(out, f.add(a, b, "rn"), f.add(a, b^minus, "rn"), f.mul(a, b, "rn"), f.fma(a, b, c, "rn"), relu(f.fma(a, b, c, "rn")),
-		f.saturate(f.add(a, b, "rn")), f.saturate(f.mul(a, b, "rn")), anything, a^minus, f.abs(a),
+		f.saturate(f.add(a, b, "rn")), f.saturate(f.mul(a, b, "rn")), unchecked, a^minus, f.abs(a),
 		f.extreme(a, b, -1), f.extreme(a, b, 1), nan(a, b, -1), nan(a, b, 1))
 	o := f.order(a, b)
 	for _, p := range []bool{o == 0, o == 1 || o == -1, o == -1, o == -1 || o == 0, o == 1, o == 1 || o == 0, o == 0 || o == 2, o != 0, o == -1 || o == 2, o != 1, o == 1 || o == 2, o != -1} {
 		yes(p)
 	}
 	yes(f.isNaN(a))
-	out = append(out, anything, anything) // hsqrt and hrcp use approximations
+	out = append(out, unchecked, unchecked) // hsqrt and hrcp use approximations
 	two := func(op func(a, b, c uint64) uint64) {
 		out = append(out, op(lo[0], lo[1], lo[2])|op(hi[0], hi[1], hi[2])<<16)
 	}
@@ -348,7 +348,7 @@ func TestForeignHalves(t *testing.T) {
 				rows = append(rows, []uint64{r[0] | v[i*7%len(v)]<<16, r[1] | v[i*3%len(v)]<<16, r[2] | v[i%len(v)]<<16})
 			}
 			same := func(j int, got, want uint64) bool {
-				if got == want || want == anything {
+				if got == want || want == unchecked {
 					return true
 				}
 				// In either half NaNs may differ in their payloads: before compute capability 9.0

@@ -257,8 +257,8 @@ func (f ieee) saturate(v uint64) uint64 {
 	return v
 }
 
-// same compares results. The payload of a NaN counts only if it is defined.
-func (f ieee) same(got, want uint64) bool {
+// equal compares results. The payload of a NaN counts only if it is defined.
+func (f ieee) equal(got, want uint64) bool {
 	return got == want || f.isNaN(want) && f.isNaN(got) && got>>f.width() == 0 && !f.canonical
 }
 
@@ -316,7 +316,7 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 		add(f.div(a, b, "rn"))
 		add(f.sqrt(a, "rn"))
 		if f == binary32 {
-			out = append(out, anything) // fmodf of the library is tested with maths.cu
+			out = append(out, unchecked) // fmodf of the library is tested with maths.cu
 			add(f.saturate(f.mul(a, b, "rn")))
 		}
 		o := f.order(a, b)
@@ -349,10 +349,10 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 	}
 }
 
-// anything marks a result that another test compares.
-const anything = 0xdead_beef_0bad_cafe
+// unchecked marks a result that another test compares.
+const unchecked = 0xdead_beef_0bad_cafe
 
-func (f ieee) compare(j int, got, want uint64) bool { return want == anything || f.same(got, want) }
+func (f ieee) compare(j int, got, want uint64) bool { return want == unchecked || f.equal(got, want) }
 
 func pairsOf(v []uint64, k int) (rows [][]uint64) {
 	for i, a := range v {

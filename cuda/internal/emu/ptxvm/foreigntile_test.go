@@ -26,9 +26,9 @@ func encode(v []float64, kind string) (bits []uint64, size int) {
 	for _, x := range v {
 		switch b := u32(float32(x)); kind {
 		case "f16":
-			bits, size = append(bits, binary32.to(binary16, b, "rn")), 2
+			bits, size = append(bits, binary32.convert(binary16, b, "rn")), 2
 		case "bf16":
-			bits, size = append(bits, binary32.to(bfloat16, b, "rn")), 2
+			bits, size = append(bits, binary32.convert(bfloat16, b, "rn")), 2
 		case "f32":
 			bits, size = append(bits, b), 4
 		case "f64":
@@ -47,7 +47,7 @@ func decodeBits(v []uint64, kind string) (out []float64) {
 		switch kind {
 		case "f16", "bf16":
 			f := map[string]ieee{"f16": binary16, "bf16": bfloat16}[kind]
-			out = append(out, float64(f32(f.to(binary32, b, "rn"))))
+			out = append(out, float64(f32(f.convert(binary32, b, "rn"))))
 		case "f32":
 			out = append(out, float64(f32(b)))
 		case "f64":

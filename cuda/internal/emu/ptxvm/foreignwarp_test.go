@@ -253,8 +253,8 @@ func TestForeignAtomics(t *testing.T) {
 		}
 		check("float", d.read(af, 2, 4), []uint64{uint64(math.Float32bits(float32(f15))), uint64(math.Float32bits(float32(f7)))})
 		check("double", d.read(ad, 1, 8), []uint64{math.Float64bits(d2)})
-		half := func(x float64) uint64 { return binary32.to(binary16, uint64(math.Float32bits(float32(x))), "rn") }
-		brain := func(x float64) uint64 { return binary32.to(bfloat16, uint64(math.Float32bits(float32(x))), "rn") }
+		half := func(x float64) uint64 { return binary32.convert(binary16, uint64(math.Float32bits(float32(x))), "rn") }
+		brain := func(x float64) uint64 { return binary32.convert(bfloat16, uint64(math.Float32bits(float32(x))), "rn") }
 		check("half2", d.read(ah, 3, 2), []uint64{half(h0), half(h1), half(h0)})
 		check("cas of 16 bits", d.read(ah+16, 2, 2), []uint64{7, 8})
 		if sm == "sm_90" {

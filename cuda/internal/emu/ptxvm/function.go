@@ -40,8 +40,8 @@ func (p *parser) name() string {
 	return p.entry.Name
 }
 
-// inner returns a scope for a block.
-func (p *parser) inner(up *scope) *scope {
+// child returns a scope for a block.
+func (p *parser) child(up *scope) *scope {
 	sc := newScope(up)
 	if p.fn != nil {
 		p.fn.scopes = append(p.fn.scopes, sc)
@@ -53,7 +53,7 @@ func (p *parser) inner(up *scope) *scope {
 func (p *parser) function(extern bool) {
 	f := &function{}
 	p.entry, p.fn, p.stmts, p.local = nil, f, nil, 0
-	sc := p.inner(p.m.scope)
+	sc := p.child(p.m.scope)
 	list := func() (vars []*variable) {
 		for p.expect("("); !p.accept(")"); p.accept(",") {
 			if line := p.cur.line; p.is(".reg") {
@@ -300,7 +300,7 @@ func (d *decoder) reach(f *function) *body {
 
 // call decodes call (results), target, (arguments), prototype.
 func call(d *decoder) {
-	d.take("uni")
+	d.modifier("uni")
 	rets, target, args := d.stmt.args[0].list, d.stmt.args[1], d.stmt.args[2].list
 	if target.kind != okWord {
 		d.fail("call needs a function or a register that holds the address of one")
@@ -356,10 +356,10 @@ const maxTargets = 1 << 20
 
 // jumpTable decodes brx.idx index, list.
 func jumpTable(d *decoder) {
-	if !d.take("idx") {
+	if !d.modifier("idx") {
 		d.fail("%s needs .idx", d.stmt.op)
 	}
-	d.in.uni = d.take("uni")
+	d.in.uni = d.modifier("uni")
 	a := d.args(2)
 	d.in.a = d.src(a[0], U32)
 	var list []string

@@ -7,8 +7,8 @@ import "math/bits"
 // of the second group may leave the kernel, as after "if (i >= n) return", or reach that
 // instruction.
 
-// together makes the instruction wait for the lanes that register slot mask names.
-func (d *decoder) together(mask int32, f func(w *warp, in *inst, m uint32)) {
+// gather makes the instruction wait for the lanes that register slot mask names.
+func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 	d.run(f)
 	d.in.kind = kSync
 	d.extra().members = mask

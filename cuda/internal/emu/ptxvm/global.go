@@ -45,13 +45,13 @@ func shadowSet(s []byte, size int) {
 // alignment and shadow.
 func (w *warp) globalSpan(in *inst, l, total int, bit uint64) (*region, uint64) {
 	a := w.addr[l]
-	r := w.last
+	r := w.lastRegion
 	if r == nil || a-r.base >= r.size || r.size-(a-r.base) < uint64(total) {
 		r = w.cta.launch.Mem.reach(a)
 		if r == nil || r.size-(a-r.base) < uint64(total) {
 			w.globalFault(in, l, OutOfBounds, a, total)
 		}
-		w.last = r
+		w.lastRegion = r
 	}
 	off := a - r.base
 	if a&uint64(total-1) != 0 {
@@ -134,7 +134,7 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 		for rest := m; rest != 0; rest &= rest - 1 {
 			l := bits.TrailingZeros32(rest)
 			a := w.addr[l&31]
-			r := w.last
+			r := w.lastRegion
 			if r != nil && r.shadow != nil && a&3 == 0 {
 				if off := a - r.base; off < uint64(len(r.data)) && off+4 <= uint64(len(r.data)) && off+4 <= uint64(len(r.shadow)) &&
 					binary.LittleEndian.Uint32(r.shadow[off:off+4]) == ready64&0xffffffff {
@@ -160,7 +160,7 @@ func (w *warp) loadGlobal(in *inst, m uint32) {
 			continue
 		}
 		for k := range x.n {
-			w.land(x, k, l, get(r.data[off:], x.size))
+			w.land(x, k, l, loadLE(r.data[off:], x.size))
 			off += uint64(x.size)
 		}
 	}
@@ -182,7 +182,7 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 		for rest := m; rest != 0; rest &= rest - 1 {
 			l := bits.TrailingZeros32(rest)
 			a := w.addr[l&31]
-			r := w.last
+			r := w.lastRegion
 			if r != nil && r.shadow != nil && a&3 == 0 {
 				if off := a - r.base; off < uint64(len(r.data)) && off+4 <= uint64(len(r.data)) && off+4 <= uint64(len(r.shadow)) {
 					if sh := r.shadow[off : off+4]; binary.LittleEndian.Uint32(sh)&0x01010101 == 0x01010101 {
@@ -235,7 +235,7 @@ func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
 	}
 	mask := ^uint64(0) >> (64 - 8*x.size)
 	for k, s := range x.vec {
-		if get(r.data[off+uint64(k*x.size):], x.size) != w.r[s][l]&mask {
+		if loadLE(r.data[off+uint64(k*x.size):], x.size) != w.r[s][l]&mask {
 			return false
 		}
 	}

@@ -61,12 +61,12 @@ type globalLog struct {
 	written int  // number of touches that write
 	ended   bool // a warp that touched memory has left the kernel, so no later barrier orders it
 
-	played  bool // the first touches of the interval were already played back into the pieces
-	pieces  map[uint64]*history
-	spare   []*history
-	readers readers
-	clocks  clocks   // clocks of the touch that is played back
-	nothing []uint32 // clocks of a warp that knows nothing of other warps
+	played   bool // the first touches of the interval were already played back into the pieces
+	pieces   map[uint64]*history
+	spare    []*history
+	readers  readers
+	clocks   clocks   // clocks of the touch that is played back
+	noClocks []uint32 // clocks of a warp that knows nothing of other warps
 }
 
 type span struct {
@@ -75,7 +75,7 @@ type span struct {
 }
 
 func (g *globalLog) setup(nwarps int) {
-	g.readers.nwarps, g.nothing, g.pieces = nwarps, make([]uint32, nwarps), map[uint64]*history{}
+	g.readers.nwarps, g.noClocks, g.pieces = nwarps, make([]uint32, nwarps), map[uint64]*history{}
 }
 
 // touch records an access of the lanes of m at w.addr. Each lane accesses total bytes.
@@ -133,7 +133,7 @@ func (g *globalLog) look(w *warp) {
 
 // end checks the interval and closes it.
 func (g *globalLog) end(c *cta) {
-	if g.played || g.written > 0 && g.suspect() {
+	if g.played || g.written > 0 && g.overlaps() {
 		g.play(c, g.hulls())
 	}
 	g.drop(c)
@@ -159,9 +159,9 @@ func (g *globalLog) drop(c *cta) {
 	}
 }
 
-// suspect sorts the writes by address. It reports whether a range is touched twice, except by
+// overlaps sorts the writes by address. It reports whether a range is touched twice, except by
 // accesses in which each lane touches its own bytes again.
-func (g *globalLog) suspect() bool {
+func (g *globalLog) overlaps() bool {
 	g.writes = g.writes[:0]
 	sorted := true
 	for i := range g.touches {
@@ -187,7 +187,7 @@ func (g *globalLog) suspect() bool {
 		if t.write {
 			continue
 		}
-		for k := behind(g.writes, t.lo); k < len(g.writes) && g.writes[k].lo < t.hi; k++ {
+		for k := searchEnd(g.writes, t.lo); k < len(g.writes) && g.writes[k].lo < t.hi; k++ {
 			if !t.twin(&g.touches[g.writes[k].touch]) {
 				return true
 			}
@@ -196,9 +196,9 @@ func (g *globalLog) suspect() bool {
 	return false
 }
 
-// behind returns the index of the first span that ends after an address. The spans are sorted by
+// searchEnd returns the index of the first span that ends after an address. The spans are sorted by
 // their ends.
-func behind(s []span, addr uint64) int {
+func searchEnd(s []span, addr uint64) int {
 	lo, hi := 0, len(s)
 	for lo < hi {
 		if mid := int(uint(lo+hi) / 2); s[mid].hi <= addr {
@@ -233,12 +233,12 @@ func (g *globalLog) play(c *cta, within []span) {
 	for i := range g.touches {
 		t := &g.touches[i]
 		if within != nil {
-			if k := behind(within, t.lo); k == len(within) || within[k].lo >= t.hi {
+			if k := searchEnd(within, t.lo); k == len(within) || within[k].lo >= t.hi {
 				continue
 			}
 		}
 		k := &g.clocks
-		*k = clocks{self: int(t.warp), vc: g.nothing, base: t.base}
+		*k = clocks{self: int(t.warp), vc: g.noClocks, base: t.base}
 		if t.view > 0 {
 			v := &g.views[t.view-1]
 			k.vc, k.pair = v.vc, v.pair

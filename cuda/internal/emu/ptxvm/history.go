@@ -45,8 +45,8 @@ type readers struct {
 	nwarps int
 }
 
-// of returns the reads of a warp, for a cell with many readers.
-func (s *readers) of(c *cell, warp int) *access { return &s.list[int(c.many-1)*s.nwarps+warp] }
+// warpReads returns the reads of a warp, for a cell with many readers.
+func (s *readers) warpReads(c *cell, warp int) *access { return &s.list[int(c.many-1)*s.nwarps+warp] }
 
 // add begins a set for a cell.
 func (s *readers) add(c *cell) {
@@ -90,7 +90,7 @@ func (h *history) splitWord(i int) {
 			from := h.cells[i]
 			h.readers.add(&c)
 			for j := range h.readers.nwarps {
-				*h.readers.of(&c, j) = *h.readers.of(&from, j)
+				*h.readers.warpReads(&c, j) = *h.readers.warpReads(&from, j)
 			}
 		}
 		h.parts[4*i+k] = c
@@ -105,13 +105,13 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 	}
 	switch {
 	case c.many != 0:
-		h.readers.of(c, k.self).note(k, lane, pc, kind)
+		h.readers.warpReads(c, k.self).note(k, lane, pc, kind)
 	case c.r.pc == 0 || int(c.r.warp) == k.self || k.ordered(lane, int(c.r.warp), c.r.lanes, c.r.epoch):
 		c.r.note(k, lane, pc, kind)
 	default:
 		h.readers.add(c)
-		*h.readers.of(c, int(c.r.warp)) = c.r
-		h.readers.of(c, k.self).note(k, lane, pc, kind)
+		*h.readers.warpReads(c, int(c.r.warp)) = c.r
+		h.readers.warpReads(c, k.self).note(k, lane, pc, kind)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 	}
 	if c.many != 0 {
 		for i := range h.readers.nwarps {
-			a := h.readers.of(c, i)
+			a := h.readers.warpReads(c, i)
 			if clash(a) {
 				return a, "read"
 			}
@@ -156,7 +156,7 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	}
 	r := &c.r
 	if c.many != 0 {
-		r = h.readers.of(c, k.self)
+		r = h.readers.warpReads(c, k.self)
 	} else if r.pc != 0 && int(r.warp) != k.self {
 		return false
 	}
@@ -173,9 +173,9 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// before reports whether it is known, without looking at pairs of lanes, that an access is ordered
-// before a lane. The lane is given as a mask. If there was no access, it counts as ordered.
-func (k *clocks) before(a *access, lane uint32) bool {
+// allOrdered reports whether it is known, without looking at pairs of lanes, that an access is
+// ordered before a lane. The lane is given as a mask. If there was no access, it counts as ordered.
+func (k *clocks) allOrdered(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true
 	}
@@ -189,7 +189,7 @@ func (k *clocks) before(a *access, lane uint32) bool {
 // before the new write. It does not handle a cell with a set of readers. It reports whether it has
 // recorded the write.
 func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) bool {
-	if c.many != 0 || !k.before(&c.w, lane) || !k.before(&c.r, lane) {
+	if c.many != 0 || !k.allOrdered(&c.w, lane) || !k.allOrdered(&c.r, lane) {
 		return false
 	}
 	c.r.pc = 0

@@ -111,8 +111,8 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b, _ := d.mem.Bytes(out, 4); get(b, 4) != 42 {
-		t.Errorf("%d, want 42", get(b, 4))
+	if b, _ := d.mem.Bytes(out, 4); loadLE(b, 4) != 42 {
+		t.Errorf("%d, want 42", loadLE(b, 4))
 	}
 }
 

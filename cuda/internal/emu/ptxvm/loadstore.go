@@ -17,21 +17,21 @@ func (d *decoder) memoryMods() {
 		order = d.oneOf(orders...)
 		x.strong = order >= 0
 	} else if x.space == spLocal {
-		if d.take("volatile") {
-			d.need(50, 9, 1)
+		if d.modifier("volatile") {
+			d.require(50, 9, 1)
 		}
 	}
 	if order > 0 {
 		x.release, x.acquire = orders[order] == "release", orders[order] == "acquire"
-		d.need(70, 6, 0)
+		d.require(70, 6, 0)
 		scope := d.oneOf("cta", "cluster", "gpu", "sys")
 		if scope < 0 {
 			d.fail("%s: .%s needs a scope", d.stmt.op, orders[order])
 		}
 		x.block = scope == 0
 	}
-	d.take("weak")
-	if d.take("nc") && (d.base != "ld" || x.space != spGlobal) {
+	d.modifier("weak")
+	if d.modifier("nc") && (d.base != "ld" || x.space != spGlobal) {
 		d.fail("%s: .nc needs ld.global", d.stmt.op)
 	}
 	d.oneOf(caches...)
@@ -39,10 +39,10 @@ func (d *decoder) memoryMods() {
 		return
 	}
 	if d.oneOf("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate") >= 0 {
-		d.need(70, 7, 4)
+		d.require(70, 7, 4)
 	}
 	if ld && d.oneOf("L2::64B", "L2::128B", "L2::256B") >= 0 {
-		d.need(75, 7, 4)
+		d.require(75, 7, 4)
 	}
 	d.cacheHint()
 }
@@ -51,10 +51,10 @@ func (d *decoder) memoryMods() {
 // createpolicy. The hint has no effect that a kernel could see.
 func (d *decoder) cacheHint() {
 	n := len(d.stmt.args)
-	if !d.take("L2::cache_hint") {
+	if !d.modifier("L2::cache_hint") {
 		return
 	}
-	d.need(80, 7, 4)
+	d.require(80, 7, 4)
 	if n == 0 {
 		d.fail("%s lacks a policy", d.stmt.op)
 	}
@@ -65,10 +65,10 @@ func (d *decoder) cacheHint() {
 // createPolicy decodes createpolicy.fractional and .cvt. The emulator gives the number of a policy
 // no meaning.
 func createPolicy(d *decoder) {
-	d.need(80, 7, 4)
+	d.require(80, 7, 4)
 	d.typIn(B64)
-	fractional := d.take("fractional")
-	if !fractional && (!d.take("cvt") || !d.take("L2")) {
+	fractional := d.modifier("fractional")
+	if !fractional && (!d.modifier("cvt") || !d.modifier("L2")) {
 		d.fail("%s: .fractional and .cvt.L2 are supported", d.stmt.op)
 	}
 	a := d.stmt.args
@@ -93,7 +93,7 @@ func createPolicy(d *decoder) {
 // adviseCache decodes discard and applypriority. discard makes memory undefined. Here the memory is
 // left unchanged.
 func adviseCache(d *decoder) {
-	d.need(80, 7, 4)
+	d.require(80, 7, 4)
 	x := d.extra()
 	x.space = []space{spGeneric, spGlobal}[d.oneOf("global")+1]
 	if d.oneOf("L2", "L2::evict_normal") != map[string]int{"discard": 0, "applypriority": 1}[d.base] {
@@ -203,7 +203,7 @@ func store(d *decoder) {
 	case spShared:
 		d.run(func(w *warp, i *inst, m uint32) {
 			w.addresses(i, m)
-			w.need(i, m, i.x.vec...)
+			w.requireWritten(i, m, i.x.vec...)
 			w.storeShared(i, m)
 		})
 	default:

@@ -20,7 +20,7 @@ func (d *decoder) fragment(o operand, n int, t Type) []int32 {
 
 // loadMatrix decodes ldmatrix.sync.aligned.m8n8.x1|x2|x4[.trans].shared.b16.
 func loadMatrix(d *decoder) {
-	d.need(75, 6, 5)
+	d.require(75, 6, 5)
 	matrixMods(d)
 	x := d.extra()
 	a := d.args(2)
@@ -31,7 +31,7 @@ func loadMatrix(d *decoder) {
 
 func matrixMods(d *decoder) {
 	x := d.extra()
-	if !d.take("sync") || !d.take("aligned") || !d.take("m8n8") {
+	if !d.modifier("sync") || !d.modifier("aligned") || !d.modifier("m8n8") {
 		d.fail("%s needs .sync.aligned.m8n8", d.stmt.op)
 	}
 	i := d.oneOf("x1", "x2", "x4")
@@ -40,7 +40,7 @@ func matrixMods(d *decoder) {
 	}
 	x.n = 1 << i
 	x.mode = 0
-	if d.take("trans") {
+	if d.modifier("trans") {
 		x.mode = 1
 	}
 	if d.oneOf("shared", "shared::cta") < 0 {
@@ -59,7 +59,7 @@ func (w *warp) matrixRows(in *inst, m uint32) (off [32]int, rows uint32) {
 	if in.x.n == 4 {
 		rows = fullMask
 	}
-	w.need(in, rows, in.a)
+	w.requireWritten(in, rows, in.a)
 	r := &w.r[in.a]
 	for l := range w.addr {
 		w.addr[l] = r[l] + uint64(in.x.off)
@@ -87,9 +87,9 @@ func (w *warp) loadMatrix(in *inst, m uint32) {
 		for l := range v {
 			g, t := l/4, 2*(l%4)
 			if x.mode == 0 {
-				v[l] = get(s.data[off[8*i+g]+2*t:], 4)
+				v[l] = loadLE(s.data[off[8*i+g]+2*t:], 4)
 			} else {
-				v[l] = get(s.data[off[8*i+t]+2*g:], 2) | get(s.data[off[8*i+t+1]+2*g:], 2)<<16
+				v[l] = loadLE(s.data[off[8*i+t]+2*g:], 2) | loadLE(s.data[off[8*i+t+1]+2*g:], 2)<<16
 			}
 		}
 		w.write(x.vec[i], &v, m)
@@ -98,7 +98,7 @@ func (w *warp) loadMatrix(in *inst, m uint32) {
 
 // storeMatrix decodes stmatrix, the inverse of ldmatrix.
 func storeMatrix(d *decoder) {
-	d.need(90, 7, 8)
+	d.require(90, 7, 8)
 	matrixMods(d)
 	x := d.extra()
 	a := d.args(2)
@@ -109,7 +109,7 @@ func storeMatrix(d *decoder) {
 
 func (w *warp) storeMatrix(in *inst, m uint32) {
 	x, s := in.x, &w.cta.shared
-	w.need(in, m, x.vec...)
+	w.requireWritten(in, m, x.vec...)
 	off, _ := w.matrixRows(in, m)
 	pc := w.pc + 1
 	for l := range 8 * x.n {
@@ -135,13 +135,13 @@ func (w *warp) storeMatrix(in *inst, m uint32) {
 // matrixMultiply decodes mma.sync.aligned of the shapes m16n8k16 and m16n8k8 with f16, bf16 or tf32
 // operands and f32 accumulators (and f16 accumulators for f16).
 func matrixMultiply(d *decoder) {
-	if !d.take("sync") || !d.take("aligned") || !d.take("row") || !d.take("col") {
+	if !d.modifier("sync") || !d.modifier("aligned") || !d.modifier("row") || !d.modifier("col") {
 		d.fail("%s needs .sync.aligned and .row.col", d.stmt.op)
 	}
 	ct, bt, at, dt := d.typ(), d.typ(), d.typ(), d.typ()
 	for i, m := range d.mods {
 		if m[0] == 'm' && multiplyOther(d, m, dt, at, bt, ct) {
-			d.take(d.mods[i])
+			d.modifier(d.mods[i])
 			return
 		}
 	}
@@ -154,9 +154,9 @@ func matrixMultiply(d *decoder) {
 		d.fail("%s: this shape does not exist for .%s", d.stmt.op, at)
 	}
 	if at == F16 && k == 8 {
-		d.need(75, 6, 5)
+		d.require(75, 6, 5)
 	} else {
-		d.need(80, 7, 0)
+		d.require(80, 7, 0)
 	}
 	x := d.extra()
 	a := d.args(4)
@@ -185,9 +185,9 @@ func (w *warp) mma(in *inst, m uint32, half bool) {
 	if m != fullMask {
 		w.fault(ShuffleDivergence, in, bits.TrailingZeros32(m), "only %d lanes of the warp are alive", bits.OnesCount32(m))
 	}
-	w.need(in, m, x.vec...)
-	w.need(in, m, x.vb...)
-	w.need(in, m, x.vc...)
+	w.requireWritten(in, m, x.vec...)
+	w.requireWritten(in, m, x.vb...)
+	w.requireWritten(in, m, x.vc...)
 	w.cta.stats.MMA++
 	var a [16][16]float32
 	var b [8][16]float32 // the elements of b, by column

@@ -12,9 +12,9 @@ const (
 // mbarrier decodes the mbarrier instructions, except for transaction counts, which only bulk copies
 // use.
 func mbarrier(d *decoder) {
-	d.need(80, 7, 0)
+	d.require(80, 7, 0)
 	op := d.oneOf("init", "inval", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count")
-	if op < 0 || d.take("expect_tx") {
+	if op < 0 || d.modifier("expect_tx") {
 		d.fail("unknown or unsupported instruction %s", d.stmt.op)
 	}
 	x := d.extra()
@@ -46,7 +46,7 @@ func mbarrier(d *decoder) {
 		object(a[0])
 		d.in.b = d.src(a[1], U32)
 		d.run(func(w *warp, in *inst, m uint32) {
-			w.need(in, m, in.b)
+			w.requireWritten(in, m, in.b)
 			w.eachObject(in, m, false, func(l, off int, _ uint64) uint64 {
 				n := w.r[in.b][l] & 0xffffffff
 				if n == 0 || n > mbCount {
@@ -63,7 +63,7 @@ func mbarrier(d *decoder) {
 			w.eachObject(in, m, true, func(_, off int, v uint64) uint64 { clear(w.cta.shared.init[off : off+8]); return v })
 		})
 	case 2, 3:
-		if d.take("noComplete") && len(a) != 3 {
+		if d.modifier("noComplete") && len(a) != 3 {
 			d.fail("%s needs a count", d.stmt.op)
 		}
 		if len(a) != 2 && len(a) != 3 {
@@ -79,14 +79,14 @@ func mbarrier(d *decoder) {
 			d.in.b = d.src(a[2], U32)
 		}
 		d.run(func(w *warp, in *inst, m uint32) {
-			w.need(in, m, in.b)
+			w.requireWritten(in, m, in.b)
 			w.arriveAt(in, m, in.b, op == 3)
 		})
 	default:
 		if op == 5 {
-			d.need(90, 7, 8)
+			d.require(90, 7, 8)
 		}
-		parity := d.take("parity")
+		parity := d.modifier("parity")
 		if len(a) == 4 && op == 5 { // the time limit, which has no effect
 			d.src(a[3], U32)
 			a = a[:3]
@@ -100,7 +100,7 @@ func mbarrier(d *decoder) {
 			d.in.b = d.src(a[2], B64)
 		}
 		d.run(func(w *warp, in *inst, m uint32) {
-			w.need(in, m, in.b)
+			w.requireWritten(in, m, in.b)
 			var done uint32
 			w.eachObject(in, m, true, func(l, off int, v uint64) uint64 {
 				now, asked := v>>mbPhase, w.r[in.b][l]>>mbPhase
@@ -133,7 +133,7 @@ func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v ui
 		if live {
 			w.sharedReady(in, l, off, 8)
 		}
-		put(w.cta.shared.data[off:], 8, f(l, off, get(w.cta.shared.data[off:], 8)))
+		put(w.cta.shared.data[off:], 8, f(l, off, loadLE(w.cta.shared.data[off:], 8)))
 	}
 }
 
@@ -188,11 +188,11 @@ func (w *warp) learn(vc []uint32) {
 // arriveCopies decodes cp.async.mbarrier.arrive[.noinc]: the lane arrives when its copies are done.
 // The emulator completes the copies at this instruction, which the ISA allows.
 func arriveCopies(d *decoder) {
-	if !d.take("arrive") {
+	if !d.modifier("arrive") {
 		d.fail("%s needs .arrive", d.stmt.op)
 	}
 	d.typIn(B64)
-	noinc := d.take("noinc")
+	noinc := d.modifier("noinc")
 	x := d.extra()
 	x.space = []space{spGeneric, spShared, spShared}[d.oneOf("shared", "shared::cta")+1]
 	d.in.a, x.off, x.space = d.mem(d.args(1)[0], x.space)

@@ -255,7 +255,7 @@ func (p *parser) body(sc *scope) {
 			fail(line, "the body of %s has no end", p.name())
 		case p.accept(";"):
 		case p.accept("{"):
-			p.body(p.inner(sc))
+			p.body(p.child(sc))
 			p.expect("}")
 		case p.brief && p.passes():
 		case p.accept(".reg"):

@@ -87,8 +87,8 @@ func TestModuleVariables(t *testing.T) {
 	if err != nil || size != 4 {
 		t.Fatal(addr, size, err)
 	}
-	if b, _ := d.mem.Bytes(addr, 4); get(b, 4) != 49 {
-		t.Errorf("counter = %d, want 49", get(b, 4))
+	if b, _ := d.mem.Bytes(addr, 4); loadLE(b, 4) != 49 {
+		t.Errorf("counter = %d, want 49", loadLE(b, 4))
 	}
 	before := d.mem.Mapped()
 	m.Unload(d.mem)

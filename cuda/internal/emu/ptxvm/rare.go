@@ -8,7 +8,7 @@ import "math/bits"
 // carry.
 func multiplyCarry(d *decoder) {
 	t := d.typIn(U32, S32, U64, S64)
-	in, out := d.base == "madc", d.take("cc")
+	in, out := d.base == "madc", d.modifier("cc")
 	half := d.oneOf("lo", "hi")
 	if half < 0 {
 		d.fail("%s needs .lo or .hi", d.stmt.op)
@@ -16,7 +16,7 @@ func multiplyCarry(d *decoder) {
 	d.dabc(t)
 	wide := t.Size() == 8
 	d.run(func(w *warp, i *inst, m uint32) {
-		w.need(i, m, i.a, i.b, i.c)
+		w.requireWritten(i, m, i.a, i.b, i.c)
 		a, b, c := w.r[i.a], w.r[i.b], w.r[i.c]
 		r := w.dest(i.d, m)
 		for l := range lanesOf(m) {
@@ -70,7 +70,7 @@ func dotProduct2(d *decoder) {
 
 // bitMask decodes bmsk.clamp|wrap.b32 d, a, b. In the result, the b bits from bit a on are 1.
 func bitMask(d *decoder) {
-	d.need(70, 7, 6)
+	d.require(70, 7, 6)
 	d.typIn(B32)
 	mode := d.oneOf("clamp", "wrap")
 	if mode < 0 {
@@ -90,7 +90,7 @@ func bitMask(d *decoder) {
 // signOrZeroExtend decodes szext.clamp|wrap.u32|s32 d, a, b. The result is the lower b bits of a,
 // extended.
 func signOrZeroExtend(d *decoder) {
-	d.need(70, 7, 6)
+	d.require(70, 7, 6)
 	t := d.typIn(U32, S32)
 	mode := d.oneOf("clamp", "wrap")
 	if mode < 0 {
@@ -118,7 +118,7 @@ func signOrZeroExtend(d *decoder) {
 // findSet decodes fns.b32 d, mask, base, offset. The result is the offset-th set bit of mask from
 // base on, upwards or downwards.
 func findSet(d *decoder) {
-	d.need(30, 6, 0)
+	d.require(30, 6, 0)
 	d.typIn(B32)
 	a := d.args(4)
 	d.in.d, d.in.a, d.in.b, d.in.c = d.dst(a[0], B32), d.src(a[1], B32), d.src(a[2], B32), d.src(a[3], S32)
@@ -147,10 +147,10 @@ func findSet(d *decoder) {
 // convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]. a and b, saturated, are the low
 // bits, and c is shifted up above them.
 func convertPack(d *decoder) {
-	d.need(72, 6, 5)
+	d.require(72, 6, 5)
 	args := d.stmt.args
-	withC := d.take("b32")
-	if !d.take("sat") || len(d.mods) != 2 || d.mods[1] != "s32" {
+	withC := d.modifier("b32")
+	if !d.modifier("sat") || len(d.mods) != 2 || d.mods[1] != "s32" {
 		d.fail("%s needs .sat and .s32", d.stmt.op)
 	}
 	t, ok := typeByName[d.mods[0]]
@@ -183,7 +183,7 @@ func setHalf(d *decoder) {
 	}
 	one, yes := F16, uint64(0xffff)
 	if st == BF16 || st == BF16x2 {
-		d.need(90, 7, 8)
+		d.require(90, 7, 8)
 		one = BF16
 	}
 	pairs := st.Size() == 4
@@ -197,7 +197,7 @@ func setHalf(d *decoder) {
 	case dt != U32 && dt != S32 && (pairs || dt != U16 && dt != S16):
 		d.fail("%s: a result of type .%s is not supported", d.stmt.op, dt)
 	}
-	f := cmpFloat(cmpOps[i], one, one == F16 && d.take("ftz"))
+	f := cmpFloat(cmpOps[i], one, one == F16 && d.modifier("ftz"))
 	if f == nil {
 		d.fail("%s: comparison .%s of type .%s is not supported", d.stmt.op, cmpOps[i], st)
 	}
@@ -205,7 +205,7 @@ func setHalf(d *decoder) {
 	in := d.in
 	in.d, in.a, in.b = d.dst(a[0], dt), d.src(a[1], st), d.src(a[2], st)
 	d.run(func(w *warp, in *inst, m uint32) {
-		w.need(in, m, in.a, in.b)
+		w.requireWritten(in, m, in.a, in.b)
 		var v lanes
 		for k := range st.Size() / 2 {
 			x, y := w.r[in.a], w.r[in.b]
@@ -235,10 +235,10 @@ func setPredicates(d *decoder, t Type) {
 	}
 	one := F16
 	if t == BF16x2 {
-		d.need(90, 7, 8)
+		d.require(90, 7, 8)
 		one = BF16
 	}
-	f := cmpFloat(cmpOps[i], one, one == F16 && d.take("ftz"))
+	f := cmpFloat(cmpOps[i], one, one == F16 && d.modifier("ftz"))
 	a := d.combination(d.stmt.args, 3)
 	if f == nil || a[0].kind != okGroup {
 		d.fail("%s: a comparison of floats and two predicates are needed, one a half", d.stmt.op)
@@ -251,7 +251,7 @@ func setPredicates(d *decoder, t Type) {
 	}
 	d.in.a, d.in.b = d.src(a[1], t), d.src(a[2], t)
 	d.run(func(w *warp, in *inst, m uint32) {
-		w.need(in, m, in.a, in.b)
+		w.requireWritten(in, m, in.a, in.b)
 		var c uint32
 		if in.x != nil {
 			c = w.extraPred(in, m)

@@ -99,7 +99,7 @@ func (w *warp) loadShared(in *inst, m uint32) {
 		w.sharedReady(in, l, off, total)
 		w.trackRead(in, l, off, total, pc, k)
 		for e := range x.n {
-			w.land(x, e, l, get(s.data[off+e*x.size:], x.size))
+			w.land(x, e, l, loadLE(s.data[off+e*x.size:], x.size))
 		}
 	}
 	w.landed(x, m)
@@ -158,7 +158,7 @@ func (w *warp) storeShared(in *inst, m uint32) {
 		for e := range x.n {
 			at := s.data[off+e*x.size:]
 			v := w.r[x.vec[e]][l]
-			if get(at, x.size) != v&mask || s.init[off+e*x.size] == 0 {
+			if loadLE(at, x.size) != v&mask || s.init[off+e*x.size] == 0 {
 				same = false
 			}
 		}
@@ -216,13 +216,13 @@ func (w *warp) conflicts(m uint32, total int) {
 }
 
 // phase returns the cycles that conflicts add for a group of lanes. Bit i of group stands for lane
-// number first + i.
-func (w *warp) phase(first int, group uint32, total int) int64 {
+// number base + i.
+func (w *warp) phase(base int, group uint32, total int) int64 {
 	var word [32]uint64
 	var used uint32
 	clash := false
 	for rest := group; rest != 0 && !clash; rest &= rest - 1 {
-		a := w.addr[first+bits.TrailingZeros32(rest)] >> 2
+		a := w.addr[base+bits.TrailingZeros32(rest)] >> 2
 		for k := 0; k < total; k += 4 {
 			b := a & 31
 			if used>>b&1 != 0 && word[b] != a {
@@ -242,7 +242,7 @@ func (w *warp) phase(first int, group uint32, total int) int64 {
 	var per [32]int64
 	n, most := 0, int64(1)
 	for rest := group; rest != 0; rest &= rest - 1 {
-		a := w.addr[first+bits.TrailingZeros32(rest)] >> 2
+		a := w.addr[base+bits.TrailingZeros32(rest)] >> 2
 	next:
 		for k := 0; k < max(total/4, 1); k++ {
 			for _, v := range words[:n] {

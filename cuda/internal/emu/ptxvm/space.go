@@ -9,7 +9,7 @@ import (
 // addresses sets w.addr to base register + offset for the lanes of m.
 func (w *warp) addresses(in *inst, m uint32) {
 	if m&^w.wm[in.a] != 0 {
-		w.need(in, m, in.a)
+		w.requireWritten(in, m, in.a)
 	}
 	r, off := &w.r[in.a], uint64(in.x.off)
 	for l := range w.addr {
@@ -81,8 +81,8 @@ func (w *warp) storeAny(in *inst, m uint32) {
 	})
 }
 
-// get reads an element of 1, 2, 4 or 8 bytes.
-func get(b []byte, size int) uint64 {
+// loadLE reads an element of 1, 2, 4 or 8 bytes.
+func loadLE(b []byte, size int) uint64 {
 	switch size {
 	case 1:
 		return uint64(b[0])
@@ -157,7 +157,7 @@ func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 			w.misaligned(in, l, a, total, what)
 		}
 		for k := range x.n {
-			w.land(x, k, l, get(img[int(a)+k*x.size:], x.size))
+			w.land(x, k, l, loadLE(img[int(a)+k*x.size:], x.size))
 		}
 	}
 	if same {
@@ -199,7 +199,7 @@ func (w *warp) loadLocal(in *inst, m uint32) {
 		l := bits.TrailingZeros32(rest)
 		at := w.localSpan(in, l, total)
 		for k := range x.n {
-			w.land(x, k, l, get(w.local[at+k*x.size:], x.size))
+			w.land(x, k, l, loadLE(w.local[at+k*x.size:], x.size))
 		}
 		if !shadowHas(w.localInit[at:at+total], total, 1) {
 			w.padding(in, l, at)

@@ -38,13 +38,13 @@ type warp struct {
 	calls []activation
 	live  uint32 // lanes that exist and have not exited
 
-	id    int
-	state warpState
-	cta   *cta
-	steps int64
-	addr  [32]uint64 // addresses of the memory instruction in progress
-	tmp   lanes
-	last  *region // the region of the last global access
+	id         int
+	state      warpState
+	cta        *cta
+	steps      int64
+	addr       [32]uint64 // addresses of the memory instruction in progress
+	tmp        lanes
+	lastRegion *region // the region of the last global access
 
 	local, localInit []byte // memory of 32 lanes, stride bytes for each
 	stride           int    // Entry.Local, and more if functions need it
@@ -72,8 +72,8 @@ func (w *warp) faultAt(k FaultKind, in *inst, lane int, addr uint64, format stri
 	panic(f)
 }
 
-// need faults unless every lane of m has written the registers.
-func (w *warp) need(in *inst, m uint32, slots ...int32) {
+// requireWritten faults unless every lane of m has written the registers.
+func (w *warp) requireWritten(in *inst, m uint32, slots ...int32) {
 	for _, s := range slots {
 		if bad := m &^ w.wm[s]; bad != 0 {
 			w.uninitialised(in, s, bad)
@@ -165,7 +165,7 @@ func (w *warp) run(budget int) {
 		switch in.kind {
 		case kALU:
 			if bad := m &^ (w.wm[in.a] & w.wm[in.b] & w.wm[in.c]); bad != 0 {
-				w.need(in, m, in.a, in.b, in.c)
+				w.requireWritten(in, m, in.a, in.b, in.c)
 			}
 			if m == fullMask {
 				in.alu(&w.r[in.d], &w.r[in.a], &w.r[in.b], &w.r[in.c])
@@ -178,7 +178,7 @@ func (w *warp) run(budget int) {
 				st.FMA++
 			}
 		case kCmp:
-			w.need(in, m, in.a, in.b)
+			w.requireWritten(in, m, in.a, in.b)
 			v := in.cmp(&w.r[in.a], &w.r[in.b])
 			n := ^v
 			if in.x != nil {
@@ -192,7 +192,7 @@ func (w *warp) run(budget int) {
 				w.setPred(in.q, n, m)
 			}
 		case kSelp:
-			w.need(in, m, in.a, in.b)
+			w.requireWritten(in, m, in.a, in.b)
 			p := w.pred(in, in.p, m)
 			a, b := &w.r[in.a], &w.r[in.b]
 			for l := range w.tmp {
@@ -305,7 +305,7 @@ func (w *warp) converged(in *inst, m uint32, k FaultKind) {
 // members checks the member mask operand of a .sync instruction. Each executing lane must be in its
 // own mask, and every live lane of that mask must execute the instruction now.
 func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
-	w.need(in, m, slot)
+	w.requireWritten(in, m, slot)
 	r := &w.r[slot]
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)

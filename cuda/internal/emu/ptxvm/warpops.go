@@ -6,7 +6,7 @@ import (
 
 // shuffle decodes shfl.sync.mode.b32 d[|p], a, b, c, membermask.
 func shuffle(d *decoder) {
-	if !d.take("sync") {
+	if !d.modifier("sync") {
 		d.fail("%s: only shfl.sync is supported", d.stmt.op)
 	}
 	mode := d.oneOf("up", "down", "bfly", "idx")
@@ -29,14 +29,14 @@ func shuffle(d *decoder) {
 	}
 	i.a, i.b, i.c = d.src(a[1], B32), d.src(a[2], B32), d.src(a[3], B32)
 	x.count, x.mode = d.src(a[4], B32), uint8(mode)
-	d.together(x.count, (*warp).shuffle)
+	d.gather(x.count, (*warp).shuffle)
 }
 
 // shuffle executes shfl.sync as in the pseudocode of the ISA: c holds the clamp value in bits 0-4
 // and the segment mask in bits 8-12.
 func (w *warp) shuffle(in *inst, m uint32) {
 	w.members(in, m, in.x.count)
-	w.need(in, m, in.b, in.c)
+	w.requireWritten(in, m, in.b, in.c)
 	src, bs, cs := &w.r[in.a], &w.r[in.b], &w.r[in.c]
 	var out lanes
 	var valid uint32
@@ -87,7 +87,7 @@ func (w *warp) shuffle(in *inst, m uint32) {
 
 // vote decodes vote.sync.
 func vote(d *decoder) {
-	if !d.take("sync") {
+	if !d.modifier("sync") {
 		d.fail("%s: only vote.sync is supported", d.stmt.op)
 	}
 	mode := d.oneOf("all", "any", "uni", "ballot")
@@ -105,7 +105,7 @@ func vote(d *decoder) {
 	}
 	x.p, x.pn = d.condition(a[1])
 	x.count, x.mode = d.src(a[2], B32), uint8(mode)
-	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
+	d.gather(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		w.members(in, m, in.x.count)
 		v := w.extraPred(in, m) & m
 		var out lanes
@@ -146,8 +146,8 @@ func activeMask(d *decoder) {
 
 // reduceSync decodes redux.sync.op.type d, a, membermask.
 func reduceSync(d *decoder) {
-	d.need(80, 7, 0)
-	if !d.take("sync") {
+	d.require(80, 7, 0)
+	if !d.modifier("sync") {
 		d.fail("%s needs .sync", d.stmt.op)
 	}
 	op := d.oneOf("add", "min", "max", "and", "or", "xor")
@@ -158,9 +158,9 @@ func reduceSync(d *decoder) {
 	a := d.args(3)
 	d.in.d, d.in.a = d.dst(a[0], t), d.src(a[1], t)
 	d.extra().count = d.src(a[2], B32)
-	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
+	d.gather(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		w.members(in, m, in.x.count)
-		w.need(in, m, in.a)
+		w.requireWritten(in, m, in.a)
 		src := &w.r[in.a]
 		var out lanes
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -196,9 +196,9 @@ func reduceSync(d *decoder) {
 
 // matchSync decodes match.any.sync d, a, mask and match.all.sync d[|p], a, mask.
 func matchSync(d *decoder) {
-	d.need(70, 6, 0)
+	d.require(70, 6, 0)
 	mode := d.oneOf("any", "all")
-	if mode < 0 || !d.take("sync") {
+	if mode < 0 || !d.modifier("sync") {
 		d.fail("%s needs .any or .all, and .sync", d.stmt.op)
 	}
 	t := d.typIn(B32, B64)
@@ -214,9 +214,9 @@ func matchSync(d *decoder) {
 	}
 	i.d, i.a = d.dst(dst, B32), d.src(a[1], t)
 	d.extra().count = d.src(a[2], B32)
-	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
+	d.gather(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		w.members(in, m, in.x.count)
-		w.need(in, m, in.a)
+		w.requireWritten(in, m, in.a)
 		src := &w.r[in.a]
 		var out lanes
 		var all uint32
@@ -246,8 +246,8 @@ func matchSync(d *decoder) {
 
 // electSync decodes elect.sync d|p, membermask: the lowest lane of the mask is elected.
 func electSync(d *decoder) {
-	d.need(90, 8, 0)
-	if !d.take("sync") {
+	d.require(90, 8, 0)
+	if !d.modifier("sync") {
 		d.fail("%s needs .sync", d.stmt.op)
 	}
 	a := d.args(2)
@@ -262,7 +262,7 @@ func electSync(d *decoder) {
 		x.n = int(d.dst(operand{kind: okWord, name: a[0].name}, B32))
 	}
 	x.count = d.src(a[1], B32)
-	d.together(d.in.x.count, func(w *warp, in *inst, m uint32) {
+	d.gather(d.in.x.count, func(w *warp, in *inst, m uint32) {
 		w.members(in, m, in.x.count)
 		var out lanes
 		var p uint32

@@ -31,20 +31,20 @@ var wmmaShapes = map[string]map[Type][5]int{
 	"m8n8k4":    {F64: {8, 8, 4, 1, 1}},
 }
 
-// wmmaTile processes the shape of wmma.load or .store. The argument part is "a", "b", "c" or "d".
-func (d *decoder) wmmaTile(part string, t Type) tile {
+// wmmaTile processes the shape of wmma.load or .store. matrix is "a", "b", "c" or "d".
+func (d *decoder) wmmaTile(matrix string, t Type) tile {
 	for name, types := range wmmaShapes {
-		if !d.take(name) {
+		if !d.modifier(name) {
 			continue
 		}
 		for ft, s := range types {
-			if part == "a" && ft == t {
+			if matrix == "a" && ft == t {
 				return tile{s[0], s[2], t, s[3]}
 			}
-			if part == "b" && ft == t {
+			if matrix == "b" && ft == t {
 				return tile{s[2], s[1], t, s[4]}
 			}
-			if part == "c" || part == "d" {
+			if matrix == "c" || matrix == "d" {
 				switch {
 				case t == F16 && ft == F16:
 					return tile{s[0], s[1], t, 4}
@@ -70,10 +70,10 @@ func (t tile) registerType() Type {
 
 func warpMatrix(d *decoder) {
 	op := d.oneOf("load", "store", "mma")
-	if op < 0 || !d.take("sync") || !d.take("aligned") {
+	if op < 0 || !d.modifier("sync") || !d.modifier("aligned") {
 		d.fail("%s needs .load, .store or .mma, and .sync.aligned", d.stmt.op)
 	}
-	d.need(70, 6, 0)
+	d.require(70, 6, 0)
 	if op == 2 {
 		wmmaMultiply(d)
 		return
@@ -116,9 +116,9 @@ func warpMatrix(d *decoder) {
 	width := 8 * t.typ.Size()
 	d.run(func(w *warp, in *inst, m uint32) {
 		w.allLanes(in, m)
-		w.need(in, m, in.a, in.x.count)
+		w.requireWritten(in, m, in.a, in.x.count)
 		if !load {
-			w.need(in, m, in.x.vec...)
+			w.requireWritten(in, m, in.x.vec...)
 		}
 		base, ld := &w.r[in.a], &w.r[in.x.count]
 		var packed lanes
@@ -156,15 +156,15 @@ func warpMatrix(d *decoder) {
 
 // element moves one element of each lane between memory and a register. The instruction describes
 // that move alone. Two functions do the move, one for global and one for shared memory.
-func (w *warp) element(one *inst, m uint32, global, shared func(*inst, uint32)) {
-	w.spread(one, m, func(sp space, m uint32) {
+func (w *warp) element(single *inst, m uint32, global, shared func(*inst, uint32)) {
+	w.spread(single, m, func(sp space, m uint32) {
 		switch sp {
 		case spGlobal:
-			global(one, m)
+			global(single, m)
 		case spShared:
-			shared(one, m)
+			shared(single, m)
 		default:
-			w.fault(OutOfBounds, one, 0, "a matrix in .%s memory", sp)
+			w.fault(OutOfBounds, single, 0, "a matrix in .%s memory", sp)
 		}
 	})
 }
@@ -181,8 +181,8 @@ func (w *warp) allLanes(in *inst, m uint32) {
 
 // wmmaMultiply decodes wmma.mma.sync.aligned.layout.layout.shape.types.
 func wmmaMultiply(d *decoder) {
-	d.take("rn")
-	sat := d.take("satfinite")
+	d.modifier("rn")
+	sat := d.modifier("satfinite")
 	for range 2 { // only loads depend on layouts
 		if d.oneOf("row", "col") < 0 {
 			d.fail("%s needs two layouts", d.stmt.op)
@@ -228,9 +228,9 @@ func wmmaMultiply(d *decoder) {
 	x.vd, x.vec, x.vb, x.vc = d.fragment(a[0], td.regs, td.registerType()), d.fragment(a[1], ta.regs, ta.registerType()), d.fragment(a[2], tb.regs, tb.registerType()), d.fragment(a[3], tc.regs, tc.registerType())
 	d.run(func(w *warp, in *inst, m uint32) {
 		w.allLanes(in, m)
-		w.need(in, m, in.x.vec...)
-		w.need(in, m, in.x.vb...)
-		w.need(in, m, in.x.vc...)
+		w.requireWritten(in, m, in.x.vec...)
+		w.requireWritten(in, m, in.x.vb...)
+		w.requireWritten(in, m, in.x.vc...)
 		w.cta.stats.MMA++
 		ma, mb, mc := w.gather(ta, in.x.vec), w.gather(tb, in.x.vb), w.gather(tc, in.x.vc)
 		w.scatter(td, in.x.vd, product(ta, tb, tc, td, ma, mb, mc, sat), m)
@@ -324,10 +324,10 @@ func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 		return false
 	}
 	rows, depth := s[0], s[1]
-	if d.need(80, 7, 0); !bytes && rows == 16 {
-		d.need(90, 7, 8)
+	if d.require(80, 7, 0); !bytes && rows == 16 {
+		d.require(90, 7, 8)
 	}
-	sat := bytes && d.take("satfinite")
+	sat := bytes && d.modifier("satfinite")
 	e, reg := 1, F64
 	if bytes {
 		e, reg = 4, B32
@@ -341,9 +341,9 @@ func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 	width := at.bits()
 	d.run(func(w *warp, in *inst, m uint32) {
 		w.allLanes(in, m)
-		w.need(in, m, in.x.vec...)
-		w.need(in, m, in.x.vb...)
-		w.need(in, m, in.x.vc...)
+		w.requireWritten(in, m, in.x.vec...)
+		w.requireWritten(in, m, in.x.vb...)
+		w.requireWritten(in, m, in.x.vc...)
 		w.cta.stats.MMA++
 		ma, mb, mc := make([]uint64, rows*depth), make([]uint64, depth*8), make([]uint64, rows*8)
 		for q, s := range in.x.vec {

@@ -18,14 +18,14 @@ func (l *Library) GetUniqueID() (*UniqueID, error) {
 
 // CommInitRank is ncclCommInitRankConfig, non-blocking, for the device whose context is current.
 // The caller becomes the rank with the given number, of as many ranks as world says. The library
-// writes the communicator to the memory of the first argument, which must lie on the heap. It may
-// write there until the state is no longer [InProgress].
-func (l *Library) CommInitRank(to *Comm, world int, id *UniqueID, rank int) error {
+// writes the communicator to comm, which must lie on the heap. It may write there until the state
+// is no longer [InProgress].
+func (l *Library) CommInitRank(comm *Comm, world int, id *UniqueID, rank int) error {
 	c := nonBlocking()
 	r := Result(cu.CallStruct(l.fn[commInitRankConfig], 2, (*[cu.StructBytes]byte)(id),
-		uintptr(unsafe.Pointer(to)), uintptr(uint32(world)), uintptr(uint32(rank)), uintptr(unsafe.Pointer(c))))
+		uintptr(unsafe.Pointer(comm)), uintptr(uint32(world)), uintptr(uint32(rank)), uintptr(unsafe.Pointer(c))))
 	runtime.KeepAlive(c)
-	return l.answer(commInitRankConfig, r, *to)
+	return l.answer(commInitRankConfig, r, *comm)
 }
 
 // State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last call.
@@ -109,13 +109,12 @@ func (l *Library) ReduceScatter(in, out uint64, n int, t DataType, op RedOp, c C
 	return l.call(reduceScatter, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(op)), uintptr(c), uintptr(stream))
 }
 
-// Send is ncclSend of n elements to another rank. That rank must call Recv in the corresponding
-// group.
-func (l *Library) Send(in uint64, n int, t DataType, to int, c Comm, stream cu.Stream) error {
-	return l.call(send, c, uintptr(in), uintptr(n), uintptr(uint32(t)), uintptr(uint32(to)), uintptr(c), uintptr(stream))
+// Send is ncclSend of n elements to rank peer. That rank must call Recv in the corresponding group.
+func (l *Library) Send(src uint64, n int, t DataType, peer int, c Comm, stream cu.Stream) error {
+	return l.call(send, c, uintptr(src), uintptr(n), uintptr(uint32(t)), uintptr(uint32(peer)), uintptr(c), uintptr(stream))
 }
 
-// Recv is ncclRecv of n elements from another rank.
-func (l *Library) Recv(out uint64, n int, t DataType, from int, c Comm, stream cu.Stream) error {
-	return l.call(recv, c, uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(from)), uintptr(c), uintptr(stream))
+// Recv is ncclRecv of n elements from rank peer.
+func (l *Library) Recv(dst uint64, n int, t DataType, peer int, c Comm, stream cu.Stream) error {
+	return l.call(recv, c, uintptr(dst), uintptr(n), uintptr(uint32(t)), uintptr(uint32(peer)), uintptr(c), uintptr(stream))
 }

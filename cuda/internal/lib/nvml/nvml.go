@@ -39,9 +39,9 @@ type API interface {
 	// Temperature is nvmlDeviceGetTemperature of the die, in degrees Celsius.
 	Temperature(d Device) (int, error)
 	// Power is nvmlDeviceGetPowerUsage and nvmlDeviceGetEnforcedPowerLimit, in milliwatts.
-	Power(d Device) (now, limit int, err error)
+	Power(d Device) (current, limit int, err error)
 	// Clock is nvmlDeviceGetClockInfo and nvmlDeviceGetMaxClockInfo, in MHz.
-	Clock(d Device, c ClockType) (now, most int, err error)
+	Clock(d Device, c ClockType) (current, limit int, err error)
 	// Memory is nvmlDeviceGetMemoryInfo, in bytes.
 	Memory(d Device) (Memory, error)
 	// Processes is nvmlDeviceGetComputeRunningProcesses: the processes with a CUDA context on the
@@ -51,10 +51,10 @@ type API interface {
 	Link(d Device) (Link, error)
 	// ECC is nvmlDeviceGetEccMode: whether memory errors are corrected, now and after the next
 	// restart.
-	ECC(d Device) (now, pending bool, err error)
+	ECC(d Device) (current, pending bool, err error)
 	// ECCErrors is nvmlDeviceGetTotalEccErrors. It counts memory errors since the driver was loaded
-	// (volatile). If ever is true, it counts the errors of the GPU's whole life (aggregate).
-	ECCErrors(d Device, ever bool) (corrected, uncorrected uint64, err error)
+	// (volatile). If aggregate is true, it counts the errors of the GPU's whole life.
+	ECCErrors(d Device, aggregate bool) (corrected, uncorrected uint64, err error)
 	// RemappedRows is nvmlDeviceGetRemappedRows.
 	RemappedRows(d Device) (Rows, error)
 	// Throttle is nvmlDeviceGetCurrentClocksEventReasons: why the clocks are below their maximum.
@@ -64,7 +64,7 @@ type API interface {
 	Persistence(d Device) (bool, error)
 	// MIG is nvmlDeviceGetMigMode: whether the GPU is divided into instances, now and after the
 	// next reset.
-	MIG(d Device) (now, pending bool, err error)
+	MIG(d Device) (current, pending bool, err error)
 }
 
 // Device is a handle of the library.

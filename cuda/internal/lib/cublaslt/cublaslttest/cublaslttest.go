@@ -74,13 +74,13 @@ var table = &[4]uintptr{
 
 // Plant makes a call, such as cublasLtMatmul, fail with a status, after the given number of
 // successful calls of it.
-func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
+func (s *Strict) Plant(call string, calls int, status cublaslt.Status) {
 	p := new([64]byte)
 	copy(p[:], call)
 	var pin runtime.Pinner
 	pin.Pin(p)
 	defer pin.Unpin()
-	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(after), uintptr(uint32(status)))
+	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(calls), uintptr(uint32(status)))
 }
 
 // Decline makes the heuristic find nothing for the next n products. The heuristic reports this

@@ -96,10 +96,10 @@ var table = &[5]uintptr{
 
 // Plant makes a call, such as ncclAllReduce, fail with a result, after the given number of
 // successful calls of it.
-func (s *Strict) Plant(call string, after int, r nccl.Result) {
+func (s *Strict) Plant(call string, calls int, r nccl.Result) {
 	name := append([]byte(call), 0)
 	p := heap(name)
-	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(after), uintptr(uint32(r)))
+	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(calls), uintptr(uint32(r)))
 	runtime.KeepAlive(p)
 }
 
@@ -123,8 +123,8 @@ func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls")))
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
 // Reduce combines elements of the ranks' inputs in the arithmetic of the type: strict_reduce of
-// reduce.c. It handles count elements, and the first of them has the index first.
-func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []uint64, out []byte, first, count int) bool {
+// reduce.c. It handles count elements, from index start on.
+func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []uint64, out []byte, start, count int) bool {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	list := make([]unsafe.Pointer, len(ins))
@@ -136,5 +136,5 @@ func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []
 	pin.Pin(&scalars[0])
 	pin.Pin(&out[0])
 	return cu.Call(s.l.Function("strict_reduce"), uintptr(uint32(t)), uintptr(uint32(op)), uintptr(len(ins)), uintptr(unsafe.Pointer(&list[0])),
-		uintptr(unsafe.Pointer(&scalars[0])), uintptr(unsafe.Pointer(&out[0])), uintptr(first), uintptr(count)) == 0
+		uintptr(unsafe.Pointer(&scalars[0])), uintptr(unsafe.Pointer(&out[0])), uintptr(start), uintptr(count)) == 0
 }

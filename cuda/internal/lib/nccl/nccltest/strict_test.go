@@ -33,7 +33,7 @@ type pair struct {
 func (p *pair) join() {
 	id, err := p.GetUniqueID()
 	p.ok(err)
-	p.together(func(r int) error { return p.CommInitRank(&p.c[r], 2, id, r) })
+	p.group(func(r int) error { return p.CommInitRank(&p.c[r], 2, id, r) })
 }
 
 func (p *pair) ok(err error) {
@@ -42,8 +42,8 @@ func (p *pair) ok(err error) {
 	}
 }
 
-// together makes the calls of both ranks in one group, and waits.
-func (p *pair) together(call func(r int) error) {
+// group makes the calls of both ranks in one group, and waits.
+func (p *pair) group(call func(r int) error) {
 	p.ok(p.GroupStart())
 	for r := range 2 {
 		p.current = r
@@ -73,16 +73,16 @@ var misuses = map[string]func(p *pair){
 	"ncclGroupEnd: in no group":                                              func(p *pair) { _ = p.GroupEnd() },
 	"ncclAllReduce: outside of a group":                                      func(p *pair) { p.current = 0; _ = p.sum(0, 1, nccl.Sum) },
 	"ncclAllReduce: device 1 is current, rank 0 is on device 0":              func(p *pair) { p.ok(p.GroupStart()); p.current = 1; _ = p.sum(0, 1, nccl.Sum) },
-	"ncclAllReduce: of nothing":                                              func(p *pair) { p.together(func(r int) error { return p.sum(r, 0, nccl.Sum) }) },
-	"ncclAllReduce: call 0 of rank 1: kind 0 of 2 of type 7, op 0":           func(p *pair) { p.together(func(r int) error { return p.sum(r, 1+r, nccl.Sum) }) },
-	"ncclAllReduce: call 0 of rank 1: kind 0 of 1 of type 7, op 3":           func(p *pair) { p.together(func(r int) error { return p.sum(r, 1, nccl.Max+nccl.RedOp(r)) }) },
-	"ncclAllReduce: rank 0 has no op 77":                                     func(p *pair) { p.together(func(r int) error { return p.sum(r, 1, 77) }) },
+	"ncclAllReduce: of nothing":                                              func(p *pair) { p.group(func(r int) error { return p.sum(r, 0, nccl.Sum) }) },
+	"ncclAllReduce: call 0 of rank 1: kind 0 of 2 of type 7, op 0":           func(p *pair) { p.group(func(r int) error { return p.sum(r, 1+r, nccl.Sum) }) },
+	"ncclAllReduce: call 0 of rank 1: kind 0 of 1 of type 7, op 3":           func(p *pair) { p.group(func(r int) error { return p.sum(r, 1, nccl.Max+nccl.RedOp(r)) }) },
+	"ncclAllReduce: rank 0 has no op 77":                                     func(p *pair) { p.group(func(r int) error { return p.sum(r, 1, 77) }) },
 	"ncclCommDestroy: rank 0 has not been finalised":                         func(p *pair) { _ = p.CommDestroy(p.c[0]) },
 	"ncclCommAbort: 0x":                                                      func(p *pair) { p.ok(p.CommAbort(p.c[0])); _ = p.CommAbort(p.c[0]) },
 	"ncclCommCount: 0x":                                                      func(p *pair) { p.ok(p.CommAbort(p.c[1])); _, _ = p.CommCount(p.c[1]) },
 	"ncclCommInitRankConfig: an id that was not given out":                   func(p *pair) { _ = p.CommInitRank(&p.c[0], 1, new(nccl.UniqueID), 0) },
-	"ncclGroupEnd: 0 calls answer a send of rank 0 and rank 1":               func(p *pair) { p.together(func(r int) error { return p.sendTo(r, 1) }) },
-	"ncclGroupEnd: rank 0 sends or receives 3 of type 1, rank 1 4 of type 1": func(p *pair) { p.together(func(r int) error { return p.swap(r, 3+r) }) },
+	"ncclGroupEnd: 0 calls answer a send of rank 0 and rank 1":               func(p *pair) { p.group(func(r int) error { return p.sendTo(r, 1) }) },
+	"ncclGroupEnd: rank 0 sends or receives 3 of type 1, rank 1 4 of type 1": func(p *pair) { p.group(func(r int) error { return p.swap(r, 3+r) }) },
 	"ncclSend: rank 1: its stream is not of device 1": func(p *pair) {
 		p.ok(p.GroupStart())
 		p.current = 1
