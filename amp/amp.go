@@ -59,10 +59,10 @@ type Optimizer interface {
 // A Skipper is an Optimizer that can skip a step depending on a number on the device. For an
 // optimizer that is no Skipper, [GradScaler.Step] reads four bytes, and waits for the device.
 type Skipper interface {
-	// StepUnless is Step if the tensor found, a single float32, is 0. Otherwise it changes nothing,
+	// StepUnless is Step if foundInf, a single float32, is 0. Otherwise it changes nothing,
 	// not even counts of steps. The tensor belongs to the root scope, or in a capture to the
 	// graph's scope.
-	StepUnless(found *tensor.Tensor)
+	StepUnless(foundInf *tensor.Tensor)
 }
 
 // A GradScaler scales losses and unscales gradients. See the package comment.
@@ -100,10 +100,10 @@ const (
 )
 
 type optimizerState struct {
-	stage stage
-	graph *tensor.Graph // the graph that captures the gradients, or nil outside of captures
-	found map[device.Device]*tensor.Tensor
-	all   *tensor.Tensor // the values in found, combined over all devices
+	stage    stage
+	graph    *tensor.Graph // the graph that captures the gradients, or nil outside of captures
+	foundInf map[device.Device]*tensor.Tensor
+	combined *tensor.Tensor // the values in foundInf, combined over all devices
 }
 
 // An Option changes a setting of a new scaler.
@@ -238,8 +238,8 @@ func (g *GradScaler) scaleOn(d device.Device) *tensor.Tensor {
 	return c
 }
 
-// used raises an error for a call before the first Scale.
-func (g *GradScaler) used(op string) {
+// requireScaled raises an error for a call before the first Scale.
+func (g *GradScaler) requireScaled(op string) {
 	if g.scale == nil {
 		misuse(op, "nothing was scaled yet", "call Scale(loss).Backward() before")
 	}
@@ -262,7 +262,7 @@ func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	}
 	st := g.optimizers[opt]
 	if st == nil {
-		st = &optimizerState{found: map[device.Device]*tensor.Tensor{}}
+		st = &optimizerState{foundInf: map[device.Device]*tensor.Tensor{}}
 		g.captured(op, opt, st)
 		g.optimizers[opt] = st
 	}
@@ -279,7 +279,7 @@ func (g *GradScaler) Unscale(opt Optimizer) {
 	if g.off {
 		return
 	}
-	g.used(op)
+	g.requireScaled(op)
 	st := g.stateOf(op, opt)
 	switch st.stage {
 	case unscaled:
@@ -299,7 +299,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		opt.Step()
 		return
 	}
-	g.used(op)
+	g.requireScaled(op)
 	st := g.stateOf(op, opt)
 	switch st.stage {
 	case stepped:
@@ -308,18 +308,18 @@ func (g *GradScaler) Step(opt Optimizer) {
 		g.unscale(op, opt, st)
 		st.stage = unscaled // even if the step fails, the gradients are unscaled
 	}
-	if len(st.found) == 0 {
+	if len(st.foundInf) == 0 {
 		delete(g.optimizers, opt) // the iteration has not begun
 		misuse(op, "no parameter of the optimizer has a gradient", "call Scale(loss).Backward() before")
 	}
-	st.all = g.combined(st)
+	st.combined = g.combined(st)
 	if s, ok := opt.(Skipper); ok {
-		s.StepUnless(st.all)
+		s.StepUnless(st.combined)
 	} else if st.graph != nil {
 		e := tensor.NewError(op, tensor.ErrCapture, fmt.Sprintf("a %T cannot leave a step out on the device, and the host, which decides for it, is not in a replay", opt))
 		e.Hint = "give it the method StepUnless, or capture Scale and Backward alone and step after each replay"
 		panic(e)
-	} else if st.all.Item() == 0 {
+	} else if st.combined.Item() == 0 {
 		opt.Step()
 	}
 	st.stage = stepped
@@ -329,7 +329,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 // infinity or NaN.
 func (g *GradScaler) combined(st *optimizerState) *tensor.Tensor {
 	var all *tensor.Tensor
-	for _, f := range st.found {
+	for _, f := range st.foundInf {
 		here := f.To(g.home)
 		if all == nil {
 			all = here
@@ -337,7 +337,7 @@ func (g *GradScaler) combined(st *optimizerState) *tensor.Tensor {
 		}
 		both := all.Maximum(here)
 		for _, t := range []*tensor.Tensor{all, here} {
-			if st.found[g.home] != t {
+			if st.foundInf[g.home] != t {
 				t.Free()
 			}
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// part makes a step for w. If the argument both is true, it is a step for w and v. amp says whether
-// the step uses the scaler.
-func (p *scaled) part(s *tensor.Scope, amp, both bool) {
+// trainStep makes a step for w. If withV is true, it is a step for w and v. amp says whether the
+// step uses the scaler.
+func (p *scaled) trainStep(s *tensor.Scope, amp, withV bool) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum()
-	if both {
+	if withV {
 		loss = loss.Add(p.v.In(s).Reshape(4).Mul(x).Square().Mean())
 	}
 	if amp {
@@ -49,7 +49,7 @@ func TestCapturedSeveralSteps(t *testing.T) {
 			}{p.w})
 			step := func(s *tensor.Scope) {
 				for range 3 {
-					p.part(s, c.amp, true)
+					p.trainStep(s, c.amp, true)
 					means.Update()
 				}
 			}
@@ -80,9 +80,9 @@ func TestCapturedSeveralSteps(t *testing.T) {
 	// A replay needs its scalars when the host queues it. For these combinations the host does not
 	// know the scalars at that time. So these captures are errors, and leave nothing behind.
 	for want, f := range map[string]func(p *scaled, s *tensor.Scope){
-		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, false) },
-		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, false, true) },
-		"go on from step to step":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, true) },
+		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.trainStep(s, true, true); p.trainStep(s, true, false) },
+		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.trainStep(s, true, true); p.trainStep(s, false, true) },
+		"go on from step to step":   func(p *scaled, s *tensor.Scope) { p.trainStep(s, true, true); p.trainStep(s, true, true) },
 	} {
 		rule := "AdamW"
 		if strings.HasPrefix(want, "go on") {
@@ -93,7 +93,7 @@ func TestCapturedSeveralSteps(t *testing.T) {
 		if err := capture(p, func(s *tensor.Scope) { f(p, s) }); !errors.Is(err, tensor.ErrCapture) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-		g, err := tensor.Capture(p.dev, func(s *tensor.Scope) { p.part(s, true, true) })
+		g, err := tensor.Capture(p.dev, func(s *tensor.Scope) { p.trainStep(s, true, true) })
 		if err == nil {
 			err = errors.Join(g.Replay(), g.Close())
 		}
@@ -119,7 +119,7 @@ func TestCapturedSomeParameters(t *testing.T) {
 				refused := 0
 				var graphs [2]*tensor.Graph
 				do := func(i int) {
-					step := func(s *tensor.Scope) { p.part(s, amp, i > 0) }
+					step := func(s *tensor.Scope) { p.trainStep(s, amp, i > 0) }
 					if !captured {
 						tensor.Do(step)
 						return
@@ -153,7 +153,7 @@ func TestCapturedSomeParameters(t *testing.T) {
 					do(0)
 					do(1)
 				}
-				tensor.Do(func(s *tensor.Scope) { p.part(s, amp, false) })
+				tensor.Do(func(s *tensor.Scope) { p.trainStep(s, amp, false) })
 				do(1)
 				n := p.numbers()
 				for _, g := range graphs {
@@ -186,7 +186,7 @@ func TestStateOfCapture(t *testing.T) {
 			run := func(captured bool) []float64 {
 				p := newScaled(t, 0, rules[rule])
 				p.feed(1)
-				step := func(s *tensor.Scope) { p.part(s, false, true) }
+				step := func(s *tensor.Scope) { p.trainStep(s, false, true) }
 				first := p.opt.StateDict()
 				if captured {
 					for range 2 {

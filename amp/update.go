@@ -86,13 +86,13 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 		slots := map[place]*tensor.Tensor{}
 		for _, at := range order { // allocate all memory before changing a gradient
 			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
-			if st.found[at.dev] == nil {
-				st.found[at.dev] = st.graph.Scope().On(at.dev).Typed(dtype.F32).Zeros()
+			if st.foundInf[at.dev] == nil {
+				st.foundInf[at.dev] = st.graph.Scope().On(at.dev).Typed(dtype.F32).Zeros()
 			}
 			tensor.Update(op, inverses[at.t], [][]*tensor.Tensor{{slots[at]}}, [][]*tensor.Tensor{{g.scaleOn(at.dev).Detach().Reshape(1)}}, slots[at], []uint64{0})
 		}
 		for _, at := range order {
-			tensor.UpdateFinite(op, unscalers[at.t], groups[at], groups[at], slots[at], []uint64{0}, st.found[at.dev])
+			tensor.UpdateFinite(op, unscalers[at.t], groups[at], groups[at], slots[at], []uint64{0}, st.foundInf[at.dev])
 		}
 	}, tensor.NoGrad())
 }
@@ -106,15 +106,15 @@ func (g *GradScaler) Update() {
 	if g.off {
 		return
 	}
-	g.used(op)
+	g.requireScaled(op)
 	var all *tensor.Tensor
 	graph := g.recording()
 	graph.Scope().Do(func(s *tensor.Scope) {
 		for _, st := range g.optimizers {
-			if len(st.found) == 0 {
+			if len(st.foundInf) == 0 {
 				continue
 			}
-			found := st.all
+			found := st.combined
 			if found == nil { // the gradients were unscaled, but no step followed
 				found = g.combined(st)
 			}
@@ -143,7 +143,7 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	if g.off {
 		return
 	}
-	g.used(op)
+	g.requireScaled(op)
 	if s := g.settings; true {
 		s.begin = scale
 		if msg := s.check(); msg != "" {
@@ -177,8 +177,8 @@ func (g *GradScaler) Restart() {
 // renew starts a new iteration.
 func (g *GradScaler) renew() {
 	for _, st := range g.optimizers {
-		st.all.Free()
-		for _, f := range st.found {
+		st.combined.Free()
+		for _, f := range st.foundInf {
 			f.Free()
 		}
 	}

@@ -40,10 +40,10 @@ func (w *watch) add(s *settings, l *tensor.LateItem) {
 	w.catchUp(s, late)
 }
 
-// catchUp processes the reports that have arrived. Then it waits until the number of missing
-// reports is at most the argument most.
-func (w *watch) catchUp(s *settings, most int) {
-	for len(w.coming) > most || len(w.coming) > 0 && w.coming[0].Done() {
+// catchUp processes the reports that have arrived. Then it waits until at most limit reports are
+// missing.
+func (w *watch) catchUp(s *settings, limit int) {
+	for len(w.coming) > limit || len(w.coming) > 0 && w.coming[0].Done() {
 		w.next(s)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // However a batch is divided, the parts together have the loss and the gradients of the whole
 // batch. This also holds if some targets are ignored.
 func TestAccumulate(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		r := rand.New(rand.NewPCG(3, 4))
 		m := s.Typed(dtype.F64)
 		w, b := m.Randn(5, 4).RequiresGrad(), m.Randn(4).RequiresGrad()

@@ -39,7 +39,7 @@ type odd struct {
 func (o odd) Forward(_ *tensor.Context, in []*tt) []*tt { return o.f(in) }
 
 func TestSeveralResults(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(3, 4).RequiresGrad()
 		for name, f := range map[string]func(x []*tt) *tt{
 			"both":   func(x []*tt) *tt { r := tensor.ApplyAll(polar{}, x...); return r[0].Square().Mul(r[1]).Sum() },

@@ -62,9 +62,9 @@ func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOpti
 	return tensor.Gradients(outputs[0], inputs, all...)
 }
 
-// at makes a leaf for each input, and passes the leaves to a function. The function runs in a scope
-// of its own. The function's results are moved to the scope of the inputs.
-func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
+// withLeaves makes a leaf for each input, and passes the leaves to f. f runs in a scope of its own.
+// Its results are moved to the scope of the inputs.
+func withLeaves(op string, inputs []*tensor.Tensor, f func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
 	if len(inputs) == 0 {
 		misuse(op, tensor.ErrValue, "there are no inputs")
 	}
@@ -81,7 +81,7 @@ func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Te
 		if len(wanted) == 0 {
 			misuse(op, tensor.ErrType, "no input is of floating point type, so there is nothing to differentiate by")
 		}
-		out = use(leaves, wanted)
+		out = f(leaves, wanted)
 		var keep []*tensor.Tensor
 		for i, t := range out {
 			if t != nil {
@@ -145,7 +145,7 @@ func scalar(op string, y *tensor.Tensor) {
 // sum Σ v·∂f/∂x. Backward computes the same product. v has the shape of f's result. A nil v stands
 // for 1, and f's result must then be a scalar. The product for an integer input is nil.
 func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *tensor.Tensor) (y *tensor.Tensor, grads []*tensor.Tensor) {
-	out := at("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+	out := withLeaves("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		y := result("vjp", f, leaves)
 		var opts []tensor.GradOption
 		switch {
@@ -192,7 +192,7 @@ func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 // u, in the direction v, is d (J. Townsend, "A new trick for calculating Jacobian vector products",
 // 2017).
 func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
-	out := at("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+	out := withLeaves("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("jvp", leaves, v)
 		y := result("jvp", f, leaves)
 		if !y.NeedsGrad() {
@@ -200,13 +200,13 @@ func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) 
 		}
 		u := y.ZerosLike().RequiresGrad()
 		g := tensor.Gradients(y, wanted, tensor.GradOutput(u), tensor.CreateGraph(), tensor.AllowUnused())
-		return []*tensor.Tensor{y, along(g, v, []*tensor.Tensor{u})[0]}
+		return []*tensor.Tensor{y, directional(g, v, []*tensor.Tensor{u})[0]}
 	})
 	return out[0], out[1]
 }
 
-// along returns the gradient of Σ gᵢ·vᵢ with respect to x.
-func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
+// directional returns the gradient of Σ gᵢ·vᵢ with respect to x.
+func directional(g, v, x []*tensor.Tensor) []*tensor.Tensor {
 	var outputs, seeds []*tensor.Tensor
 	for i, d := range g {
 		if d != nil && d.NeedsGrad() {
@@ -229,7 +229,7 @@ func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
 // x the sum Σⱼ ∂²f/∂x∂xⱼ·vⱼ over the inputs xⱼ. It computes the gradient of the gradient in the
 // direction v, not the whole Hessian. v is as for [JVP]. The product for an integer input is nil.
 func HVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y *tensor.Tensor, hv []*tensor.Tensor) {
-	out := at("hvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+	out := withLeaves("hvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("hvp", leaves, v)
 		y := result("hvp", f, leaves)
 		scalar("hvp", y)
@@ -237,7 +237,7 @@ func HVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) 
 		if y.NeedsGrad() {
 			g = tensor.Gradients(y, wanted, tensor.CreateGraph(), tensor.AllowUnused())
 		}
-		return append([]*tensor.Tensor{y}, spread(leaves, along(g, v, wanted))...)
+		return append([]*tensor.Tensor{y}, spread(leaves, directional(g, v, wanted))...)
 	})
 	return out[0], out[1:]
 }

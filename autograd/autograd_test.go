@@ -15,8 +15,8 @@ import (
 
 type tt = tensor.Tensor
 
-// both runs f on the CPU and on an emulated GPU, which must have no memory in use afterwards.
-func both(t *testing.T, f func(t *testing.T, s *tensor.Scope)) {
+// onDevices runs f on the CPU and on an emulated GPU, which must have no memory in use afterwards.
+func onDevices(t *testing.T, f func(t *testing.T, s *tensor.Scope)) {
 	t.Helper()
 	t.Run("cpu", func(t *testing.T) { tensor.Do(func(s *tensor.Scope) { f(t, s) }) })
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -61,7 +61,7 @@ func energy(in []*tt) *tt { return wide(in).Square().Sum() }
 
 // The expected numbers are from torch.autograd.functional.
 func TestProducts(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		in, v := point(s)
 		u := s.From([]float64{1, -2})
 		y, g := autograd.VJP(wide, in, u)
@@ -99,7 +99,7 @@ func TestProducts(t *testing.T) {
 
 // The test covers special inputs: integers, unused inputs, constants, leaves and results.
 func TestInputs(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x, rows := s.From([]float64{1, 2, 3}).RequiresGrad(), s.From([]int64{2, 2, 0})
 		in := []*tt{x.MulScalar(1), rows, s.Typed(dtype.F64).Ones(2)}
 		f := func(in []*tt) *tt { return in[0].IndexSelect(0, in[1]).Square() }
@@ -146,7 +146,7 @@ func TestInputs(t *testing.T) {
 }
 
 func TestGrad(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x, w := s.From([]float64{1, 2}).RequiresGrad(), s.From([]float64{3, 4}).RequiresGrad()
 		h := x.Mul(w)
 		a, b := h.Square(), h.Sum()
@@ -201,7 +201,7 @@ func scaled(k, by float64) *autograd.Func {
 }
 
 func TestCheck(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		in, _ := point(s)
 		second := autograd.CheckOptions{SecondOrder: true}
 		for what, f := range map[string]func(in []*tt) *tt{
@@ -282,7 +282,7 @@ func TestCheck(t *testing.T) {
 // The gradient of a function with OnceDifferentiable is right. A second derivative through the
 // function is an error, whichever tensor it is taken with respect to.
 func TestOnceDifferentiable(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onDevices(t, func(t *testing.T, s *tensor.Scope) {
 		f := scaled(1, 1)
 		f.OnceDifferentiable = true
 		x := s.From([]float64{2}).RequiresGrad()

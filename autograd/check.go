@@ -83,7 +83,7 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 		return err
 	}
 	var v *tensor.Tensor // the gradient of the result
-	at("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
+	withLeaves("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 		y := result("check", f, leaves)
 		v = random(inputs[0].Scope().On(y.Device()), y.Shape().Slice())
 		return nil
@@ -142,7 +142,7 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 	}
 	// eval calls f at the current values. Then it calls use with the leaves and the result.
 	eval := func(use func(wanted []*tensor.Tensor, y *tensor.Tensor)) {
-		at("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
+		withLeaves("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 			var wanted []*tensor.Tensor
 			for k, x := range leaves {
 				if values[k] != nil {

@@ -71,23 +71,26 @@ func (f function) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	for i, d := range grads {
 		if d != nil {
 			stop[0] = d.Detach()
-			grads[i] = tensor.Apply(once{f.f.Name}, stop...)
+			grads[i] = tensor.Apply(onceDifferentiable{f.f.Name}, stop...)
 		}
 	}
 	return grads
 }
 
-// once returns its first operand, which was computed from the other operands. A derivative with
-// respect to the other operands is an error.
-type once struct{ name string }
+// onceDifferentiable returns its first operand, which was computed from its later operands. A
+// derivative with respect to those operands is an error.
+type onceDifferentiable struct{ name string }
 
-func (f once) Name() string { return f.name + ".grad" }
+func (f onceDifferentiable) Name() string { return f.name + ".grad" }
 
-func (f once) CrossesDevices() bool { return true } // the other operands may be on any device
+// CrossesDevices is true, because the later operands may be on any device.
+func (f onceDifferentiable) CrossesDevices() bool { return true }
 
-func (f once) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
+func (f onceDifferentiable) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
+	return in[0]
+}
 
-func (f once) VJP(*tensor.Context, *tensor.Tensor) []*tensor.Tensor {
+func (f onceDifferentiable) VJP(*tensor.Context, *tensor.Tensor) []*tensor.Tensor {
 	misuse(f.name, tensor.ErrGrad, "the gradient of %s is OnceDifferentiable: it has no derivative", f.name)
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 // such a tensor is the result's shape followed by the input's shape. It is nil for an integer
 // input. f runs once; each element of the result needs a backward pass.
 func Jacobian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
-	return at("jacobian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+	return withLeaves("jacobian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		return spread(leaves, rows("jacobian", result("jacobian", f, leaves), wanted))
 	})
 }
@@ -49,7 +49,7 @@ func rows(op string, y *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor
 // backward pass.
 func Hessian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) [][]*tensor.Tensor {
 	n := len(inputs)
-	flat := at("hessian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
+	flat := withLeaves("hessian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		y := result("hessian", f, leaves)
 		scalar("hessian", y)
 		g := make([]*tensor.Tensor, len(wanted))

@@ -114,15 +114,15 @@ func (e *Error) Unwrap() error { return e.Err }
 // Write saves a tree to a file. Its tensors may be on any device. Write writes a temporary file in
 // the same directory, syncs it and renames it. The error is an *[Error].
 func Write(path string, tree map[string]any, info Info) error {
-	s, err := take(tree, info)
+	s, err := copyTree(tree, info)
 	if err == nil {
 		err = s.write(path)
 	}
-	return at(path, err)
+	return withPath(path, err)
 }
 
-// at adds the path of the file to an error.
-func at(path string, err error) error {
+// withPath adds the path of the file to an error.
+func withPath(path string, err error) error {
 	var e *Error
 	switch {
 	case err == nil:
@@ -137,21 +137,21 @@ func at(path string, err error) error {
 
 // A snapshot is a tree whose tensors were copied to host memory.
 type snapshot struct {
-	tensors []held
+	tensors []copied
 	text    string
 	info    Info
 }
 
-// A held tensor has the type, the shape and the bytes of a tensor at the time of the snapshot.
-type held struct {
+// A copied tensor has the type, the shape and the bytes of a tensor at the time of the snapshot.
+type copied struct {
 	name  string
 	t     dtype.Type
 	shape shape.Dims
 	bytes []byte
 }
 
-// take copies a tree to host memory.
-func take(tree map[string]any, info Info) (*snapshot, error) {
+// copyTree copies a tree to host memory.
+func copyTree(tree map[string]any, info Info) (*snapshot, error) {
 	e := encoder{names: map[*tensor.Tensor]string{}}
 	v, err := e.encode("", tree, 0)
 	if err != nil {
@@ -227,7 +227,7 @@ func Read(path string) (tree map[string]any, info Info, err error) {
 	tree, info, err = assemble(tensors, meta)
 	if err != nil {
 		free(tensors)
-		return nil, Info{}, at(path, err)
+		return nil, Info{}, withPath(path, err)
 	}
 	return tree, info, nil
 }

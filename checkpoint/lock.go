@@ -56,8 +56,8 @@ type lock struct {
 	none error    // the reason why there is no lock; nil if there is a lock
 }
 
-// take locks the directory. It waits at most for the time patience.
-func (l *lock) take(patience time.Duration) error {
+// acquire locks the directory. It waits at most for the time patience.
+func (l *lock) acquire(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		f, err := filelock.Open(l.path, 0o666)
 		if err != nil {
@@ -113,21 +113,21 @@ func inUse(f *os.File) error {
 	return &InUseError{h.PID, h.Host, h.Since}
 }
 
-// keep checks that the directory still belongs to this store. Somebody may have removed the
+// verify checks that the directory still belongs to this store. Somebody may have removed the
 // directory, and another training may have created it again.
-func (l *lock) keep() error {
+func (l *lock) verify() error {
 	if l.f == nil || filelock.InPlace(l.f, l.path) {
 		return nil
 	}
 	old := l.f
-	if err := l.take(0); err != nil {
+	if err := l.acquire(0); err != nil {
 		return err
 	}
 	return old.Close()
 }
 
-// free releases the lock.
-func (l *lock) free() {
+// release releases the lock.
+func (l *lock) release() {
 	if l.f != nil {
 		filelock.Remove(l.f, l.path)
 		l.f = nil

@@ -85,7 +85,7 @@ func TestOneStoreADirectory(t *testing.T) {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := lockOf(dir).take(0); !errors.As(err, new(*InUseError)) {
+		if err := lockOf(dir).acquire(0); !errors.As(err, new(*InUseError)) {
 			t.Fatalf("it is open already: %v", err)
 		}
 	} else {
@@ -158,7 +158,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 			t.Fatal(err)
 		}
 		var use *InUseError
-		if err := lockOf(dir).take(0); !errors.As(err, &use) || use.PID != 0 || !strings.Contains(err.Error(), "another training keeps its checkpoints here") {
+		if err := lockOf(dir).acquire(0); !errors.As(err, &use) || use.PID != 0 || !strings.Contains(err.Error(), "another training keeps its checkpoints here") {
 			t.Errorf("%.20q: %v", text, err)
 		}
 		s.Close()

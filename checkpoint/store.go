@@ -109,17 +109,17 @@ func Open(c Config) (*Store, error) {
 		return nil, &Error{Path: c.Dir, Err: err}
 	}
 	lock := lockOf(c.Dir)
-	if err := lock.take(patience); err != nil {
+	if err := lock.acquire(patience); err != nil {
 		return nil, &Error{Path: c.Dir, Err: err}
 	}
 	removed, err := atomicfile.Clean(c.Dir)
 	if err != nil {
-		lock.free()
+		lock.release()
 		return nil, &Error{Path: c.Dir, Msg: "removing what killed saves have left", Err: err}
 	}
 	list, err := List(c.Dir)
 	if err != nil {
-		lock.free()
+		lock.release()
 		return nil, err
 	}
 	return &Store{c: c, removed: removed, lock: lock, list: list, busy: make(chan struct{}, 1), write: (*snapshot).write}, nil
@@ -146,18 +146,18 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 		return &Error{Path: s.c.Dir, Msg: fmt.Sprintf("step %d, epoch %d", info.Step, info.Epoch)}
 	}
 	path := PathOf(s.c.Dir, info.Step)
-	snap, err := take(tree, info)
+	snap, err := copyTree(tree, info)
 	if err != nil {
-		return at(path, err)
+		return withPath(path, err)
 	}
 	s.busy <- struct{}{}
 	go func() {
 		defer func() { <-s.busy }()
-		err := s.lock.keep()
+		err := s.lock.verify()
 		if err == nil {
 			err = s.write(snap, path)
 		}
-		err = at(path, err)
+		err = withPath(path, err)
 		s.mu.Lock()
 		if err != nil {
 			s.errs = append(s.errs, err)
@@ -267,7 +267,7 @@ func (s *Store) failures() error {
 func (s *Store) Close() error {
 	err := s.Wait()
 	s.closed = true
-	s.lock.free()
+	s.lock.release()
 	return err
 }
 

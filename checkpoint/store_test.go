@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// same compares trees. It compares tensors by type, shape and bits.
-func same(a, b any) bool {
+// equalTrees compares trees. It compares tensors by type, shape and bits.
+func equalTrees(a, b any) bool {
 	switch x := a.(type) {
 	case *tensor.Tensor:
 		y, ok := b.(*tensor.Tensor)
@@ -35,7 +35,7 @@ func same(a, b any) bool {
 			return false
 		}
 		for i := range x {
-			if !same(x[i], y[i]) {
+			if !equalTrees(x[i], y[i]) {
 				return false
 			}
 		}
@@ -46,7 +46,7 @@ func same(a, b any) bool {
 			return false
 		}
 		for k := range x {
-			if v, ok := y[k]; !ok || !same(x[k], v) {
+			if v, ok := y[k]; !ok || !equalTrees(x[k], v) {
 				return false
 			}
 		}
@@ -62,7 +62,7 @@ func sameInts(a, b any) bool {
 		return false
 	}
 	for k := range x {
-		if v, ok := y[k]; !ok || !same(x[k], v) {
+		if v, ok := y[k]; !ok || !equalTrees(x[k], v) {
 			return false
 		}
 	}
@@ -78,8 +78,8 @@ func gpu(t *testing.T) device.Device {
 	return gpus[0]
 }
 
-// everything returns a tree with every kind of value that a tree can hold.
-func everything(t *testing.T) map[string]any {
+// fullTree returns a tree with every kind of value that a tree can hold.
+func fullTree(t *testing.T) map[string]any {
 	shared := tensor.From([][]float32{{1, 2}, {3, 4}})
 	types := map[string]any{}
 	for _, ty := range dtype.Types() {
@@ -101,7 +101,7 @@ func everything(t *testing.T) map[string]any {
 
 func TestEveryKindOfValueComesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
-	want := everything(t)
+	want := fullTree(t)
 	info := Info{Step: 12, Epoch: 3, Metric: 0.5}
 	if err := Write(path, want, info); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestEveryKindOfValueComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !same(want, got) || gotInfo != info {
+	if !equalTrees(want, got) || gotInfo != info {
 		t.Fatalf("%v %v", got, gotInfo)
 	}
 	if got["again"] != got["ints"].(map[int64]any)[-1].(map[string]any)["exp_avg"] {
@@ -298,11 +298,11 @@ func TestDamagedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		switch {
-		case len(l.Damaged) == 0 && l.Info.Step == 20 && same(l.Tree, at0(20)):
+		case len(l.Damaged) == 0 && l.Info.Step == 20 && equalTrees(l.Tree, at0(20)):
 			// The bit is insignificant: it is in the padding, or is the case of a hexadecimal
 			// digit.
 			missed++
-		case l.Info.Step != 10 || !same(l.Tree, at0(10)) || len(l.Damaged) != 1 || !strings.Contains(l.Damaged[0].Error(), path):
+		case l.Info.Step != 10 || !equalTrees(l.Tree, at0(10)) || len(l.Damaged) != 1 || !strings.Contains(l.Damaged[0].Error(), path):
 			t.Errorf("damage %d: step %d, %v", i, l.Info.Step, l.Damaged)
 		}
 	}

@@ -29,7 +29,7 @@ const (
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
 type encoder struct {
-	tensors []held
+	tensors []copied
 	names   map[*tensor.Tensor]string
 }
 
@@ -108,7 +108,7 @@ func (e *encoder) tensor(path string, t *tensor.Tensor) (any, error) {
 			return nil, &Error{Part: path, Err: err}
 		}
 		e.names[t] = name
-		e.tensors = append(e.tensors, held{name, t.Type(), t.Shape(), b})
+		e.tensors = append(e.tensors, copied{name, t.Type(), t.Shape(), b})
 	}
 	return map[string]any{kindTensor: name}, nil
 }

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// rest holds the packages whose exported names must all be in the pages on PyTorch. A name must be
-// in a row, or in the table of the package's other names.
-var rest = []string{
+// complete holds the packages whose exported names must all be in the pages on PyTorch. A name must
+// be in a row, or in the table of the package's other names.
+var complete = []string{
 	"amp", "autograd", "checkpoint", "cuda", "data", "detect", "digits", "dist", "doctor",
 	"initial", "memsnap", "models", "nn", "npy", "optim", "profile", "safetensors", "sched", "table",
 	"tensor", "tensorboard", "text", "torchfile", "train", "vision",
@@ -75,9 +75,9 @@ func TestFromPyTorch(t *testing.T) {
 		if !strings.Contains(pages[path], "\nPackages, below") && filepath.Base(path) != "README.md" {
 			t.Errorf("%s has no line that begins with Other pages, and a blank one behind it", path)
 		}
-		say(pages[path], said)
+		addWords(pages[path], said)
 	}
-	missing := slices.Clone(rest)
+	missing := slices.Clone(complete)
 	for _, path := range list {
 		got := generated.ReplaceAllStringFunc(pages[path], func(s string) string {
 			what := generated.FindStringSubmatch(s)[1]
@@ -239,7 +239,7 @@ func (l *library) signatures(cell string, types map[string]string) (list []strin
 			}
 		}
 		if m.named == nil && m.on != "" && variables[m.on] == "" {
-			m.named = l.only(m.name)
+			m.named = l.soleMethod(m.name)
 		}
 		if m.named == nil {
 			continue
@@ -262,14 +262,14 @@ func (l *library) signatures(cell string, types map[string]string) (list []strin
 	return list
 }
 
-// say adds the words in the code of a page to said. It leaves out the generated tables of names
-// that no page mentions, and the members of types in signatures.
-func say(page string, said map[string]bool) {
+// addWords adds the words in the code of a page to words. It leaves out the generated tables of
+// names that no page mentions, and the members of types in signatures.
+func addWords(page string, words map[string]bool) {
 	for line := range strings.Lines(fence.ReplaceAllString(generated.ReplaceAllString(page, ""), "")) {
 		for _, code := range span.FindAllString(line, -1) {
 			code = body.ReplaceAllString(quoted.ReplaceAllString(code, ""), "")
 			for _, w := range word.FindAllString(code, -1) {
-				said[w] = true
+				words[w] = true
 			}
 		}
 	}
@@ -281,19 +281,19 @@ func (l *library) unsaid(pkg string, said map[string]bool) string {
 	above := "" // the comment in the previous row
 	for _, name := range l.order[pkg] {
 		n, last := l.things[name], name[strings.LastIndex(name, ".")+1:]
-		if said[last] || slices.Contains(plumbing, last) || n.kind == function && n.first == "" {
+		if said[last] || slices.Contains(plumbing, last) || n.kind == function && n.sentence == "" {
 			continue // the interface explains these methods
 		}
 		code := "`" + strings.ReplaceAll(n.signature, "|", "\\|") + "`"
 		switch {
 		case b.Len() == 0:
 			fmt.Fprintf(&b, "| package %s | |\n| --- | --- |\n| %s", l.paths[pkg], code)
-		case n.first == above && n.first != "":
+		case n.sentence == above && n.sentence != "":
 			b.WriteString(", " + code)
 		default:
 			fmt.Fprintf(&b, " | %s |\n| %s", marks.Replace(above), code)
 		}
-		above = n.first
+		above = n.sentence
 	}
 	if b.Len() > 0 {
 		fmt.Fprintf(&b, " | %s |\n", marks.Replace(above))

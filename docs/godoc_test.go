@@ -28,7 +28,7 @@ type named struct {
 	kind      kind
 	name      string // name with its package: "nn.NewLinear", "nn.Linear.Forward"
 	signature string
-	first     string   // the first sentence of its comment
+	sentence  string   // the first sentence of its comment
 	gives     []string // named types in its results; if it is a type, that type itself
 }
 
@@ -116,7 +116,7 @@ func (l *library) add(p *doc.Package, n *named) {
 	if l.things[n.name] == nil {
 		l.order[p.Name] = append(l.order[p.Name], n.name)
 	}
-	n.first = p.Synopsis(n.first)
+	n.sentence = p.Synopsis(n.sentence)
 	l.things[n.name] = n
 }
 
@@ -276,9 +276,9 @@ func (l *library) member(owner, name string) *named {
 	return nil
 }
 
-// only returns the method with the given name, if exactly one type in all packages has such a
+// soleMethod returns the method with the given name, if exactly one type in all packages has such a
 // method.
-func (l *library) only(name string) (one *named) {
+func (l *library) soleMethod(name string) (one *named) {
 	for _, list := range l.order {
 		for _, full := range list {
 			if strings.Count(full, ".") == 2 && strings.HasSuffix(full, "."+name) {

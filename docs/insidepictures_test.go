@@ -128,9 +128,9 @@ func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 // line draws a straight arrow.
 func (d *drawing) line(x1, y1, x2, y2 int) {
 	turn := math.Atan2(float64(y2-y1), float64(x2-x1))
-	// back returns one coordinate of the point where the head of the arrow begins
-	back := func(v int, part float64) int { return v - int(math.Round(6*part)) }
-	fmt.Fprintf(d, "<path d=\"M%d %dL%d %d\" stroke=\"#2f6db5\" stroke-width=\"2\"/>\n", x1, y1, back(x2, math.Cos(turn)), back(y2, math.Sin(turn)))
+	// headStart returns one coordinate of the point where the head of the arrow begins
+	headStart := func(v int, part float64) int { return v - int(math.Round(6*part)) }
+	fmt.Fprintf(d, "<path d=\"M%d %dL%d %d\" stroke=\"#2f6db5\" stroke-width=\"2\"/>\n", x1, y1, headStart(x2, math.Cos(turn)), headStart(y2, math.Sin(turn)))
 	fmt.Fprintf(d, "<path d=\"M0 0l-8 -5v10z\" fill=\"#2f6db5\" transform=\"translate(%d %d) rotate(%.0f)\"/>\n", x2, y2, turn*180/math.Pi)
 }
 

@@ -18,8 +18,8 @@ import (
 
 var write = flag.Bool("write", false, "write the code of the examples into the pages")
 
-// most is the maximum size of a page in bytes.
-const most = 40_000
+// maxBytes is the maximum size of a page in bytes.
+const maxBytes = 40_000
 
 // excerpt matches a line <!-- example FILE Name --> of a page and the fences after the line. FILE
 // is relative to the page's folder. Name is a function, type or variable in the file.
@@ -34,8 +34,8 @@ func TestPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(text) > most {
-			t.Errorf("%s has %d bytes, at most %d: divide it", page, len(text), most)
+		if len(text) > maxBytes {
+			t.Errorf("%s has %d bytes, at most %d: divide it", page, len(text), maxBytes)
 		}
 		got := excerpt.ReplaceAllStringFunc(string(text), func(s string) string {
 			m := excerpt.FindStringSubmatch(s)

@@ -187,12 +187,12 @@ func (m *BERT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 // Pooled returns the pooler's result for the features of the first token, [batch, width]: tanh(W·x
 // + b).
 func (m *BERT) Pooled(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.Pool(m.Features(ids, in)) })
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.Pool(m.Features(ids, in)) })
 }
 
 // Pool returns the pooler's result, [batch, width], for features [batch, length, width].
 func (m *BERT) Pool(features *tensor.Tensor) *tensor.Tensor {
-	return within(features, func(x *tensor.Tensor) *tensor.Tensor {
+	return inChild(features, func(x *tensor.Tensor) *tensor.Tensor {
 		return m.Pooler.Dense.ForwardAct(x.Select(1, 0), (*tensor.Tensor).Tanh)
 	})
 }
@@ -210,7 +210,7 @@ func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 			misuse("bert", tensor.ErrType, fmt.Sprintf("masks are of bool or integers, types of integers, not %v", t.Type()), ids, t)
 		}
 	}
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		s := ids.Scope()
 		var mask *tensor.Tensor
 		if in.Mask != nil {
@@ -235,7 +235,7 @@ func (c BERTConfig) rate(b *nn.Base) float64 {
 
 func (m *bertBody) embed(ids, types *tensor.Tensor) *tensor.Tensor {
 	e := m.Embeddings
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		s := ids.Scope()
 		x := e.Words.Weight.In(s).EmbeddingPadded(ids, m.Config.Pad)
 		if types != nil {
@@ -254,8 +254,8 @@ func (l *bertLayer) run(x, mask *tensor.Tensor, c BERTConfig) (y *tensor.Tensor)
 }
 
 func (l *bertLayer) compute(x, mask *tensor.Tensor, c BERTConfig) *tensor.Tensor {
-	x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.Attention.run(x, mask, c) })
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
+	x = inChild(x, func(x *tensor.Tensor) *tensor.Tensor { return l.Attention.run(x, mask, c) })
+	return inChild(x, func(x *tensor.Tensor) *tensor.Tensor {
 		return l.Output.run(l.Intermediate.Dense.ForwardAct(x, (*tensor.Tensor).Gelu), x, c)
 	})
 }

@@ -43,7 +43,7 @@ func (m *MaskedLM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 
 // Logits is Forward with a mask and token types.
 func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		t := m.Cls.Predictions.Transform
 		x := t.Norm.Forward(t.Dense.ForwardAct(m.Bert.Features(ids, in), (*tensor.Tensor).Gelu))
 		return x.Linear(m.Bert.Embeddings.Words.Weight, m.Cls.Predictions.Bias)
@@ -53,7 +53,7 @@ func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 // Loss returns the mean cross entropy of the labels [batch, length]. A label is the original token
 // where a token was masked, and -100 elsewhere.
 func (m *MaskedLM) Loss(ids, labels *tensor.Tensor, in BERTInput) *tensor.Tensor {
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return nn.CrossEntropy(m.Logits(ids, in).Flatten(0, 1), labels.Flatten(0, 1))
 	})
 }
@@ -109,7 +109,7 @@ func (m *SequenceClassifier) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 // Logits is Forward with a mask and token types. For the loss, call nn.CrossEntropy with the logits
 // and the classes [batch].
 func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return m.Classifier.Forward(drop(m.Bert.Pooled(ids, in), m.Bert.Config.rate(&m.Base)))
 	})
 }

@@ -87,7 +87,7 @@ func (m *GPT) Decode(ids *tensor.Tensor, c *Cache) (y *tensor.Tensor) {
 	if c == nil || len(c.keys) != len(m.H) {
 		misuse("gpt.decode", tensor.ErrValue, "the cache was not made by this model's NewCache", ids)
 	}
-	given("gpt.decode", ids)
+	requireNonNil("gpt.decode", ids)
 	if ids.Rank() == 2 && (ids.Dim(0) != c.keys[0].Dim(0) || ids.Dim(1) == 0) {
 		misuse("gpt.decode", tensor.ErrShape, fmt.Sprintf("tokens %v; the cache is of %d sequences, and at least one token is needed", ids.Shape(), c.keys[0].Dim(0)), ids)
 	}

@@ -19,9 +19,9 @@ func TestCheckpointing(t *testing.T) {
 		parts int
 		loss  func(s *tensor.Scope) *tt
 	}
-	// all returns models of the given size. The test computes small models, and only counts the
-	// memory of large models.
-	all := func(s *tensor.Scope, layers, width, batch, length, image int) map[string]model {
+	// modelsOf returns models of the given size. The test computes small models, and only counts
+	// the memory of large models.
+	modelsOf := func(s *tensor.Scope, layers, width, batch, length, image int) map[string]model {
 		in := nn.In(s)
 		tokens := s.Typed(dtype.I64).Zeros(batch, length)
 		pixels := s.Zeros(batch, 3, image, image).AddScalar(0.5)
@@ -49,7 +49,7 @@ func TestCheckpointing(t *testing.T) {
 		t.Fatal(err)
 	}
 	tensor.Do(func(s *tensor.Scope) {
-		for name, c := range all(s, 2, 8, 2, 6, 16) {
+		for name, c := range modelsOf(s, 2, 8, 2, 6, 16) {
 			step := func() (bits []byte) {
 				s.Generator().SetState(7, 0)
 				nn.ZeroGrad(c.m)
@@ -76,7 +76,7 @@ func TestCheckpointing(t *testing.T) {
 	})
 	dev := gpus[0]
 	tensor.Do(func(s *tensor.Scope) {
-		for name, c := range all(s, 12, 64, 8, 64, 64) {
+		for name, c := range modelsOf(s, 12, 64, 8, 64, 64) {
 			peak := func() int {
 				nn.ZeroGrad(c.m)
 				before := dev.Stats().Allocated

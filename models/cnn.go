@@ -30,7 +30,7 @@ func NewLeNet(size, channels, classes int, opts ...nn.Option) *LeNet {
 	}
 	pool := nn.NewMaxPool2d(2)
 	return &LeNet{
-		Conv1: nn.NewConv2d(channels, 6, 5, with(opts, nn.Padding((32-size)/2))...),
+		Conv1: nn.NewConv2d(channels, 6, 5, appendOptions(opts, nn.Padding((32-size)/2))...),
 		Conv2: nn.NewConv2d(6, 16, 5, opts...),
 		Fc1:   nn.NewLinear(16*5*5, 120, opts...),
 		Fc2:   nn.NewLinear(120, 84, opts...),
@@ -42,13 +42,13 @@ func NewLeNet(size, channels, classes int, opts ...nn.Option) *LeNet {
 // Forward maps images [n, channels, size, size] to logits [n, classes].
 func (m *LeNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
+	return inChild(x, func(x *tensor.Tensor) *tensor.Tensor {
 		for _, c := range []*nn.Conv2d{m.Conv1, m.Conv2} {
-			x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return m.Pool.Forward(relu(c.Forward(x))) })
+			x = inChild(x, func(x *tensor.Tensor) *tensor.Tensor { return m.Pool.Forward(relu(c.Forward(x))) })
 		}
 		x = x.Flatten(1, -1)
 		for _, l := range []*nn.Linear{m.Fc1, m.Fc2} {
-			x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.ForwardAct(x, (*tensor.Tensor).Relu) })
+			x = inChild(x, func(x *tensor.Tensor) *tensor.Tensor { return l.ForwardAct(x, (*tensor.Tensor).Relu) })
 		}
 		return m.Fc3.Forward(x)
 	})
@@ -69,7 +69,7 @@ func NewCNN(channels, classes int, opts ...nn.Option) *CNN {
 		panic(wrong("cnn", "%d channels and %d classes; both are positive", channels, classes))
 	}
 	conv := func(in, out int) *nn.Conv2d {
-		return nn.NewConv2d(in, out, 3, with(opts, nn.Padding(1), nn.NoBias())...)
+		return nn.NewConv2d(in, out, 3, appendOptions(opts, nn.Padding(1), nn.NoBias())...)
 	}
 	pool := nn.NewMaxPool2d(2)
 	mean := nn.NewAdaptiveAvgPool2d(2)

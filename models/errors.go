@@ -29,8 +29,8 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// given raises an error for operands that are nil.
-func given(op string, operands ...*tensor.Tensor) {
+// requireNonNil raises an error for operands that are nil.
+func requireNonNil(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
 			misuse(op, tensor.ErrValue, "an operand is nil")
@@ -38,10 +38,10 @@ func given(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// within runs f with x in a child of x's scope, and moves f's result out of the child. All other
+// inChild runs f with x in a child of x's scope, and moves f's result out of the child. All further
 // tensors that f allocates are freed with the child, unless a gradient needs them.
-func within(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
-	given("forward", x)
+func inChild(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
+	requireNonNil("forward", x)
 	x.Scope().Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
 		c.Close(y)

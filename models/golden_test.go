@@ -103,10 +103,10 @@ func tokens(t *testing.T, s *tensor.Scope, f *golden.File, name string) *tt {
 	return s.From(x.Int64s()).Reshape(x.Shape...)
 }
 
-// near compares numbers with PyTorch's float64 numbers. The limit is the tolerance times the
+// checkNear compares numbers with PyTorch's float64 numbers. The limit is the tolerance times the
 // greatest number. In float32 it may also be ten times the error of PyTorch's float32 numbers, if
-// this is more. near returns the largest error divided by the greatest number.
-func (r goldenRun) near(what string, got []float64, name string) float64 {
+// this is more. checkNear returns the largest error divided by the greatest number.
+func (r goldenRun) checkNear(what string, got []float64, name string) float64 {
 	t, where := r.t, r.name+" "+r.ty.String()+" on "+r.dev.Name()+": "+what
 	t.Helper()
 	w, w32 := stored(t, r.f, r.name+"/"+name+"/f64").Float64s(), stored(t, r.f, r.name+"/"+name+"/f32").Float64s()
@@ -155,12 +155,12 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 	r.t.Helper()
 	loss.Backward()
 	where := r.name + " " + r.ty.String() + " on " + r.dev.Name() + ": "
-	worst := r.near("loss", loss.Floats(), "loss")
+	worst := r.checkNear("loss", loss.Floats(), "loss")
 	for key, y := range results {
 		if y.Type() != r.ty {
 			r.t.Errorf("%s%s is %v", where, key, y.Type())
 		}
-		worst = max(worst, r.near(key, y.Floats(), key))
+		worst = max(worst, r.checkNear(key, y.Floats(), key))
 	}
 	names, params := named(m, prefix)
 	for i, n := range names {
@@ -176,7 +176,7 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 				}
 			}
 		default:
-			worst = max(worst, r.near("gradient of "+n, digest(i, g), "grad/"+n))
+			worst = max(worst, r.checkNear("gradient of "+n, digest(i, g), "grad/"+n))
 		}
 	}
 	r.t.Logf("%sworst %.2g", where, worst)

@@ -133,7 +133,7 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 // ids are tokens [batch, length], with at most Context positions.
 func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
 }
 
 // Loss returns the mean cross entropy of the model's logits for ids and the targets [batch,
@@ -141,11 +141,11 @@ func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 // tokens x of a text, ids are x[:len(x)-1], and targets are x[1:]. The data set text.Blocks returns
 // such pairs. (Hugging Face's models shift their labels themselves.)
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
-	given("gpt.loss", ids, targets)
+	requireNonNil("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {
 		misuse("gpt.loss", tensor.ErrShape, fmt.Sprintf("targets %v are not as many as tokens %v", targets.Shape(), ids.Shape()), ids, targets)
 	}
-	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
+	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return nn.CrossEntropy(m.Forward(ids).Flatten(0, 1), targets.Flatten(0, 1))
 	})
 }
@@ -201,10 +201,10 @@ func (b *gptBlock) compute(x *tensor.Tensor, p pass) *tensor.Tensor {
 	if !b.Training() || !p.train {
 		rate = 0
 	}
-	x = within(x, func(x *tensor.Tensor) *tensor.Tensor {
+	x = inChild(x, func(x *tensor.Tensor) *tensor.Tensor {
 		return b.Attn.run(b.Ln1.ForwardLow(x), p).DropoutAdd(x, rate)
 	})
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return b.MLP.Forward(b.Ln2.ForwardLow(x)).DropoutAdd(x, rate) })
+	return inChild(x, func(x *tensor.Tensor) *tensor.Tensor { return b.MLP.Forward(b.Ln2.ForwardLow(x)).DropoutAdd(x, rate) })
 }
 
 // Forward applies attention to x [batch, length, width].
@@ -227,7 +227,7 @@ func (a *gptAttention) run(x *tensor.Tensor, p pass) (y *tensor.Tensor) {
 // Forward applies the MLP to x [..., width].
 func (l *gptMLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
+	return inChild(x, func(x *tensor.Tensor) *tensor.Tensor {
 		return l.CProj.Forward(l.CFc.forwardAct(x, (*tensor.Tensor).GeluTanh))
 	})
 }

@@ -32,7 +32,7 @@ func TestGPTBlockLaunches(t *testing.T) {
 		l := listLaunches(t, gptLayers(3), low, false)
 		both := 0
 		for i, pass := range []string{"forward", "backward"} {
-			list := l.of("h.1", pass)
+			list := l.kernels("h.1", pass)
 			t.Logf("%s, %s: %d launches\n%s", name, pass, len(list), table(list))
 			if len(list) > most[i] {
 				t.Errorf("%s, %s: %d launches of a block, the limit is %d", name, pass, len(list), most[i])

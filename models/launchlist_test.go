@@ -116,8 +116,8 @@ func (l *launchList) enter(pass string) {
 	l.mu.Unlock()
 }
 
-// of returns the kernels of a layer and its inner layers. An empty name means all layers.
-func (l *launchList) of(layer, pass string) (list []launched) {
+// kernels returns the kernels of a layer and its inner layers. An empty name means all layers.
+func (l *launchList) kernels(layer, pass string) (list []launched) {
 	for _, n := range l.list {
 		if n.pass == pass && (layer == "" || n.layer == layer || strings.HasPrefix(n.layer, layer+".")) {
 			list = append(list, n)

@@ -26,9 +26,9 @@ func homeOf(opts []nn.Option) home {
 	return h
 }
 
-// with returns a new list: the options opts, and after them the options in more.
-func with(opts []nn.Option, more ...nn.Option) []nn.Option {
-	return append(opts[:len(opts):len(opts)], more...)
+// appendOptions returns a new list: the options opts, and after them the options in extra.
+func appendOptions(opts []nn.Option, extra ...nn.Option) []nn.Option {
+	return append(opts[:len(opts):len(opts)], extra...)
 }
 
 // normal returns a parameter with normally distributed values of mean 0.
@@ -97,7 +97,7 @@ func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(
 // checkTokens raises an error if ids is not a tensor of tokens [batch, length]. The tokens begin at
 // position start. If they need more than limit positions, that is an error too.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
-	given(op, ids)
+	requireNonNil(op, ids)
 	switch {
 	case ids.Type().IsFloat() || ids.Type() == dtype.Bool:
 		misuse(op, tensor.ErrType, fmt.Sprintf("tokens are integers, not %v", ids.Type()), ids)

@@ -57,4 +57,4 @@ func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 // SetCheckpointing switches recomputation on or off. Recomputation works in segments, as in
 // [nn.Sequential].
-func (m *MLP) SetCheckpointing(on bool) { m.checkpointing = on }
+func (m *MLP) SetCheckpointing(enabled bool) { m.checkpointing = enabled }

@@ -91,7 +91,7 @@ func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 // convOf returns a convolution without bias. Its padding is such that only the stride changes the
 // size of images.
 func convOf(in, out, kernel, stride int, opts []nn.Option) *nn.Conv2d {
-	l := nn.NewConv2d(in, out, kernel, with(opts, nn.Stride(stride), nn.Padding(kernel/2), nn.NoBias())...)
+	l := nn.NewConv2d(in, out, kernel, appendOptions(opts, nn.Stride(stride), nn.Padding(kernel/2), nn.NoBias())...)
 	initial.KaimingNormal(l.Weight, initial.Gain(initial.ReLU), initial.FanOut)
 	return l
 }
@@ -104,7 +104,7 @@ func (m *ResNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 // Features maps images to the input of the last layer, [n, channels of the last stage].
 func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
-	x = inside(x, m.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
+	x = inChildScope(x, m.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		return m.MaxPool.Forward(m.BN1.Forward(m.Conv1.Forward(x)).Relu())
 	})
 	for _, stage := range []*nn.Sequential{m.Layer1, m.Layer2, m.Layer3, m.Layer4} {
@@ -113,10 +113,10 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inside runs f with x in a child scope. The parent of the child is the scope of x or of the
-// parameter w, whichever is younger. inside moves f's result to the parent. All other tensors that
-// f allocates are freed with the child, unless a gradient needs them.
-func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
+// inChildScope runs f with x in a child scope. The parent of the child is the scope of x or of the
+// parameter w, whichever is younger. inChildScope moves f's result to the parent. All further
+// tensors that f allocates are freed with the child, unless a gradient needs them.
+func inChildScope(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
 		c.Close(y)
@@ -159,7 +159,7 @@ func (b *basicBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 func (b *basicBlock) compute(x *tensor.Tensor) *tensor.Tensor {
-	return inside(x, b.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
+	return inChildScope(x, b.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		h := b.BN1.Forward(b.Conv1.Forward(x)).Relu()
 		return afterShortcut(b.BN2.Forward(b.Conv2.Forward(h)), x, b.Downsample)
 	})
@@ -203,7 +203,7 @@ func (b *bottleneck) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 func (b *bottleneck) compute(x *tensor.Tensor) *tensor.Tensor {
-	return inside(x, b.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
+	return inChildScope(x, b.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		h := b.BN1.Forward(b.Conv1.Forward(x)).Relu()
 		h = b.BN2.Forward(b.Conv2.Forward(h)).Relu()
 		return afterShortcut(b.BN3.Forward(b.Conv3.Forward(h)), x, b.Downsample)

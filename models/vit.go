@@ -86,7 +86,7 @@ func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 		return l
 	}
 	tokens := 1 + (c.Image/c.Patch)*(c.Image/c.Patch)
-	m := &ViT{Config: c, ConvProj: nn.NewConv2d(3, c.Width, c.Patch, with(opts, nn.Stride(c.Patch))...)}
+	m := &ViT{Config: c, ConvProj: nn.NewConv2d(3, c.Width, c.Patch, appendOptions(opts, nn.Stride(c.Patch))...)}
 	maker := m.ConvProj.Weight.Scope().On(m.ConvProj.Weight.Device()).Typed(m.ConvProj.Weight.Type())
 	initial.TruncNormal(m.ConvProj.Weight, 0, math.Sqrt(1/float64(3*c.Patch*c.Patch)), -2, 2)
 	initial.Constant(m.ConvProj.Bias, 0)
@@ -134,7 +134,7 @@ func (m *ViT) Features(x *tensor.Tensor) *tensor.Tensor {
 		}
 		misuse("vit", tensor.ErrShape, fmt.Sprintf("images are [n, 3, %d, %d], not %s", c.Image, c.Image, got), in...)
 	}
-	t := inside(x, m.ClassToken, func(x *tensor.Tensor) *tensor.Tensor {
+	t := inChildScope(x, m.ClassToken, func(x *tensor.Tensor) *tensor.Tensor {
 		// patches has the shape [n, patches, width]
 		patches := m.ConvProj.Forward(x).Flatten(2, -1).Transpose(1, 2)
 		return tensor.Cat(1, m.ClassToken.In(x.Scope()).Expand(x.Dim(0), 1, m.Config.Width), patches)
@@ -145,7 +145,7 @@ func (m *ViT) Features(x *tensor.Tensor) *tensor.Tensor {
 // Forward maps tokens [n, tokens, width] to features of the same shape.
 func (e *vitEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
-	x = inside(x, e.PosEmbedding, func(x *tensor.Tensor) *tensor.Tensor { return e.Drop.Forward(x.Add(e.PosEmbedding)) })
+	x = inChildScope(x, e.PosEmbedding, func(x *tensor.Tensor) *tensor.Tensor { return e.Drop.Forward(x.Add(e.PosEmbedding)) })
 	for _, b := range e.Layers.All() {
 		x = b.Forward(x)
 	}
@@ -158,7 +158,7 @@ func (b *vitBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 func (b *vitBlock) compute(x *tensor.Tensor) *tensor.Tensor {
-	return inside(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
+	return inChildScope(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		// One matrix product with h gives queries, keys and values.
 		h := b.Ln1.ForwardLow(x)
 		h, _ = b.SelfAttention.Forward(h, h, h, nn.AttendOptions{})

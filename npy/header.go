@@ -113,8 +113,8 @@ func (p *literal) space() {
 	}
 }
 
-// take skips optional white space and then s. It reports whether s was there.
-func (p *literal) take(s string) bool {
+// skip skips optional white space and then s. It reports whether s was there.
+func (p *literal) skip(s string) bool {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], s) {
 		return false
@@ -141,13 +141,13 @@ func (p *literal) str() (string, bool) {
 // header parses text such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. It
 // returns a description of the error, or "".
 func (p *literal) header(h *header) string {
-	if !p.take("{") {
+	if !p.skip("{") {
 		return "the header is no dict"
 	}
 	seen := map[string]bool{}
-	for !p.take("}") {
+	for !p.skip("}") {
 		key, ok := p.str()
-		if !ok || !p.take(":") {
+		if !ok || !p.skip(":") {
 			return "the header is no dict with names"
 		}
 		if seen[key] {
@@ -159,7 +159,7 @@ func (p *literal) header(h *header) string {
 		case "descr":
 			why = p.descr(h)
 		case "fortran_order":
-			if h.fortran = p.take("True"); !h.fortran && !p.take("False") {
+			if h.fortran = p.skip("True"); !h.fortran && !p.skip("False") {
 				why = "fortran_order is neither True nor False"
 			}
 		case "shape":
@@ -170,8 +170,8 @@ func (p *literal) header(h *header) string {
 		if why != "" {
 			return why
 		}
-		if !p.take(",") {
-			if p.take("}") {
+		if !p.skip(",") {
+			if p.skip("}") {
 				break
 			}
 			return "the header is no dict: a comma is missing"
@@ -187,7 +187,7 @@ func (p *literal) header(h *header) string {
 }
 
 func (p *literal) descr(h *header) string {
-	if p.take("[") {
+	if p.skip("[") {
 		return "a structured array: only arrays of one type are supported, save its fields one by one"
 	}
 	s, ok := p.str()
@@ -217,11 +217,11 @@ func (p *literal) descr(h *header) string {
 }
 
 func (p *literal) shape(h *header) string {
-	if !p.take("(") {
+	if !p.skip("(") {
 		return "shape is no tuple"
 	}
 	h.dims = []int{}
-	for !p.take(")") {
+	for !p.skip(")") {
 		p.space()
 		from := p.at
 		for p.at < len(p.text) && p.text[p.at] >= '0' && p.text[p.at] <= '9' {
@@ -231,12 +231,12 @@ func (p *literal) shape(h *header) string {
 		if err != nil || int64(int(n)) != n {
 			return "shape holds what is no size"
 		}
-		_ = p.take("L") // Python 2 writes an L after long integers
+		_ = p.skip("L") // Python 2 writes an L after long integers
 		if len(h.dims) == shape.MaxRank {
 			return "more than " + strconv.Itoa(shape.MaxRank) + " dimensions, which are not supported"
 		}
 		h.dims = append(h.dims, int(n))
-		if !p.take(",") && (len(h.dims) == 1 || !strings.HasPrefix(p.text[p.at:], ")")) {
+		if !p.skip(",") && (len(h.dims) == 1 || !strings.HasPrefix(p.text[p.at:], ")")) {
 			return "shape is no tuple"
 		}
 	}

@@ -82,10 +82,9 @@ func Checked() Option { return func(o *options) { o.checked = true } }
 // decompression. The default is a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
-// fail returns the *Error about invalid contents. The argument at is the offset of the contents, or
-// -1.
-func fail(path, entry string, at int64, format string, a ...any) error {
-	return &Error{Path: path, Entry: entry, Offset: at, Msg: fmt.Sprintf(format, a...)}
+// fail returns the *Error about invalid contents. offset is the offset of the contents, or -1.
+func fail(path, entry string, offset int64, format string, a ...any) error {
+	return &Error{Path: path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)}
 }
 
 func failed(path, entry string, err error) error {
@@ -233,10 +232,9 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 	return all, nil
 }
 
-// array reads an array that occupies size bytes of the file. The argument at is the offset of the
-// array.
-func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
-	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, at, size), size)
+// array reads an array that occupies size bytes of the file, from offset on.
+func (f *file) array(entry string, offset, size int64) (*tensor.Tensor, error) {
+	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, offset, size), size)
 	if err != nil {
 		return nil, err
 	}
@@ -245,13 +243,13 @@ func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	}
 	if m := f.mem; m != nil && !h.swap {
 		var x *tensor.Tensor
-		mem := m.Bytes()[at+h.length : at+size]
+		mem := m.Bytes()[offset+h.length : offset+size]
 		if err := tensor.Try(func() { x = h.place(tensor.FromMemory(h.t, mem, func() { m.Drop(mem) }, h.stored()...)) }); err != nil {
 			return nil, failed(f.path, entry, err)
 		}
 		return x, nil
 	}
-	return h.read(f.path, entry, io.NewSectionReader(f.r, at+h.length, h.bytes))
+	return h.read(f.path, entry, io.NewSectionReader(f.r, offset+h.length, h.bytes))
 }
 
 // inflate reads an array, which may be compressed, and verifies its checksum.

@@ -47,10 +47,10 @@ func average(t time.Duration, n int) time.Duration {
 
 // Averages are the rows of a table, ordered by their first event.
 type Averages struct {
-	Rows  []Average
-	notes []string
-	o     Options
-	what  string // what the keys mean, for the header of the table
+	Rows    []Average
+	notes   []string
+	o       Options
+	keyName string // what the keys mean, for the header of the table
 }
 
 // A Group says by what property, besides the name, events are grouped.
@@ -74,8 +74,8 @@ func ByStack(n int) Group { return func(g *grouping) { g.stack = max(n, 0) } }
 // are counted together. The self columns of all rows add up to the whole profile.
 func ByModule() Group { return func(g *grouping) { g.modules = true } }
 
-// outside is the row for work that belongs to no layer.
-const outside = "(outside of layers)"
+// noLayer is the row for work that belongs to no layer.
+const noLayer = "(outside of layers)"
 
 // KeyAverages sums up events by name and by the given groups: torch's key_averages.
 func (p *Profile) KeyAverages(groups ...Group) *Averages {
@@ -173,7 +173,7 @@ func (a *Average) addSelf(s sums) {
 
 // byModule sums up the events by layer.
 func (r *record) byModule() *Averages {
-	a := &Averages{notes: r.notes(), o: *r.o, what: "Module"}
+	a := &Averages{notes: r.notes(), o: *r.o, keyName: "Module"}
 	at := map[string]int{}
 	row := func(name string) *Average {
 		i, ok := at[name]
@@ -186,7 +186,7 @@ func (r *record) byModule() *Averages {
 	}
 	share := func(inner *span, s sums, call bool) {
 		if inner == nil {
-			v := row(outside)
+			v := row(noLayer)
 			v.addSelf(s)
 			v.addTotal(s)
 			return

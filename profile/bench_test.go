@@ -39,8 +39,8 @@ func BenchmarkOn(b *testing.B) {
 	}
 }
 
-// everything has all options that add to a recording.
-var everything = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs: true}
+// allOptions has all options that add to a recording.
+var allOptions = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs: true}
 
 // smallCNN returns a function that runs a training step of a small convolutional network on the
 // CPU. It takes some milliseconds.
@@ -98,7 +98,7 @@ func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		o    profile.Options
-	}{{"times", profile.Options{}}, {"memory", profile.Options{Memory: true}}, {"shapes", profile.Options{Shapes: true}}, {"stacks", profile.Options{Stacks: true}}, {"all", everything}} {
+	}{{"times", profile.Options{}}, {"memory", profile.Options{Memory: true}}, {"shapes", profile.Options{Shapes: true}}, {"stacks", profile.Options{Stacks: true}}, {"all", allOptions}} {
 		b.Run(c.name, func(b *testing.B) {
 			step := smallCNN()
 			pair(b, step, c.o, device.Now)
@@ -118,7 +118,7 @@ func BenchmarkStep(b *testing.B) {
 func BenchmarkHeld(b *testing.B) {
 	step := smallCNN()
 	step()
-	p, err := profile.Start(everything)
+	p, err := profile.Start(allOptions)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -165,11 +165,11 @@ func TestOverhead(t *testing.T) {
 		most, pairs = 1.5, 400
 	}
 	step := smallCNN()
-	pair(t, step, everything, cpuTime)
+	pair(t, step, allOptions, cpuTime)
 	var list []float64
 	below := 0
 	for len(list) < pairs {
-		q := pair(t, step, everything, cpuTime)
+		q := pair(t, step, allOptions, cpuTime)
 		list = append(list, q)
 		if q < most {
 			below++
@@ -192,7 +192,7 @@ func TestOverhead(t *testing.T) {
 func TestHeld(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
-	p, err := profile.Start(everything)
+	p, err := profile.Start(allOptions)
 	if err != nil {
 		t.Fatal(err)
 	}

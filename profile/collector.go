@@ -121,8 +121,8 @@ func (l *list[T]) add() *T {
 
 func (l *list[T]) len() int { return listPart*len(l.full) + len(l.last) }
 
-// from iterates over the entries from index n on.
-func (l *list[T]) from(n int) iter.Seq[*T] {
+// entries iterates over the entries from index n on.
+func (l *list[T]) entries(n int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for n < l.len() {
 			part := l.last
@@ -219,8 +219,8 @@ func (c *collector) state() *gstate {
 	return g
 }
 
-// keep reports whether there is room for another event.
-func (c *collector) keep() bool {
+// hasRoom reports whether there is room for another event.
+func (c *collector) hasRoom() bool {
 	if c.closed.Load() {
 		return false
 	}
@@ -245,7 +245,7 @@ func (c *collector) Begin(s device.Span) device.SpanID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	top := g.top()
-	if s.Kind == device.SpanDirect && top != nil && top.kind == device.SpanOp || !c.keep() {
+	if s.Kind == device.SpanDirect && top != nil && top.kind == device.SpanOp || !c.hasRoom() {
 		return 0
 	}
 	parent := top
@@ -258,10 +258,10 @@ func (c *collector) Begin(s device.Span) device.SpanID {
 	p.id, p.kind, p.name, p.g, p.parent, p.shapes = device.NewSpanID(), s.Kind, s.Name, g, parent, s.Shapes
 	p.node, p.owner, p.loose = s.Node, s.Owner, s.Loose
 	if c.stacks {
-		p.stack = g.stacks.here()
+		p.stack = g.stacks.callerStack()
 	}
 	if s.Callers != nil {
-		p.callers = g.stacks.of(s.Callers)
+		p.callers = g.stacks.lookup(s.Callers)
 	}
 	if s.Kind == device.SpanScope {
 		c.scopes.Store(p.id, p)
@@ -367,7 +367,7 @@ func (c *collector) Copy(e device.CopyEvent) {
 	}
 	defer g.mu.Unlock()
 	t := g.copies.add()
-	*t = transfer{CopyEvent: e, in: g.top(), g: g, stack: g.stacks.here(), stream: numberOf(e.Stream)}
+	*t = transfer{CopyEvent: e, in: g.top(), g: g, stack: g.stacks.callerStack(), stream: numberOf(e.Stream)}
 	t.Stream = nil
 }
 
@@ -378,7 +378,7 @@ func (c *collector) Sync(e device.SyncEvent) {
 	}
 	defer g.mu.Unlock()
 	w := g.waits.add()
-	*w = wait{SyncEvent: e, in: g.top(), g: g, stack: g.stacks.here()}
+	*w = wait{SyncEvent: e, in: g.top(), g: g, stack: g.stacks.callerStack()}
 	w.Stream = nil
 }
 
@@ -400,7 +400,7 @@ func (c *collector) Memory(e device.MemoryEvent) {
 func (c *collector) enter() *gstate {
 	g := c.state()
 	g.mu.Lock()
-	if !c.keep() {
+	if !c.hasRoom() {
 		g.mu.Unlock()
 		return nil
 	}
@@ -417,7 +417,7 @@ func (c *collector) finish() []*gstate {
 	c.mu.Unlock()
 	for _, g := range all {
 		g.mu.Lock()
-		for p := range g.spans.from(0) {
+		for p := range g.spans.entries(0) {
 			if p.end == 0 {
 				p.end = c.ended
 			}

@@ -22,7 +22,7 @@ func TestFullDisk(t *testing.T) {
 		return
 	}
 	tr := newTrainer(open(t))
-	p := recorded(t, everything, func(*profile.Profile) {
+	p := recorded(t, allOptions, func(*profile.Profile) {
 		for range 5 {
 			tr.step()
 		}

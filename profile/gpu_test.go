@@ -95,11 +95,11 @@ func TestActivities(t *testing.T) {
 	}
 }
 
-// where returns a line of the test, in the form of the reports. The line is plus lines after the
-// call of where.
-func where(plus int) string {
+// lineAfter returns a line of the test, in the form of the reports. The line is offset lines after
+// the call of lineAfter.
+func lineAfter(offset int) string {
 	_, file, line, _ := runtime.Caller(1)
-	return fmt.Sprintf("profile/%s:%d", filepath.Base(file), line+plus)
+	return fmt.Sprintf("profile/%s:%d", filepath.Base(file), line+offset)
 }
 
 // Transfers lists exactly the copies that the program makes, with their lines.
@@ -111,20 +111,20 @@ func TestTransfers(t *testing.T) {
 	var sites [5]string
 	p := recorded(t, profile.Options{}, func(*profile.Profile) {
 		tensor.Do(func(s *tensor.Scope) {
-			sites[0] = where(1)
+			sites[0] = lineAfter(1)
 			x := plain.In(s).To(dev)
-			sites[1] = where(1)
+			sites[1] = lineAfter(1)
 			y := pinned.In(s).To(dev, tensor.NonBlocking())
 			sum := x.Sum().Add(y.Sum())
 			for range 3 {
-				sites[2] = where(1)
+				sites[2] = lineAfter(1)
 				if v := sum.Item(); v != 1500 {
 					t.Errorf("sum %v", v)
 				}
 			}
-			sites[3] = where(1)
+			sites[3] = lineAfter(1)
 			back := y.To(cpu, tensor.NonBlocking())
-			sites[4] = where(1)
+			sites[4] = lineAfter(1)
 			if err := dev.Synchronize(); err != nil {
 				t.Error(err)
 			}

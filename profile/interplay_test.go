@@ -97,7 +97,7 @@ func TestInterplay(t *testing.T) {
 				}
 			}
 		}
-		if a, b := all.Total(), by.Total(); !near(a.CPUSelf, b.CPUSelf) || !near(a.CUDASelf, b.CUDASelf) || a.FLOPs != b.FLOPs || a.CUDAMemorySelf != b.CUDAMemorySelf {
+		if a, b := all.Total(), by.Total(); !nearTime(a.CPUSelf, b.CPUSelf) || !nearTime(a.CUDASelf, b.CUDASelf) || a.FLOPs != b.FLOPs || a.CUDAMemorySelf != b.CUDAMemorySelf {
 			t.Errorf("%s: layers sum to %+v, all to %+v", dev.Name(), b, a)
 		}
 		// Recomputed work belongs to its own layer, and not to the layer whose gradient caused the

@@ -26,7 +26,7 @@ func sane(t *testing.T, p *profile.Profile) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if a, b := all.Total(), by.Total(); !near(a.CPUSelf, b.CPUSelf) || a.FLOPs != b.FLOPs {
+	if a, b := all.Total(), by.Total(); !nearTime(a.CPUSelf, b.CPUSelf) || a.FLOPs != b.FLOPs {
 		t.Errorf("layers sum to %+v, all to %+v", b, a)
 	}
 	if p.Report() == "" {

@@ -18,19 +18,19 @@ type Profile struct {
 	c       *collector // the running collector; nil while nothing is recorded
 	mark    device.SpanID
 	pending []pendingRun // times of earlier steps that are not yet resolved
-	seen    map[*gstate]seen
+	seen    map[*gstate]progress
 	stopped bool
 	err     error
 	data    *record // the finished recording
 }
 
-// seen has the numbers of a goroutine's kernels and copies that Profile.gather has processed.
-type seen struct{ kernels, copies int }
+// progress has the numbers of a goroutine's kernels and copies that Profile.gather has processed.
+type progress struct{ kernels, copies int }
 
 // pendingRun is a time on the device that must be resolved. It also says where to store the time.
 type pendingRun struct {
-	from device.Interval
-	to   func(interval)
+	from  device.Interval
+	store func(interval)
 }
 
 // Start starts recording, or waits for the first recorded step of the schedule. Invalid options are
@@ -70,7 +70,7 @@ func (p *Profile) enter(a Action) error {
 		if !device.SetTracer(c) {
 			return &Error{Op: "start", Msg: "another tracer listens to the devices; it must be taken away first", Err: ErrRunning}
 		}
-		p.c, p.seen = c, map[*gstate]seen{}
+		p.c, p.seen = c, map[*gstate]progress{}
 	}
 	if p.mark = 0; p.c != nil && p.o.Schedule != (Schedule{}) {
 		p.mark = p.c.Begin(device.Span{Kind: device.SpanUser, Name: fmt.Sprintf("ProfilerStep#%d", p.step)})
@@ -174,7 +174,7 @@ func (p *Profile) resolve(all bool) {
 	}
 	for _, r := range p.pending {
 		start, end, err := r.from.Resolve()
-		r.to(interval{start, end, err == nil})
+		r.store(interval{start, end, err == nil})
 	}
 	p.pending = p.pending[:0]
 	if !all {
@@ -191,7 +191,7 @@ func (p *Profile) gather() {
 	for _, g := range states {
 		g.mu.Lock()
 		at := p.seen[g]
-		for k := range g.kernels.from(at.kernels) {
+		for k := range g.kernels.entries(at.kernels) {
 			l := k.gpu
 			if l == nil {
 				continue
@@ -204,13 +204,13 @@ func (p *Profile) gather() {
 				}
 			}
 		}
-		for t := range g.copies.from(at.copies) {
+		for t := range g.copies.entries(at.copies) {
 			if t.Time != nil {
 				p.pending = append(p.pending, pendingRun{t.Time, func(v interval) { t.run = v }})
 				t.Time = nil
 			}
 		}
-		p.seen[g] = seen{g.kernels.len(), g.copies.len()}
+		p.seen[g] = progress{g.kernels.len(), g.copies.len()}
 		g.mu.Unlock()
 	}
 }

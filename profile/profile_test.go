@@ -104,8 +104,8 @@ func rowOf(t *testing.T, a *profile.Averages, key string) profile.Average {
 	return profile.Average{}
 }
 
-// near compares sums of times. Each time was truncated to a nanosecond.
-func near(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
+// nearTime compares sums of times. Each time was truncated to a nanosecond.
+func nearTime(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
 
 // In the profile of a step on the CPU, ops, gradients, layers and scopes have rows. Self times add
 // up to the whole. Each layer has its own work and the work of its gradients.
@@ -122,7 +122,7 @@ func TestCPU(t *testing.T) {
 		t.Errorf("%+v", step)
 	}
 	total := a.Total()
-	if !near(total.CPUSelf, step.CPUTotal) {
+	if !nearTime(total.CPUSelf, step.CPUTotal) {
 		t.Errorf("self times sum to %v, the steps took %v", total.CPUSelf, step.CPUTotal)
 	}
 	for _, key := range []string{"net", "conv", "fc", "conv2d", "linear", "linear.grad", "cross_entropy", "LinearBackward", "Conv2dBackward", "CrossEntropyBackward", "AccumulateGrad", "Optimizer.step", "sgd"} {
@@ -135,7 +135,7 @@ func TestCPU(t *testing.T) {
 		t.Errorf("relu: %d operations", r.FLOPs)
 	}
 	by := p.KeyAverages(profile.ByModule())
-	if m := by.Total(); !near(m.CPUSelf, total.CPUSelf) || m.FLOPs != total.FLOPs || m.CPUMemorySelf != total.CPUMemorySelf {
+	if m := by.Total(); !nearTime(m.CPUSelf, total.CPUSelf) || m.FLOPs != total.FLOPs || m.CPUMemorySelf != total.CPUMemorySelf {
 		t.Errorf("layers sum to %+v, all to %+v", m, total)
 	}
 	// The forward pass, the gradient of the weight, and the gradient of the input have 2·(2·144·10)
@@ -322,7 +322,7 @@ func TestConcurrent(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if m := p.KeyAverages(profile.ByModule()).Total(); !near(m.CPUSelf, a.Total().CPUSelf) {
+	if m := p.KeyAverages(profile.ByModule()).Total(); !nearTime(m.CPUSelf, a.Total().CPUSelf) {
 		t.Errorf("layers sum to %v, all to %v", m.CPUSelf, a.Total().CPUSelf)
 	}
 }

@@ -69,11 +69,11 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 		for _, s := range g.stacks.known {
 			s.resolve()
 		}
-		r.spans = slices.AppendSeq(r.spans, g.spans.from(0))
-		r.kernels = slices.AppendSeq(r.kernels, g.kernels.from(0))
-		r.copies = slices.AppendSeq(r.copies, g.copies.from(0))
-		r.waits = slices.AppendSeq(r.waits, g.waits.from(0))
-		r.memory = slices.AppendSeq(r.memory, g.memory.from(0))
+		r.spans = slices.AppendSeq(r.spans, g.spans.entries(0))
+		r.kernels = slices.AppendSeq(r.kernels, g.kernels.entries(0))
+		r.copies = slices.AppendSeq(r.copies, g.copies.entries(0))
+		r.waits = slices.AppendSeq(r.waits, g.waits.entries(0))
+		r.memory = slices.AppendSeq(r.memory, g.memory.entries(0))
 	}
 	places := make([]place, len(r.spans))
 	for i, p := range r.spans {

@@ -30,7 +30,7 @@ type KernelBound struct {
 	// time, such as a launch or the start of workers.
 	By string
 
-	least float64 // Bound in nanoseconds, with fractions
+	boundNs float64 // Bound in nanoseconds, with fractions
 }
 
 // Fraction returns Bound / Time. It is 1 if the primitive is as fast as the device can be.
@@ -38,7 +38,7 @@ func (k *KernelBound) Fraction() float64 {
 	if k.Time == 0 {
 		return 0
 	}
-	return k.least / float64(k.Time)
+	return k.boundNs / float64(k.Time)
 }
 
 // Rooflines compare the primitives with their devices' limits. The primitives that lose the most
@@ -109,7 +109,7 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 		v.Count++
 		v.Time += took
 		v.Work = v.Work.Add(k.work)
-		v.least += max(compute, memory)
+		v.boundNs += max(compute, memory)
 		if compute > memory {
 			by[id]["compute"] += compute
 		} else {
@@ -118,7 +118,7 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	}
 	for id, i := range at {
 		v := &f.Rows[i]
-		v.Bound = time.Duration(v.least)
+		v.Bound = time.Duration(v.boundNs)
 		switch {
 		case v.Bound < time.Duration(v.Count)*time.Microsecond:
 			v.By = "overhead"

@@ -43,24 +43,24 @@ const mostStacks = 1 << 15 // number of stacks after which seenStacks is emptied
 // different kept frames have different keys.
 const mostFrames = 60
 
-// here returns the stack of the caller of the calling function.
-func (s *stacks) here() *stack {
+// callerStack returns the stack of the caller of the calling function.
+func (s *stacks) callerStack() *stack {
 	k := hash(s.buf[:returns(&s.buf)])
 	if v := s.known[k]; v != nil {
 		return v
 	}
-	return s.keep(k, nil)
+	return s.insert(k, nil)
 }
 
-// of returns the stack for a result of runtime.Callers.
-func (s *stacks) of(pcs []uintptr) *stack {
+// lookup returns the stack for a result of runtime.Callers.
+func (s *stacks) lookup(pcs []uintptr) *stack {
 	k := hash(pcs)
 	// Change the key, because the list of return addresses of another stack may be equal to pcs.
 	k[0]++
 	if v := s.known[k]; v != nil {
 		return v
 	}
-	return s.keep(k, pcs)
+	return s.insert(k, pcs)
 }
 
 func hash(list []uintptr) (k stackKey) {
@@ -73,9 +73,9 @@ func hash(list []uintptr) (k stackKey) {
 	return k
 }
 
-// keep returns the stack for a key that is new to this goroutine. If pcs is nil, it unwinds the
-// stack of the caller of stacks.here.
-func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
+// insert returns the stack for a key that is new to this goroutine. If pcs is nil, it unwinds the
+// stack of the caller of stacks.callerStack.
+func (s *stacks) insert(k stackKey, pcs []uintptr) *stack {
 	if s.known == nil {
 		s.known = map[stackKey]*stack{}
 	}

@@ -12,7 +12,7 @@ import (
 // asks calls stacks.here in the same way as the tracer's methods.
 //
 //go:noinline
-func asks(s *stacks) *stack { return s.here() }
+func asks(s *stacks) *stack { return s.callerStack() }
 
 // A walker calls itself on growing stacks. The calls are inlined, through an interface, deferred,
 // through a method value, and during a panic. It compares the recorded stack of each call with the

@@ -135,7 +135,7 @@ var timeUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecon
 
 // columns returns the columns of the table.
 func (a *Averages) columns(total *Average, width int, timeString func(time.Duration) string) []column {
-	what := a.what
+	what := a.keyName
 	if what == "" {
 		what = "Name"
 	}

@@ -69,7 +69,7 @@ func (p *Profile) Transfers() *Transfers {
 		if c.Kind == device.DeviceToDevice {
 			continue
 		}
-		site, what := asked(c.in, c.stack)
+		site, what := origin(c.in, c.stack)
 		if c.Own {
 			what += " (" + c.Op + ")"
 		}
@@ -85,7 +85,7 @@ func (p *Profile) Transfers() *Transfers {
 		}
 	}
 	for _, w := range r.waits {
-		site, op := asked(w.in, w.stack)
+		site, op := origin(w.in, w.stack)
 		v := row(key{site: site, op: op, what: w.Call, device: w.Device.Name(), blocked: true})
 		v.Host += w.End - w.Start
 	}
@@ -99,10 +99,10 @@ func (p *Profile) Transfers() *Transfers {
 	return t
 }
 
-// asked returns the line of the program, and the op, that caused an event in span p with stack s.
+// origin returns the line of the program, and the op, that caused an event in span p with stack s.
 // If a goroutine of the library worked for another goroutine, the line comes from the span's
 // callers.
-func asked(p *span, s *stack) (site, op string) {
+func origin(p *span, s *stack) (site, op string) {
 	site, op = s.site(), s.entry()
 	if p != nil && p.kind != device.SpanScope && p.kind != device.SpanUser {
 		op = p.name

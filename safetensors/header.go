@@ -47,7 +47,7 @@ type Info struct {
 	Bytes int64
 	Path  string // the tensor's file, which is a shard in a sharded model
 
-	part   *part
+	part   *shard
 	offset int64 // position in the file
 	summed bool  // whether the tensor has a checksum
 	sum    uint32
@@ -301,14 +301,14 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// whole is the number of bits that the tensor would have if each size of 0 were 1. It shows an
-	// overflow of the other sizes, which a size of 0 would hide.
-	elements, whole := uint64(1), uint64(8)
+	// nonZero is the number of bits that the tensor would have if each size of 0 were 1. It shows
+	// an overflow of the other sizes, which a size of 0 would hide.
+	elements, nonZero := uint64(1), uint64(8)
 	for _, d := range dims {
-		if over, least := bits.Mul64(whole, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {
-			whole = math.MaxUint64
+		if over, least := bits.Mul64(nonZero, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {
+			nonZero = math.MaxUint64
 		} else {
-			whole = least
+			nonZero = least
 		}
 		hi, lo := bits.Mul64(elements, uint64(d))
 		if hi != 0 || lo > math.MaxInt64 || int64(int(d)) != d {
@@ -317,7 +317,7 @@ func (p *parser) info(name string) (*Info, error) {
 		elements = lo
 		i.Shape = append(i.Shape, int(d))
 	}
-	if elements == 0 && whole == math.MaxUint64 {
+	if elements == 0 && nonZero == math.MaxUint64 {
 		return nil, p.tensor(name, "shape %v has too many elements", dims)
 	}
 	if width := typeBits[i.DType]; width != 0 {

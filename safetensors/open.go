@@ -27,13 +27,13 @@ type File struct {
 	infos    []*Info
 	index    map[string]*Info
 	metadata map[string]string
-	parts    []*part
+	parts    []*shard
 	mu       sync.Mutex // protects closed and the counts of the parts
 	closed   bool
 }
 
-// A part is one file of a File.
-type part struct {
+// A shard is one file of a File.
+type shard struct {
 	path string
 	f    *os.File     // the open file; nil after it was mapped
 	mem  *filemap.Map // the mapped file; nil if it is not mapped
@@ -75,7 +75,7 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 	if err != nil {
 		return nil, failed(path, err)
 	}
-	p := &part{path: path, f: file, live: map[string]int{}}
+	p := &shard{path: path, f: file, live: map[string]int{}}
 	f.parts = append(f.parts, p)
 	info, err := file.Stat()
 	if err != nil {
@@ -229,7 +229,7 @@ func (f *File) Metadata() map[string]string { return f.metadata }
 
 // Mapped reports whether the file is mapped into memory.
 func (f *File) Mapped() bool {
-	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.mem == nil })
+	return !slices.ContainsFunc(f.parts, func(p *shard) bool { return p.mem == nil })
 }
 
 // Tensor returns the tensor of the given name, on the CPU, in the root scope. In a mapped file, the
@@ -276,7 +276,7 @@ func (f *File) closedError(name string) error {
 
 // giveBack releases the pages of a tensor when the tensor is no longer in use. It refers to m so
 // that the file stays mapped while a tensor uses it.
-func (f *File) giveBack(p *part, m *filemap.Map, name string, mem []byte) {
+func (f *File) giveBack(p *shard, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p.live[name]--; p.live[name] == 0 {

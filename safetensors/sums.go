@@ -93,7 +93,7 @@ func (i *Info) agrees(sum uint32) error {
 func (f *File) Verify() (n int, err error) {
 	f.mu.Lock()
 	closed := f.closed
-	files := map[*part]*os.File{}
+	files := map[*shard]*os.File{}
 	for _, p := range f.parts {
 		files[p] = p.f
 	}

@@ -139,9 +139,9 @@ var named = map[string]bool{
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// instead is a table of objects that people often save with weights. For each it says what to save
-// in place of the object.
-var instead = map[string]string{
+// replacements is a table of objects that people often save with weights. For each it says what to
+// save in place of the object.
+var replacements = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
 	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",
 	"pathlib._local.PosixPath": "str(path) instead of path", "pathlib._local.WindowsPath": "str(path) instead of path",
@@ -149,8 +149,8 @@ var instead = map[string]string{
 	"uuid.UUID": "str(x) instead of x", "omegaconf.dictconfig.DictConfig": "OmegaConf.to_container(cfg) instead of cfg",
 }
 
-// again is the advice about a file that already exists.
-const again = "; a file that you trust can be loaded in Python by torch.load(path, weights_only=False) and saved again without it"
+// trustAdvice is the advice about a file that already exists.
+const trustAdvice = "; a file that you trust can be loaded in Python by torch.load(path, weights_only=False) and saved again without it"
 
 // global returns the meaning of a name in the file.
 func (u *unpickler) global(module, name string) any {
@@ -180,10 +180,10 @@ func (u *unpickler) global(module, name string) any {
 	why := "is not a tensor, a number, a string or a container; nothing of the file was run"
 	switch top, _, _ := strings.Cut(module, "."); {
 	case runners[top] && full != "builtins.complex":
-	case instead[full] != "":
-		why += ". Save " + instead[full] + again
+	case replacements[full] != "":
+		why += ". Save " + replacements[full] + trustAdvice
 	default:
-		why += ". Save state dicts, lists, dicts, numbers and strings alone" + again
+		why += ". Save state dicts, lists, dicts, numbers and strings alone" + trustAdvice
 	}
 	switch {
 	case (module == "torch" || module == "torch.cuda") && noType[name] != "":
@@ -210,14 +210,14 @@ func (u *unpickler) global(module, name string) any {
 }
 
 // items returns the elements of a list or tuple.
-func (u *unpickler) items(of string, v any) []any {
+func (u *unpickler) items(name string, v any) []any {
 	switch v := v.(type) {
 	case *list:
 		return v.items
 	case *tuple:
 		return v.items
 	}
-	u.fail("%s of %s", of, describe(v))
+	u.fail("%s of %s", name, describe(v))
 	return nil
 }
 

@@ -21,7 +21,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 		u := newUnpickler(f, "", at, f.size)
 		u.storages = storages(known, f.size)
 		v := u.run()
-		at = u.at
+		at = u.pos
 		return v
 	}
 	// the magic number in torch/serialization.py

@@ -182,9 +182,9 @@ func (f *file) fail(entry string, offset int64, format string, a ...any) {
 	panic(&Error{Path: f.path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)})
 }
 
-// read fills b with bytes of the file. The argument at is the position of the first byte.
-func (f *file) read(entry string, b []byte, at int64) {
-	if _, err := f.r.ReadAt(b, at); err != nil {
+// read fills b with bytes of the file, from offset on.
+func (f *file) read(entry string, b []byte, offset int64) {
+	if _, err := f.r.ReadAt(b, offset); err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
@@ -222,15 +222,15 @@ type storageAt struct {
 	zip        zipfile.Entry // entry with the checksum; empty in the older format
 }
 
-// check verifies the checksum of an entry. The argument sum is the checksum of the entry's first
-// bytes, and the argument done is the number of these bytes. check reads the bytes after them.
-func (f *file) check(at storageAt, sum uint32, done int64) {
+// check verifies the checksum of an entry. sum is the checksum of the entry's first offset bytes.
+// check reads the bytes after them.
+func (f *file) check(at storageAt, sum uint32, offset int64) {
 	if at.zip.File == nil {
 		return
 	}
-	for buf := make([]byte, min(at.size-done, 256<<10)); done < at.size; done += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), at.size-done)]
-		f.read(at.entry, buf, at.from+done)
+	for buf := make([]byte, min(at.size-offset, 256<<10)); offset < at.size; offset += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), at.size-offset)]
+		f.read(at.entry, buf, at.from+offset)
 		sum = crc32.Update(sum, crc32.IEEETable, buf)
 	}
 	if err := at.zip.Check(sum); err != nil {

@@ -38,10 +38,10 @@ type unpickler struct {
 	file  *file
 	entry string
 	// The pickle consists of the bytes of file from start to end, and is read through buf. The
-	// field at is the position of the next byte.
-	start, at, end int64
-	buf            []byte
-	bufAt          int64
+	// field pos is the position of the next byte.
+	start, pos, end int64
+	buf             []byte
+	bufAt           int64
 
 	used  int64 // approximate bytes of memory in use
 	stack []any
@@ -54,7 +54,7 @@ type unpickler struct {
 }
 
 func newUnpickler(f *file, entry string, start, end int64) *unpickler {
-	return &unpickler{file: f, entry: entry, start: start, at: start, end: end, buf: make([]byte, 0, 64<<10)}
+	return &unpickler{file: f, entry: entry, start: start, pos: start, end: end, buf: make([]byte, 0, 64<<10)}
 }
 
 func (u *unpickler) fail(format string, a ...any) {
@@ -74,28 +74,28 @@ func (u *unpickler) base() int64 {
 // number of bytes read.
 func (u *unpickler) charge(n int) {
 	u.used += int64(n)
-	if u.used > freeBudget+perByte*(u.at-u.start) {
+	if u.used > freeBudget+perByte*(u.pos-u.start) {
 		u.fail("the pickle makes far more than it contains, which no saved model does")
 	}
 }
 
-// need fails if the pickle has fewer than n more bytes.
-func (u *unpickler) need(n uint64) {
-	if n > uint64(u.end-u.at) {
-		u.fail("%d bytes are announced, %d are left", n, u.end-u.at)
+// require fails if the pickle has fewer than n more bytes.
+func (u *unpickler) require(n uint64) {
+	if n > uint64(u.end-u.pos) {
+		u.fail("%d bytes are announced, %d are left", n, u.end-u.pos)
 	}
 }
 
 // next returns the next n bytes, at most 64 KiB. They are valid until the next call.
 func (u *unpickler) next(n int) []byte {
-	u.need(uint64(n))
-	off := int(u.at - u.bufAt)
+	u.require(uint64(n))
+	off := int(u.pos - u.bufAt)
 	if off+n > len(u.buf) {
-		u.buf = u.buf[:min(int64(cap(u.buf)), u.end-u.at)]
-		u.file.read(u.entry, u.buf, u.at)
-		u.bufAt, off = u.at, 0
+		u.buf = u.buf[:min(int64(cap(u.buf)), u.end-u.pos)]
+		u.file.read(u.entry, u.buf, u.pos)
+		u.bufAt, off = u.pos, 0
 	}
-	u.at += int64(n)
+	u.pos += int64(n)
 	return u.buf[off : off+n]
 }
 
@@ -106,7 +106,7 @@ func (u *unpickler) uint64() uint64 { return binary.LittleEndian.Uint64(u.next(8
 
 // bytes returns a copy of the next n bytes.
 func (u *unpickler) bytes(n uint64) []byte {
-	u.need(n)
+	u.require(n)
 	if n > maxString {
 		u.fail("a string of %d bytes, at most %d are supported", n, maxString)
 	}
@@ -116,8 +116,8 @@ func (u *unpickler) bytes(n uint64) []byte {
 		copy(b, u.next(int(n)))
 		return b
 	}
-	u.file.read(u.entry, b, u.at)
-	u.at += int64(n)
+	u.file.read(u.entry, b, u.pos)
+	u.pos += int64(n)
 	return b
 }
 
@@ -266,7 +266,7 @@ func (u *unpickler) setItems(to any, items []any) {
 
 // integer reads a number of n bytes in two's complement.
 func (u *unpickler) integer(n uint64) any {
-	u.need(n)
+	u.require(n)
 	if n > maxInteger {
 		u.fail("an integer of %d bytes, at most %d are supported", n, maxInteger)
 	}
@@ -317,8 +317,8 @@ func (u *unpickler) reduce(f any, args any) any {
 // pickle.
 func (u *unpickler) run() any {
 	for {
-		u.op = u.at
-		if u.at >= u.end {
+		u.op = u.pos
+		if u.pos >= u.end {
 			u.fail("the pickle ends without an end mark")
 		}
 		c := u.byte()
@@ -341,7 +341,7 @@ func (u *unpickler) step(c byte) {
 			u.fail("protocol %d of pickle, 2 to 5 are supported", v)
 		}
 	case 0x95: // opcode FRAME
-		u.need(u.uint64())
+		u.require(u.uint64())
 	case '(': // opcode MARK
 		if len(u.marks) == maxMarks {
 			u.fail("marks in marks, more than %d deep", maxMarks)

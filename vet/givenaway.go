@@ -196,7 +196,7 @@ func (f *flow) expr(e ast.Expr) {
 			if f.gives(n) {
 				given = append(given, n)
 			}
-			f.used(n)
+			f.checkOperands(n)
 		}
 		return true
 	})
@@ -280,8 +280,8 @@ func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 	return tensorKey{}, false
 }
 
-// used reports those operands of a call that were given away.
-func (f *flow) used(call *ast.CallExpr) {
+// checkOperands reports those operands of a call that were given away.
+func (f *flow) checkOperands(call *ast.CallExpr) {
 	for _, e := range f.live(call) {
 		if k, ok := f.key(e); ok && f.gone[k] != nil {
 			f.tell(e, k)

@@ -107,7 +107,7 @@ func (u *unit) kept(v *types.Var, uses []use) {
 func (u *unit) step(use use, v *types.Var) *opening {
 	lit, _ := body(use.stack)
 	o := u.literals[lit]
-	if lit == nil || o == nil || o.scope == nil || within(declOf(u, v), lit) {
+	if lit == nil || o == nil || o.scope == nil || contains(declOf(u, v), lit) {
 		return nil
 	}
 	for _, s := range u.uses[o.scope] {
@@ -194,7 +194,7 @@ func (u *unit) makes(o *opening, e ast.Expr) bool {
 // ownedVariable reports whether a variable of the literal always holds a tensor of o's scope.
 func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	uses := u.uses[v]
-	if len(uses) == 0 || !isTensor(v.Type()) || !within(uses[0].id, o.lit.Body) || len(seen) > 20 {
+	if len(uses) == 0 || !isTensor(v.Type()) || !contains(uses[0].id, o.lit.Body) || len(seen) > 20 {
 		return false
 	}
 	if slices.Contains(seen, v) {
@@ -237,11 +237,12 @@ func (u *unit) liveUse(use use) ast.Expr {
 	return u.liveIn(use.id, use.stack[:n-1])
 }
 
-// liveIn returns e if the code around it reads the values of e, and nil otherwise.
-func (u *unit) liveIn(e ast.Expr, around []ast.Node) ast.Expr {
-	switch p := around[len(around)-1].(type) {
+// liveIn returns e if the code around it reads the values of e, and nil otherwise. enclosing has
+// the syntax nodes around e.
+func (u *unit) liveIn(e ast.Expr, enclosing []ast.Node) ast.Expr {
+	switch p := enclosing[len(enclosing)-1].(type) {
 	case *ast.SelectorExpr:
-		if call, ok := around[len(around)-2].(*ast.CallExpr); ok && call.Fun == p {
+		if call, ok := enclosing[len(enclosing)-2].(*ast.CallExpr); ok && call.Fun == p {
 			return u.operand(call, e)
 		}
 	case *ast.CallExpr:
@@ -262,7 +263,7 @@ func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 // the function that declares v, or in literals of other scopes.
 func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
 	for _, o := range steps {
-		if within(use.id, o.lit) {
+		if contains(use.id, o.lit) {
 			return false
 		}
 	}

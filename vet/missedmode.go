@@ -52,14 +52,14 @@ func missedModes(u *unit) {
 // modeAround reports whether an older tensor may have a mode of its own. The mode may belong to a
 // scope around the opening, or to a scope that is open in the same function.
 func (u *unit) modeAround(o *opening) bool {
-	for outer := u.around(o); outer != nil; outer = u.around(outer) {
+	for outer := u.enclosing(o); outer != nil; outer = u.enclosing(outer) {
 		if u.modesOf(outer) != "" {
 			return true
 		}
 	}
 	_, in := body(o.stack)
 	return slices.ContainsFunc(u.opened, func(other *opening) bool {
-		return other.lit == nil && (in == nil || within(other.call, in)) && u.modesOf(other) != ""
+		return other.lit == nil && (in == nil || contains(other.call, in)) && u.modesOf(other) != ""
 	})
 }
 
@@ -67,7 +67,7 @@ func (u *unit) modeAround(o *opening) bool {
 // scope that o opens. For any other call it returns nil.
 func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	on, f := u.method(call)
-	if f == nil || f.Name() != "Forward" || !u.before(o, u.root(on)) {
+	if f == nil || f.Name() != "Forward" || !u.setOutside(o, u.root(on)) {
 		return nil
 	}
 	for _, a := range call.Args {
@@ -75,7 +75,7 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 			return nil
 		}
 		v := u.variable(a)
-		if !u.before(o, v) {
+		if !u.setOutside(o, v) {
 			return nil
 		}
 		if first == nil {
@@ -85,10 +85,10 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 	return first
 }
 
-// before reports whether a variable gets its value outside the function literal of an opening. The
-// variable must be declared outside the literal. Inside the literal, no code may assign to it or to
-// a field of it, take its address, or call a function with it and the scope.
-func (u *unit) before(o *opening, v *types.Var) bool {
+// setOutside reports whether a variable gets its value outside the function literal of an opening.
+// The variable must be declared outside the literal. Inside the literal, no code may assign to it
+// or to a field of it, take its address, or call a function with it and the scope.
+func (u *unit) setOutside(o *opening, v *types.Var) bool {
 	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
 		return false
 	}

@@ -23,7 +23,7 @@ func nestedDo(u *unit) {
 		if o.name != "tensor.Do" {
 			continue
 		}
-		outer := u.around(o)
+		outer := u.enclosing(o)
 		if outer == nil {
 			continue
 		}
@@ -40,10 +40,10 @@ func nestedDo(u *unit) {
 	}
 }
 
-// around returns the innermost opening whose literal runs the call. It returns nil if there is
+// enclosing returns the innermost opening whose literal runs the call. It returns nil if there is
 // another function in between, because that function may run elsewhere, later or on another
 // goroutine.
-func (u *unit) around(o *opening) *opening {
+func (u *unit) enclosing(o *opening) *opening {
 	for i := len(o.stack) - 2; i >= 0; i-- {
 		switch f := o.stack[i].(type) {
 		case *ast.FuncLit:

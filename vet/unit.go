@@ -80,7 +80,7 @@ func newUnit(pass *analysis.Pass) *unit {
 
 // report reports a mistake at n, unless a comment suppresses the report.
 func (u *unit) report(n ast.Node, fix []analysis.SuggestedFix, format string, args ...any) {
-	here := func(s span) bool { return s.from <= n.Pos() && n.Pos() < s.to }
+	here := func(s span) bool { return s.start <= n.Pos() && n.Pos() < s.end }
 	if !slices.ContainsFunc(u.ignored, here) {
 		u.Report(analysis.Diagnostic{Pos: n.Pos(), End: n.End(), SuggestedFixes: fix,
 			Message: fmt.Sprintf(format, args...)})
@@ -223,5 +223,7 @@ func body(stack []ast.Node) (*ast.FuncLit, *ast.BlockStmt) {
 	return nil, nil
 }
 
-// within reports whether the first node is inside the second.
-func within(n, outer ast.Node) bool { return outer.Pos() <= n.Pos() && n.End() <= outer.End() }
+// contains reports whether the node inner is inside outer.
+func contains(inner, outer ast.Node) bool {
+	return outer.Pos() <= inner.Pos() && inner.End() <= outer.End()
+}

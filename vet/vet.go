@@ -113,5 +113,5 @@ func takesBack(comment, name string) bool {
 	return ok && strings.TrimSpace(reason) != "" && slices.Contains(strings.Split(names, ","), name)
 }
 
-// span is a part of a file, from the position from up to the position to, which is excluded.
-type span struct{ from, to token.Pos }
+// span is a part of a file, from the position start up to the position end, which is excluded.
+type span struct{ start, end token.Pos }

@@ -29,7 +29,7 @@ import (
 func TestAnalyzers(t *testing.T) {
 	const dir = "testdata/misuse"
 	p := load(t, "./"+dir)
-	wants := p.wanted()
+	wants := p.expected()
 	seen := map[string]int{}
 	for _, d := range p.reports(t) {
 		pos := p.fset.Position(d.Pos)
@@ -125,8 +125,8 @@ func (p *loaded) reports(t *testing.T) (list []diagnostic) {
 	return list
 }
 
-// wanted returns the reports that comments in the files expect.
-func (p *loaded) wanted() (list []want) {
+// expected returns the reports that comments in the files expect.
+func (p *loaded) expected() (list []want) {
 	for _, f := range p.files {
 		for _, group := range f.Comments {
 			for _, c := range group.List {

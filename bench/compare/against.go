@@ -18,10 +18,10 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// theirs is the result of one variant of the peer. It has the times of its rounds in seconds, and
-// the median ratio of the peer's time to our time. A ratio of 2 means that our side is twice as
+// peerResult is the result of one variant of the peer. It has the times of its rounds in seconds,
+// and the median ratio of the peer's time to our time. A ratio of 2 means that our side is twice as
 // fast.
-type theirs struct {
+type peerResult struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 	Ratio  float64   `json:"ratio,omitempty"`
 	Error  string    `json:"error,omitempty"`
@@ -62,8 +62,8 @@ func startPeer(command []string) (*peer, error) {
 	return &peer{c, in, bufio.NewReader(out)}, nil
 }
 
-// ask sends a line, and returns the answers by variant.
-func (p *peer) ask(line string) (m map[string]answer, err error) {
+// request sends a line, and returns the answers by variant.
+func (p *peer) request(line string) (m map[string]answer, err error) {
 	if _, err = io.WriteString(p.in, line+"\n"); err != nil {
 		return nil, fmt.Errorf("the other side has ended: %w", err)
 	}
@@ -92,7 +92,7 @@ func (r *run) answered(m map[string]answer, err error) {
 	for name, a := range m {
 		v := r.Theirs[name]
 		if v == nil {
-			v = &theirs{}
+			v = &peerResult{}
 			r.Theirs[name] = v
 		}
 		if a.Error != "" {
@@ -103,12 +103,12 @@ func (r *run) answered(m map[string]answer, err error) {
 	}
 }
 
-// turn asks the peer to measure one round. It rests before and after, because the threads of a side
-// that has ended its round may spin for some milliseconds.
-func (r *run) turn() {
+// peerRound asks the peer to measure one round. It rests before and after, because the threads of a
+// side that has ended its round may spin for some milliseconds.
+func (r *run) peerRound() {
 	if r.peer != nil {
 		time.Sleep(rest)
-		r.answered(r.peer.ask("round"))
+		r.answered(r.peer.request("round"))
 		time.Sleep(rest)
 	}
 }
@@ -133,16 +133,16 @@ func (r *run) ratios() {
 // measurePair measures a case in alternation with the peer, which may be nil. It returns whether
 // both sides measured everything.
 func measurePair(r *run, p *peer, c pairCase) bool {
-	r.peer, r.Theirs = p, map[string]*theirs{}
+	r.peer, r.Theirs = p, map[string]*peerResult{}
 	if m, err := train.FindGPU(r.Name); err == nil && !r.trial {
-		r.Bound = least(m, c.pieces)
+		r.Bound = minSeconds(m, c.pieces)
 	}
 	if p != nil {
-		r.answered(p.ask("case " + c.name))
+		r.answered(p.request("case " + c.name))
 	}
 	err := r.carryOut(c.benchCase)
 	if r.peer != nil {
-		if _, e := p.ask("end"); e != nil {
+		if _, e := p.request("end"); e != nil {
 			r.answered(nil, e)
 		}
 	}
@@ -162,8 +162,8 @@ func measurePair(r *run, p *peer, c pairCase) bool {
 	return err == nil
 }
 
-// against runs the command "against".
-func against(args []string) {
+// runAgainst runs the command "against".
+func runAgainst(args []string) {
 	f := flag.NewFlagSet("against", flag.ExitOnError)
 	trial := f.Bool("trial", false, "small sizes, few repetitions")
 	only := f.String("only", "", "the cases whose names this expression matches")

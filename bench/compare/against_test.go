@@ -207,10 +207,10 @@ func TestLeast(t *testing.T) {
 	if want := 6*gptTokens*weights + attention; flops < 0.999*want || flops > 1.001*want {
 		t.Errorf("%g operations, want %g", flops, want)
 	}
-	if got, low := least(h100, list), flops/h100.Half; got < low || got < bytes/h100.Bandwidth || got > 1.5*low {
+	if got, low := minSeconds(h100, list), flops/h100.Half; got < low || got < bytes/h100.Bandwidth || got > 1.5*low {
 		t.Errorf("a bound of %v s, %v s for the operations alone", got, low)
 	}
-	if got := least(h100, []piece{{h100.Half, 0}, {0, 2 * h100.Bandwidth}}); got != 3 {
+	if got := minSeconds(h100, []piece{{h100.Half, 0}, {0, 2 * h100.Bandwidth}}); got != 3 {
 		t.Errorf("a second behind two takes %v s", got)
 	}
 }
@@ -236,7 +236,7 @@ func TestTransformersPage(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| %s | %.4g | %.4g", c.name, all.FLOPs/1e9, all.Bytes/1e6)
 		for _, m := range gpus {
-			b.WriteString(" | " + seconds(least(m, c.pieces)))
+			b.WriteString(" | " + seconds(minSeconds(m, c.pieces)))
 		}
 		b.WriteString(" | not run | not run |\n")
 	}

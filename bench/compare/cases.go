@@ -19,9 +19,9 @@ type benchCase struct {
 	run        func(r *run)
 }
 
-// many is the number of elements of a large vector. Such a vector has 1 GiB in float32, which is
-// more than any cache.
-const many = 256 << 20
+// vectorSize is the number of elements of a large vector. Such a vector has 1 GiB in float32, which
+// is more than any cache.
+const vectorSize = 256 << 20
 
 // cases holds the cases. Those with a promised result (see report.go) come first, so that even a
 // run that is aborted early measures them. In the measured peaks of PyTorch's trainings, cuBLAS has
@@ -89,9 +89,9 @@ var cases = []benchCase{
 	})},
 }
 
-// A builder makes a model, its optimizer and its step in a scope. It moves the model to a device,
-// unless the device is nil. The step computes the loss of a random batch.
-type builder func(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep
+// A builder makes a model, its optimizer and its step in a scope. It moves the model to dev, unless
+// dev is nil. The step computes the loss of a random batch.
+type builder func(r *run, home *tensor.Scope, dev device.Device, batch int) *train.PlannedStep
 
 func adamW(m any, to device.Device, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep {
 	if to != nil {
@@ -230,7 +230,7 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 // elementwise runs f on two large vectors. moved is the number of vectors that f reads or writes.
 func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run) {
 	return func(r *run) {
-		n := r.n(many, 4096)
+		n := r.n(vectorSize, 4096)
 		tensor.Do(func(data *tensor.Scope) {
 			var v [2]*tensor.Tensor
 			for i := range v {

@@ -69,7 +69,7 @@ type row struct {
 	// the median of each round, in seconds
 	Rounds []float64 `json:"rounds,omitempty"`
 	// the peer's results by variant
-	Theirs map[string]*theirs `json:"theirs,omitempty"`
+	Theirs map[string]*peerResult `json:"theirs,omitempty"`
 }
 
 // run is a case that is being measured.
@@ -99,7 +99,7 @@ func main() {
 		case "report":
 			os.Exit(report(os.Args[2:]))
 		case "against":
-			against(os.Args[2:])
+			runAgainst(os.Args[2:])
 			return
 		case "spin":
 			spin()
@@ -176,14 +176,14 @@ func (r *run) carryOut(c benchCase) error {
 }
 
 // measure measures the function step until the time budget of each round is used up. One
-// measurement covers several calls; the argument inner is their number. Before the first
+// measurement covers several calls; calls is their number. Before the first
 // measurement, measure warms up, which compiles kernels and raises clock rates. If gpuTime is set,
 // it takes the GPU's time, otherwise the host's time including the final wait. After each round the
 // peer measures.
-func (r *run) measure(inner int, gpuTime bool, step func()) {
+func (r *run) measure(calls int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {
-		inner = 1
+		calls = 1
 	}
 	for start := time.Now(); ; {
 		step()
@@ -196,14 +196,14 @@ func (r *run) measure(inner int, gpuTime bool, step func()) {
 	r.dev.ResetPeak()
 	var host, device []float64
 	for range max(1, r.rounds) {
-		h, d := r.sample(gpu, inner, step)
+		h, d := r.sample(gpu, calls, step)
 		counted := h
 		if gpuTime && gpu != nil {
 			counted = d
 		}
 		if r.rounds > 0 {
 			r.Rounds = append(r.Rounds, median(counted))
-			r.turn()
+			r.peerRound()
 		}
 		host, device = append(host, h...), append(device, d...)
 	}
@@ -214,10 +214,10 @@ func (r *run) measure(inner int, gpuTime bool, step func()) {
 	}
 }
 
-// sample measures the function step until the time budget is used up. One measurement covers
-// several calls; the argument inner is their number. It returns the seconds per step on the host's
-// clock and, for a GPU, between two events.
-func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []float64) {
+// sample measures the function step until the time budget is used up. Each measurement covers the
+// given number of calls. It returns the seconds per step on the host's clock and, for a GPU,
+// between two events.
+func (r *run) sample(gpu *cuda.Device, calls int, step func()) (host, device []float64) {
 	least, most := 5, 1000
 	if r.trial {
 		least, most = 1, 1
@@ -231,18 +231,18 @@ func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []f
 		if gpu != nil {
 			must(start.Record(nil))
 		}
-		for range inner {
+		for range calls {
 			step()
 		}
 		if gpu != nil {
 			must(end.Record(nil))
 		}
 		must(r.dev.Synchronize())
-		host = append(host, time.Since(t).Seconds()/float64(inner))
+		host = append(host, time.Since(t).Seconds()/float64(calls))
 		if gpu != nil {
 			d, err := start.Elapsed(end)
 			must(err)
-			device = append(device, d.Seconds()/float64(inner))
+			device = append(device, d.Seconds()/float64(calls))
 		}
 		if time.Since(began) > 4*r.budget {
 			break

@@ -23,10 +23,10 @@ type piece struct {
 	FLOPs, Bytes float64
 }
 
-// least returns the least time in seconds that a GPU needs. A piece takes the longer of two times:
-// the time for its operations at the peak rate, and the time for its bytes at the full bandwidth.
-// NVIDIA's datasheets give both rates.
-func least(m train.Machine, pieces []piece) (seconds float64) {
+// minSeconds returns the minimum time in seconds that a GPU needs. A piece takes the longer of two
+// times: the time for its operations at the peak rate, and the time for its bytes at the full
+// bandwidth. NVIDIA's datasheets give both rates.
+func minSeconds(m train.Machine, pieces []piece) (seconds float64) {
 	for _, p := range pieces {
 		seconds += max(p.FLOPs/m.Half, p.Bytes/m.Bandwidth)
 	}
@@ -185,9 +185,9 @@ func (a attending) measure(gradient bool) func(*run) {
 	}
 }
 
-// linear measures a linear layer's product as models.GPT computes it. If the argument way is "_dx"
-// or "_dw", it instead measures the product that gives the gradient of the input or of the weight.
-func linear(n, k int, tied bool, way string) func(*run) {
+// linear measures a linear layer's product as models.GPT computes it. If suffix is "_dx" or "_dw",
+// it instead measures the product that gives the gradient of the input or of the weight.
+func linear(n, k int, tied bool, suffix string) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(gptTokens, 48), r.n(n, min(n, 72)), r.n(k, 64)
 		flops := productPiece(m, n, k).FLOPs
@@ -200,11 +200,11 @@ func linear(n, k int, tied bool, way string) func(*run) {
 			r.measure(calls(flops), true, func() {
 				data.Do(func(s *tensor.Scope) {
 					switch {
-					case way == "_dx":
+					case suffix == "_dx":
 						g.In(s).MatMul(w.T())
-					case way == "_dw" && tied:
+					case suffix == "_dw" && tied:
 						g.In(s).T().MatMul(x)
-					case way == "_dw":
+					case suffix == "_dw":
 						x.In(s).T().MatMul(g)
 					default:
 						x.In(s).MatMul(w)

@@ -22,17 +22,17 @@ import (
 )
 
 // layer returns the function to measure for an op with one operand and perhaps a weight. The
-// argument part says whether the function computes the forward pass or one of the gradients.
-func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
-	if part == "forward" {
+// argument pass says whether the function computes the forward pass or one of the gradients.
+func layer(pass string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
+	if pass == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil
 	}
 	of := x
-	if part == "weight" {
+	if pass == "weight" {
 		of = w
 	}
-	if of == nil || part != "data" && part != "weight" {
-		return nil, fmt.Errorf("there is no part %q", part)
+	if of == nil || pass != "data" && pass != "weight" {
+		return nil, fmt.Errorf("there is no part %q", pass)
 	}
 	of.RequiresGrad()
 	home := tensor.NewScope()
@@ -78,9 +78,9 @@ func makeCase(name string) (func(), error) {
 	return nil, fmt.Errorf("there is no kind %q", kind)
 }
 
-// model returns a function that runs a training step of a model. If part is "forward", the function
+// model returns a function that runs a training step of a model. If pass is "forward", the function
 // runs inference of the model.
-func model(kind, part string, x *tensor.Tensor) (func(), error) {
+func model(kind, pass string, x *tensor.Tensor) (func(), error) {
 	n, in, size := x.Dim(0), x.Dim(1), x.Dim(2)
 	var m interface {
 		nn.Module
@@ -94,7 +94,7 @@ func model(kind, part string, x *tensor.Tensor) (func(), error) {
 	default:
 		m = models.ResNet18(1000, in)
 	}
-	if part == "forward" {
+	if pass == "forward" {
 		nn.Eval(m)
 		return func() { tensor.Do(func(s *tensor.Scope) { m.Forward(x.In(s)) }, tensor.NoGrad()) }, nil
 	}

@@ -160,8 +160,8 @@ func round(only *regexp.Regexp) (list []result) {
 	return list
 }
 
-// other runs the other build of this command for one round.
-func other(path, only string) []result {
+// runBuild runs the second build of this command for one round.
+func runBuild(path, only string) []result {
 	out, err := exec.Command(path, "-only", only).Output()
 	if err != nil {
 		log.Fatalf("%s: %v", path, err)
@@ -209,7 +209,7 @@ func main() {
 		var runs [2][]result // results of the old build and of the new build
 		for k := range 2 {
 			which := (k + i) % 2
-			runs[which] = other([2]string{*before, self}[which], *only)
+			runs[which] = runBuild([2]string{*before, self}[which], *only)
 		}
 		for j, r := range runs[1] {
 			if runs[0][j].name != r.name {

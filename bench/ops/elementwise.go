@@ -22,9 +22,11 @@ func of2(name, kind, grad, call string, f func(a, b *T) *T) bench {
 	return bench{name, kind + ":n " + kind + ":n", grad, call, func(x []*T) *T { return f(x[0], x[1]) }, "tml"}
 }
 
-// with fixes the second argument of f. It returns a function of a tensor that calls f with the
+// fixSecond fixes the second argument of f. It returns a function of a tensor that calls f with the
 // tensor and v.
-func with(f func(*T, float64) *T, v float64) func(*T) *T { return func(x *T) *T { return f(x, v) } }
+func fixSecond(f func(*T, float64) *T, v float64) func(*T) *T {
+	return func(x *T) *T { return f(x, v) }
+}
 
 func with2(f func(*T, float64, float64) *T, v, w float64) func(*T) *T {
 	return func(x *T) *T { return f(x, v, w) }
@@ -39,13 +41,13 @@ var unary = []bench{
 	of1("atan", "f", "a", "a.atan()", (*T).Atan),
 	of1("atanh", "u", "a", "a.atanh()", (*T).Atanh),
 	of1("ceil", "f", "", "a.ceil()", (*T).Ceil),
-	of1("celu", "f", "a", "F.celu(a, 0.7)", with((*T).Celu, 0.7)),
+	of1("celu", "f", "a", "F.celu(a, 0.7)", fixSecond((*T).Celu, 0.7)),
 	of1("clamp", "f", "a", "a.clamp(-1, 1)", with2((*T).Clamp, -1, 1)),
-	of1("clamp_min", "f", "a", "a.clamp_min(0.1)", with((*T).ClampMin, 0.1)),
+	of1("clamp_min", "f", "a", "a.clamp_min(0.1)", fixSecond((*T).ClampMin, 0.1)),
 	of1("clone", "f", "a", "a.clone()", (*T).Clone),
 	of1("cos", "f", "a", "a.cos()", (*T).Cos),
 	of1("cosh", "f", "a", "a.cosh()", (*T).Cosh),
-	of1("elu", "f", "a", "F.elu(a)", with((*T).Elu, 1)),
+	of1("elu", "f", "a", "F.elu(a)", fixSecond((*T).Elu, 1)),
 	of1("erf", "f", "a", "a.erf()", (*T).Erf),
 	of1("erfc", "f", "a", "a.erfc()", (*T).Erfc),
 	of1("erfinv", "u", "a", "a.erfinv()", (*T).Erfinv),
@@ -56,13 +58,13 @@ var unary = []bench{
 	of1("frac", "f", "a", "a.frac()", (*T).Frac),
 	of1("gelu", "f", "a", "F.gelu(a)", (*T).Gelu),
 	of1("gelu_tanh", "f", "a", "F.gelu(a, approximate='tanh')", (*T).GeluTanh),
-	of1("hardshrink", "f", "a", "F.hardshrink(a)", with((*T).Hardshrink, 0.5)),
+	of1("hardshrink", "f", "a", "F.hardshrink(a)", fixSecond((*T).Hardshrink, 0.5)),
 	of1("hardsigmoid", "f", "a", "F.hardsigmoid(a)", (*T).Hardsigmoid),
 	of1("hardswish", "f", "a", "F.hardswish(a)", (*T).Hardswish),
 	of1("hardtanh", "f", "a", "F.hardtanh(a)", with2((*T).Hardtanh, -1, 1)),
 	of1("isfinite", "f", "", "a.isfinite()", (*T).IsFinite),
 	of1("isnan", "f", "", "a.isnan()", (*T).IsNaN),
-	of1("leaky_relu", "f", "a", "F.leaky_relu(a, 0.01)", with((*T).LeakyRelu, 0.01)),
+	of1("leaky_relu", "f", "a", "F.leaky_relu(a, 0.01)", fixSecond((*T).LeakyRelu, 0.01)),
 	of1("log", "p", "a", "a.log()", (*T).Log),
 	of1("log10", "p", "a", "a.log10()", (*T).Log10),
 	of1("log1p", "p", "a", "a.log1p()", (*T).Log1p),
@@ -85,7 +87,7 @@ var unary = []bench{
 	of1("sin", "f", "a", "a.sin()", (*T).Sin),
 	of1("sinh", "f", "a", "a.sinh()", (*T).Sinh),
 	of1("softplus", "f", "a", "F.softplus(a)", with2((*T).Softplus, 1, 20)),
-	of1("softshrink", "f", "a", "F.softshrink(a)", with((*T).Softshrink, 0.5)),
+	of1("softshrink", "f", "a", "F.softshrink(a)", fixSecond((*T).Softshrink, 0.5)),
 	of1("softsign", "f", "a", "F.softsign(a)", (*T).Softsign),
 	of1("sqrt", "p", "a", "a.sqrt()", (*T).Sqrt),
 	of1("square", "f", "a", "a.square()", (*T).Square),
@@ -94,21 +96,21 @@ var unary = []bench{
 	of1("tanhshrink", "f", "a", "F.tanhshrink(a)", (*T).Tanhshrink),
 	of1("threshold", "f", "a", "F.threshold(a, 0.1, 0)", with2((*T).Threshold, 0.1, 0)),
 	of1("trunc", "f", "", "a.trunc()", (*T).Trunc),
-	of1("add_scalar", "f", "a", "a + 1.5", with((*T).AddScalar, 1.5)),
-	of1("mul_scalar", "f", "a", "a * 1.5", with((*T).MulScalar, 1.5)),
-	of1("div_scalar", "f", "a", "a / 1.5", with((*T).DivScalar, 1.5)),
-	of1("rsub_scalar", "f", "a", "1.5 - a", with((*T).RSubScalar, 1.5)),
-	of1("rdiv_scalar", "p", "a", "1.5 / a", with((*T).RDivScalar, 1.5)),
-	of1("pow_2", "f", "a", "a ** 2", with((*T).PowScalar, 2)),
-	of1("pow_3", "f", "a", "a ** 3", with((*T).PowScalar, 3)),
-	of1("pow_half", "p", "a", "a ** 0.5", with((*T).PowScalar, 0.5)),
-	of1("pow_1.7", "p", "a", "a ** 1.7", with((*T).PowScalar, 1.7)),
-	of1("rpow_scalar", "f", "a", "2.5 ** a", with((*T).RPowScalar, 2.5)),
-	of1("remainder_scalar", "f", "a", "a % 0.7", with((*T).RemainderScalar, 0.7)),
-	of1("fmod_scalar", "f", "a", "a.fmod(0.7)", with((*T).FmodScalar, 0.7)),
-	of1("floor_divide_scalar", "f", "", "a // 0.7", with((*T).FloorDivideScalar, 0.7)),
-	of1("gt_scalar", "f", "", "a > 0.5", with((*T).GtScalar, 0.5)),
-	of1("eq_scalar", "f", "", "a == 0.5", with((*T).EqScalar, 0.5)),
+	of1("add_scalar", "f", "a", "a + 1.5", fixSecond((*T).AddScalar, 1.5)),
+	of1("mul_scalar", "f", "a", "a * 1.5", fixSecond((*T).MulScalar, 1.5)),
+	of1("div_scalar", "f", "a", "a / 1.5", fixSecond((*T).DivScalar, 1.5)),
+	of1("rsub_scalar", "f", "a", "1.5 - a", fixSecond((*T).RSubScalar, 1.5)),
+	of1("rdiv_scalar", "p", "a", "1.5 / a", fixSecond((*T).RDivScalar, 1.5)),
+	of1("pow_2", "f", "a", "a ** 2", fixSecond((*T).PowScalar, 2)),
+	of1("pow_3", "f", "a", "a ** 3", fixSecond((*T).PowScalar, 3)),
+	of1("pow_half", "p", "a", "a ** 0.5", fixSecond((*T).PowScalar, 0.5)),
+	of1("pow_1.7", "p", "a", "a ** 1.7", fixSecond((*T).PowScalar, 1.7)),
+	of1("rpow_scalar", "f", "a", "2.5 ** a", fixSecond((*T).RPowScalar, 2.5)),
+	of1("remainder_scalar", "f", "a", "a % 0.7", fixSecond((*T).RemainderScalar, 0.7)),
+	of1("fmod_scalar", "f", "a", "a.fmod(0.7)", fixSecond((*T).FmodScalar, 0.7)),
+	of1("floor_divide_scalar", "f", "", "a // 0.7", fixSecond((*T).FloorDivideScalar, 0.7)),
+	of1("gt_scalar", "f", "", "a > 0.5", fixSecond((*T).GtScalar, 0.5)),
+	of1("eq_scalar", "f", "", "a == 0.5", fixSecond((*T).EqScalar, 0.5)),
 }
 
 var binary = []bench{
@@ -174,8 +176,8 @@ var typed = []bench{
 	of2("add_i64", "g", "", "a + b", (*T).Add),
 	of2("mul_i64", "g", "", "a * b", (*T).Mul),
 	of2("floor_divide_i64", "g", "", "a // (b.abs() + 1)", func(a, b *T) *T { return a.FloorDivide(b.Abs().AddScalar(1)) }),
-	of1("remainder_i64", "g", "", "a % 7", with((*T).RemainderScalar, 7)),
-	of1("eq_scalar_i64", "g", "", "a == 3", with((*T).EqScalar, 3)),
+	of1("remainder_i64", "g", "", "a % 7", fixSecond((*T).RemainderScalar, 7)),
+	of1("eq_scalar_i64", "g", "", "a == 3", fixSecond((*T).EqScalar, 3)),
 	of1("sum_i64", "g", "", "a.sum()", func(x *T) *T { return x.Sum() }),
 	{"max_i64", "g:R,C", "", "a.amax(1)", func(x []*T) *T { return x[0].Amax(1) }, "tml"},
 	of2("bitwise_and_i64", "g", "", "a & b", (*T).BitwiseAnd),
@@ -200,12 +202,12 @@ var typed = []bench{
 var inPlace = []bench{
 	{"add_in_place", "f:n p:n", "", "a.add_(b)", pair((*T).AddInPlace), "tml"},
 	{"mul_in_place", "f:n 1:n", "", "a.mul_(b)", pair((*T).MulInPlace), "tml"},
-	{"mul_scalar_in_place", "f:n", "", "a.mul_(1.0)", one(with((*T).MulScalarInPlace, 1)), "tml"},
+	{"mul_scalar_in_place", "f:n", "", "a.mul_(1.0)", one(fixSecond((*T).MulScalarInPlace, 1)), "tml"},
 	{"addcmul_in_place", "f:n f:n f:n", "", "a.addcmul_(b, c, value=0.5)", func(x []*T) *T { return x[0].AddcmulInPlace(x[1], x[2], 0.5) }, "tml"},
 	{"lerp_in_place", "f:n f:n", "", "a.lerp_(b, 0.1)", pair(func(a, b *T) *T { return a.LerpScalarInPlace(b, 0.1) }), "tml"},
 	{"relu_in_place", "f:n", "", "a.relu_()", one((*T).ReluInPlace), "tml"},
 	{"clamp_in_place", "f:n", "", "a.clamp_(-1, 1)", one(with2((*T).ClampInPlace, -1, 1)), "tml"},
-	{"fill", "f:n", "", "a.fill_(2)", one(with((*T).Fill, 2)), "tml"},
+	{"fill", "f:n", "", "a.fill_(2)", one(fixSecond((*T).Fill, 2)), "tml"},
 	{"zero", "f:n", "", "a.zero_()", one((*T).Zero), "tml"},
 	{"copy", "f:n f:n", "", "a.copy_(b)", pair((*T).Copy), "tml"},
 	{"copy_turned", "f:R,C f:R,C/t", "", "a.copy_(b)", pair((*T).Copy), "tml"},

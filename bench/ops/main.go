@@ -208,27 +208,27 @@ func (c *bench) batch(size byte) int {
 
 // data holds the operands that were already made, by description.
 type data struct {
-	scope *tensor.Scope
-	made  map[string]*T
+	scope    *tensor.Scope
+	operands map[string]*T
 }
 
 func (d *data) drop() {
 	if d.scope != nil {
 		d.scope.Close()
 	}
-	d.scope, d.made = tensor.NewScope(), map[string]*T{}
+	d.scope, d.operands = tensor.NewScope(), map[string]*T{}
 }
 
-// get returns the k-th operand with the given description.
-func (d *data) get(o operand, k int, grad bool) *T {
+// operand returns the k-th operand with the given description.
+func (d *data) operand(o operand, k int, grad bool) *T {
 	key := fmt.Sprint(o, k, grad)
-	x := d.made[key]
+	x := d.operands[key]
 	if x == nil {
 		x = o.make(d.scope)
 		if grad {
 			x = x.Detach().RequiresGrad()
 		}
-		d.made[key] = x
+		d.operands[key] = x
 	}
 	return x
 }
@@ -273,14 +273,13 @@ func serve() {
 	}
 }
 
-// measure measures calls for at least the given time. It returns elapsed time, or CPU time if cpu
-// is set.
-func (c *bench) measure(d *data, size byte, backward bool, least time.Duration, cpu bool) (a answer) {
+// measure measures calls for at least minTime. It returns elapsed time, or CPU time if cpu is set.
+func (c *bench) measure(d *data, size byte, backward bool, minTime time.Duration, cpu bool) (a answer) {
 	var x []*T
 	var leaves []*T
 	for i, o := range operands(c.in, size) {
 		grad := backward && strings.IndexByte(c.grad, byte('a'+i)) >= 0
-		x = append(x, d.get(o, i, grad))
+		x = append(x, d.operand(o, i, grad))
 		if grad {
 			leaves = append(leaves, x[i])
 		}
@@ -313,7 +312,7 @@ func (c *bench) measure(d *data, size byte, backward bool, least time.Duration, 
 	if cpu {
 		clock = processTime
 	}
-	for began := clock(); n == 0 || a.Seconds < least.Seconds(); a.Seconds = (clock() - began).Seconds() {
+	for began := clock(); n == 0 || a.Seconds < minTime.Seconds(); a.Seconds = (clock() - began).Seconds() {
 		step()
 		n += per
 	}

@@ -93,9 +93,9 @@ var random = []bench{
 	{"randperm", "f:n", "", "torch.randperm(a.shape[0])", func(x []*T) *T { return x[0].Scope().Typed(0).RandPerm(x[0].Dim(0)) }, "tmh"},
 	{"uniform_in_place", "f:n", "", "a.uniform_(-1, 1)", one(with2((*T).UniformInPlace, -1, 1)), "tml"},
 	{"normal_in_place", "f:n", "", "a.normal_(0, 1)", one(with2((*T).NormalInPlace, 0, 1)), "tml"},
-	{"bernoulli_in_place", "f:n", "", "a.bernoulli_(0.3)", one(with((*T).BernoulliInPlace, 0.3)), "tml"},
+	{"bernoulli_in_place", "f:n", "", "a.bernoulli_(0.3)", one(fixSecond((*T).BernoulliInPlace, 0.3)), "tml"},
 	{"bernoulli", "p:n", "", "(a * 0.9).bernoulli()", func(x []*T) *T { return x[0].MulScalar(0.9).Bernoulli() }, "tml"},
-	{"dropout", "f:n", "a", "F.dropout(a, 0.1)", one(with((*T).Dropout, 0.1)), "tml"},
+	{"dropout", "f:n", "a", "F.dropout(a, 0.1)", one(fixSecond((*T).Dropout, 0.1)), "tml"},
 	{"multinomial", "p:R,C", "", "a.multinomial(1)", func(x []*T) *T { return x[0].Multinomial(1, false) }, "tmh"},
 	{"multinomial_many", "p:R,C", "", "a.multinomial(8, True)", func(x []*T) *T { return x[0].Multinomial(8, true) }, "tmh"},
 }

@@ -19,27 +19,27 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sequences returns the step of a case. mode is "train" or "infer". The arguments in and hidden are
-// numbers of features: of the input and of the hidden layer.
-func sequences(kind, mode string, length, batch, in, hidden int) (func(), error) {
+// sequences returns the step of a case. mode is "train" or "infer". inputs and hidden are numbers
+// of features: of the input and of the hidden layer.
+func sequences(kind, mode string, length, batch, inputs, hidden int) (func(), error) {
 	var forward func(x *tensor.Tensor) *tensor.Tensor
 	var model any
 	o := nn.RecurrentOptions{}
 	switch kind {
 	case "rnn":
-		l := nn.NewRNN(in, hidden, o)
+		l := nn.NewRNN(inputs, hidden, o)
 		model, forward = l, func(x *tensor.Tensor) *tensor.Tensor { y, _ := l.Forward(x, nil); return y }
 	case "gru":
-		l := nn.NewGRU(in, hidden, o)
+		l := nn.NewGRU(inputs, hidden, o)
 		model, forward = l, func(x *tensor.Tensor) *tensor.Tensor { y, _ := l.Forward(x, nil); return y }
 	case "lstm":
-		l := nn.NewLSTM(in, hidden, o)
+		l := nn.NewLSTM(inputs, hidden, o)
 		model, forward = l, func(x *tensor.Tensor) *tensor.Tensor { y, _, _ := l.Forward(x, nil, nil); return y }
 	case "encoder":
-		l := nn.NewTransformerEncoderLayer(in, 8, nn.TransformerOptions{FeedForward: hidden})
+		l := nn.NewTransformerEncoderLayer(inputs, 8, nn.TransformerOptions{FeedForward: hidden})
 		model, forward = l, l.Forward
 	case "attention":
-		l := nn.NewMultiheadAttention(in, 8, nn.MultiheadOptions{})
+		l := nn.NewMultiheadAttention(inputs, 8, nn.MultiheadOptions{})
 		model, forward = l, func(x *tensor.Tensor) *tensor.Tensor {
 			y, _ := l.Forward(x, x, x, nn.AttendOptions{})
 			return y
@@ -47,7 +47,7 @@ func sequences(kind, mode string, length, batch, in, hidden int) (func(), error)
 	default:
 		return nil, fmt.Errorf("there is no kind %q", kind)
 	}
-	x := tensor.Root().Randn(length, batch, in)
+	x := tensor.Root().Randn(length, batch, inputs)
 	if mode == "infer" {
 		nn.Eval(model)
 		return func() { tensor.Do(func(s *tensor.Scope) { forward(x.In(s)) }, tensor.NoGrad()) }, nil

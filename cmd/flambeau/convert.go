@@ -63,7 +63,7 @@ func (c *convertCmd) Run(e *env) error {
 		return err
 	}
 	if c.Weights {
-		if err := w.take(e); err != nil {
+		if err := w.selectStateDict(e); err != nil {
 			return fmt.Errorf("%s: --weights: %w", c.In, err)
 		}
 	}
@@ -87,8 +87,8 @@ func (c *convertCmd) replaced(format string) []string {
 	return []string{c.Out}
 }
 
-// take selects only the state dict of the file.
-func (w *weights) take(e *env) error {
+// selectStateDict selects only the state dict of the file.
+func (w *weights) selectStateDict(e *env) error {
 	if w.format != formatTorch {
 		return errors.New("the file is no checkpoint of PyTorch")
 	}

@@ -80,20 +80,20 @@ func (n *network) head() (name string, layer *nn.Linear) {
 
 // otherOutputs describes the outputs of the last layer in a state dict if they differ from the
 // network's outputs. If they do not differ, it returns "". It also returns "" if the input sizes of
-// the two layers differ, because then the layers do not correspond. The argument was is the card of
+// the two layers differ, because then the layers do not correspond. The argument old is the card of
 // the state dict, and may be nil.
-func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *network) string {
+func otherOutputs(sd map[string]*tensor.Tensor, old *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]
 	switch {
 	case weight == nil || bias == nil || weight.Rank() != 2 || bias.Rank() != 1 || weight.Dim(1) != l.Weight.Dim(1) || bias.Dim(0) != weight.Dim(0):
 		return ""
-	case was != nil && slices.Equal(was.Classes, n.card.Classes), was == nil && weight.Dim(0) == l.Weight.Dim(0):
+	case old != nil && slices.Equal(old.Classes, n.card.Classes), old == nil && weight.Dim(0) == l.Weight.Dim(0):
 		return ""
-	case was != nil && weight.Dim(0) == l.Weight.Dim(0):
-		return "others, " + was.outputs()
-	case was != nil:
-		return was.outputs()
+	case old != nil && weight.Dim(0) == l.Weight.Dim(0):
+		return "others, " + old.outputs()
+	case old != nil:
+		return old.outputs()
 	}
 	return fmt.Sprintf("%d classes", weight.Dim(0))
 }

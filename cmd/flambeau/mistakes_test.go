@@ -11,14 +11,14 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 )
 
-// tableFile writes a CSV file with two columns of numbers. For the index of a row, the function
-// that is passed returns the row's element of the last column, c.
-func tableFile(t *testing.T, path string, rows int, last func(i int) string) string {
+// tableFile writes a CSV file with two columns of numbers. lastColumn returns the element of the
+// last column, c, in row i.
+func tableFile(t *testing.T, path string, rows int, lastColumn func(i int) string) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("x,y,c\n")
 	for i := range rows {
-		fmt.Fprintf(&b, "%d.5,%d,%s\n", i%7, i%3, last(i))
+		fmt.Fprintf(&b, "%d.5,%d,%s\n", i%7, i%3, lastColumn(i))
 	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)

@@ -45,15 +45,15 @@ var planModels = map[string]func(c *planCmd) *planned{
 	"lenet": planImages(28, 1, 10, []int{28, 32}, func(p *planned, o nn.Option) nn.Module { return models.NewLeNet(p.image, p.channels, p.classes, o) }),
 }
 
-// given returns an input of the step, with arbitrary contents. A training copies its batches to the
-// device without a kernel, so given must not launch a kernel.
-func given(s *tensor.Scope, t dtype.Type, dims ...int) *tensor.Tensor {
+// arbitrary returns an input of the step, with arbitrary contents. A training copies its batches to
+// the device without a kernel, so arbitrary must not launch a kernel.
+func arbitrary(s *tensor.Scope, t dtype.Type, dims ...int) *tensor.Tensor {
 	return s.Typed(t).Empty(dims...)
 }
 
 // tokens returns a batch of token ids for a model of text.
 func (p *planned) tokens(s *tensor.Scope, batch int) *tensor.Tensor {
-	return given(s, dtype.I64, batch, p.seq)
+	return arbitrary(s, dtype.I64, batch, p.seq)
 }
 
 func planGPT(config func() models.GPTConfig) func(c *planCmd) *planned {
@@ -124,8 +124,8 @@ func planImages(image, channels, classes int, only []int, model func(p *planned,
 		p := &planned{name: c.Model, image: or(c.Image, image), channels: channels, classes: or(c.Classes, classes), images: only}
 		p.model = func(o nn.Option) any { return model(p, o) }
 		p.loss = func(m any, s *tensor.Scope, batch int) *tensor.Tensor {
-			x := given(s, dtype.F32, batch, p.channels, p.image, p.image)
-			return nn.CrossEntropy(m.(nn.Module).Forward(x), given(s, dtype.I64, batch))
+			x := arbitrary(s, dtype.F32, batch, p.channels, p.image, p.image)
+			return nn.CrossEntropy(m.(nn.Module).Forward(x), arbitrary(s, dtype.I64, batch))
 		}
 		return p
 	}

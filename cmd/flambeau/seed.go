@@ -35,9 +35,9 @@ func (s seedFlag) String() string {
 	return strconv.FormatUint(s.n, 10)
 }
 
-// tell prints a seed that was drawn. It prints nothing if the training resumes, because then the
+// print prints a seed that was drawn. It prints nothing if the training resumes, because then the
 // training keeps its first seed.
-func (s seedFlag) tell(e *env, begun bool) {
+func (s seedFlag) print(e *env, begun bool) {
 	if s.drawn && !begun {
 		fmt.Fprintf(e.err, "--seed random: %d was drawn; --seed %d repeats this training\n", s.n, s.n)
 	}

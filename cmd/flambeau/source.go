@@ -56,7 +56,7 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 		if known == nil && q.size > 0 {
 			return nil, errors.New("--size is for pictures of --data; the embedded digits have 8×8 pixels")
 		}
-		if flag := q.given(); flag != "" {
+		if flag := q.setFlag(); flag != "" {
 			return nil, errors.New(flag + " is for tables of --data; the embedded digits are none")
 		}
 		return openDigits(known != nil && len(known.Input) == 3 || known == nil && pictorial(q.model))
@@ -82,7 +82,7 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	if form := formOf(found.Kind); q.size > 0 && form != "pictures" {
 		return nil, fmt.Errorf("--size is for pictures; %s holds %s", path, form)
 	}
-	if flag := q.given(); flag != "" && found.Kind != detect.CSV {
+	if flag := q.setFlag(); flag != "" && found.Kind != detect.CSV {
 		return nil, fmt.Errorf("%s is for tables; %s is none", flag, path)
 	}
 	if wants := known.form(); wants != "" && wants != formOf(found.Kind) {

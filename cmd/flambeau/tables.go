@@ -32,8 +32,8 @@ func (f *tableFlags) check() error {
 	return nil
 }
 
-// given returns the name of a flag that is set and applies to tables only, or "".
-func (f *tableFlags) given() string {
+// setFlag returns the name of a flag that is set and applies to tables only, or "".
+func (f *tableFlags) setFlag() string {
 	switch {
 	case len(f.Columns) > 0:
 		return "--columns"

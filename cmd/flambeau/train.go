@@ -386,7 +386,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	if err != nil {
 		return nil, err
 	}
-	c.Seed.tell(e, c.Resume && c.begun())
+	c.Seed.print(e, c.Resume && c.begun())
 	tensor.Root().Generator().SetState(c.Seed.n, 0)
 	n, err := k.build(dev, nil)
 	if err != nil {
@@ -464,7 +464,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	case done == nil || done.Reason == train.Failed:
 		return nil, err
 	case done.Reason == train.Interrupted:
-		fmt.Fprintln(e.err, "interrupted: "+c.kept())
+		fmt.Fprintln(e.err, "interrupted: "+c.remainder())
 		err = errInterrupted
 	}
 	r.Steps, r.Epochs, r.Resumed, r.Seconds = done.Step, done.Epoch, done.Resumed, done.Seconds
@@ -495,8 +495,8 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	return r, err
 }
 
-// kept returns words about what remains of an interrupted training.
-func (c *trainCmd) kept() string {
+// remainder returns words about what remains of an interrupted training.
+func (c *trainCmd) remainder() string {
 	switch {
 	case c.Checkpoint != "":
 		return "the same command with --resume goes on from here"

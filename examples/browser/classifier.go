@@ -36,9 +36,8 @@ func newClassifier() (*classifier, error) {
 	return c, err
 }
 
-// epoch trains once on every digit of the training set. It calls the function tell with the loss of
-// each step.
-func (c *classifier) epoch(tell func(loss float64)) error {
+// epoch trains once on every digit of the training set. It calls report with the loss of each step.
+func (c *classifier) epoch(report func(loss float64)) error {
 	for step, err := range c.known.Steps() {
 		if err != nil {
 			return err
@@ -47,7 +46,7 @@ func (c *classifier) epoch(tell func(loss float64)) error {
 		loss.Backward()
 		c.opt.Step()
 		c.opt.ZeroGrad()
-		tell(loss.Item())
+		report(loss.Item())
 	}
 	return nil
 }
@@ -89,14 +88,14 @@ func shrink(ink []byte, width int) []float32 {
 	const side, cell = 32, 4
 	w, h := right-left+1, bottom-top+1
 	size := max(w, h)
-	// at returns the source pixel at the centre of pixel i; the shorter side of the drawing is
+	// source returns the source pixel at the centre of pixel i; the shorter side of the drawing is
 	// centred
-	at := func(from, long, i int) int {
+	source := func(from, long, i int) int {
 		return from + int(math.Floor(float64(long-size)/2+(float64(i)+0.5)*float64(size)/side))
 	}
 	pixels := make([]float32, digits.Pixels)
 	for i := range side * side {
-		x, y := at(left, w, i%side), at(top, h, i/side)
+		x, y := source(left, w, i%side), source(top, h, i/side)
 		if x >= left && x <= right && y >= top && y <= bottom && ink[y*width+x] > 127 {
 			pixels[i/side/cell*8+i%side/cell] += 1. / (cell * cell)
 		}

@@ -27,8 +27,8 @@ func newHeat() *nn.Sequential {
 	return nn.NewSequential(nn.NewLinear(2, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 1))
 }
 
-// at returns u at n pairs of a time t and a place x. Both have the shape [n, 1].
-func at(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
+// eval returns u at n pairs of a time t and a place x. Both have the shape [n, 1].
+func eval(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 	return model.Forward(tensor.Cat(1, t, x))
 }
 
@@ -36,7 +36,7 @@ func at(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
 // records how the derivatives are computed. So ∂u/∂x has a derivative by x, and the loss has a
 // derivative by the weights.
 func residual(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
-	first := tensor.Gradients(at(model, t, x).Sum(), []*tensor.Tensor{t, x}, tensor.CreateGraph())
+	first := tensor.Gradients(eval(model, t, x).Sum(), []*tensor.Tensor{t, x}, tensor.CreateGraph())
 	second := tensor.Gradients(first[1].Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())
 	return first[0].Sub(second[0].MulScalar(alpha))
 }
@@ -70,8 +70,8 @@ func main() {
 			tensor.Do(func(s *tensor.Scope) {
 				opt.ZeroGrad()
 				equation := residual(model, time.In(s), place.In(s)).Square().Mean()
-				start := nn.MSE(at(model, begin.In(s), rod.In(s)), warm)
-				cold := at(model, later.In(s), ends.In(s)).Square().Mean()
+				start := nn.MSE(eval(model, begin.In(s), rod.In(s)), warm)
+				cold := eval(model, later.In(s), ends.In(s)).Square().Mean()
 				loss := equation.Add(start).Add(cold)
 				loss.Backward(tensor.Into(params...)) // times and places need no gradients
 				value = loss.Item()
@@ -84,7 +84,7 @@ func main() {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, t := range []float64{0, 0.25, 0.5, 0.75, 1} {
 			row := s.Linspace(0, 1, 41)
-			u := at(model, s.Full(t, 41, 1), row.Unsqueeze(1)).Floats()
+			u := eval(model, s.Full(t, 41, 1), row.Unsqueeze(1)).Floats()
 			line := ""
 			for i, v := range u {
 				worst = max(worst, math.Abs(float64(v)-exact(t, float64(i)/40)))
