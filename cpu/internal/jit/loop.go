@@ -127,6 +127,8 @@ type compiler struct {
 	step         int    // position of the current instruction
 	spilled      int    // number of spill slots
 	accumulators []uint8
+	chains       map[int32]chain
+	within       []bool // the instruction is an inner one of a chain
 	// registers that only the current instruction uses
 	temps, tempMasks []uint8
 }
@@ -317,6 +319,7 @@ func (c *compiler) analyse() {
 			c.lanes = 8
 		}
 	}
+	c.findChains()
 	use := func(i int32, step int) {
 		v := &c.values[c.values[i].root]
 		v.uses = append(v.uses, int32(step))
@@ -329,10 +332,15 @@ func (c *compiler) analyse() {
 		if in.Type.Size() == 8 {
 			c.lanes = 8
 		}
-		if c.values[i].root != i {
+		if c.values[i].root != i || c.within[i] {
 			continue
 		}
 		c.values[i].made = k
+		if s, ok := c.chains[i]; ok {
+			use(s.r, k)
+			use(s.y, k)
+			continue
+		}
 		for n, o := range [3]int32{in.A, in.B, in.C} {
 			if n < in.Op.Arity() {
 				use(o, k)

@@ -35,7 +35,11 @@ const (
 
 // emit writes the machine code of instruction i.
 func (c *compiler) emit(i int32, in expr.Instr) {
-	if c.values[i].root != i || !c.wide && c.emitAVX2(i, in) {
+	if c.values[i].root != i || c.within[i] || !c.wide && c.emitAVX2(i, in) {
+		return
+	}
+	if s, ok := c.chains[i]; ok {
+		c.divide(i, s)
 		return
 	}
 	switch {
