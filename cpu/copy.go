@@ -4,6 +4,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -134,6 +135,10 @@ func (t *copyTask) run(lo, hi int) {
 	}
 	w.seek(lo / t.of)
 	part := lo % t.of
+	if loop := t.loop(); loop != nil {
+		t.runLoop(loop, &w, hi-lo)
+		return
+	}
 	for range hi - lo {
 		at := part * t.piece
 		copyElements(unsafe.Add(t.to, w.at[0]+at*t.stepO), unsafe.Add(t.from, w.at[1]+at*t.stepI), t.size, t.stepO, t.stepI, min(t.piece, t.n-at))
@@ -141,6 +146,36 @@ func (t *copyTask) run(lo, hi int) {
 			part = 0
 			w.next()
 		}
+	}
+}
+
+// loop returns the loop that copies whole runs, or nil if there is none.
+func (t *copyTask) loop() *jit.Code {
+	switch {
+	case t.of > 1 || t.n < shortestRow || t.size != 4 || t.stepO != 4:
+	case t.stepI == 8:
+		return stepsLoop(second)
+	case t.stepI == -4:
+		return stepsLoop(back)
+	}
+	return nil
+}
+
+// runLoop copies n runs, beginning at the place of w. A call of the loop copies all runs along the
+// innermost of the other dimensions.
+func (t *copyTask) runLoop(loop *jit.Code, w *walk, n int) {
+	for n > 0 {
+		rows, strides := 1, [2]int{}
+		if last := w.rank - 1; last >= 0 {
+			rows = min(n, w.dims[last]-w.c[last], max(1, longestUnit/t.n))
+			strides = [2]int{w.by[last][1], w.by[last][0]}
+		}
+		reg := [2]unsafe.Pointer{unsafe.Add(t.from, w.at[1]), unsafe.Add(t.to, w.at[0])}
+		loop.Run(reg[:], strides[:], t.n, rows)
+		for range rows {
+			w.next()
+		}
+		n -= rows
 	}
 }
 

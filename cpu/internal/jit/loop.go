@@ -1,8 +1,6 @@
 package jit
 
 import (
-	"slices"
-
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -23,23 +21,13 @@ type Loop struct {
 	Spill  int // offset in the arena at which spill memory begins
 }
 
-// With returns a copy of the loop. The parameter once is a set of bits. If bit i is set, load i of
-// the copy reads one element for each row.
-func (l *Loop) With(once uint64) *Loop {
-	c := *l
-	c.Loads = slices.Clone(l.Loads)
-	for i := range c.Loads {
-		c.Loads[i].Once = once>>i&1 == 1
-	}
-	return &c
-}
-
 // Load is a value that the loop reads from memory, for each element.
 type Load struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
 	Wide  bool       // a truth value has 32 bits in memory, as between kernels of package asm
 	Once  bool       // all elements of a row have the value at the address
+	Step  int        // distance of neighbours in elements: 2, -1, or 1, for which it may also be 0
 	Reg   int        // number of the address
 }
 
@@ -128,7 +116,9 @@ type compiler struct {
 	spilled      int    // number of spill slots
 	accumulators []uint8
 	chains       map[int32]chain
-	within       []bool // the instruction is an inner one of a chain
+	within       []bool   // the instruction is an inner one of a chain
+	orders       [2]uint8 // registers with lists of lanes: see fillOrders
+	ordered      [2]bool
 	// registers that only the current instruction uses
 	temps, tempMasks []uint8
 }
@@ -217,6 +207,7 @@ func (c *compiler) prologue() {
 			c.pinned = 0
 		}
 	}
+	c.fillOrders()
 }
 
 // addresses returns the number of addresses. The loads, the stores and the fold have one each.
@@ -405,7 +396,7 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
-	room := c.registers - busiest - temporaries - c.countAccumulators()
+	room := c.registers - busiest - temporaries - c.countAccumulators() - c.countOrders()
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {
