@@ -42,6 +42,7 @@ type binding struct {
 
 	across             int // dimension that forms tiles with the innermost one; -1: no tiles
 	tileRows, tileCols int
+	turns              bool // the map is a transposed copy, whose tiles need no memory between
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
