@@ -135,9 +135,11 @@ func (t *copyTask) run(lo, hi int) {
 	}
 	w.seek(lo / t.of)
 	part := lo % t.of
-	if loop := t.loop(); loop != nil {
-		t.runLoop(loop, &w, hi-lo)
-		return
+	if t.of == 1 && t.stepO == t.size {
+		if loop, words := rowsLoop(t.n, t.size, t.stepI); loop != nil {
+			t.runLoop(loop, words, &w, hi-lo)
+			return
+		}
 	}
 	for range hi - lo {
 		at := part * t.piece
@@ -149,29 +151,17 @@ func (t *copyTask) run(lo, hi int) {
 	}
 }
 
-// loop returns the loop that copies whole runs, or nil if there is none.
-func (t *copyTask) loop() *jit.Code {
-	switch {
-	case t.of > 1 || t.n < shortestRow || t.size != 4 || t.stepO != 4:
-	case t.stepI == 8:
-		return stepsLoop(second)
-	case t.stepI == -4:
-		return stepsLoop(back)
-	}
-	return nil
-}
-
-// runLoop copies n runs, beginning at the place of w. A call of the loop copies all runs along the
-// innermost of the other dimensions.
-func (t *copyTask) runLoop(loop *jit.Code, w *walk, n int) {
+// runLoop copies n runs of words, beginning at the place of w. A call of the loop copies all runs
+// along the innermost of the other dimensions.
+func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
 	for n > 0 {
 		rows, strides := 1, [2]int{}
 		if last := w.rank - 1; last >= 0 {
-			rows = min(n, w.dims[last]-w.c[last], max(1, longestUnit/t.n))
+			rows = min(n, w.dims[last]-w.c[last], max(1, longestUnit/words))
 			strides = [2]int{w.by[last][1], w.by[last][0]}
 		}
 		reg := [2]unsafe.Pointer{unsafe.Add(t.from, w.at[1]), unsafe.Add(t.to, w.at[0])}
-		loop.Run(reg[:], strides[:], t.n, rows)
+		loop.Run(reg[:], strides[:], words, rows)
 		for range rows {
 			w.next()
 		}

@@ -14,11 +14,17 @@ import (
 // long as Go's copy of some dozens.
 const shortestSteps = 64
 
-// second and back copy every second word of 32 bits, and words in reverse order, to contiguous
-// memory. They are nil if the system refuses executable memory.
+// longestPlain is the largest number of words in a row that a loop copies. Beyond it Go's copy is
+// as fast.
+const longestPlain = 512
+
+// These loops copy words of 32 bits to rows: neighbours, one word for each row, every second word,
+// and words in reverse order. They are nil if the system refuses executable memory.
 var (
-	second = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Second: 1}) })
-	back   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Back: 1}) })
+	plainRows  = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{}) })
+	onceRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Once: 1}) })
+	secondRows = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Second: 1}) })
+	backRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Back: 1}) })
 )
 
 func copyLoop(r jit.Reads) *jit.Code {
@@ -31,7 +37,25 @@ func copyLoop(r jit.Reads) *jit.Code {
 	return c
 }
 
-// stepsLoop returns second() or back(), or nil where loops are not in use.
+// rowsLoop returns the loop that copies rows of n elements of the given size, which are step bytes
+// apart in the operand, and the number of words in such a row. It returns nil if there is no such
+// loop. Long rows of neighbours are faster without it.
+func rowsLoop(n, size, step int) (*jit.Code, int) {
+	switch words := n * size / 4; {
+	case step == size && n*size%4 == 0 && words >= shortestRow && words <= longestPlain:
+		return stepsLoop(plainRows), words
+	case size != 4 || n < shortestRow:
+	case step == 0:
+		return stepsLoop(onceRows), n
+	case step == 8:
+		return stepsLoop(secondRows), n
+	case step == -4:
+		return stepsLoop(backRows), n
+	}
+	return nil, 0
+}
+
+// stepsLoop returns what the given function returns, or nil where loops are not in use.
 func stepsLoop(which func() *jit.Code) *jit.Code {
 	if asm.Active() != "avx512" || !fusing() {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestSteps: copies, maps and sums of operands with every second element, and of reversed ones, are
-// the same bits as those of contiguous copies, in each way of running them.
+// TestSteps: copies, maps and sums of operands with every second element, of reversed ones and of
+// repeated ones are the same bits as those of contiguous copies, in each way of running them.
 func TestSteps(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -31,6 +31,8 @@ func TestSteps(t *testing.T) {
 			{Shape: shape.Of(rows, n), Strides: shape.Of(2*n, -1), Offset: n - 1},
 			{Shape: shape.Of(rows, n), Strides: shape.Of(-2*n, -1), Offset: (rows-1)*2*n + n},
 			{Shape: shape.Of(rows, n), Strides: shape.Of(2*n, -2), Offset: 2*n - 1},
+			{Shape: shape.Of(rows, n), Strides: shape.Of(-2*n, 1), Offset: (rows - 1) * 2 * n},
+			{Shape: shape.Of(rows, n), Strides: shape.Of(2*n, 0), Offset: 3},
 		} {
 			steps := all
 			steps.Layout = layout
