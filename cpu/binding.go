@@ -57,7 +57,7 @@ func newBinding(p *expr.Program, f form, ins []device.View, params []uint64) *bi
 		}
 	}
 	b := bindings.Get().(*binding)
-	b.pl = planFor(p, scalars, f)
+	b.pl = planFor(p, scalars, f).with(params)
 	b.params = append(b.params[:0], params...)
 	return b
 }

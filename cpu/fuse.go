@@ -46,8 +46,8 @@ func interpreted() string {
 // unfused makes new plans run as kernels. Tests set it.
 var unfused bool
 
-// fusable reports whether a plan computes or converts anything. Copies and constants have faster
-// implementations.
+// fusable reports whether a plan computes or converts anything, or fills memory with one value.
+// Copies have faster implementations.
 func fusable(p *expr.Program, f form) bool {
 	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
 		return false
@@ -58,7 +58,7 @@ func fusable(p *expr.Program, f form) bool {
 		}
 	}
 	for k, o := range p.Outs {
-		if c := p.Code[o]; c.Op == expr.OpX && (p.In[c.Imm] != p.Out[k] || f == rawResults && loads[p.In[c.Imm]] != nil) {
+		if c := p.Code[o]; c.Op == expr.OpConst || c.Op == expr.OpParam || c.Op == expr.OpX && (p.In[c.Imm] != p.Out[k] || f == rawResults && loads[p.In[c.Imm]] != nil) {
 			return true
 		}
 	}
@@ -204,7 +204,7 @@ func (f *fusion) kernel(i int32) step {
 // describe returns the description of loop s, for package jit.
 func (f *fusion) describe(s int) *jit.Loop {
 	code := f.p.Code
-	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Code: code, Steps: f.loops[s]}
+	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Limited: f.key.limited, Code: code, Steps: f.loops[s]}
 	done := make([]bool, len(code))
 	var need func(i int32)
 	need = func(i int32) {

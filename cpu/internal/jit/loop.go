@@ -8,12 +8,14 @@ import (
 // Loop describes the loop that [Compile] compiles. Values have the numbers of their instructions in
 // Code.
 type Loop struct {
-	Name  string
-	AVX2  bool // the code is for processors without AVX-512; all types have at most 32 bits
-	Code  []expr.Instr
-	Steps []int32 // the instructions that the loop runs, in order
-	Loads []Load
-	Same  []Same
+	Name string
+	AVX2 bool // the code is for processors without AVX-512; all types have at most 32 bits
+	// Params that are operands of a minimum or maximum of floats are neither NaN nor 0.
+	Limited bool
+	Code    []expr.Instr
+	Steps   []int32 // the instructions that the loop runs, in order
+	Loads   []Load
+	Same    []Same
 	// Stores are the values that the loop writes at the end of an iteration.
 	Stores []Store
 	Fold   *Fold
