@@ -156,10 +156,12 @@ func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, 
 // time.
 func pickPairs(out, words []uint32, odd uint8) {
 	shift := 32 * odd
-	to, from := at[uint64](unsafe.Pointer(&out[0]), len(out)/2), at[uint64](unsafe.Pointer(&words[0]), len(out)/2)
-	for i, w := range from {
-		w = w >> shift & math.MaxUint32
-		to[i] = w | w<<32
+	if pairs := len(out) / 2; pairs > 0 { // a single word is not the start of a pair's memory
+		to, from := at[uint64](unsafe.Pointer(&out[0]), pairs), at[uint64](unsafe.Pointer(&words[0]), pairs)
+		for i, w := range from {
+			w = w >> shift & math.MaxUint32
+			to[i] = w | w<<32
+		}
 	}
 	if last := len(out) - 1; last%2 == 0 {
 		out[last] = words[last+int(odd)]
