@@ -42,6 +42,7 @@ type binding struct {
 
 	across             int // dimension that forms tiles with the innermost one; -1: no tiles
 	tileRows, tileCols int
+	turns              bool // the map is a transposed copy, whose tiles need no memory between
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
@@ -56,7 +57,7 @@ func newBinding(p *expr.Program, f form, ins []device.View, params []uint64) *bi
 		}
 	}
 	b := bindings.Get().(*binding)
-	b.pl = planFor(p, scalars, f)
+	b.pl = planFor(p, scalars, f).with(params)
 	b.params = append(b.params[:0], params...)
 	return b
 }

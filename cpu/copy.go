@@ -4,6 +4,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -134,6 +135,12 @@ func (t *copyTask) run(lo, hi int) {
 	}
 	w.seek(lo / t.of)
 	part := lo % t.of
+	if t.of == 1 && t.stepO == t.size {
+		if loop, words := rowsLoop(t.n, t.size, t.stepI); loop != nil {
+			t.runLoop(loop, words, &w, hi-lo)
+			return
+		}
+	}
 	for range hi - lo {
 		at := part * t.piece
 		copyElements(unsafe.Add(t.to, w.at[0]+at*t.stepO), unsafe.Add(t.from, w.at[1]+at*t.stepI), t.size, t.stepO, t.stepI, min(t.piece, t.n-at))
@@ -141,6 +148,24 @@ func (t *copyTask) run(lo, hi int) {
 			part = 0
 			w.next()
 		}
+	}
+}
+
+// runLoop copies n runs of words, beginning at the place of w. A call of the loop copies all runs
+// along the innermost of the other dimensions.
+func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
+	for n > 0 {
+		rows, strides := 1, [2]int{}
+		if last := w.rank - 1; last >= 0 {
+			rows = min(n, w.dims[last]-w.c[last], max(1, longestUnit/words))
+			strides = [2]int{w.by[last][1], w.by[last][0]}
+		}
+		reg := [2]unsafe.Pointer{unsafe.Add(t.from, w.at[1]), unsafe.Add(t.to, w.at[0])}
+		loop.Run(reg[:], strides[:], words, rows)
+		for range rows {
+			w.next()
+		}
+		n -= rows
 	}
 }
 

@@ -20,7 +20,7 @@ func few(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 			return false
 		}
 	}
-	pl := planFor(p, scalars, stored)
+	pl := planFor(p, scalars, stored).with(params)
 	if pl.fused == nil || pl.fused.whole == nil || n*max(1, len(pl.fused.whole.Steps)) > inlineWork {
 		return false
 	}

@@ -22,7 +22,7 @@ type foldedBody struct {
 type foldKey struct {
 	kind  jit.FoldKind
 	short bool
-	once  uint64 // bit i is set: load i reads one element for each row
+	reads jit.Reads
 }
 
 // foldSpill is the size of the spill memory of a loop that reduces. Such a loop keeps accumulators
@@ -55,9 +55,9 @@ func (pl *plan) foldValue(uniform []bool) {
 	pl.arena += foldSpill
 }
 
-// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. The
-// parameter once is a set of bits. Each set bit stands for a load of one element for each row.
-func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, once uint64) *jit.Code {
+// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. Its
+// loads go through rows as given.
+func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, reads jit.Reads) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
 	}
@@ -65,11 +65,11 @@ func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, once uint64) *
 	if t == dtype.Bool {
 		kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
 	}
-	key := foldKey{kind, t.IsFloat() && (kind == jit.Prod || kind == jit.Sum && n < 16), once}
+	key := foldKey{kind, t.IsFloat() && (kind == jit.Prod || kind == jit.Sum && n < 16), reads}
 	if c, ok := pl.folded.codes.Load(key); ok {
 		return c.(*jit.Code)
 	}
-	l := pl.folded.loop.With(once)
+	l := pl.folded.loop.With(reads)
 	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: kind, Short: key.short, Reg: len(pl.slot) + 1}
 	c, err := jit.Compile(l)
 	if err != nil || c.Spill() > foldSpill {
@@ -85,15 +85,31 @@ func (r *reduction) chooseFold() {
 	if r.inner != 1 {
 		return
 	}
-	if r.fold = r.pl.foldFor(r.kind, r.ct, min(r.reduc, r.pl.block), 0); r.fold == nil {
+	n := min(r.reduc, r.pl.block)
+	if r.fold = r.pl.foldFor(r.kind, r.ct, n, jit.Reads{}); r.fold == nil {
 		return
 	}
 	last := r.rank - 1
 	r.inPlace = len(r.pl.index) == 0 && (r.rank == 1 || r.rank == 2 && r.dims[1] == r.reduc)
+	var reads jit.Reads
+	for i := range r.pl.folded.loop.Loads {
+		x := &r.pl.folded.loop.Loads[i]
+		c := r.pl.p.Code[x.Value]
+		if c.Op != expr.OpX {
+			continue
+		}
+		a := &r.ins[c.Imm]
+		step := a.stride[last] / a.size
+		r.inPlace = r.inPlace && (r.dims[last] == 1 || step != 0 && reads.Add(r.pl.folded.loop, i, step))
+	}
 	for i := range r.pl.loads {
-		l := &r.pl.loads[i]
-		a := &r.ins[l.from]
-		r.inPlace = r.inPlace && l.conv == nil && (a.stride[last] == a.size || r.dims[last] == 1)
+		r.inPlace = r.inPlace && r.pl.loads[i].conv == nil
+	}
+	if r.inPlace && reads != (jit.Reads{}) {
+		loop := r.pl.foldFor(r.kind, r.ct, n, reads)
+		if r.inPlace = loop != nil; r.inPlace {
+			r.fold = loop
+		}
 	}
 }
 
@@ -117,11 +133,12 @@ func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
 		switch {
 		case c.Op == expr.OpX && r.inPlace:
 			a := &r.ins[c.Imm]
-			at := p * a.size
-			step := n * a.size
+			between := a.stride[r.rank-1]
+			at := p * between
+			step := n * between
 			if r.rank == 2 {
 				row := p / r.reduc
-				at = row*a.stride[0] + (p-row*r.reduc)*a.size
+				at = row*a.stride[0] + (p-row*r.reduc)*between
 				if n == r.reduc {
 					step = a.stride[0]
 				}

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -130,7 +131,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 			}
 		}
 	}
-	code := pl.foldFor(k, w.t, min(maxBlock, w.cols), once)
+	code := pl.foldFor(k, w.t, min(maxBlock, w.cols), jit.Reads{Once: once})
 	if code == nil {
 		if m := w.matrix(ins[0].p); f != same || ins[0] != m {
 			w.compute(f, n, w.matrix(space), ins...)
@@ -161,7 +162,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 		}
 		r.reg[len(r.reg)-1] = to
 		if m < maxBlock { // for a short remainder, a special form is faster
-			if rest := pl.foldFor(k, w.t, m, once); rest != nil {
+			if rest := pl.foldFor(k, w.t, m, jit.Reads{Once: once}); rest != nil {
 				code = rest
 			}
 		}

@@ -23,9 +23,8 @@ import (
 type fusedBody struct {
 	// loop that is the whole body; nil if the body has several steps
 	whole *jit.Loop
-	plain *jit.Code // machine code of whole, if no operand has one element for each row
-	// machine code of whole for other operands, made on demand. The key is a word: if bit i is set,
-	// load i reads one element for each row. The value is a *jit.Code
+	plain *jit.Code // machine code of whole, if all operands have neighbours in rows
+	// machine code of whole for other operands, made on demand. It maps jit.Reads to *jit.Code
 	variants sync.Map
 }
 
@@ -47,8 +46,8 @@ func interpreted() string {
 // unfused makes new plans run as kernels. Tests set it.
 var unfused bool
 
-// fusable reports whether a plan computes or converts anything. Copies and constants have faster
-// implementations.
+// fusable reports whether a plan computes or converts anything, or fills memory with one value.
+// Copies have faster implementations.
 func fusable(p *expr.Program, f form) bool {
 	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
 		return false
@@ -59,7 +58,7 @@ func fusable(p *expr.Program, f form) bool {
 		}
 	}
 	for k, o := range p.Outs {
-		if c := p.Code[o]; c.Op == expr.OpX && (p.In[c.Imm] != p.Out[k] || f == rawResults && loads[p.In[c.Imm]] != nil) {
+		if c := p.Code[o]; c.Op == expr.OpConst || c.Op == expr.OpParam || c.Op == expr.OpX && (p.In[c.Imm] != p.Out[k] || f == rawResults && loads[p.In[c.Imm]] != nil) {
 			return true
 		}
 	}
@@ -205,7 +204,7 @@ func (f *fusion) kernel(i int32) step {
 // describe returns the description of loop s, for package jit.
 func (f *fusion) describe(s int) *jit.Loop {
 	code := f.p.Code
-	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Code: code, Steps: f.loops[s]}
+	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Limited: f.key.limited, Code: code, Steps: f.loops[s]}
 	done := make([]bool, len(code))
 	var need func(i int32)
 	need = func(i int32) {
@@ -309,21 +308,20 @@ func (f *fusion) kernels() (all []step) {
 	return all
 }
 
-// loopFor returns a form of the loop that is the whole body. The parameter once is a set of bits.
-// Each set bit stands for a load that reads one element for each row. loopFor returns nil if there
-// is no such form.
-func (pl *plan) loopFor(once uint64) *jit.Code {
-	if once == 0 {
+// loopFor returns a form of the loop that is the whole body, for loads that go through rows as
+// given. It returns nil if there is no such form.
+func (pl *plan) loopFor(r jit.Reads) *jit.Code {
+	if r == (jit.Reads{}) {
 		return pl.fused.plain
 	}
-	if c, ok := pl.fused.variants.Load(once); ok {
+	if c, ok := pl.fused.variants.Load(r); ok {
 		return c.(*jit.Code)
 	}
-	c, err := jit.Compile(pl.fused.whole.With(once))
+	c, err := jit.Compile(pl.fused.whole.With(r))
 	if err != nil || c.Spill() > pl.fused.plain.Spill() {
 		return nil
 	}
-	pl.fused.variants.Store(once, c)
+	pl.fused.variants.Store(r, c)
 	return c
 }
 
@@ -337,8 +335,8 @@ const (
 	unitOfAProgram = 1 << 20 // limit of a unit's elements times its instructions
 )
 
-// chooseLoop decides whether a loop runs on the operands' own memory. In a row of an operand, the
-// elements must be neighbours in memory, or there must be only one element.
+// chooseLoop decides whether a loop runs on the operands' own memory. In a row of a result, the
+// elements must be neighbours in memory. In a row of an operand, loads must be able to reach them.
 func (b *binding) chooseLoop() bool {
 	pl := b.pl
 	if pl.fused == nil || pl.fused.whole == nil {
@@ -354,17 +352,13 @@ func (b *binding) chooseLoop() bool {
 			return false
 		}
 	}
-	once := uint64(0)
+	var reads jit.Reads
 	for i := range l.Loads {
-		switch a := b.loaded(l, i); {
-		case a.inner == a.size || n == 1:
-		case a.inner == 0:
-			once |= 1 << i
-		default:
+		if a := b.loaded(l, i); n > 1 && !reads.Add(l, i, a.inner/a.size) {
 			return false
 		}
 	}
-	if b.loop = pl.loopFor(once); b.loop == nil {
+	if b.loop = pl.loopFor(reads); b.loop == nil {
 		return false
 	}
 	b.blk = max(shortestBare, min(longestUnit, unitOfAProgram/max(1, len(l.Steps))))

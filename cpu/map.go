@@ -53,7 +53,7 @@ func (d *Device) mapAll(b *binding) {
 		b.run(0, b.blocks())
 		return
 	}
-	if part := max(shortestBare, ((b.size-1)/parts/bareUnit+1)*bareUnit); b.loop != nil {
+	if part := max(shortestBare, ((b.size-1)/parts/bareUnit+1)*bareUnit); b.loop != nil && b.across < 0 {
 		b.divide(min(b.blk, part))
 	} else if b.blk == longestBare {
 		b.blk = part
@@ -72,8 +72,8 @@ func (b *binding) pace() *pace {
 // choose decides how the elements are traversed: in tiles or in blocks. If runs along the innermost
 // dimension are long enough to be used in place, a block does not cross the end of a run.
 func (b *binding) choose() {
-	b.chooseTiles()
-	if b.loop = nil; b.across < 0 && b.chooseLoop() {
+	b.loop = nil
+	if b.chooseTiles(); b.across >= 0 || b.chooseLoop() {
 		return
 	}
 	b.blk = b.pl.block

@@ -38,6 +38,10 @@ type plan struct {
 	folded  *foldedBody // how one loop reduces rows of the first result; nil: one loop cannot do so
 	pool    sync.Pool
 
+	limits    []leaf // the params that are operands of a minimum or maximum of floats in loops
+	limitOnce sync.Once
+	limited   *plan // the plan for limits that are neither NaN nor 0
+
 	wordsOnce sync.Once
 	words     *expr.Program // the program for four truth values at once; nil if there is none
 
@@ -78,6 +82,7 @@ type planKey struct {
 	// variant of the block primitives; not every variant has kernels for all functions
 	variant string
 	fused   bool // the body runs as loops compiled at run time
+	limited bool // no limit is NaN or 0: see the method with
 }
 
 // form says which operands and results of a plan are in computing form.
@@ -101,7 +106,7 @@ var lately [256]atomic.Pointer[plan]
 // planFor returns the plan of p. The parameter scalars is a set of bits. Each set bit stands for an
 // operand with a single element that is broadcast.
 func planFor(p *expr.Program, scalars uint64, f form) *plan {
-	k := planKey{p.Key(), scalars, f, asm.Active(), fusing()}
+	k := planKey{p.Key(), scalars, f, asm.Active(), fusing(), false}
 	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]
 	pl := last.Load()
 	if pl != nil && pl.key == k {
@@ -123,6 +128,39 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	}
 	last.Store(pl)
 	return pl
+}
+
+// with returns the plan for these params. A minimum or maximum with a number that is neither NaN
+// nor 0 is one instruction in a loop, and half a dozen otherwise.
+func (pl *plan) with(params []uint64) *plan {
+	if len(pl.limits) == 0 {
+		return pl
+	}
+	for _, l := range pl.limits {
+		if v := expr.Decode(l.typ, params[l.from]); v == 0 || v != v {
+			return pl
+		}
+	}
+	pl.limitOnce.Do(func() {
+		k := pl.key
+		k.limited = true
+		pl.limited = compile(pl.p, k)
+	})
+	return pl.limited
+}
+
+// findLimits finds the params that are operands of a minimum or maximum of floats.
+func (pl *plan) findLimits() {
+	for _, c := range pl.p.Code {
+		if c.Op != expr.OpMin && c.Op != expr.OpMax || !c.Type.IsFloat() {
+			continue
+		}
+		for _, l := range pl.params {
+			if l.val == c.A || l.val == c.B {
+				pl.limits = append(pl.limits, l)
+			}
+		}
+	}
 }
 
 func compile(p *expr.Program, k planKey) *plan {
@@ -237,6 +275,9 @@ func compile(p *expr.Program, k planKey) *plan {
 		}
 	}
 	if fuse && pl.fuse(root, uniform) {
+		if !k.limited {
+			pl.findLimits()
+		}
 		pl.pool.New = func() any { return pl.newRunner() }
 		return pl
 	}

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"sync"
 	"unsafe"
 
@@ -10,7 +11,7 @@ import (
 
 // randomRun is the largest number of elements whose random words are computed in advance, as
 // blocks.
-const randomRun = 256
+const randomRun = 1 << 10
 
 // philox returns the kernel of an OpPhilox of type T. If shared is set, all elements have the same
 // seed and offset. Then neighbouring elements use words of the same blocks.
@@ -48,33 +49,67 @@ func neighbours(x []int64) int {
 	return n
 }
 
-// randomWords holds memory for a run. It has two words for each element, and two more blocks for
-// both ends.
-var randomWords = sync.Pool{New: func() any { return new([2*randomRun + 8]uint32) }}
+// drawnWords holds the words of the blocks that were drawn last: two words for each element of a
+// run, and two more blocks for both ends. The two draws of a normal number use the same words.
+type drawnWords struct {
+	seed, counter uint64
+	n             int // number of words
+	words         [2*randomRun + 8]uint32
+}
+
+var randomWords = sync.Pool{New: func() any { return new(drawnWords) }}
+
+// draw returns the words of the given number of blocks.
+func (w *drawnWords) draw(seed, counter uint64, blocks int) []uint32 {
+	if w.seed != seed || w.counter != counter || w.n < 4*blocks {
+		asm.Philox(w.words[:4*blocks], seed, counter)
+		w.seed, w.counter, w.n = seed, counter, 4*blocks
+	}
+	return w.words[:4*blocks]
+}
 
 // drawRun fills the slice out with the random numbers of consecutive elements. The first of these
 // elements has the given index.
 func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
-	if direct, ok := any(out).([]uint32); ok && d == (expr.Draw{}) && index%4 == 0 {
-		whole := len(out) &^ 3
-		asm.Philox(direct[:whole], seed, offset+uint64(index)/4)
+	if whole := drawBlocks(d, out, seed, offset, index); whole > 0 {
 		out, index = out[whole:], index+int64(whole)
 	}
 	if len(out) == 0 {
 		return
 	}
-	words := randomWords.Get().(*[2*randomRun + 8]uint32)
-	defer randomWords.Put(words)
+	w := randomWords.Get().(*drawnWords)
+	defer randomWords.Put(w)
 	for len(out) > 0 {
 		n := min(len(out), randomRun)
 		first, last := d.Word(index)/4, d.Word(index+int64(n-1))/4
 		if last < first { // the counter wraps
 			n, last = 1, first
 		}
-		asm.Philox(words[:4*(last-first+1)], seed, offset+first)
-		pick(d, out[:n], words[:], index, 4*first)
+		pick(d, out[:n], w.draw(seed, offset+first, int(last-first+1)), index, 4*first)
 		out, index = out[n:], index+int64(n)
 	}
+}
+
+// drawBlocks draws whole blocks in place, if the numbers are all their words in order. It returns
+// how many numbers it has drawn.
+func drawBlocks[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) int {
+	first := d.Word(index)
+	if len(out) == 0 || first%4 != 0 || d.Word(index+int64(len(out)-1)) < first { // the counter wraps
+		return 0
+	}
+	switch x := any(out).(type) {
+	case []uint32:
+		if whole := len(x) &^ 3; d == (expr.Draw{}) {
+			asm.Philox(x[:whole], seed, offset+first/4)
+			return whole
+		}
+	case []uint64:
+		if whole := len(x) &^ 1; d == (expr.Draw{Shift: 1}) {
+			asm.Philox(at[uint32](unsafe.Pointer(&x[0]), 2*whole), seed, offset+first/4)
+			return whole
+		}
+	}
+	return 0
 }
 
 // pick fills the slice out with the random numbers of consecutive elements. The first of these
@@ -101,6 +136,10 @@ func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, 
 	if len(out) == 0 {
 		return
 	}
+	if x, ok := any(out).([]uint32); ok && d.Shift == 0 && d.Clear == 1 {
+		pickPairs(x, words[uint64(index)-first:], d.Add&1)
+		return
+	}
 	words = words[d.Word(index)-first:]
 	step := 2 << d.Shift
 	for i := range len(out) / 2 {
@@ -109,5 +148,22 @@ func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, 
 	}
 	if i := len(out) - 1; i%2 == 0 {
 		out[i] = draw(words[i/2*step:])
+	}
+}
+
+// pickPairs sets the two elements of each pair to the first of the pair's words, or to the second
+// if odd is 1. The slice words begins with the words of the first pair. It moves two words at a
+// time.
+func pickPairs(out, words []uint32, odd uint8) {
+	shift := 32 * odd
+	if pairs := len(out) / 2; pairs > 0 { // a single word is not the start of a pair's memory
+		to, from := at[uint64](unsafe.Pointer(&out[0]), pairs), at[uint64](unsafe.Pointer(&words[0]), pairs)
+		for i, w := range from {
+			w = w >> shift & math.MaxUint32
+			to[i] = w | w<<32
+		}
+	}
+	if last := len(out) - 1; last%2 == 0 {
+		out[last] = words[last+int(odd)]
 	}
 }

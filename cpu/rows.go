@@ -142,7 +142,7 @@ func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	}
 	dst := data(w.space[k])
 	if v.Type == w.t && size == 4 && turned(v) {
-		transposeWords(dst, src, v.Strides.At(1)*4, n, w.cols)
+		transposeWords(dst, src, 4*w.cols, v.Strides.At(1)*4, n, w.cols)
 		return dst
 	}
 	for i := range n {

@@ -34,6 +34,10 @@ func (d *Device) argsort(o *device.Argsort) {
 	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size())), t)
 }
 
+// radixBits is the number of upper bits by which words are sorted, if these bits differ enough.
+// Four passes of radix sort suffice for them.
+const radixBits = 32
+
 // sortSpace is a worker's memory.
 type sortSpace struct {
 	keys, words, spare []uint64
@@ -86,10 +90,31 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 	s.low, s.high = bits.Len(uint(t.n-1)), bits.Len64(most-least)
 	s.cut = max(0, s.low+s.high-64)
+	if t.n >= radixLength && s.high > radixBits && s.spreads(least) {
+		s.cut = max(s.cut, s.high-radixBits)
+	}
 	s.high -= s.cut
 	for i, key := range s.keys {
 		s.words[i] = (key-least)>>s.cut<<s.low | uint64(i)
 	}
+}
+
+// spreads reports whether the upper bits of nearly all keys differ, judged by a sample of them.
+// Then the words may leave out the other bits: few words are equal.
+func (s *sortSpace) spreads(least uint64) bool {
+	var sample [64]uint64
+	step := len(s.keys) / len(sample)
+	for i := range sample {
+		sample[i] = (s.keys[i*step] - least) >> (s.high - radixBits)
+	}
+	slices.Sort(sample[:])
+	differ := 1
+	for i := range len(sample) - 1 {
+		if sample[i] != sample[i+1] {
+			differ++
+		}
+	}
+	return differ > len(sample)*9/10
 }
 
 func resized(x []uint64, n int) []uint64 { return slices.Grow(x[:0], n)[:n] }

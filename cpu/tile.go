@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
@@ -34,6 +35,72 @@ func (b *binding) chooseTiles() {
 	}
 	b.tileCols = min(b.dims[in], 32)
 	b.tileRows = min(b.dims[b.across], b.pl.block/b.tileCols)
+	b.chooseTileLoop()
+}
+
+// chooseTileLoop decides whether one loop runs over the rows of a tile. It reads transposed
+// operands from slots and all else in place.
+func (b *binding) chooseTileLoop() {
+	pl := b.pl
+	if b.turns = b.copiesTurned(); b.turns {
+		return
+	}
+	if pl.fused == nil || pl.fused.whole == nil || len(pl.fused.whole.Loads)+len(pl.fused.whole.Stores) > jit.MostPointers {
+		return
+	}
+	l := pl.fused.whole
+	for k := range b.outs {
+		if !b.direct[k] || b.outs[k].inner != b.outs[k].size {
+			return
+		}
+	}
+	var reads jit.Reads
+	for i := range l.Loads {
+		if a := b.loaded(l, i); !b.turned(a) && !reads.Add(l, i, a.inner/a.size) {
+			return
+		}
+	}
+	b.loop = pl.loopFor(reads)
+}
+
+// copiesTurned reports whether the map is a transposed copy of words of 32 bits to other memory.
+func (b *binding) copiesTurned() bool {
+	pl := b.pl
+	if len(pl.body) > 0 || len(pl.loads) != 1 || len(b.outs) != 1 || pl.outs[0].val != pl.loads[0].val || pl.loads[0].conv != nil || pl.outs[0].conv != nil {
+		return false
+	}
+	from, to := &b.ins[pl.loads[0].from], &b.outs[0]
+	lo, hi := b.extent(to)
+	l, h := b.extent(from)
+	return to.size == 4 && to.inner == 4 && b.turned(from) && (h <= lo || hi <= l)
+}
+
+// turned reports whether tiles of an operand are transposed.
+func (b *binding) turned(a *access) bool {
+	return a.stride[b.across] == a.size && a.inner != a.size && a.inner != 0
+}
+
+// loopTile evaluates a tile with the loop.
+func (b *binding) loopTile(r *runner, c *cursor, rows, cols int) {
+	l := b.pl.fused.whole
+	r.strides = r.strides[:0]
+	for i := range l.Loads {
+		a := b.loaded(l, i)
+		src, step := unsafe.Add(a.base, a.offset(c, b.rank)), a.stride[b.across]
+		if b.turned(a) {
+			slot := unsafe.Add(r.base, b.pl.slot[l.Loads[i].Value])
+			transpose(slot, src, a.size, a.inner, rows, cols)
+			src, step = slot, cols*a.size
+		}
+		r.reg[l.Loads[i].Reg] = src
+		r.strides = append(r.strides, step)
+	}
+	for k := range b.outs {
+		a := &b.outs[k]
+		r.reg[l.Stores[k].Reg] = unsafe.Add(a.base, a.offset(c, b.rank))
+		r.strides = append(r.strides, a.stride[b.across])
+	}
+	b.loop.Run(r.reg, r.strides, cols, rows)
 }
 
 // tiles returns the number of tiles.
@@ -84,6 +151,16 @@ func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 		}
 	}
 	*(*byte)(r.stage) = sum
+	switch {
+	case b.loop != nil:
+		b.loopTile(r, c, rows, cols)
+		return
+	case b.turns:
+		from, to := &b.ins[pl.loads[0].from], &b.outs[0]
+		dst, src := unsafe.Add(to.base, to.offset(c, b.rank)), unsafe.Add(from.base, from.offset(c, b.rank))
+		transposeWords(dst, src, to.stride[b.across], from.inner, rows, cols)
+		return
+	}
 	for i := range pl.loads {
 		l := &pl.loads[i]
 		a := &b.ins[l.from]
@@ -93,7 +170,7 @@ func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 			to = r.stage
 		}
 		src := unsafe.Add(a.base, a.offset(c, b.rank))
-		if a.stride[b.across] == a.size && a.inner != a.size && a.inner != 0 {
+		if b.turned(a) {
 			transpose(to, src, a.size, a.inner, rows, cols)
 		} else {
 			for k := range rows {
@@ -156,7 +233,7 @@ func transpose(dst, src unsafe.Pointer, size, stride, rows, cols int) {
 	case 2:
 		transposeAs[uint16](dst, src, stride, rows, cols)
 	case 4:
-		transposeWords(dst, src, stride, rows, cols)
+		transposeWords(dst, src, 4*cols, stride, rows, cols)
 	default:
 		transposeAs[uint64](dst, src, stride, rows, cols)
 	}
@@ -200,15 +277,16 @@ func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	}
 }
 
-// transposeWords transposes 32-bit words. It handles four rows of src at a time, so that it writes
-// 16 bytes at a time.
-func transposeWords(dst, src unsafe.Pointer, stride, rows, cols int) {
+// transposeWords transposes 32-bit words. The rows of dst are step bytes apart, and those of src
+// are stride bytes apart. Without a kernel, it handles four rows of src at a time, so that it
+// writes 16 bytes at a time.
+func transposeWords(dst, src unsafe.Pointer, step, stride, rows, cols int) {
 	j := 0
-	if stride > 0 && stride%4 == 0 {
-		full, most := gemm.Transpose32(at[float32](dst, rows*cols), cols, at[float32](src, (cols-1)*stride/4+rows), stride/4, cols, rows)
+	if stride > 0 && stride%4 == 0 && step > 0 {
+		full, most := gemm.Transpose32(at[float32](dst, (rows-1)*step/4+cols), step/4, at[float32](src, (cols-1)*stride/4+rows), stride/4, cols, rows)
 		for i := most; i < rows && full > 0; i++ {
 			for j := range full {
-				*(*uint32)(unsafe.Add(dst, (i*cols+j)*4)) = *(*uint32)(unsafe.Add(src, j*stride+i*4))
+				*(*uint32)(unsafe.Add(dst, i*step+j*4)) = *(*uint32)(unsafe.Add(src, j*stride+i*4))
 			}
 		}
 		j = full
@@ -219,12 +297,12 @@ func transposeWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 		c := at[uint32](unsafe.Add(src, (j+2)*stride), rows)[:len(a)]
 		e := at[uint32](unsafe.Add(src, (j+3)*stride), rows)[:len(a)]
 		for i := range a {
-			*(*[2]uint64)(unsafe.Add(dst, (i*cols+j)*4)) = [2]uint64{uint64(a[i]) | uint64(b[i])<<32, uint64(c[i]) | uint64(e[i])<<32}
+			*(*[2]uint64)(unsafe.Add(dst, i*step+j*4)) = [2]uint64{uint64(a[i]) | uint64(b[i])<<32, uint64(c[i]) | uint64(e[i])<<32}
 		}
 	}
 	for ; j < cols; j++ {
 		for i, v := range at[uint32](unsafe.Add(src, j*stride), rows) {
-			*(*uint32)(unsafe.Add(dst, (i*cols+j)*4)) = v
+			*(*uint32)(unsafe.Add(dst, i*step+j*4)) = v
 		}
 	}
 }

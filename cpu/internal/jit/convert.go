@@ -96,6 +96,10 @@ func (c *compiler) loadVector(i int, r uint8) {
 	if l.Type == dtype.Bool && l.Wide {
 		l.Type = dtype.U32
 	}
+	if l.stepped() {
+		c.loadSteps(i, r)
+		return
+	}
 	size := l.Type.Size()
 	m := c.address(i, size, l.Once)
 	if size >= 4 {

@@ -14,6 +14,7 @@
 //   - lower.go and convert.go translate an instruction, and encode.go writes the bytes of the
 //     machine code. avx2.go has the parts that differ for AVX2.
 //   - fold.go combines the values of a row.
+//   - quotient.go ends the divisions of an exact remainder as soon as they change nothing.
 //   - registers.go assigns a register when a value is computed. If no register is free, the value
 //     whose next use is farthest away moves to spill memory (Belady, "A study of replacement
 //     algorithms for a virtual-storage computer", 1966).

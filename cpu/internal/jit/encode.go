@@ -181,16 +181,22 @@ func (a *assembler) modrm(reg byte, src operand, after int) {
 
 // integer writes a 64-bit instruction with one opcode byte.
 func (a *assembler) integer(op byte, reg gpr, src operand) {
-	b := src.reg >> 3 & 1
+	x, b := byte(0), src.reg>>3&1
 	if src.memory {
 		b = byte(src.base) >> 3
+		if src.index != none {
+			x = byte(src.index) >> 3
+		}
 	}
-	a.bytes(0x48|byte(reg)>>3<<2|b, op)
+	a.bytes(0x48|byte(reg)>>3<<2|x<<1|b, op)
 	a.modrm(byte(reg&7), src, 0)
 }
 
 // load sets r to the word at base + disp.
 func (a *assembler) load(r, base gpr, disp int32) { a.integer(0x8b, r, memory(base, disp)) }
+
+// address64 sets r to the address of src.
+func (a *assembler) address64(r gpr, src operand) { a.integer(0x8d, r, src) }
 
 // addMemory adds the word at base + disp to r.
 func (a *assembler) addMemory(r, base gpr, disp int32) { a.integer(0x03, r, memory(base, disp)) }
@@ -262,6 +268,13 @@ func (a *assembler) constant(bits uint64, size int) operand {
 		a.index[bits] = i
 		a.pool = append(a.pool, bits)
 	}
+	return operand{memory: true, constant: i}
+}
+
+// bytes16 returns the operand for a constant of 16 bytes. Only code for AVX-512 has such constants.
+func (a *assembler) bytes16(b [16]byte) operand {
+	i := len(a.pool)
+	a.pool = append(a.pool, binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:]))
 	return operand{memory: true, constant: i}
 }
 

@@ -74,6 +74,10 @@ var (
 	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
 	shuffle                 = opcode{1, 1, 0, 0x70} // shuffles 32-bit lanes by an immediate
 	storeLow                = lanes(1, 1, 0x7e)     // stores the first lane
+	// take lanes of one vector, and of two, by a list of lanes; the first operand of permuteTwo is
+	// also the first vector
+	permute, permuteTwo = opcode{2, 1, 0, 0x36}, opcode{2, 1, 0, 0x7e}
+	gatherWords         = opcode{2, 1, 0, 0x90}
 
 	// instructions that only AVX2 code uses
 	equalInt, greaterInt = opcode{1, 1, 0, 0x76}, opcode{1, 1, 0, 0x66}

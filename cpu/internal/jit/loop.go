@@ -1,8 +1,6 @@
 package jit
 
 import (
-	"slices"
-
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -10,28 +8,19 @@ import (
 // Loop describes the loop that [Compile] compiles. Values have the numbers of their instructions in
 // Code.
 type Loop struct {
-	Name  string
-	AVX2  bool // the code is for processors without AVX-512; all types have at most 32 bits
-	Code  []expr.Instr
-	Steps []int32 // the instructions that the loop runs, in order
-	Loads []Load
-	Same  []Same
+	Name string
+	AVX2 bool // the code is for processors without AVX-512; all types have at most 32 bits
+	// Params that are operands of a minimum or maximum of floats are neither NaN nor 0.
+	Limited bool
+	Code    []expr.Instr
+	Steps   []int32 // the instructions that the loop runs, in order
+	Loads   []Load
+	Same    []Same
 	// Stores are the values that the loop writes at the end of an iteration.
 	Stores []Store
 	Fold   *Fold
 	Arena  int // number of the address of the arena, which contains the values of Same
 	Spill  int // offset in the arena at which spill memory begins
-}
-
-// With returns a copy of the loop. The parameter once is a set of bits. If bit i is set, load i of
-// the copy reads one element for each row.
-func (l *Loop) With(once uint64) *Loop {
-	c := *l
-	c.Loads = slices.Clone(l.Loads)
-	for i := range c.Loads {
-		c.Loads[i].Once = once>>i&1 == 1
-	}
-	return &c
 }
 
 // Load is a value that the loop reads from memory, for each element.
@@ -40,6 +29,7 @@ type Load struct {
 	Type  dtype.Type // type of the element in memory
 	Wide  bool       // a truth value has 32 bits in memory, as between kernels of package asm
 	Once  bool       // all elements of a row have the value at the address
+	Step  int        // distance of neighbours in elements: 2, -1, or 1, for which it may also be 0
 	Reg   int        // number of the address
 }
 
@@ -127,6 +117,10 @@ type compiler struct {
 	step         int    // position of the current instruction
 	spilled      int    // number of spill slots
 	accumulators []uint8
+	chains       map[int32]chain
+	within       []bool   // the instruction is an inner one of a chain
+	orders       [2]uint8 // registers with lists of lanes: see fillOrders
+	ordered      [2]bool
 	// registers that only the current instruction uses
 	temps, tempMasks []uint8
 }
@@ -215,6 +209,7 @@ func (c *compiler) prologue() {
 			c.pinned = 0
 		}
 	}
+	c.fillOrders()
 }
 
 // addresses returns the number of addresses. The loads, the stores and the fold have one each.
@@ -317,6 +312,7 @@ func (c *compiler) analyse() {
 			c.lanes = 8
 		}
 	}
+	c.findChains()
 	use := func(i int32, step int) {
 		v := &c.values[c.values[i].root]
 		v.uses = append(v.uses, int32(step))
@@ -329,10 +325,15 @@ func (c *compiler) analyse() {
 		if in.Type.Size() == 8 {
 			c.lanes = 8
 		}
-		if c.values[i].root != i {
+		if c.values[i].root != i || c.within[i] {
 			continue
 		}
 		c.values[i].made = k
+		if s, ok := c.chains[i]; ok {
+			use(s.r, k)
+			use(s.y, k)
+			continue
+		}
 		for n, o := range [3]int32{in.A, in.B, in.C} {
 			if n < in.Op.Arity() {
 				use(o, k)
@@ -397,7 +398,7 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
-	room := c.registers - busiest - temporaries - c.countAccumulators()
+	room := c.registers - busiest - temporaries - c.countAccumulators() - c.countOrders()
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {

@@ -186,8 +186,10 @@ func (q *program) compare(t testing.TB) {
 	reg = append(reg, unsafe.Pointer(&arena[0]))
 	var strides []int
 	for _, l := range q.loop.Loads {
-		s := q.n * l.Type.Size()
-		strides = append(strides, s)
+		strides = append(strides, q.n*l.Type.Size()*max(1, l.Step))
+		if l.Step < 0 { // the first element of a row is its last one in memory
+			reg[l.Reg] = unsafe.Add(reg[l.Reg], (q.n-1)*l.Type.Size())
+		}
 	}
 	for _, s := range q.loop.Stores {
 		strides = append(strides, q.n*s.Type.Size())
@@ -197,9 +199,12 @@ func (q *program) compare(t testing.TB) {
 		for i := range q.n {
 			x := make([]uint64, len(q.In))
 			for _, l := range q.loop.Loads {
-				k := row*q.n + i
-				if l.Once {
+				k := (row*q.n + i) * max(1, l.Step)
+				switch {
+				case l.Once:
 					k = row * q.n
+				case l.Step < 0:
+					k = row*q.n + q.n - 1 - i
 				}
 				x[q.Code[l.Value].Imm] = get(q.in[q.Code[l.Value].Imm][guard:], l.Type, k)
 			}

@@ -35,7 +35,11 @@ const (
 
 // emit writes the machine code of instruction i.
 func (c *compiler) emit(i int32, in expr.Instr) {
-	if c.values[i].root != i || !c.wide && c.emitAVX2(i, in) {
+	if c.values[i].root != i || c.within[i] || !c.wide && c.emitAVX2(i, in) {
+		return
+	}
+	if s, ok := c.chains[i]; ok {
+		c.divide(i, s)
 		return
 	}
 	switch {
@@ -161,8 +165,11 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 	return expr.Decode(c.Code[i].Type, c.Code[root].Imm), true
 }
 
+// limit reports whether value i is a param that is neither NaN nor 0.
+func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == expr.OpParam }
+
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second
-// source for NaN and for two zeros. If one operand is a constant k that is neither NaN nor zero,
+// source for NaN and for two zeros. If one operand is a number k that is neither NaN nor zero,
 // one instruction suffices, with the other operand as second source. It also suffices for a zero k,
 // if the result for two zeros must have the sign of the other operand. For the maximum with +0 the
 // result must be +0, so +0 is added.
@@ -170,14 +177,14 @@ func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.of(size)
 	a, b := in.A, in.B
-	if c.plain(a) {
+	if c.plain(a) || c.limit(a) {
 		a, b = b, a
 	}
-	if k, known := c.known(b); known && k == k && (k != 0 || p == maxFloat || !math.Signbit(k)) {
+	if k, known := c.known(b); c.limit(b) || known && k == k && (k != 0 || p == maxFloat || !math.Signbit(k)) {
 		limit, x := c.vec(b), register(c.vec(a))
 		r := c.result(i, true)
 		c.vector(o, length, r, limit, x, options{})
-		if k == 0 && !math.Signbit(k) && p == maxFloat {
+		if known && k == 0 && !math.Signbit(k) && p == maxFloat {
 			c.vector(addFloat.of(size), length, r, r, c.bits(0, size), options{})
 		}
 		return

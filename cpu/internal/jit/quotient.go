@@ -1,0 +1,104 @@
+package jit
+
+import "github.com/flambeau-go/flambeau/expr"
+
+// An exact remainder of floats takes several steps: each replaces r by r - trunc(r/y)·y. A program
+// has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, the other
+// steps change nothing. So the loop leaves the chain when this holds in all lanes. For quotients
+// below 2⁵³ that is after the first step.
+
+// chain is a sequence of such steps that starts with value r. The last step computes the chain's
+// value.
+type chain struct {
+	r, y      int32
+	ends      []int32 // the last instruction of each step, in reverse order
+	quotients []int32 // the other instructions
+}
+
+// findChains finds the chains of at least two steps. It leaves their inner instructions to the last
+// one. No other instruction may use an inner value. Loops for AVX2 have no chains.
+func (c *compiler) findChains() {
+	c.chains, c.within = map[int32]chain{}, make([]bool, len(c.Code))
+	if !c.wide {
+		return
+	}
+	uses, steps := make([]int, len(c.Code)), make([]bool, len(c.Code))
+	for _, i := range c.Steps {
+		in := c.Code[i]
+		for k, o := range [3]int32{in.A, in.B, in.C} {
+			if k < in.Op.Arity() {
+				uses[o]++
+			}
+		}
+		steps[i] = true
+	}
+	for _, s := range c.Stores {
+		uses[s.Value]++
+	}
+	if c.Fold != nil {
+		uses[c.Fold.Value]++
+	}
+	inner := func(i int32, op expr.Op) bool { return steps[i] && uses[i] == 1 && c.Code[i].Op == op }
+	found := map[int32]chain{}
+	for _, i := range c.Steps {
+		in := c.Code[i]
+		if in.Op != expr.OpFMA {
+			continue
+		}
+		negated, y := in.A, in.B
+		if c.Code[negated].Op != expr.OpNeg {
+			negated, y = y, negated
+		}
+		if !inner(negated, expr.OpNeg) || !inner(c.Code[negated].A, expr.OpTrunc) {
+			continue
+		}
+		whole := c.Code[negated].A
+		ratio := c.Code[whole].A
+		if q := c.Code[ratio]; !inner(ratio, expr.OpDiv) || q.A != in.C || q.B != y {
+			continue
+		}
+		step := chain{r: in.C, y: y, ends: []int32{i}, quotients: []int32{negated, whole, ratio}}
+		if before, ok := found[in.C]; ok && before.y == y && uses[in.C] == 2 {
+			step.r = before.r
+			step.ends = append(step.ends, before.ends...)
+			step.quotients = append(step.quotients, before.quotients...)
+			delete(found, in.C)
+		}
+		found[i] = step
+	}
+	for i, s := range found {
+		if len(s.ends) == 1 {
+			continue
+		}
+		c.chains[i] = s
+		for _, k := range append(s.quotients, s.ends[1:]...) {
+			c.within[k] = true
+		}
+	}
+}
+
+// divide writes the steps of a chain.
+func (c *compiler) divide(i int32, s chain) {
+	size := c.Code[i].Type.Size()
+	length := c.length(size)
+	x, y := c.vec(s.r), c.vec(s.y)
+	r, q, k := c.result(i, false), c.temp(), c.tempMask()
+	c.vector(moveVector[0], c.full(), r, 0, register(x), options{})
+	var ends []func()
+	for n := range len(s.ends) {
+		c.vector(divFloat.of(size), length, q, r, register(y), options{})
+		c.vector(roundFloat.of(size), length, q, 0, register(q), imm(8|3))
+		c.vector(xor.of(size), length, q, q, c.bits(1<<(8*size-1), size), options{})
+		c.vector(fma231.of(size), length, r, q, register(y), options{})
+		if n == len(s.ends)-1 {
+			break
+		}
+		c.vector(and.of(size), length, q, r, c.bits(1<<(8*size-1)-1, size), options{})
+		c.vector(compareFloat.of(size), length, k, q, register(y), imm(floatGreaterEqual))
+		c.masks(maskTest, 0, k, 0, register(k))
+		ends = append(ends, c.jump(equal))
+	}
+	for _, end := range ends {
+		end()
+	}
+}

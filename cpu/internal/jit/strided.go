@@ -1,0 +1,156 @@
+package jit
+
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// Reads says how loads go through a row. Each field is a set of bits, and bit i is for load i. A
+// load without a bit reads neighbours. Only loads that satisfy [Loop.CanStep] may have a bit of
+// Second or Back.
+type Reads struct {
+	Once   uint64 // the load reads one element for each row
+	Second uint64 // the load reads every second element
+	Back   uint64 // the load reads neighbours in reverse order
+}
+
+// Add notes that neighbours of load i are the given number of elements apart. It reports false if
+// the load cannot go through such rows.
+func (r *Reads) Add(l *Loop, i, step int) bool {
+	switch {
+	case step == 1:
+	case step == 0:
+		r.Once |= 1 << i
+	case !l.CanStep(i):
+		return false
+	case step == 2:
+		r.Second |= 1 << i
+	case step == -1:
+		r.Back |= 1 << i
+	default:
+		return false
+	}
+	return true
+}
+
+// With returns a copy of the loop whose loads go through a row as given.
+func (l *Loop) With(r Reads) *Loop {
+	c := *l
+	c.Loads = slices.Clone(l.Loads)
+	for i := range c.Loads {
+		x := &c.Loads[i]
+		x.Once, x.Step = r.Once>>i&1 == 1, 1
+		switch {
+		case r.Second>>i&1 == 1:
+			x.Step = 2
+		case r.Back>>i&1 == 1:
+			x.Step = -1
+		}
+	}
+	return &c
+}
+
+// CanStep reports whether load i may read every second element, or elements in reverse order. That
+// needs AVX-512, words of 32 bits, and the register spare.
+func (l *Loop) CanStep(i int) bool {
+	switch l.Loads[i].Type {
+	case dtype.F32, dtype.I32, dtype.U32:
+		n := len(l.Loads) + len(l.Stores)
+		if l.Fold != nil || len(l.Stores) == 0 { // the result of a fold has an address too
+			n++
+		}
+		return !l.AVX2 && n <= kept
+	}
+	return false
+}
+
+// order returns the number of the list of lanes for a step.
+func order(step int) int {
+	if step < 0 {
+		return 1
+	}
+	return 0
+}
+
+// countOrders returns how many registers hold lists of lanes.
+func (c *compiler) countOrders() (n int) {
+	var used [2]bool
+	for _, l := range c.Loads {
+		if k := order(l.Step); l.stepped() && !used[k] {
+			used[k] = true
+			n++
+		}
+	}
+	return n
+}
+
+func (l *Load) stepped() bool { return !l.Once && (l.Step == 2 || l.Step == -1) }
+
+// fillOrders loads the lists of lanes for the steps in use. Among every second element, the first
+// half of the lanes comes from a vector that begins at the first element. The other half comes from
+// a vector that ends at the last element, so that no load reads beyond it.
+func (c *compiler) fillOrders() {
+	for _, l := range c.Loads {
+		if k := order(l.Step); l.stepped() && !c.ordered[k] {
+			var lanes [16]byte
+			for i := range c.lanes {
+				switch {
+				case l.Step < 0:
+					lanes[i] = byte(c.lanes - 1 - i)
+				case i < c.lanes/2:
+					lanes[i] = byte(2 * i)
+				default:
+					lanes[i] = byte(2*i + 1)
+				}
+			}
+			c.ordered[k], c.orders[k] = true, uint8(c.take(accumulator))
+			c.vector(widenByte, c.length(4), c.orders[k], 0, c.bytes16(lanes), options{})
+			c.pinned = 0
+		}
+	}
+}
+
+// loadSteps loads elements of load i, which are not neighbours in order, into register r.
+func (c *compiler) loadSteps(i int, r uint8) {
+	l, base := c.Loads[i], pointers[i]
+	k, length := c.orders[order(l.Step)], c.length(4)
+	last := 4 * int32(c.lanes-1)
+	if c.tail {
+		c.gatherSteps(l.Step, base, r)
+		return
+	}
+	if l.Step == 2 {
+		m := operand{memory: true, base: base, index: at, scale: 3, constant: -1}
+		c.vector(moveVector[0], length, r, 0, m, options{})
+		m.disp = last
+		c.vector(permuteTwo, length, r, k, m, options{})
+		return
+	}
+	c.zero(spare)
+	c.subtract(spare, at)
+	m := operand{memory: true, base: base, index: spare, scale: 2, disp: -last, constant: -1}
+	c.vector(permute, length, r, k, m, options{})
+}
+
+// gatherSteps loads the remaining elements of a row, one by one.
+func (c *compiler) gatherSteps(step int, base gpr, r uint8) {
+	var places [16]byte
+	for i := range places {
+		places[i] = byte(int8(i * step))
+	}
+	from, left, length := c.temp(), c.tempMask(), c.length(4)
+	c.vector(widenInt8, length, from, 0, c.bytes16(places), options{})
+	c.masks(maskMove, 0, left, 0, register(rest))
+	c.vector(xor[0], length, r, r, register(r), options{})
+	m := operand{memory: true, base: base, index: at, scale: 3, constant: -1}
+	if step < 0 {
+		c.zero(spare)
+		c.subtract(spare, at)
+		m.index, m.scale = spare, 2
+	}
+	c.address64(spare, m)
+	// the index is a vector register, whose highest bit has the place of that of vvvv
+	m = operand{memory: true, base: spare, index: gpr(from & 15), scale: 2, constant: -1}
+	c.vector(gatherWords, length, r, from&16, m, options{mask: left})
+}

@@ -1,0 +1,78 @@
+package cpu
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// shortestSteps is the least number of elements that a loop gathers, because a call of it takes as
+// long as Go's copy of some dozens.
+const shortestSteps = 64
+
+// longestPlain is the largest number of words in a row that a loop copies. Beyond it Go's copy is
+// as fast.
+const longestPlain = 512
+
+// These loops copy words of 32 bits to rows: neighbours, one word for each row, every second word,
+// and words in reverse order. They are nil if the system refuses executable memory.
+var (
+	plainRows  = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{}) })
+	onceRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Once: 1}) })
+	secondRows = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Second: 1}) })
+	backRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Back: 1}) })
+)
+
+func copyLoop(r jit.Reads) *jit.Code {
+	l := &jit.Loop{Name: "a copy of steps", Code: []expr.Instr{{Op: expr.OpX, Type: dtype.U32}},
+		Loads: []jit.Load{{Type: dtype.U32}}, Stores: []jit.Store{{Type: dtype.U32, Reg: 1}}, Arena: 1}
+	c, err := jit.Compile(l.With(r))
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// rowsLoop returns the loop that copies rows of n elements of the given size, which are step bytes
+// apart in the operand, and the number of words in such a row. It returns nil if there is no such
+// loop. Long rows of neighbours are faster without it.
+func rowsLoop(n, size, step int) (*jit.Code, int) {
+	switch words := n * size / 4; {
+	case step == size && n*size%4 == 0 && words >= shortestRow && words <= longestPlain:
+		return stepsLoop(plainRows), words
+	case size != 4 || n < shortestRow:
+	case step == 0:
+		return stepsLoop(onceRows), n
+	case step == 8:
+		return stepsLoop(secondRows), n
+	case step == -4:
+		return stepsLoop(backRows), n
+	}
+	return nil, 0
+}
+
+// stepsLoop returns what the given function returns, or nil where loops are not in use.
+func stepsLoop(which func() *jit.Code) *jit.Code {
+	if asm.Active() != "avx512" || !fusing() {
+		return nil
+	}
+	return which()
+}
+
+// gatherSteps gathers n words of 32 bits with a loop. It reports false if it has done nothing.
+func gatherSteps(which func() *jit.Code, dst, src unsafe.Pointer, n int) bool {
+	if n < shortestSteps {
+		return false
+	}
+	c := stepsLoop(which)
+	if c == nil {
+		return false
+	}
+	reg := [2]unsafe.Pointer{src, dst}
+	c.Run(reg[:], nil, n, 1)
+	return true
+}
