@@ -17,22 +17,25 @@ func (f gatherFunc) Name() string { return f.op }
 
 func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1]) }
 
-// gather selects elements by the index in[1]. An error shows the last parameter, which is the index
-// that the caller passed.
 func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor) *Tensor {
-	x, index := in[0], in[1]
-	s := c.Scope()
-	y := alloc(f.op, s, x.st.dev, x.dtype, index.layout.Shape)
+	y := gathered(f.op, c.Scope(), f.axis, in[0], in[1], given)
+	if c.Needs(0) {
+		c.Save(in[1])
+	}
+	return y
+}
+
+// gathered selects elements of x along an axis by index, in one launch. An error shows the last
+// parameter, which is the index that the caller passed.
+func gathered(op string, s *Scope, axis int, x, index, given *Tensor) *Tensor {
+	y := alloc(op, s, x.st.dev, x.dtype, index.layout.Shape)
 	// index is a copy of given, so the launch depends on the copy's memory
 	if given.st != index.st {
 		given = index
 	}
-	g := gatherOps.of(device.Gather{Out: y.operand(), Src: x.operand(), Index: index.operand(), Axis: f.axis, Tag: lateTag(f.op, x, index, given)})
-	launch(f.op, s, g, y, x, given)
+	g := gatherOps.of(device.Gather{Out: y.operand(), Src: x.operand(), Index: index.operand(), Axis: axis, Tag: lateTag(op, x, index, given)})
+	launch(op, s, g, y, x, given)
 	gatherOps.put(g)
-	if c.Needs(0) {
-		c.Save(index)
-	}
 	return y
 }
 
