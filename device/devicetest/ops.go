@@ -75,6 +75,8 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.AddWindows{DX: f(2, 4, 4), G: f(2, 2, 2), Window: pool},
 		&device.MaxPoolGrad{DX: f(2, 4, 4), G: f(2, 2, 2), Near: view(dtype.U8, 2, 2, 2), Window: pool},
 		&device.Argsort{Out: i(2, 3), X: f(2, 5)},
+		&device.Argsort{Out: i(2, 1), X: f(2, 5), Pick: device.PickRank, Rank: 4},
+		&device.Argsort{Out: i(2, 1), X: f(2, 5), Pick: device.PickMode},
 		&device.Search{Out: i(2, 4), Sorted: f(2, 5), Values: f(2, 4)},
 		&device.Attention{Out: f(2, 2, 3, 5), Q: f(2, 2, 3, 4), K: f(2, 1, 2, 4), V: f(2, 1, 2, 5), Weighing: device.Weighing{Scale: 0.5}},
 		&device.Attention{Out: f(2, 2, 3, 5), LSE: f(2, 2, 3), Q: f(2, 2, 3, 4), K: f(2, 1, 2, 4), V: f(2, 1, 2, 5), Weighing: weighing()},
