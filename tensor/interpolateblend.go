@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -43,7 +44,7 @@ func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	index, weight := alloc(f.op, s, x.st.dev, dtype.I64, twice), alloc(f.op, s, x.st.dev, x.dtype, twice)
 	u, t := f.half(s, weight, 0), f.half(s, weight, 1)
 	runMap(f.op, s, f.by.p, []*Tensor{f.half(s, index, 0), f.half(s, index, 1), u, t}, nil, encode(f.by.p, f.by.params[:]))
-	both := gathered(f.op, s, f.axis, x, index.expand(x.layout.Shape.With(f.axis, 2*f.m)), index)
+	both := gathered(f.op, s, device.Gather{Axis: f.axis}, x, index.expand(x.layout.Shape.With(f.axis, 2*f.m)), index)
 	y := alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape.With(f.axis, f.m))
 	parts := []*Tensor{f.half(s, both, 0), u, f.half(s, both, 1), t}
 	run(f.op, s, blendOp.program(parts, x.dtype, x.dtype), y, parts, nil)

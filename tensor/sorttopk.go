@@ -152,7 +152,7 @@ type sharedFunc struct{ op string }
 func (f sharedFunc) Name() string { return f.op }
 
 func (f sharedFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	y := gathered(f.op, c.Scope(), 0, in[0], in[1], in[1]).reshape(shape.Dims{})
+	y := gathered(f.op, c.Scope(), device.Gather{}, in[0], in[1], in[1]).reshape(shape.Dims{})
 	if c.Needs(0) {
 		c.Save(in[0], y)
 	}

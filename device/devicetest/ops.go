@@ -55,6 +55,8 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.MatMul{Out: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5), TF32: true},
 		&device.MatMul{Out: f(2, 3, 5), A: view(dtype.BF16, 2, 3, 4), B: f(2, 4, 5)},
 		&device.Gather{Out: f(2, 4), Src: f(3, 4), Index: i(2, 4)},
+		&device.Gather{Out: f(2, 4), Src: f(3, 4), Index: i(2, 4), Wrap: true},
+		&device.Scatter{Dst: f(3, 4), Src: f(2, 4), Index: i(2, 4), Wrap: true},
 		&device.Softmax{Out: f(3, 5), X: f(3, 5)},
 		&device.SoftmaxGrad{DX: f(3, 5), Y: f(3, 5), G: f(3, 5), Log: true},
 		&device.CrossEntropy{Loss: f(3), Top: f(3), Rest: f(3), X: f(3, 5), Target: i(3)},
