@@ -13,6 +13,7 @@ type indexed struct {
 	out, src, index *device.View
 	axis            int
 	bound           int64
+	wrap            int64        // what is added to an index outside the axis before it is used
 	bad             atomic.Int64 // position of the first index outside the axis; -1: there is none
 	shared          int          // number of neighbouring elements that share one index
 	suffix          int          // number of the first dimension of these elements
@@ -25,6 +26,9 @@ func (d *Device) gather(o *device.Gather) error {
 	}
 	g := &indexed{out: &o.Out, src: &o.Src, index: &o.Index, axis: o.Axis, bound: int64(o.Src.Shape.At(o.Axis))}
 	g.bad.Store(-1)
+	if o.Wrap {
+		g.wrap = g.bound
+	}
 	g.share(g.out, g.src)
 	row := g.shared
 	if last := g.last(); row == 1 && last >= 0 {
@@ -94,7 +98,7 @@ func (g *indexed) run(lo, hi int) {
 	}
 	w.seek(lo)
 	along := g.src.Strides.At(g.axis) * size
-	l := gatherLine{n: 1, along: along, bound: uint64(g.bound)}
+	l := gatherLine{n: 1, along: along, bound: uint64(g.bound), wrap: g.wrap}
 	if g.shared == 1 && n > 0 {
 		l.n = g.index.Shape.At(outer)
 		l.do, l.dx = g.out.Strides.At(outer)*size, g.index.Strides.At(outer)*is
@@ -107,7 +111,7 @@ func (g *indexed) run(lo, hi int) {
 		w.next()
 		if g.shared > 1 {
 			dst := at8(o, g.shared*size)
-			if i := indexAt(x, is); uint64(i) < uint64(g.bound) {
+			if i := wrapped(indexAt(x, is), g.wrap, uint64(g.bound)); uint64(i) < uint64(g.bound) {
 				copy(dst, at8(unsafe.Add(s, int(i)*along), g.shared*size))
 			} else {
 				clear(dst)
@@ -151,6 +155,16 @@ type gatherLine struct {
 	n                 int
 	do, ds, dx, along int
 	bound             uint64
+	wrap              int64
+}
+
+// wrapped returns index i, or i+wrap if i is outside the bound. wrap is the bound if indices below
+// 0 count from the end, otherwise 0.
+func wrapped(i, wrap int64, bound uint64) int64 {
+	if uint64(i) >= bound {
+		return i + wrap
+	}
+	return i
 }
 
 // run gathers the row. It returns the first position whose index is outside the axis, or -1.
@@ -169,9 +183,11 @@ func (l *gatherLine) run(size, indexSize int) int {
 func gatherLineAs[T uint8 | uint16 | uint32 | uint64](l *gatherLine, indexSize int) int {
 	bad := -1
 	if indexSize == 8 && l.dx == 8 && l.do == int(unsafe.Sizeof(T(0))) { // the usual case
-		out, s, ds, along, bound := at[T](l.o, l.n), l.s, l.ds, l.along, l.bound
+		out, s, ds, along, bound, wrap := at[T](l.o, l.n), l.s, l.ds, l.along, l.bound, l.wrap
 		for j, i := range at[int64](l.x, len(out)) {
 			if uint64(i) < bound {
+				out[j] = *(*T)(unsafe.Add(s, j*ds+int(i)*along))
+			} else if i += wrap; uint64(i) < bound {
 				out[j] = *(*T)(unsafe.Add(s, j*ds+int(i)*along))
 			} else if out[j] = 0; bad < 0 {
 				bad = j
@@ -180,7 +196,7 @@ func gatherLineAs[T uint8 | uint16 | uint32 | uint64](l *gatherLine, indexSize i
 		return bad
 	}
 	for j := range l.n {
-		i := indexAt(unsafe.Add(l.x, j*l.dx), indexSize)
+		i := wrapped(indexAt(unsafe.Add(l.x, j*l.dx), indexSize), l.wrap, l.bound)
 		var v T
 		if uint64(i) < l.bound {
 			v = *(*T)(unsafe.Add(l.s, j*l.ds+int(i)*l.along))

@@ -33,6 +33,9 @@ func (d *Device) scatter(o *device.Scatter) error {
 	s := &scatter{dst: &o.Dst, line: lineInto(o.Kind, o.Dst.Type)}
 	s.src, s.index, s.axis, s.bound = &o.Src, &o.Index, o.Axis, int64(o.Dst.Shape.At(o.Axis))
 	s.bad.Store(-1)
+	if o.Wrap {
+		s.wrap = s.bound
+	}
 	s.share(s.src, s.dst)
 	n := o.Index.Shape.At(o.Axis)
 	lines := o.Index.Size() / n
@@ -97,7 +100,7 @@ func (s *scatter) run(lo, hi int) {
 	for k := s.axis + 1; k < s.index.Shape.Rank(); k++ {
 		inner *= s.index.Shape.At(k)
 	}
-	l := &scatterLine{is: is, dx: s.index.Strides.At(s.axis) * is, ds: s.src.Strides.At(s.axis) * size, along: s.dst.Strides.At(s.axis) * size, n: n, bound: uint64(s.bound)}
+	l := &scatterLine{is: is, dx: s.index.Strides.At(s.axis) * is, ds: s.src.Strides.At(s.axis) * size, along: s.dst.Strides.At(s.axis) * size, n: n, bound: uint64(s.bound), wrap: s.wrap}
 	var w walk
 	for k := range s.index.Shape.Rank() {
 		if k != s.axis {
@@ -130,7 +133,7 @@ func (s *scatter) rows(outer, c int) {
 	index := unsafe.Add(pointer(s.index), io*is)
 	n, cols := s.index.Shape.At(s.axis), min(s.cols, s.shared-c)
 	for t := range n {
-		i := indexAt(unsafe.Add(index, t*s.index.Strides.At(s.axis)*is), is)
+		i := wrapped(indexAt(unsafe.Add(index, t*s.index.Strides.At(s.axis)*is), is), s.wrap, uint64(s.bound))
 		if uint64(i) >= uint64(s.bound) {
 			s.note((outer*n + t) * s.shared)
 			continue
@@ -146,6 +149,7 @@ type scatterLine struct {
 	n, is           int // number of positions, and size of an index in bytes
 	dx, ds, along   int
 	bound           uint64
+	wrap            int64
 }
 
 // lineInto returns the function that combines elements along a line. That function returns the
@@ -204,7 +208,7 @@ func lineOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(l *sc
 // next returns the target and the source of position t. If the index of t is outside the axis, ok
 // is false.
 func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
-	i := uint64(indexAt(unsafe.Add(l.index, t*l.dx), l.is))
+	i := uint64(wrapped(indexAt(unsafe.Add(l.index, t*l.dx), l.is), l.wrap, l.bound))
 	if i >= l.bound {
 		return nil, nil, false
 	}
@@ -214,9 +218,11 @@ func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 	bad := -1
 	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
-		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
+		dst, src, along, ds, bound, wrap := l.dst, l.src, l.along, l.ds, l.bound, l.wrap
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along)) = *(*T)(unsafe.Add(src, t*ds))
+			} else if i += wrap; uint64(i) < bound {
 				*(*T)(unsafe.Add(dst, int(i)*along)) = *(*T)(unsafe.Add(src, t*ds))
 			} else if bad < 0 {
 				bad = t
@@ -237,9 +243,11 @@ func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 func lineAdd[T number | int16 | int8 | uint8](l *scatterLine) int {
 	bad := -1
 	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
-		dst, src, along, ds, bound := l.dst, l.src, l.along, l.ds, l.bound
+		dst, src, along, ds, bound, wrap := l.dst, l.src, l.along, l.ds, l.bound, l.wrap
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along)) += *(*T)(unsafe.Add(src, t*ds))
+			} else if i += wrap; uint64(i) < bound {
 				*(*T)(unsafe.Add(dst, int(i)*along)) += *(*T)(unsafe.Add(src, t*ds))
 			} else if bad < 0 {
 				bad = t

@@ -19,7 +19,7 @@ import (
 // sortTask sorts rows. A unit of work is a row.
 type sortTask struct {
 	*device.Argsort
-	n, k int
+	n, k int // number of elements of a row, and of those in order that decide the result
 }
 
 // radixLength is the least number of elements for which radix sort is used instead of comparisons.
@@ -30,6 +30,12 @@ func (d *Device) argsort(o *device.Argsort) {
 		return
 	}
 	t := &sortTask{o, o.X.Shape.At(1), o.Out.Shape.At(1)}
+	switch o.Pick {
+	case device.PickRank:
+		t.k += o.Rank
+	case device.PickMedian, device.PickNanMedian, device.PickMode:
+		t.k = t.n
+	}
 	rows := o.X.Shape.At(0)
 	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size())), t)
 }
@@ -53,6 +59,12 @@ func (t *sortTask) run(lo, hi int) {
 	defer sortSpaces.Put(s)
 	few := t.k < t.n/16
 	for row := lo; row < hi; row++ {
+		out, stride := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8), t.Out.Strides.At(1)*8
+		if t.Pick != device.PickFirst && !few {
+			s.pack(t, row)
+			*(*int64)(out) = int64(s.picked(t))
+			continue
+		}
 		var first []uint64
 		if few && t.X.Type == dtype.F32 && t.X.Strides.At(1) == 1 && int64(t.n) <= math.MaxUint32 {
 			first = t.leastFloats(row, s)
@@ -61,7 +73,9 @@ func (t *sortTask) run(lo, hi int) {
 		} else {
 			first = s.sorted()[:t.k]
 		}
-		out, stride := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8), t.Out.Strides.At(1)*8
+		if t.Pick != device.PickFirst {
+			first = first[t.k-1:]
+		}
 		for i, w := range first {
 			*(*int64)(unsafe.Add(out, i*stride)) = int64(s.position(w))
 		}

@@ -11,10 +11,16 @@ import (
 // Supports reports whether there are kernels for op.
 func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
-	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter, *device.MultiMap,
+	case *device.Map, *device.Reduce, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.Scan, *device.Argsort, *device.Search, *device.GridSample:
+		*device.Norm, *device.Scan, *device.Search, *device.GridSample:
 		return true
+	case *device.Gather:
+		return !o.Wrap
+	case *device.Scatter:
+		return !o.Wrap
+	case *device.Argsort:
+		return o.Pick == device.PickFirst
 	case *device.MatMul:
 		return d.products == nil || libraryDoes(o)
 	case *device.NormGrad:
@@ -61,8 +67,14 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	case *device.MatMul:
 		return t.matMul(o)
 	case *device.Gather:
+		if o.Wrap {
+			break
+		}
 		return kernels.Gather(operand(&o.Out), operand(&o.Src), operand(&o.Index), o.Axis, fault, o.Tag)
 	case *device.Scatter:
+		if o.Wrap {
+			break
+		}
 		return t.scatter(o, fault)
 	case *device.MultiMap:
 		return t.multiMap(o)
@@ -97,6 +109,9 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	case *device.Scan:
 		return kernels.Scan(o.Kind, operand(&o.Out), operands(o.Ins), o.Reverse, t.alloc)
 	case *device.Argsort:
+		if o.Pick != device.PickFirst {
+			break
+		}
 		return kernels.Argsort(operand(&o.Out), operand(&o.X), o.Descending, t.alloc)
 	case *device.Search:
 		return kernels.Search(operand(&o.Out), operand(&o.Sorted), operand(&o.Values), o.Right)

@@ -9,11 +9,12 @@ import (
 // Gather sets each element of Out to the element of Src whose index along Axis is the element of
 // Index, as torch.gather does. Out and Index have the same shape. For an index outside the axis it
 // stores 0. Then Run or the next wait returns an [IndexError] with Tag. Every device supports
-// Gather.
+// Gather without Wrap.
 type Gather struct {
 	Out, Src, Index View
 	Axis            int
 	Tag             uint32
+	Wrap            bool // the indices -n … -1 count from the end of the axis, which has size n
 }
 
 // Name returns "gather".

@@ -26,12 +26,13 @@ func (k ScatterKind) String() string {
 // positions have the same target, a device may first combine groups of a fixed number of positions,
 // and then the groups in order. 16-bit floats are added and multiplied in float32. Positions with
 // an index outside the axis are left out. Then Run or the next wait returns an [IndexError] with
-// Tag. Every device supports Scatter.
+// Tag. Every device supports Scatter without Wrap.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View
 	Axis            int
 	Tag             uint32
+	Wrap            bool // as in [Gather]
 	// Distinct promises that no two positions have the same target, so that the order does not
 	// matter. If two positions do have the same target, the target's element is undefined.
 	Distinct bool

@@ -9,14 +9,31 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
+// A SortPick says which positions of a sorted row an [Argsort] stores.
+type SortPick uint8
+
+// These are the positions that an [Argsort] can pick. All but PickFirst store one for each row.
+const (
+	PickFirst SortPick = iota // the first positions, as many as Out has columns
+	PickRank                  // the position with number Rank
+	// the lower one of the middle positions, or that of the first NaN if the row has any
+	PickMedian
+	PickNanMedian // the lower one of the middle positions among those that are not NaN
+	// the last position of the most frequent element; if there are several, of the least. NaN
+	// equals no other NaN
+	PickMode
+)
+
 // Argsort sorts the rows of X. Each row of Out, which is I64, gets positions of elements of X, in
 // ascending or descending order of the elements. Both views have rank 2 and the same number of
 // rows. Out may have fewer columns than X, and then gets the first positions only. NaN is the
 // greatest value. 0 and -0 are equal, and all NaN are equal. Equal elements keep their order, also
-// in descending order.
+// in descending order. If Pick is not PickFirst, the order is ascending and Out has one column.
 type Argsort struct {
 	Out, X     View
 	Descending bool
+	Pick       SortPick
+	Rank       int // for PickRank, from 0 to the number of X's columns - 1
 }
 
 // Name returns "argsort".
@@ -32,6 +49,14 @@ func (o *Argsort) Check() (arg, reason string) {
 	to, from := &o.Out.Shape, &o.X.Shape
 	if to.Rank() != 2 || from.Rank() != 2 || to.At(0) != from.At(0) || to.At(1) > from.At(1) || o.Out.Type != dtype.I64 {
 		return "out", fmt.Sprintf("%v of %v for x of shape %v", *to, o.Out.Type, *from)
+	}
+	switch {
+	case o.Pick > PickMode:
+		return "pick", fmt.Sprintf("there is no pick %d", o.Pick)
+	case o.Pick != PickFirst && (to.At(1) != 1 || o.Descending):
+		return "out", fmt.Sprintf("%d columns, descending %v, for one position in ascending order", to.At(1), o.Descending)
+	case o.Pick == PickRank && (o.Rank < 0 || o.Rank >= from.At(1)):
+		return "rank", fmt.Sprintf("%d in rows of %d elements", o.Rank, from.At(1))
 	}
 	return "", ""
 }

@@ -15,7 +15,7 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	if index.Rank() == shape.MaxRank {
 		fail("embedding", ErrShape, []*Tensor{x, index}, "the index has %d dimensions, the result cannot have one more", index.Rank())
 	}
-	return x.indexSelectBy("embedding", 0, index.reshape(shape.Of(index.Size())), index).reshape(index.layout.Shape.Append(x.Dim(1)))
+	return x.indexSelectBy("embedding", 0, index.reshape(shape.Of(index.Size())), index, false).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
 // EmbeddingPadded is [Tensor.Embedding], but row padding of x receives no gradient. Sequences are
@@ -78,7 +78,7 @@ func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tens
 	defer c.recycle()
 	c.modes.noGrad = true
 	at := index.In(c).reshape(shape.Of(index.Size()))
-	rows := x.detachedIn(c).indexSelectBy(op, 0, at, index)
+	rows := x.detachedIn(c).indexSelectBy(op, 0, at, index, false)
 	norm := rows.Norm(p, 1, KeepDim).Cast(x.dtype.Compute())
 	factor := norm.AddScalar(1e-7).RDivScalar(maxNorm).MaskedFill(norm.GtScalar(maxNorm).LogicalNot(), 1)
 	x.detachedIn(c).IndexCopyInPlace(0, at, rows.Cast(factor.dtype).Mul(factor).Cast(x.dtype))

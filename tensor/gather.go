@@ -15,24 +15,30 @@ type gatherFunc struct {
 
 func (f gatherFunc) Name() string { return f.op }
 
-func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1]) }
+func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1], false) }
 
-// gather selects elements by the index in[1]. An error shows the last parameter, which is the index
-// that the caller passed.
-func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor) *Tensor {
-	x, index := in[0], in[1]
-	s := c.Scope()
-	y := alloc(f.op, s, x.st.dev, x.dtype, index.layout.Shape)
+// gather selects elements by the index in[1]. An error shows the parameter given, which is the
+// index that the caller passed. If wrap is true, indices below 0 count from the end.
+func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor, wrap bool) *Tensor {
+	y := gathered(f.op, c.Scope(), device.Gather{Axis: f.axis, Wrap: wrap}, in[0], in[1], given)
+	if c.Needs(0) {
+		c.Save(in[1])
+	}
+	return y
+}
+
+// gathered selects elements of x by index in one launch, with the options in o. An error shows the
+// last parameter, which is the index that the caller passed.
+func gathered(op string, s *Scope, o device.Gather, x, index, given *Tensor) *Tensor {
+	y := alloc(op, s, x.st.dev, x.dtype, index.layout.Shape)
 	// index is a copy of given, so the launch depends on the copy's memory
 	if given.st != index.st {
 		given = index
 	}
-	g := gatherOps.of(device.Gather{Out: y.operand(), Src: x.operand(), Index: index.operand(), Axis: f.axis, Tag: lateTag(f.op, x, index, given)})
-	launch(f.op, s, g, y, x, given)
+	o.Out, o.Src, o.Index, o.Tag = y.operand(), x.operand(), index.operand(), lateTag(op, x, index, given)
+	g := gatherOps.of(o)
+	launch(op, s, g, y, x, given)
 	gatherOps.put(g)
-	if c.Needs(0) {
-		c.Save(index)
-	}
 	return y
 }
 
@@ -41,13 +47,15 @@ func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add", false}, g, c.Saved(0)), nil}
 }
 
-// namedFunc is a gatherFunc for an index that is a view of given, the caller's index.
+// namedFunc is a gatherFunc for an index that is a view of given, the caller's index. If wrap is
+// true, indices below 0 count from the end.
 type namedFunc struct {
 	gatherFunc
 	given *Tensor
+	wrap  bool
 }
 
-func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, f.given) }
+func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, f.given, f.wrap) }
 
 // takenFunc does what gatherFunc does, for an index that selects no element twice, such as a
 // sorting order.
@@ -88,6 +96,21 @@ func (x *Tensor) wrapped(op string, n int) *Tensor {
 	return y
 }
 
+// wrapping are ops whose indices below 0 count from the end.
+var wrapping = [2]device.Op{&device.Gather{Wrap: true}, &device.Scatter{Wrap: true}}
+
+// fromEnd returns x as indices of a dimension of size n, in which negative indices count from the
+// end. They are for an op in scope s on the given operands. If wrap is true, the result is x, and
+// the op must have the option Wrap. For a gradient the result is a copy, because the caller may
+// change x later.
+func (x *Tensor) fromEnd(op string, s *Scope, n int, operands ...*Tensor) (index *Tensor, wrap bool) {
+	dev := x.st.dev
+	if !x.layout.Contiguous() || s.modes.composed || !dev.Supports(wrapping[0]) || !dev.Supports(wrapping[1]) || wantsGrad(op, s, operands) {
+		return x.wrapped(op, n), false
+	}
+	return x, true
+}
+
 // Gather selects elements of x along dimension dim, as torch.gather does. The result has index's
 // shape. Its element at i… is x[i…] with index[i…] in place of the index in dimension dim. index
 // has x's rank. In the other dimensions its sizes are at most x's sizes. Indices are int64 or int32
@@ -113,7 +136,8 @@ func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	if !ok {
 		fail(op, ErrShape, in, "shapes %s do not broadcast: dimension -%d differs and neither is 1", shapes(in), d)
 	}
-	return Apply(gatherFunc{a, op}, x.expand(s.With(a, n)), index.wrapped(op, n).expand(s.With(a, m)))
+	places, wrap := index.fromEnd(op, youngest(op, in), n, x)
+	return Apply(namedFunc{gatherFunc{a, op}, places, wrap}, x.expand(s.With(a, n)), places.expand(s.With(a, m)))
 }
 
 // Take returns the elements of x, seen as a vector, that index selects, as torch.take does. The
@@ -122,7 +146,8 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 	const op = "take"
 	checkIndex(op, x, index)
 	flat := x.reshape(shape.Of(x.Size()))
-	return flat.indexSelect(op, 0, index.wrapped(op, x.Size()).reshape(shape.Of(index.Size()))).reshape(index.layout.Shape)
+	places, wrap := index.fromEnd(op, youngest(op, []*Tensor{x, index}), x.Size(), x)
+	return flat.indexSelectBy(op, 0, places.reshape(shape.Of(index.Size())), places, wrap).reshape(index.layout.Shape)
 }
 
 // IndexSelect returns the entries of dimension dim that the vector index selects. Indices are int64
@@ -134,20 +159,20 @@ func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 		x.axis(op, dim)
 		return x.lifted().indexSelect(op, 0, index.lifted()).reshape(shape.Dims{})
 	}
-	return x.indexSelectBy(op, dim, index.lifted(), index)
+	return x.indexSelectBy(op, dim, index.lifted(), index, false)
 }
 
 // indexSelect does what IndexSelect does, for an index that is a vector. op is the name in errors.
 func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
-	return x.indexSelectBy(op, dim, index, index)
+	return x.indexSelectBy(op, dim, index, index, false)
 }
 
-// indexSelectBy does what indexSelect does. index is a view of the last parameter, which is the
-// index that the caller passed.
-func (x *Tensor) indexSelectBy(op string, dim int, index, given *Tensor) *Tensor {
+// indexSelectBy does what indexSelect does. index is a view of the parameter given, which is the
+// index that the caller passed. If wrap is true, indices below 0 count from the end.
+func (x *Tensor) indexSelectBy(op string, dim int, index, given *Tensor, wrap bool) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector and the tensor have a dimension; shapes are %s", shapes([]*Tensor{x, index}))
 	}
-	return Apply(namedFunc{gatherFunc{a, op}, given}, x, along(index, a, x.layout.Shape.With(a, index.Dim(0))))
+	return Apply(namedFunc{gatherFunc{a, op}, given, wrap}, x, along(index, a, x.layout.Shape.With(a, index.Dim(0))))
 }

@@ -63,7 +63,7 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 		return p.view(x)
 	}
 	return within(youngest(op, p.operands(x)), func(c *Scope) *Tensor {
-		return p.take(x.In(c), p.combine(c))
+		return p.take(x.In(c), p.combine(c, x))
 	})
 }
 
@@ -81,6 +81,7 @@ type indexPlan struct {
 	axis, n int        // the indexed dimensions in order: position of the first, and their number
 	place   int        // position of the common shape in the result
 	common  shape.Dims // common shape of the index tensors
+	wrap    bool       // numbers below 0 in the combined index count from the end
 }
 
 // An indexStep says what the view selects from one dimension of x, or inserts a dimension.

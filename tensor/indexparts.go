@@ -9,8 +9,8 @@ import (
 
 // combine makes one index out of all index tensors. For each entry of their common shape it holds
 // the row-major position in the dimensions that they index. combine copies the counts of masks to
-// the host.
-func (p *indexPlan) combine(c *Scope) *Tensor {
+// the host. operands are those of the op whose gradients may need the index.
+func (p *indexPlan) combine(c *Scope, operands ...*Tensor) *Tensor {
 	for k := range p.parts {
 		switch q := &p.parts[k]; {
 		case q.mask != nil:
@@ -26,9 +26,12 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 		q := p.parts[0]
 		index := q.index.In(c)
 		if !q.known {
-			index = index.wrapped(p.op, sizes(q))
+			index, p.wrap = index.fromEnd(p.op, c, sizes(q), operands...)
 		}
 		return index.reshape(flat)
+	}
+	if y := p.positions(c); y != nil {
+		return y.reshape(flat)
 	}
 	m := c.On(p.x.st.dev).Typed(dtype.I64)
 	var sum *Tensor
@@ -156,6 +159,12 @@ func (p *indexPlan) take(x, index *Tensor) *Tensor {
 	if index == nil {
 		return v
 	}
-	y := v.Permute(p.order...).reshape(p.merged(p.extent())).indexSelect(p.op, p.axis, index)
-	return y.MoveAxis(p.axis, p.place).reshape(p.result())
+	if !slices.IsSorted(p.order) {
+		v = v.Permute(p.order...)
+	}
+	y := v.reshape(p.merged(p.extent())).indexSelectBy(p.op, p.axis, index, index, p.wrap)
+	if p.axis != p.place {
+		y = y.MoveAxis(p.axis, p.place)
+	}
+	return y.reshape(p.result())
 }

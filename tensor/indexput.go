@@ -64,20 +64,20 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 		v.store(p.op, s, value)
 		return
 	}
-	kind := device.ScatterSet
+	o := device.Scatter{Kind: device.ScatterSet, Axis: p.axis, Wrap: p.wrap}
 	if add {
-		kind = device.ScatterAdd
+		o.Kind = device.ScatterAdd
 	}
 	flat := p.merged(index.Size())
 	value = value.reshape(flat.Remove(p.axis).Insert(p.place, index.Size())).MoveAxis(p.place, p.axis)
 	to := v.Permute(p.order...)
 	spread := along(index, p.axis, flat)
 	if l, ok := to.layout.View(p.merged(p.extent())); ok {
-		x.handle(p.op, s, l).scatter(p.op, s, kind, p.axis, value, spread)
+		x.handle(p.op, s, l).scatterOp(p.op, s, o, value, spread)
 		return
 	}
 	c := to.Contiguous() // the indexed dimensions cannot be joined without a copy
-	c.reshape(p.merged(p.extent())).scatter(p.op, s, kind, p.axis, value, spread)
+	c.reshape(p.merged(p.extent())).scatterOp(p.op, s, o, value, spread)
 	to.store(p.op, s, c)
 }
 
@@ -163,7 +163,7 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 		}
 		var index []*Tensor
 		if len(p.parts) > 0 {
-			index = append(index, p.combine(c))
+			index = append(index, p.combine(c, x, value))
 		}
 		return Apply(indexPutFunc{p.bare(), add}, append([]*Tensor{x.In(c), p.fit(value)}, index...)...)
 	})

@@ -162,27 +162,59 @@ type axisSampler struct {
 	t     dtype.Type // type of coordinates and weights
 }
 
+// A coordinateKey stands for a program that computes from the coordinates of the result's elements.
 type coordinateKey struct {
 	t      dtype.Type
 	offset bool
+	kind   coordinateKind
 }
+
+type coordinateKind uint8
+
+const (
+	coordinateItself  coordinateKind = iota
+	coordinateNearest                // the index of the element that is nearest
+	coordinateLinear                 // two indices, and the weights of their elements
+)
 
 var coordinatePrograms cache[coordinateKey, *expr.Program]
 
-// coordinates returns step·i for elements i = 0 … m-1, or step·(i + ½) - ½ if offset is true. It
-// rounds once: torch's image kernels fuse the operations too.
-func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
-	p := coordinatePrograms.get(coordinateKey{a.t, offset}, func() *expr.Program {
-		e := expr.Index(dtype.I64).Cvt(a.t)
+// program returns a program over Param(0), the step, and Param(1), the last index. The coordinate
+// of element i is step·i, or step·(i + ½) - ½ if offset is true. It is rounded once: torch's image
+// kernels fuse the operations too.
+func (a *axisSampler) program(kind coordinateKind, offset bool) *expr.Program {
+	return coordinatePrograms.get(coordinateKey{a.t, offset, kind}, func() *expr.Program {
+		at := expr.Index(dtype.I64).Cvt(a.t)
 		if offset {
-			e = expr.Param(0, a.t).FMA(e.Add(expr.C(0.5)), expr.C(-0.5))
+			at = expr.Param(0, a.t).FMA(at.Add(expr.C(0.5)), expr.C(-0.5))
 		} else {
-			e = expr.Param(0, a.t).Mul(e)
+			at = expr.Param(0, a.t).Mul(at)
 		}
-		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{a.t}, nil, -1)
+		out, types := []*expr.Expr{at}, []dtype.Type{a.t}
+		switch kind {
+		case coordinateNearest:
+			if offset {
+				at = at.Add(expr.C(0.5))
+			}
+			// For float64 tensors too, torch rounds a coordinate to float32 before it rounds down.
+			out = []*expr.Expr{atMost(at.Cvt(dtype.F32).Floor(), expr.Param(1, dtype.F32)).Cvt(dtype.I64)}
+			types = []dtype.Type{dtype.I64}
+		case coordinateLinear:
+			last, step, end := expr.Param(1, a.t), expr.Param(2, dtype.I64), expr.Param(3, dtype.I64)
+			at = atLeast(at, expr.C(0))
+			whole := atMost(at.Floor(), last)
+			t, i := limit(at.Sub(whole), expr.C(0), expr.C(1)), whole.Cvt(dtype.I64)
+			out = []*expr.Expr{i, i.Add(step).Min(end), expr.C(1).Sub(t), t}
+			types = []dtype.Type{dtype.I64, dtype.I64, a.t, a.t}
+		}
+		return expr.MustLower(out, types, nil, -1)
 	})
+}
+
+// coordinates returns the coordinates of elements 0 … m-1.
+func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
 	y := alloc(a.op, a.c, like.st.dev, a.t, shape.Of(a.m))
-	run(a.op, a.c, p, y, nil, []float64{step})
+	run(a.op, a.c, a.program(coordinateItself, offset), y, nil, []float64{step})
 	return y
 }
 
@@ -207,19 +239,9 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 			// torch takes this step for images of equal or double size, whatever scale is given
 			step = 1 / float64(even)
 		}
-		at := a.coordinates(x, step, mode == InterpolateNearestExact)
-		if mode == InterpolateNearestExact {
-			at = at.AddScalar(0.5)
-		}
-		// For float64 tensors too, torch rounds a coordinate to float32 before it rounds down.
-		return x.indexSelect(a.op, a.axis, at.Float().Floor().ClampMax(float64(a.n-1)).Long())
+		return x.selectBy(a.op, a.c, a.axis, a.m, a.program(coordinateNearest, mode == InterpolateNearestExact), step, float64(a.n-1))
 	case InterpolateLinear:
-		at, next := a.coordinates(x, a.step(), !a.align).ClampMin(0), 1.0
-		if a.n == a.m { // if the size stays, torch returns each element itself
-			at, next = a.coordinates(x, 1, false), 0
-		}
-		first, t := a.split(at)
-		return sumAndFree(a.weighted(x, first, t.RSubScalar(1)), a.weighted(x, first.AddScalar(next).ClampMax(float64(a.n-1)), t))
+		return Apply(blendFunc{a.op, a.axis, a.m, a.linear()}, x)
 	}
 	first, t := a.split(a.coordinates(x, a.step(), !a.align))
 	u := t.RSubScalar(1)

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -56,7 +57,13 @@ func listTrue(list, mask []byte) {
 
 // coordinates returns the indices in dimension d for row-major positions x in a tensor of shape s.
 func (x *Tensor) coordinates(s shape.Dims, d int) *Tensor {
-	return x.FloorDivideScalar(float64(max(1, s.Tail(d+1).Size()))).RemainderScalar(float64(max(1, s.At(d))))
+	if n := s.Tail(d + 1).Size(); n > 1 {
+		x = x.FloorDivideScalar(float64(n))
+	}
+	if d > 0 {
+		x = x.RemainderScalar(float64(max(1, s.At(d))))
+	}
+	return x
 }
 
 // Nonzero returns the indices of the elements that are not 0 in row-major order, int64 of shape [n,
@@ -66,6 +73,9 @@ func (x *Tensor) Nonzero() *Tensor {
 	x.use(op)
 	p := x.truePositions(op)
 	defer p.Free()
+	if x.Rank() == 1 { // the view keeps the memory
+		return p.reshape(shape.Of(p.Size(), 1))
+	}
 	return within(x.scope, func(c *Scope) *Tensor {
 		if x.Rank() == 0 {
 			return c.On(x.st.dev).Typed(dtype.I64).Empty(p.Size(), 0)
@@ -118,6 +128,10 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	})
 }
 
+// nextOp computes the position in the source of an element that is replaced, and 0 for others, from
+// the mask and the number of elements that were replaced so far.
+var nextOp = &Elementwise{Name: "masked_scatter", Arity: 2, Result: Integral, NoGrad: true, Expr: x0.Select(x1.Sub(expr.C(1)), expr.C(0)), Fixed: 1}
+
 // MaskedScatter returns x with some elements replaced, as torch.masked_scatter does. Where the bool
 // tensor mask is true, the next element of src, in row-major order, replaces the element of x. x
 // and mask broadcast together. src has x's type. It is an index error if src has fewer elements
@@ -132,11 +146,11 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 		n := s.Size()
 		table := src.In(c).reshape(shape.Of(src.Size()))
 		which := mask.In(c).expand(s).reshape(shape.Of(n))
-		place := which.CumSum(0).AddScalar(-1)
+		before := which.CumSum(0)
 		if src.Size() == 0 { // the look-up needs an element to read even if nothing is replaced
-			table, place = Cat(0, table, c.On(x.st.dev).Typed(x.dtype).Zeros(1)), place.AddScalar(1)
+			table, before = Cat(0, table, c.On(x.st.dev).Typed(x.dtype).Zeros(1)), before.AddScalar(1)
 		}
-		picked := table.indexSelect(op, 0, place.MaskedFill(which.LogicalNot(), 0)).reshape(s)
+		picked := table.indexSelect(op, 0, nextOp.Apply([]*Tensor{which, before})).reshape(s)
 		return Where(mask, picked, x.In(c))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -61,20 +62,17 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	}}, y)
 }
 
-// padBy pads every dimension with x's own entries. index maps positions -before … size-1+behind to
-// entries. Negative sizes leave out positions at the ends.
-func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tensor) *Tensor {
+// padBy pads every dimension with x's own entries. The formula of index maps positions -before …
+// size-1+behind to entries. Negative sizes leave out positions at the ends.
+func (x *Tensor) padBy(op string, p padding, index func() *expr.Program) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		y := x.In(c)
 		for a := range x.Rank() {
-			l, r := p.before.At(a), p.behind.At(a)
-			x.fits(op, y.layout.Shape.With(a, l+r+x.layout.Shape.At(a)))
-			if l == 0 && r == 0 {
-				continue
+			l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)
+			x.fits(op, y.layout.Shape.With(a, l+r+n))
+			if l != 0 || r != 0 {
+				y = y.selectBy(op, c, a, l+n+r, index(), float64(-l), float64(n-1))
 			}
-			n := x.layout.Shape.At(a)
-			at := c.On(x.st.dev).Typed(dtype.I64).ArangeStep(float64(-l), float64(n+r), 1)
-			y = y.indexSelect(op, a, index(at, n))
 		}
 		if y.st == x.st {
 			return y.Clone()
@@ -82,6 +80,17 @@ func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tens
 		return y
 	})
 }
+
+// In the formulas of paddings, padded is the position, which is negative before the first entry,
+// and padLast is the position of the last entry.
+var (
+	padded      = expr.Index(dtype.I64).Add(expr.Param(0, dtype.I64))
+	padLast     = expr.Param(1, dtype.I64)
+	padReflect  = indexBy(padLast.Sub(padLast.Sub(padded.Abs()).Abs())) // mirrored at both ends
+	padNearest  = indexBy(padded.Max(expr.C(0)).Min(padLast))
+	padSize     = padLast.Add(expr.C(1))
+	padCircular = indexBy(padded.Lt(expr.C(0)).Select(padded.Add(padSize), padded.Gt(padLast).Select(padded.Sub(padSize), padded)))
+)
 
 // within checks that each size is at most limit(n) for a dimension of size n, and that negative
 // sizes do not remove more elements than there are.
@@ -103,11 +112,7 @@ func (p padding) within(op string, x *Tensor, why string, limit func(n int) int)
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
-	// mirror at the first entry by |i|, then mirror at the last entry
-	return x.padBy("pad_reflect", p, func(at *Tensor, n int) *Tensor {
-		last := float64(n - 1)
-		return at.Abs().RSubScalar(last).Abs().RSubScalar(last)
-	})
+	return x.padBy("pad_reflect", p, padReflect)
 }
 
 // PadReplicate pads x with repetitions of its first and last entries. For pads see [Tensor.Pad]. A
@@ -121,7 +126,7 @@ func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 		}
 		return math.MaxInt / 4
 	})
-	return x.padBy("pad_replicate", p, func(at *Tensor, n int) *Tensor { return at.Clamp(0, float64(n-1)) })
+	return x.padBy("pad_replicate", p, padNearest)
 }
 
 // PadCircular pads x with entries from its other end. For pads see [Tensor.Pad]. A negative size
@@ -143,8 +148,5 @@ func (x *Tensor) PadCircular(pads ...int) *Tensor {
 		}
 	}
 	p.within(op, y, "it wraps around more than once", func(n int) int { return n })
-	return y.padBy(op, p, func(at *Tensor, n int) *Tensor {
-		size := float64(n)
-		return at.Add(at.LtScalar(0).Long().MulScalar(size)).Sub(at.GeScalar(size).Long().MulScalar(size))
-	})
+	return y.padBy(op, p, padCircular)
 }

@@ -53,13 +53,14 @@ type scatterIntoFunc struct {
 	kind device.ScatterKind // ScatterSet or ScatterAdd
 	axis int
 	op   string
+	wrap bool // indices below 0 count from the end
 }
 
 func (f scatterIntoFunc) Name() string { return f.op }
 
 func (f scatterIntoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	y := in[0].Clone()
-	y.scatter(f.op, c.Scope(), f.kind, f.axis, in[1], in[2])
+	y.scatterOp(f.op, c.Scope(), device.Scatter{Kind: f.kind, Axis: f.axis, Wrap: f.wrap}, in[1], in[2])
 	c.Save(in[2])
 	return y
 }
@@ -78,7 +79,7 @@ func (f scatterIntoFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // scatterNumber returns x with v at the places that index selects.
 func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *Tensor {
-	return Apply(scatterIntoFunc{device.ScatterSet, axis, op}, x, index.numbers(x, v), index)
+	return Apply(scatterIntoFunc{device.ScatterSet, axis, op, false}, x, index.numbers(x, v), index)
 }
 
 // numbers returns v expanded to the shape of x, in the type of the given tensor. It allocates one
@@ -102,6 +103,7 @@ type placement struct {
 	op         string
 	axis       int
 	index, src *Tensor // index and src have the same shape
+	wrap       bool    // indices below 0 count from the end
 }
 
 // place checks the operands of a scatter along dim. index must have x's rank. In dimensions other
@@ -164,7 +166,7 @@ func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
 	if src.dtype != x.dtype {
 		panic(newError(op, ErrType, in, "source is "+src.dtype.String()+", the tensor "+x.dtype.String()).hint("use Cast"))
 	}
-	return placement{op, a, along(ix, a, want), from}
+	return placement{op, a, along(ix, a, want), from, false}
 }
 
 // along expands the vector index over shape s, whose dimension a has the vector's size.
@@ -174,7 +176,7 @@ func along(index *Tensor, a int, s shape.Dims) *Tensor {
 
 // scattered returns x after scatter p of this kind.
 func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
-	return Apply(scatterIntoFunc{kind, p.axis, p.op}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
+	return Apply(scatterIntoFunc{kind, p.axis, p.op, p.wrap}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
 }
 
 // scatterInPlace does what scattered does, but writes x's memory.
@@ -187,7 +189,7 @@ func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 		if index.st == x.st {
 			index = index.Clone()
 		}
-		x.lifted().scatter(p.op, s, kind, p.axis, src, index)
+		x.lifted().scatterOp(p.op, s, device.Scatter{Kind: kind, Axis: p.axis, Wrap: p.wrap}, src, index)
 	})
 }
 
@@ -305,7 +307,8 @@ func (x *Tensor) fillPlacement(dim int, index *Tensor, v float64) placement {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector; shapes are %s", shapes([]*Tensor{x, index}))
 	}
 	v = x.takes(op, v)
-	p := placement{op: op, axis: a, index: along(ix.wrapped(op, s.At(a)), a, s.With(a, ix.Size()))}
+	places, wrap := ix.fromEnd(op, youngest(op, []*Tensor{x, index}), s.At(a), x)
+	p := placement{op: op, axis: a, index: along(places, a, s.With(a, ix.Size())), wrap: wrap}
 	p.src = p.index.numbers(x, v)
 	return p
 }

@@ -54,7 +54,7 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		}
 	} else { // all elements that equal the extreme get equal parts
 		mine, theirs := x.Eq(y).Cast(x.dtype), src.Eq(gather(y)).Cast(x.dtype)
-		part := g.Div(Apply(scatterIntoFunc{device.ScatterAdd, f.axis, f.op}, mine, theirs, index))
+		part := g.Div(Apply(scatterIntoFunc{device.ScatterAdd, f.axis, f.op, false}, mine, theirs, index))
 		gx, gs = mine.Mul(part), theirs.Mul(gather(part))
 	}
 	if gx != nil && !f.self {

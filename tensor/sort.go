@@ -150,6 +150,9 @@ func (orderFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil} }
 
 // ordered returns the positions, along axis a, of the first k elements in sorted order.
 func (x *Tensor) ordered(op string, a, k int, descending bool) *Tensor {
+	if y := x.argsort(op, a, k, device.Argsort{Descending: descending}); y != nil {
+		return y
+	}
 	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.In(c).Detach()
 		if x.Rank() == 0 {
@@ -160,6 +163,40 @@ func (x *Tensor) ordered(op string, a, k int, descending bool) *Tensor {
 		y := Apply(orderFunc{op, k, descending}, t.reshape(shape.Of(rows, t.Dim(-1))))
 		return y.reshape(t.layout.Shape.With(t.Rank()-1, k)).Transpose(a, -1).Contiguous()
 	})
+}
+
+// argsort runs o on the rows of x along axis a, and returns k positions for each row. The result is
+// nil if the device does not support o, if there is nothing to do, or if the rows form no matrix.
+func (x *Tensor) argsort(op string, a, k int, o device.Argsort) *Tensor {
+	to, from := padTo(x.layout.Shape, 1).With(a, k), x.layout
+	if x.Rank() == 0 {
+		from = from.Unsqueeze(0)
+	}
+	if from.Size() == 0 || k == 0 {
+		return nil
+	}
+	last, n := to.Rank()-1, from.Shape.At(a)
+	rows := from.Size() / n
+	in, ok := from.Transpose(a, last).View(shape.Of(rows, n))
+	out, also := shape.Dense(to).Transpose(a, last).View(shape.Of(rows, k))
+	if !ok || !also {
+		return nil
+	}
+	o.Out, o.X = device.View{Type: dtype.I64, Layout: out}, device.View{Type: x.dtype, Layout: in}
+	p := argsortOps.supported(x.scope, x.st.dev, o)
+	if p == nil {
+		return nil
+	}
+	if t := device.Tracing(); t != nil {
+		defer t.End(tracedOp(t, device.SpanOp, op, nil, []*Tensor{x}))
+	}
+	if x.Rank() == 0 {
+		to = x.layout.Shape
+	}
+	y := alloc(op, x.scope, x.st.dev, dtype.I64, to)
+	launch(op, x.scope, p, y, x)
+	argsortOps.put(p)
+	return y
 }
 
 // taken returns the elements of x at positions along axis a. Gradients flow through it.

@@ -1,8 +1,11 @@
 package tensor
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -187,23 +190,57 @@ func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 		fail("histc", ErrValue, in, "the range from %v to %v is not one of finite numbers in order", lo, hi)
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		flat := x.In(c).Detach().reshape(shape.Of(x.Size())).Cast(x.dtype.Compute())
-		m := c.On(x.st.dev).Typed(flat.dtype)
-		zeros := m.Zeros(bins)
+		flat := x.detachedIn(c).reshape(shape.Of(x.Size())).Cast(x.dtype.Compute())
+		counts := c.On(x.st.dev).Typed(flat.dtype).Zeros(bins)
 		if x.Size() == 0 {
-			return zeros.Cast(x.dtype)
+			return counts.Cast(x.dtype)
 		}
-		from, to := m.Full(lo), m.Full(hi)
+		operands, params := []*Tensor{flat}, []float64{float64(bins), float64(bins - 1), lo, hi}
 		if lo == hi {
-			from, to = flat.Amin(), flat.Amax()
+			from, to := flat.Amin(), flat.Amax()
 			one := from.Eq(to).Cast(flat.dtype)
-			from, to = from.Sub(one), to.Add(one)
+			operands, params = append(operands, from.Sub(one), to.Add(one)), params[:2]
 		}
-		inside := flat.Ge(from).LogicalAnd(flat.Le(to)).LogicalAnd(to.Sub(from).IsFinite())
-		place := flat.Sub(from).MulScalar(float64(bins)).Div(to.Sub(from)).Floor()
-		at := place.MaskedFill(inside.LogicalNot(), 0).ClampMax(float64(bins - 1)).Long()
-		return zeros.ScatterAdd(0, at, inside.Cast(flat.dtype)).Cast(x.dtype)
+		bin := alloc("histc", c, x.st.dev, dtype.I64, flat.layout.Shape)
+		inside := alloc("histc", c, x.st.dev, flat.dtype, flat.layout.Shape)
+		p := histcProgram(flat.dtype, lo < hi)
+		runMap("histc", c, p, []*Tensor{bin, inside}, operands, encode(p, params))
+		counts.scatter("histc", c, device.ScatterAdd, 0, inside, bin)
+		return counts.Cast(x.dtype)
 	})
+}
+
+type histcKey struct {
+	t     dtype.Type
+	known bool
+}
+
+var histcPrograms cache[histcKey, *expr.Program]
+
+// histcProgram returns the program that computes the bin of each element X(0), of type t. Its
+// second result is 1 for an element in the range, and otherwise 0. Param(0) is the number of bins,
+// and Param(1) the last bin. The range is in Param(2) and Param(3) if known is true, otherwise in
+// X(1) and X(2).
+func histcProgram(t dtype.Type, known bool) *expr.Program {
+	return histcPrograms.get(histcKey{t, known}, func() *expr.Program {
+		from, to, in := x1, x2, []dtype.Type{t, t, t}
+		if known {
+			from, to, in = expr.Param(2, t), expr.Param(3, t), in[:1]
+		}
+		width := to.Sub(from)
+		inside := x0.Ge(from).And(x0.Le(to)).And(width.Mul(expr.C(0)).Eq(expr.C(0))) // finite
+		place := x0.Sub(from).Mul(expr.Param(0, t)).Div(width).Floor()
+		bin := atMost(inside.Select(place, expr.C(0)), expr.Param(1, t)).Cvt(dtype.I64)
+		return expr.MustLower([]*expr.Expr{bin, inside.Cvt(t)}, []dtype.Type{dtype.I64, t}, in, -1)
+	})
+}
+
+// countable reduces integers to one number: the complement of the least one if that is negative,
+// otherwise the greatest one minus 2^63. So one copy to the host tells both.
+var countable = &Reduction{Name: "bincount", Kind: device.Max, Count: true, Map: countableKey(x0.Cvt(dtype.I64))}
+
+func countableKey(x *expr.Expr) *expr.Expr {
+	return x.Lt(expr.Bits(dtype.I64, 0)).Select(x.Not(), x.Xor(expr.Bits(dtype.I64, 1<<63)))
 }
 
 // Bincount returns how often each number 0, 1, … occurs in x, a vector of integers that are not
@@ -231,27 +268,30 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 	s.uncapturable(op, "the length of the result depends on values, for which the host would wait")
 	return within(s, func(c *Scope) *Tensor {
 		c.modes.noGrad = true
-		index, n := x.detachedIn(c).Cast(dtype.I64), minLength
+		index, n := x.detachedIn(c), minLength
 		if x.Size() > 0 {
-			most, least := index.Amax(), index.Amin()
-			// A single copy to the host returns a negative number of x if there is one. Otherwise
-			// it returns the greatest number.
-			most = Where(least.LtScalar(0), least, most)
-			if v := most.Item(); v < 0 {
-				fail(op, ErrIndex, in, "the number %v is negative", v)
+			key := int64(element(dtype.I64, countable.Apply(index).bytes(op)))
+			if v := float64(key ^ math.MinInt64); key >= 0 {
+				fail(op, ErrIndex, in, "the number %v is negative", float64(^key))
 			} else if v < 1<<40 {
 				n = max(n, int(v)+1)
 			} else {
 				fail(op, ErrValue, in, "counts up to the number %v do not fit into memory", v)
 			}
 		}
+		if index.dtype != dtype.I32 {
+			index = index.Cast(dtype.I64)
+		}
 		index.fits(op, shape.Of(n))
-		t, add := dtype.I64, index.numbers(index, 1)
+		t := dtype.I64
+		var add *Tensor
 		if weights != nil && x.Size() > 0 { // without elements the result is int64, as in PyTorch
 			if t = dtype.F64; weights.dtype == dtype.F32 {
 				t = dtype.F32
 			}
 			add = weights.detachedIn(c).Cast(t)
+		} else {
+			add = c.On(x.st.dev).Typed(t).Full(1).expand(x.layout.Shape)
 		}
 		y := c.On(x.st.dev).Typed(t).Zeros(n)
 		y.scatter(op, c, device.ScatterAdd, 0, add, index)

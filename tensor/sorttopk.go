@@ -3,6 +3,7 @@ package tensor
 import (
 	"math"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -78,9 +79,11 @@ func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	if n := x.length(a); k < 1 || k > n {
 		fail("kthvalue", ErrValue, []*Tensor{x}, "k is %d, it must be from 1 to %d", k, n)
 	}
-	at := x.ordered("kthvalue", a, k, false)
-	if x.Rank() > 0 {
-		at = at.Narrow(a, k-1, 1).Contiguous()
+	at := x.argsort("kthvalue", a, 1, device.Argsort{Pick: device.PickRank, Rank: k - 1})
+	if at == nil {
+		if at = x.ordered("kthvalue", a, k, false); x.Rank() > 0 {
+			at = at.Narrow(a, k-1, 1).Contiguous()
+		}
 	}
 	return x.selected("kthvalue", a, keep, at)
 }
@@ -90,6 +93,13 @@ func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
 	if x.Rank() == 0 {
 		return x.ordered(op, 0, 1, false)
+	}
+	pick := device.PickNanMedian
+	if nan {
+		pick = device.PickMedian
+	}
+	if at := x.argsort(op, a, 1, device.Argsort{Pick: pick}); at != nil {
+		return at
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.In(c).Detach()
@@ -142,7 +152,7 @@ type sharedFunc struct{ op string }
 func (f sharedFunc) Name() string { return f.op }
 
 func (f sharedFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	y := Apply(gatherFunc{0, f.op}, in[0], in[1]).reshape(shape.Dims{})
+	y := gathered(f.op, c.Scope(), device.Gather{}, in[0], in[1], in[1]).reshape(shape.Dims{})
 	if c.Needs(0) {
 		c.Save(in[0], y)
 	}
@@ -178,6 +188,9 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 	a, keep := x.oneOf("mode", dims)
 	if x.Rank() == 0 {
 		return x.Clone(), x.Scope().On(x.st.dev).Typed(dtype.I64).Zeros()
+	}
+	if at := x.argsort("mode", a, 1, device.Argsort{Pick: device.PickMode}); at != nil {
+		return x.selected("mode", a, keep, at)
 	}
 	at := within(x.scope, func(c *Scope) *Tensor {
 		t := x.In(c).Detach()
