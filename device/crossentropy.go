@@ -13,6 +13,8 @@ import (
 // the computing type of X. If a target is neither Ignore nor a class, its loss is 0. Then Run or
 // the next wait returns an [IndexError] with Tag.
 //
+// If Top and Rest are absent, X holds logarithms of probabilities, and Loss[i] = -X[i, Target[i]].
+//
 // Mean and Count have one element each. Either both are present or both are absent. Count is an
 // I64: the number of targets that are not Ignore. Mean has the type of Loss: it is the sum of Loss,
 // divided by Count. The sum has the same bits as a [Reduce].
@@ -36,7 +38,11 @@ func (o *CrossEntropy) Operand(i int) Operand {
 
 // Check checks the shapes and types of the operands.
 func (o *CrossEntropy) Check() (arg, reason string) {
-	if arg, reason := checkClasses(&o.X, &o.Target, o.Operand(0), o.Operand(1), o.Operand(2)); reason != "" {
+	columns := []Operand{o.Operand(0), o.Operand(1), o.Operand(2)}
+	if o.Top.Absent() && o.Rest.Absent() {
+		columns = columns[:1]
+	}
+	if arg, reason := checkClasses(o.Operand(5), &o.Target, columns...); reason != "" {
 		return arg, reason
 	}
 	if o.X.Shape.At(0) > 0 && o.X.Shape.At(1) == 0 {
@@ -64,9 +70,13 @@ func checkCount(v *View, needed bool) (arg, reason string) {
 }
 
 // Work counts a maximum, a difference, an exponential and a sum for each element. If Mean is
-// present, it also counts a sum and a comparison.
+// present, it also counts a sum and a comparison. Of logarithms of probabilities, it counts a
+// negation for each row.
 func (o *CrossEntropy) Work() Work {
 	w := Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
+	if o.Top.Absent() {
+		w = Work{o.Loss.Size(), bytesOf(o.Loss, o.Target) + o.Loss.Size()*o.X.Type.Size()}
+	}
 	if !o.Mean.Absent() {
 		w = w.Add(Work{1 + 3*o.Loss.Size(), bytesOf(o.Loss, o.Target, o.Mean, o.Count)})
 	}
@@ -80,6 +90,9 @@ func (o *CrossEntropy) Clone() Op { c := *o; return &c }
 // row is Ignore or not a class, DX of the row is 0. Top, Rest and Count are results of
 // [CrossEntropy]. G has the shape [n], and its strides may be 0. If G is absent, 1 takes its place.
 // If Count is present, G is divided by Count. DX may be the same view as X.
+//
+// If X, Top and Rest are absent, DX = -onehot(Target)·G[i], the gradient for logarithms of
+// probabilities.
 type CrossEntropyGrad struct {
 	DX, X, Top, Rest, Target, G, Count View
 	Ignore                             int64
@@ -98,23 +111,31 @@ func (o *CrossEntropyGrad) Operand(i int) Operand {
 
 // Check checks the shapes and types of the operands.
 func (o *CrossEntropyGrad) Check() (arg, reason string) {
-	if arg, reason := checkRows(o, 2); reason != "" {
-		return arg, reason
-	}
+	logs := o.X.Absent() && o.Top.Absent() && o.Rest.Absent()
 	columns := []Operand{o.Operand(2), o.Operand(3), o.Operand(5)}
 	if o.G.Absent() {
 		columns = columns[:2]
 	}
-	if arg, reason := checkClasses(&o.X, &o.Target, columns...); reason != "" || o.Count.Absent() {
+	x := o.Operand(1)
+	if logs {
+		x, columns = o.Operand(0), columns[2:]
+	} else if arg, reason := checkRows(o, 2); reason != "" {
+		return arg, reason
+	}
+	if arg, reason := checkClasses(x, &o.Target, columns...); reason != "" || o.Count.Absent() {
 		return arg, reason
 	}
 	return checkCount(&o.Count, true)
 }
 
-// Work counts two differences, an exponential and a product for each element.
+// Work counts two differences, an exponential and a product for each element. For logarithms of
+// probabilities it counts a product for each row.
 func (o *CrossEntropyGrad) Work() Work {
-	if o.X.Size() == 0 {
+	switch {
+	case o.DX.Size() == 0:
 		return Work{}
+	case o.X.Absent():
+		return Work{o.Target.Size(), bytesOf(o.DX, o.Target, o.G, o.Count)}
 	}
 	return Work{(3 + expCost) * o.X.Size(), bytesOf(o.DX, o.X, o.Top, o.Rest, o.Target, o.G, o.Count)}
 }
@@ -122,11 +143,12 @@ func (o *CrossEntropyGrad) Work() Work {
 // Clone copies the op.
 func (o *CrossEntropyGrad) Clone() Op { c := *o; return &c }
 
-// checkClasses checks the logits and targets. The views in columns must have one value for each
-// row, in the computing type.
-func checkClasses(x, target *View, columns ...Operand) (arg, reason string) {
+// checkClasses checks the logits, or their gradient, and the targets. The views in columns must
+// have one value for each row, in the computing type.
+func checkClasses(logits Operand, target *View, columns ...Operand) (arg, reason string) {
+	x := logits.View
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() {
-		return "x", fmt.Sprintf("%v of %v, want [rows, classes] of a float type", x.Shape, x.Type)
+		return logits.Name, fmt.Sprintf("%v of %v, want [rows, classes] of a float type", x.Shape, x.Type)
 	}
 	rows := shape.Of(x.Shape.At(0))
 	for _, o := range columns {

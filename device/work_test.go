@@ -51,6 +51,8 @@ func TestWork(t *testing.T) {
 		{"log-softmax gradient", &device.SoftmaxGrad{DX: x, Y: x, G: x, Log: true}, device.Work{FLOPs: cols * (3 + one), Bytes: 240}},
 		{"cross-entropy", &device.CrossEntropy{Loss: rows, Top: rows, Rest: rows, X: x, Target: i64}, device.Work{FLOPs: cols * (3 + one), Bytes: 3*16 + 80 + 32}},
 		{"cross-entropy gradient", &device.CrossEntropyGrad{DX: x, X: x, Top: rows, Rest: rows, Target: i64, G: rows}, device.Work{FLOPs: cols * (3 + one), Bytes: 160 + 3*16 + 32}},
+		{"losses of logarithms", &device.CrossEntropy{Loss: rows, X: x, Target: i64}, device.Work{FLOPs: 4, Bytes: 16 + 16 + 32}},
+		{"losses of logarithms, gradient", &device.CrossEntropyGrad{DX: x, Target: i64, G: rows}, device.Work{FLOPs: 4, Bytes: 80 + 32 + 16}},
 		{"layer norm", &device.Norm{Out: x, Mean: rows, Rstd: rows, X: x, Weight: f32(5), Bias: f32(5), RowNorm: layer}, device.Work{FLOPs: cols * 7, Bytes: 160 + 32 + 40}},
 		{"RMS norm without a weight", &device.Norm{Out: x, Rstd: rows, X: x, RowNorm: rms}, device.Work{FLOPs: cols * 3, Bytes: 160 + 16}},
 		{"layer norm of no rows", &device.Norm{Out: f32(0, 5), Mean: f32(0), Rstd: f32(0), X: f32(0, 5), Weight: f32(5), Bias: f32(5), RowNorm: layer}, device.Work{}},

@@ -22,11 +22,10 @@ func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 
 func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
 	requireUsable("cross_entropy", x, target)
+	if o.Mean = isMean(r); o.Mean {
+		return x.CrossEntropy(target, o)
+	}
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
-		if len(r) == 0 || len(r) == 1 && r[0] == Mean {
-			o.Mean = true
-			return x.In(c).CrossEntropy(target, o)
-		}
 		return reduceCrossEntropy("cross_entropy", x.In(c).CrossEntropy(target, o), target, o, r)
 	}, x, target, o.Weight)
 }
@@ -41,6 +40,9 @@ func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEn
 	}
 	return reduce(op, loss, r)
 }
+
+// isMean reports whether a list of at most one reduction stands for the mean.
+func isMean(r []Reduction) bool { return len(r) == 0 || len(r) == 1 && r[0] == Mean }
 
 // CrossEntropyLoss is the cross-entropy of logits and a target, with torch's options. The target
 // holds classes or probabilities. The zero value has torch's defaults. See
@@ -93,15 +95,12 @@ func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor
 	}
 	dim := min(1, logp.Rank()-1)
 	checkClasses(op, logp, target, weight, dim)
+	o := tensor.CrossEntropyOptions{Weight: weight, IgnoreIndex: &ignore, LogProbabilities: true}
+	if o.Mean = isMean(r); o.Mean {
+		return logp.CrossEntropy(target, o)
+	}
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
-		target := target.In(c)
-		ignored := target.EqScalar(float64(ignore))
-		safe := target.MaskedFill(ignored, 0)
-		loss := logp.In(c).Gather(dim, safe.Unsqueeze(dim)).Squeeze(dim).Neg()
-		if weight != nil {
-			loss = loss.Mul(weight.IndexSelect(0, safe.Flatten(0, -1)).Reshape(target.Shape().Slice()...))
-		}
-		return classMean(op, loss.MaskedFill(ignored, 0), target, weight, ignore, r)
+		return reduce(op, logp.In(c).CrossEntropy(target, o), r)
 	}, logp, target, weight)
 }
 
@@ -138,7 +137,7 @@ func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 // classMean reduces the losses of targets, in the scope of the losses. The mean divides by the sum
 // of the weights of the targets that are not ignored.
 func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
-	if len(r) > 1 || len(r) == 1 && r[0] != Mean {
+	if !isMean(r) {
 		return reduce(op, loss, r)
 	}
 	t := loss.Type().Compute() // 16 bits may not represent a count

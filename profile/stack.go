@@ -18,8 +18,8 @@ type stack struct {
 	asked string // the library's function that the program called, such as "optim.ClipGradNorm"
 }
 
-// stackKey is a 128-bit hash of the result of [returns]. It is assumed that no two stacks have the
-// same key.
+// stackKey is a 128-bit hash of the result of [callsite.Returns]. It is assumed that no two stacks
+// have the same key.
 type stackKey [2]uint64
 
 // stacks caches the stacks of a goroutine. The runtime needs microseconds to unwind a stack, and a
@@ -45,7 +45,7 @@ const mostFrames = 60
 
 // callerStack returns the stack of the caller of the calling function.
 func (s *stacks) callerStack() *stack {
-	k := hash(s.buf[:returns(&s.buf)])
+	k := hash(s.buf[:callsite.Returns(s.buf[:])])
 	if v := s.known[k]; v != nil {
 		return v
 	}

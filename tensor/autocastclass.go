@@ -17,6 +17,7 @@ func (cdistFunc) Autocast() AutocastClass        { return AutocastHigh }
 func (crossEntropyFunc) Autocast() AutocastClass { return AutocastHigh }
 func (erfinvFunc) Autocast() AutocastClass       { return AutocastHigh }
 func (*logSumExpFunc) Autocast() AutocastClass   { return AutocastHigh }
+func (nllFunc) Autocast() AutocastClass          { return AutocastHigh }
 func (*normFunc) Autocast() AutocastClass        { return AutocastHigh }
 func (*prodFunc) Autocast() AutocastClass        { return AutocastHigh }
 func (softmaxFunc) Autocast() AutocastClass      { return AutocastHigh }

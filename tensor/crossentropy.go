@@ -41,7 +41,7 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			c.Save(x, target)
 		}
 		logp := f.widened(x).LogSoftmax(-1)
-		loss := f.composed(logp, target)
+		loss := f.composed(op, logp, target)
 		if f.smoothing != 0 {
 			loss = f.smooth(loss, logp, target)
 		}
@@ -109,9 +109,9 @@ var (
 
 // composed picks the log-probabilities of the targets from logp, whose dimension 1 has the classes,
 // and negates them.
-func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
+func (f crossEntropyFunc) composed(op string, logp, target *Tensor) *Tensor {
 	safe := safeTargetOp.Apply([]*Tensor{target}, float64(f.ignore))
-	picked := Apply(gatherFunc{1, "cross_entropy"}, logp, safe.Unsqueeze(1)).Squeeze(1)
+	picked := Apply(gatherFunc{1, op}, logp, safe.Unsqueeze(1)).Squeeze(1)
 	return ignoredOp.Apply([]*Tensor{picked, target}, float64(f.ignore))
 }
 
@@ -178,6 +178,9 @@ type CrossEntropyOptions struct {
 	// means 0
 	IgnoreIndex    *int
 	LabelSmoothing float64 // 0 … 1: the part of each target that is spread evenly over all classes
+	// With LogProbabilities the logits are logarithms of probabilities already, as in torch's
+	// nll_loss: no softmax is applied to them.
+	LogProbabilities bool
 	// Mean returns the mean instead of the losses, torch's reduction="mean". For class indices it
 	// is the sum of the losses divided by the sum of the weights of targets that are not ignored.
 	Mean bool
@@ -199,7 +202,8 @@ func (o CrossEntropyOptions) Ignored() int {
 //	w[t]·(1-s)·(-log softmax(x)[t]) + s/classes·Σ w[c]·(-log softmax(x)[c])
 //
 // The sum is over all classes c. If a target is the ignored index, its loss is 0. Any other target
-// outside of 0 … classes-1 is an index error, which a GPU reports at the next wait. Probabilities y
+// outside of 0 … classes-1 is an index error, which a GPU reports at the next wait. With
+// LogProbabilities x takes the place of log softmax(x) in the formulas. Probabilities y
 // have x's shape and type. Their loss is Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]), and
 // an ignored index of 0 or more is an error. Most programs call nn.CrossEntropy, which averages.
 func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
@@ -254,7 +258,7 @@ func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) 
 		}
 		var loss *Tensor
 		if target.dtype.IsFloat() {
-			if loss = x.crossEntropyOfChances(target, weight, o.LabelSmoothing); o.Mean {
+			if loss = x.crossEntropyOfChances(target, weight, o); o.Mean {
 				loss = loss.Mean()
 			}
 		} else {
@@ -327,7 +331,10 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
 	f := crossEntropyFunc{ignore: int64(o.Ignored()), smoothing: o.LabelSmoothing, wide: wide, mean: o.Mean && weight == nil}
 	if weight != nil {
-		return x.crossEntropyWeighted(target, weight, f, o.Mean)
+		return x.crossEntropyWeighted(target, weight, f, o)
+	}
+	if o.LogProbabilities {
+		return x.pickedOfClasses(target, f)
 	}
 	loss := Apply(f, x.rowsOfClasses(target), target.reshape(shape.Of(target.Size())))
 	if f.mean {
@@ -336,17 +343,41 @@ func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOpt
 	return loss.reshape(target.layout.Shape)
 }
 
+// pickedOfClasses does what crossEntropyOfClasses does, for logarithms of probabilities.
+func (x *Tensor) pickedOfClasses(target *Tensor, f crossEntropyFunc) *Tensor {
+	if x.Rank() == 2 && f.smoothing == 0 {
+		return Apply(nllFunc{f.ignore, f.wide, f.mean}, x, target)
+	}
+	logp := f.widened(x)
+	loss := f.composed(nllName, logp, target)
+	if f.smoothing != 0 {
+		loss = f.smooth(loss, logp, target)
+	}
+	return f.reduced(loss, target)
+}
+
+// logProbabilities returns log softmax of the classes, or x if it holds logarithms already.
+func (x *Tensor) logProbabilities(o CrossEntropyOptions) *Tensor {
+	if o.LogProbabilities {
+		return x
+	}
+	return x.LogSoftmax(1)
+}
+
 // crossEntropyWeighted does what crossEntropyOfClasses does, with weights.
-func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, mean bool) *Tensor {
+func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, o CrossEntropyOptions) *Tensor {
 	var loss *Tensor
 	w := weight.targetWeights(target, f.ignore)
-	if f.smoothing != 0 { // with smoothing every class contributes with its own weight
-		logp := x.LogSoftmax(1)
-		loss = f.smooth(f.composed(logp, target).Mul(w), logp.Mul(weight), target)
-	} else {
+	switch {
+	case f.smoothing != 0: // with smoothing every class contributes with its own weight
+		logp := x.logProbabilities(o)
+		loss = f.smooth(f.composed(f.Name(), logp, target).Mul(w), logp.Mul(weight), target)
+	case o.LogProbabilities:
+		loss = x.pickedOfClasses(target, f).Mul(w)
+	default:
 		loss = Apply(f, x.rowsOfClasses(target), target.reshape(shape.Of(target.Size()))).reshape(target.layout.Shape).Mul(w)
 	}
-	if mean {
+	if o.Mean {
 		return f.quotient(loss, w.Cast(w.dtype.Compute()).Sum())
 	}
 	return loss
@@ -376,11 +407,11 @@ func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
 }
 
 // crossEntropyOfChances is the loss for logits and probabilities, both [n, classes, …].
-func (x *Tensor) crossEntropyOfChances(y, weight *Tensor, smoothing float64) *Tensor {
-	if smoothing > 0 {
-		y = y.MulScalar(1 - smoothing).AddScalar(smoothing / float64(x.Dim(1)))
+func (x *Tensor) crossEntropyOfChances(y, weight *Tensor, o CrossEntropyOptions) *Tensor {
+	if part := o.LabelSmoothing; part > 0 {
+		y = y.MulScalar(1 - part).AddScalar(part / float64(x.Dim(1)))
 	}
-	terms := x.LogSoftmax(1).Mul(y)
+	terms := x.logProbabilities(o).Mul(y)
 	if weight != nil {
 		terms = terms.Mul(weight)
 	}

@@ -231,6 +231,68 @@ func testCrossEntropy(r *rig) {
 	}
 }
 
+// testPickedLosses tests the cross-entropy of logarithms of probabilities, and its gradient.
+func testPickedLosses(r *rig) {
+	if !r.supports("cross-entropy", "cross-entropy gradient") {
+		return
+	}
+	const ignore = -100
+	n := 0
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16} {
+		ct := t.Compute()
+		for _, s := range r.rowSizes() {
+			n++
+			rows, c := s.At(0), s.At(1)
+			x := r.logits(t, s, inForms[n%5])
+			target := r.array(dtype.I64, shape.Of(rows), inForms[n%3], func(i int) uint64 {
+				v := int64(ignore)
+				if i%4 < 3 {
+					v = int64(r.rnd.IntN(c))
+				}
+				return uint64(v)
+			})
+			loss, mean, count := r.empty(ct, shape.Of(rows), offset), r.empty(ct, shape.Of(1), offset), r.empty(dtype.I64, shape.Of(1), contiguous)
+			what := fmt.Sprintf("losses of logarithms of probabilities, %v of %v, operand %s", t, s, x.form)
+			r.run(what, &device.CrossEntropy{Loss: loss.v, X: x.v, Target: target.v, Mean: mean.v, Count: count.v, Ignore: ignore})
+			g := r.small(ct, shape.Of(rows), []form{contiguous, allCast}[n%2])
+			whole, part, one := r.empty(t, s, outForms[n%len(outForms)]), r.empty(t, s, contiguous), r.empty(t, s, contiguous)
+			o := device.CrossEntropyGrad{DX: whole.v, Target: target.v, G: g.v, Ignore: ignore}
+			r.run(what, &o)
+			o.DX, o.Count = part.v, count.v
+			r.run(what, &o)
+			o.DX, o.G = one.v, device.View{}
+			r.run(what, &o)
+			fx, fg, fc := x.floats(), g.floats(), 0.0
+			for _, b := range target.bits() {
+				if int64(b) != ignore {
+					fc++
+				}
+			}
+			wants := [4][]float64{make([]float64, rows), make([]float64, rows*c), make([]float64, rows*c), make([]float64, rows*c)}
+			for i, b := range target.bits() {
+				if int64(b) == ignore {
+					continue
+				}
+				k := i*c + int(b)
+				wants[0][i] = 0 - fx[k]
+				for d, v := range []float64{fg[i], expr.Decode(ct, expr.Encode(ct, fg[i]/fc)), expr.Decode(ct, expr.Encode(ct, 1/fc))} {
+					wants[1+d][k] = expr.Decode(t, expr.Encode(t, 0-v))
+				}
+			}
+			exact := func(int) float64 { return 0 }
+			loss.close(what, wants[0], exact)
+			whole.close(what+", gradient", wants[1], exact)
+			part.close(what+", gradient of a mean", wants[2], exact)
+			one.close(what+", gradient of a mean, of 1", wants[3], exact)
+			r.end()
+		}
+	}
+	x, loss := r.logits(dtype.F32, shape.Of(9, 4), contiguous), r.empty(dtype.F32, shape.Of(9), contiguous)
+	target := r.array(dtype.I64, shape.Of(9), contiguous, func(i int) uint64 { return uint64(i-7) & 4 })
+	r.checkIndexError("losses of logarithms of probabilities, with target 4",
+		&device.CrossEntropy{Loss: loss.v, X: x.v, Target: target.v, Ignore: ignore, Tag: 77}, 4, 3, 4, 5, 6)
+}
+
 func testMultiMap(r *rig) {
 	if !r.supports("multi-map") {
 		return

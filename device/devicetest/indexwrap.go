@@ -35,9 +35,9 @@ func testIndexWrap(r *rig) {
 			r.fromEnd(idx, c, n)
 			o.Dst, o.Wrap = ended.v, true
 			r.run("scatter "+what, &o)
-			ended.same("scatter "+what, plain.fetch("scatter"))
+			ended.equal("scatter "+what, plain.fetch("scatter"))
 			r.run("gather "+what, &device.Gather{Out: out.v, Src: src.v, Index: idx.v, Axis: c.axis, Wrap: true})
-			out.same("gather "+what, want)
+			out.equal("gather "+what, want)
 			r.end()
 		}
 	}

@@ -63,6 +63,8 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.CrossEntropy{Loss: f(3), Top: f(3), Rest: f(3), X: f(3, 5), Target: i(3), Mean: f(1), Count: i(1)},
 		&device.CrossEntropyGrad{DX: f(3, 5), X: f(3, 5), Top: f(3), Rest: f(3), Target: i(3), G: f(3)},
 		&device.CrossEntropyGrad{DX: f(3, 5), X: f(3, 5), Top: f(3), Rest: f(3), Target: i(3), Count: i(1)},
+		&device.CrossEntropy{Loss: f(3), X: f(3, 5), Target: i(3), Mean: f(1), Count: i(1)},
+		&device.CrossEntropyGrad{DX: f(3, 5), Target: i(3), G: f(3), Count: i(1)},
 		&device.Norm{Out: f(4, 6), Mean: f(4), Rstd: f(4), X: f(4, 6), Weight: f(6), Bias: f(6), RowNorm: rows},
 		&device.Norm{Out: f(4, 6), Rstd: f(4), X: f(4, 6), RowNorm: rms},
 		&device.NormGrad{DX: f(4, 6), G: f(4, 6), X: f(4, 6), Mean: f(4), Rstd: f(4), Weight: f(6), RowNorm: rows},

@@ -111,3 +111,32 @@ func TestGoroutine(t *testing.T) {
 		t.Errorf("%d numbers of 51 goroutines", len(seen))
 	}
 }
+
+// TestReturns checks that return addresses tell one line of a function from another, that they are
+// the same each time, and that a short list gets the innermost ones.
+func TestReturns(t *testing.T) {
+	var seen [4][16]uintptr
+	var n [4]int
+	for i := range 2 {
+		n[i] = deeper(4, seen[i][:])
+	}
+	n[2] = deeper(4, seen[2][:])
+	n[3] = deeper(4, seen[3][:4])
+	if n[0] < 5 || n[1] != n[0] || seen[1] != seen[0] {
+		t.Errorf("two calls from one line have the return addresses %x and %x", seen[0][:n[0]], seen[1][:n[1]])
+	}
+	if n[2] != n[0] || seen[2] == seen[0] {
+		t.Errorf("calls from two lines have the return addresses %x and %x", seen[0][:n[0]], seen[2][:n[2]])
+	}
+	if n[3] != 4 || seen[3][4] != 0 || [4]uintptr(seen[3][:4]) != [4]uintptr(seen[2][:4]) {
+		t.Errorf("the four innermost of %x are not %x", seen[2][:n[2]], seen[3][:n[3]])
+	}
+}
+
+//go:noinline
+func deeper(depth int, pc []uintptr) int {
+	if depth == 0 {
+		return Returns(pc)
+	}
+	return deeper(depth-1, pc)
+}

@@ -16,11 +16,14 @@ func init() {
 
 // lossRef computes the cross entropy of logits x[0]. The classes are in dimension 1, or in
 // dimension 0 of a vector. x[1] holds classes, or probabilities with x[0]'s shape. x[2] holds
-// weights.
-func lossRef(smoothing float64, ignore int) func(x []array) array {
+// weights. If the flag logs is set, x[0] holds logarithms of probabilities.
+func lossRef(smoothing float64, ignore int, logs bool) func(x []array) array {
 	return func(x []array) array {
 		dim := min(1, len(x[0].dims)-1)
 		p, _ := softmax(x[0], dim)
+		if logs {
+			p = x[0].apply(math.Exp)
+		}
 		classes := x[0].dims[dim]
 		out := append(append([]int(nil), x[0].dims[:dim]...), x[0].dims[dim+1:]...)
 		weight := func(c int) float64 {
@@ -60,14 +63,17 @@ func crossEntropyRows() []row {
 		in        [][]int
 		smoothing float64
 		ignore    int
+		logs      bool
 	}{
-		{[][]int{{6, 5}, {6}, {5}}, 0, -100}, {[][]int{{6, 5}, {6}}, 0.2, 2}, {[][]int{{6, 5}, {6}, {5}}, 0.5, 3}, {[][]int{{2, 4, 3}, {2, 3}}, 0, 1}, {[][]int{{2, 3, 2, 2}, {2, 2, 2}, {3}}, 0.1, -1},
-		{[][]int{{4}, {}, {4}}, 0.1, -100}, {[][]int{{0, 3}, {0}}, 0.1, -100},
-		{[][]int{{4, 3}, {4, 3}}, 0, -100}, {[][]int{{2, 3, 2}, {2, 3, 2}, {3}}, 0.3, -100}, {[][]int{{3}, {3}}, 0.1, -100},
+		{[][]int{{6, 5}, {6}, {5}}, 0, -100, false}, {[][]int{{6, 5}, {6}}, 0.2, 2, false}, {[][]int{{6, 5}, {6}, {5}}, 0.5, 3, false}, {[][]int{{2, 4, 3}, {2, 3}}, 0, 1, false}, {[][]int{{2, 3, 2, 2}, {2, 2, 2}, {3}}, 0.1, -1, false},
+		{[][]int{{4}, {}, {4}}, 0.1, -100, false}, {[][]int{{0, 3}, {0}}, 0.1, -100, false},
+		{[][]int{{4, 3}, {4, 3}}, 0, -100, false}, {[][]int{{2, 3, 2}, {2, 3, 2}, {3}}, 0.3, -100, false}, {[][]int{{3}, {3}}, 0.1, -100, false},
+		{[][]int{{6, 5}, {6}}, 0, 2, true}, {[][]int{{6, 5}, {6}, {5}}, 0, -100, true}, {[][]int{{2, 4, 3}, {2, 3}}, 0.2, 1, true},
+		{[][]int{{2, 3, 2}, {2, 2}, {3}}, 0.3, 1, true}, {[][]int{{4}, {}}, 0, -100, true}, {[][]int{{4, 3}, {4, 3}}, 0.1, -100, true},
 	} {
-		r := row{op: "cross_entropy", methods: []string{"CrossEntropy"}, in: c.in, kernels: true, ref: lossRef(c.smoothing, c.ignore), rounds: true,
+		r := row{op: "cross_entropy", methods: []string{"CrossEntropy"}, in: c.in, kernels: true, ref: lossRef(c.smoothing, c.ignore, c.logs), rounds: true,
 			call: func(x []*tt) *tt {
-				o := tensor.CrossEntropyOptions{IgnoreIndex: &c.ignore, LabelSmoothing: c.smoothing}
+				o := tensor.CrossEntropyOptions{IgnoreIndex: &c.ignore, LabelSmoothing: c.smoothing, LogProbabilities: c.logs}
 				if len(x) > 2 {
 					o.Weight = x[2]
 				}

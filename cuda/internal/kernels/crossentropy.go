@@ -18,12 +18,16 @@ type crossEntropySpec struct {
 	group int
 	one   bool // g is absent and counts as 1
 	count bool // g is divided by a count, which the kernel loads
+	logs  bool // x has logarithms of probabilities; the kernel has no top and no rest
 }
 
 func (s crossEntropySpec) name() string {
 	name := "crossentropy"
 	if s.grad {
 		name += "_grad"
+	}
+	if s.logs {
+		name += "_logs"
 	}
 	if s.one {
 		name += "_one"
@@ -37,31 +41,40 @@ func (s crossEntropySpec) name() string {
 	return fmt.Sprintf("%s_%v_%v_%d", name, s.typ, s.form, s.group)
 }
 
-// CrossEntropy plans loss[i] = logSum[i] - (x[i, target[i]] - rowMax[i]). It also computes
-// rowMax[i] as the maximum of x[i], and logSum[i] as log Σ exp(x[i] - rowMax[i]). x has the shape
-// [n, classes] and target is I64 [n]. The operands loss, rowMax and logSum have the shape [n] and
-// x's computing type. Where target equals ignore, the loss is 0. A target outside of the classes
-// gives 0 and is reported in the fault record.
-func CrossEntropy(loss, rowMax, logSum, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
+// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]). It also computes top[i] as the
+// maximum of x[i], and rest[i] as log Σ exp(x[i] - top[i]). x has the shape [n, classes] and target
+// is I64 [n]. The operands loss, top and rest have the shape [n] and x's computing type. Where
+// target equals ignore, the loss is 0. A target outside of the classes gives 0 and is reported in
+// the fault record. If top and rest are absent, loss[i] = -x[i, target[i]].
+func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "cross-entropy"
-	if err := checkCrossEntropy(op, x, target, loss, rowMax, logSum); err != nil || x.Shape.At(0) == 0 {
+	columns, logs := []Operand{loss, top, rest}, top.Addr == 0
+	if logs {
+		columns = columns[:1]
+	}
+	if err := checkCrossEntropy(op, x, target, columns...); err != nil || x.Shape.At(0) == 0 {
 		return nil, err
 	}
-	s := crossEntropySpec{typ: x.Type, unit: unitColumns(x), form: rowVectors(x), group: rowGroup(x.Shape.At(1))}
+	s, rows := crossEntropySpec{typ: x.Type, unit: unitColumns(x), logs: logs}, x.Shape.At(0)
+	blocks := ceilDiv(rows, rowThreads)
+	if !logs {
+		s.form, s.group = rowVectors(x), rowGroup(x.Shape.At(1))
+		blocks = rowBlocks(rows, x.Shape.At(1))
+	}
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
 	}
 	p := make(packer, 0, 128)
-	p.u32(uint32(x.Shape.At(0)))
+	p.u32(uint32(rows))
 	p.u32(uint32(x.Shape.At(1)))
-	for _, o := range []Operand{loss, rowMax, logSum, target} {
+	for _, o := range append(columns, target) {
 		p.packRows(o, true)
 	}
 	p.packRows(x, s.unit)
 	p.u64(uint64(ignore))
 	p.packFault(fault, tag)
-	l, err := p.launch(k, rowBlocks(x.Shape.At(0), x.Shape.At(1)))
+	l, err := p.launch(k, blocks)
 	return []Launch{l}, err
 }
 
@@ -85,40 +98,46 @@ func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scra
 	return planReduce(meansOfTargets[mean.Type], mean, count, []Operand{loss, target}, []uint64{uint64(ignore)}, scratch, reduceTune{})
 }
 
-// CrossEntropyGrad plans dx = (exp(x - rowMax[i] - logSum[i]) - onehot(target))·g[i]. dx is 0 in
-// rows whose target equals ignore or is no class. An absent g counts as 1. If the operand count is
-// present, g is divided by it.
-func CrossEntropyGrad(dx, x, rowMax, logSum, target, g, count Operand, ignore int64) ([]Launch, error) {
+// CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]. dx is 0 in rows
+// whose target equals ignore or is no class. An absent g counts as 1. If the operand count is
+// present, g is divided by it. If x, top and rest are absent, dx = -onehot(target)·g[i].
+func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
-	vectors := []Operand{rowMax, logSum}
+	vectors, matrices := []Operand{top, rest}, []Operand{x, dx}
+	logs := x.Addr == 0
+	if logs {
+		vectors, matrices = nil, matrices[1:]
+	}
 	if g.Addr != 0 {
 		vectors = append(vectors, g)
 	}
-	if err := checkCrossEntropy(op, x, target, vectors...); err != nil || x.Shape.Size() == 0 {
+	if err := checkCrossEntropy(op, dx, target, vectors...); err != nil || dx.Shape.Size() == 0 {
 		return nil, err
 	}
-	if err := checkRows(op, dx, x); err != nil {
+	if err := checkRows(op, dx, matrices[0]); err != nil {
 		return nil, err
 	}
-	s := crossEntropySpec{typ: x.Type, grad: true, unit: unitColumns(x, dx), form: rowVectors(x, dx), group: rowGroup(x.Shape.At(1)),
-		one: g.Addr == 0, count: count.Addr != 0}
+	rows, columns := dx.Shape.At(0), dx.Shape.At(1)
+	s := crossEntropySpec{typ: dx.Type, grad: true, unit: unitColumns(matrices...), form: rowVectors(matrices...), group: rowGroup(columns),
+		one: g.Addr == 0, count: count.Addr != 0, logs: logs}
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
 	}
 	p := make(packer, 0, 128)
-	p.u32(uint32(x.Shape.At(0)))
-	p.u32(uint32(x.Shape.At(1)))
+	p.u32(uint32(rows))
+	p.u32(uint32(columns))
 	for _, o := range append(vectors, target) {
 		p.packRows(o, true)
 	}
 	if s.count {
 		p.u64(count.start())
 	}
-	p.packRows(x, s.unit)
-	p.packRows(dx, s.unit)
+	for _, o := range matrices {
+		p.packRows(o, s.unit)
+	}
 	p.u64(uint64(ignore))
-	l, err := p.launch(k, rowBlocks(x.Shape.At(0), x.Shape.At(1)))
+	l, err := p.launch(k, rowBlocks(rows, columns))
 	return []Launch{l}, err
 }
 
@@ -142,41 +161,97 @@ func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
 func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
-	t := computing(s.typ.Compute())
-	value := s.typ.Compute()
-	if s.grad {
-		top, rest := declareRows(b, "top", value, true), declareRows(b, "rest", value, true)
-		scale := func(ptx.Value) ptx.Value { return b.Const(t, real(1)) }
-		if !s.one {
-			g := declareRows(b, "g", value, true)
-			scale = func(row ptx.Value) ptx.Value { return g.atRow(row).p.Load() }
-		}
-		target := declareRows(b, "target", dtype.I64, true)
-		if s.count {
-			count, of := b.Pointer("count", ptx.S64), scale
-			scale = func(row ptx.Value) ptx.Value { return of(row).Div(count.Load().Cvt(t)) }
-		}
-		x, dx := declareRows(b, "x", s.typ, s.unit), declareRows(b, "dx", s.typ, s.unit)
-		ignore := b.Param("ignore", ptx.S64)
-		w := newRows(b, s.group, s.typ, rows, columns)
+	switch {
+	case s.grad:
+		s.buildGrad(b, rows, columns)
+	case s.logs:
+		s.buildPick(b, rows, columns)
+	default:
+		s.buildLoss(b, rows, columns)
+	}
+	return [3]int{rowThreads, 1, 1}
+}
+
+// buildGrad emits the kernel of the gradient.
+func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
+	t, value := computing(s.typ.Compute()), s.typ.Compute()
+	var top, rest, x rowOperand
+	if !s.logs {
+		top, rest = declareRows(b, "top", value, true), declareRows(b, "rest", value, true)
+	}
+	scale := func(ptx.Value) ptx.Value { return b.Const(t, real(1)) }
+	if !s.one {
+		g := declareRows(b, "g", value, true)
+		scale = func(row ptx.Value) ptx.Value { return g.atRow(row).p.Load() }
+	}
+	target := declareRows(b, "target", dtype.I64, true)
+	if s.count {
+		count, of := b.Pointer("count", ptx.S64), scale
+		scale = func(row ptx.Value) ptx.Value { return of(row).Div(count.Load().Cvt(t)) }
+	}
+	if !s.logs {
+		x = declareRows(b, "x", s.typ, s.unit)
+	}
+	dx := declareRows(b, "dx", s.typ, s.unit)
+	ignore := b.Param("ignore", ptx.S64)
+	w := newRows(b, s.group, s.typ, rows, columns)
+	if s.logs {
+		dx = dx.atRow(w.row)
+		w.access(s.form, dx)
+	} else {
 		x, dx = x.atRow(w.row), dx.atRow(w.row)
 		w.access(s.form, x)
-		class := target.atRow(w.row).p.Load()
-		// The forward kernel has already reported a target that is no class.
-		ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
-		b.IfElse(ok, func() {
-			greatest, sum, scale := top.atRow(w.row).p.Load(), rest.atRow(w.row).p.Load(), scale(w.row)
-			hot := class.Cvt(ptx.U32)
-			w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
-				p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
-				// Adding +0 turns -0 into +0: PyTorch subtracts products from g, and gets +0.
-				return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))
-			})
-		}, func() {
-			w.write(dx, w.loadAll(), func(ptx.Value, []ptx.Value) ptx.Value { return b.Const(t, real(0)) })
-		})
-		return [3]int{rowThreads, 1, 1}
 	}
+	class := target.atRow(w.row).p.Load()
+	// The forward kernel has already reported a target that is no class.
+	ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
+	b.IfElse(ok, func() {
+		if s.logs {
+			hot := class.Cvt(ptx.U32)
+			// 0 - g is +0 if g is 0: PyTorch adds to zeros.
+			zero := b.Const(t, real(0))
+			minus := zero.Sub(scale(w.row))
+			w.write(dx, w.loadAll(), func(i ptx.Value, _ []ptx.Value) ptx.Value { return i.Eq(hot).Select(minus, zero) })
+			return
+		}
+		greatest, sum, scale := top.atRow(w.row).p.Load(), rest.atRow(w.row).p.Load(), scale(w.row)
+		hot := class.Cvt(ptx.U32)
+		w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
+			p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
+			// Adding +0 turns -0 into +0: PyTorch subtracts products from g, and gets +0.
+			return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))
+		})
+	}, func() {
+		w.write(dx, w.loadAll(), func(ptx.Value, []ptx.Value) ptx.Value { return b.Const(t, real(0)) })
+	})
+}
+
+// buildPick emits the kernel of the losses of logarithms of probabilities. A row has one thread.
+func (s crossEntropySpec) buildPick(b *ptx.Builder, rows, columns ptx.Value) {
+	loss, target := declareRows(b, "loss", s.typ.Compute(), true), declareRows(b, "target", dtype.I64, true)
+	x := declareRows(b, "x", s.typ, s.unit)
+	ignore, fault := b.Param("ignore", ptx.S64), declareFault(b)
+	row := b.BlockID(0).Mad(num(rowThreads), b.ThreadID(0))
+	b.ReturnIf(row.Ge(rows))
+	s.lose(b, loss, target, row, columns, ignore, fault, func(class ptx.Value) ptx.Value { return x.atRow(row).load(b, class).Neg() })
+}
+
+// lose stores a row's loss, which f computes for the class. It reports a target that is no class.
+func (s crossEntropySpec) lose(b *ptx.Builder, loss, target rowOperand, row, columns, ignore ptx.Value, fault faultParams, f func(class ptx.Value) ptx.Value) {
+	class := target.atRow(row).p.Load()
+	result := b.Var(b.Const(computing(s.typ.Compute()), real(0)))
+	b.If(class.Ne(ignore), func() {
+		bound := columns.Cvt(ptx.S64)
+		b.IfElse(class.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)),
+			func() { result.Set(f(class.Cvt(ptx.U32))) },
+			func() { fault.report(b, class, bound, row.Cvt(ptx.S64)) })
+	})
+	loss.atRow(row).p.Store(result)
+}
+
+// buildLoss emits the kernel of the losses of logits.
+func (s crossEntropySpec) buildLoss(b *ptx.Builder, rows, columns ptx.Value) {
+	t, value := computing(s.typ.Compute()), s.typ.Compute()
 	loss, tops := declareRows(b, "loss", value, true), declareRows(b, "top", value, true)
 	rests, target := declareRows(b, "rest", value, true), declareRows(b, "target", dtype.I64, true)
 	x := declareRows(b, "x", s.typ, s.unit)
@@ -196,15 +271,6 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.Comment("the loss of the row")
 		tops.atRow(w.row).p.Store(top)
 		rests.atRow(w.row).p.Store(rest)
-		class := target.atRow(w.row).p.Load()
-		result := b.Var(b.Const(t, real(0)))
-		b.If(class.Ne(ignore), func() {
-			bound := columns.Cvt(ptx.S64)
-			b.IfElse(class.Bitcast(ptx.U64).Lt(bound.Bitcast(ptx.U64)),
-				func() { result.Set(x.load(b, class.Cvt(ptx.U32)).Sub(top).Sub(rest).Neg()) },
-				func() { fault.report(b, class, bound, w.row.Cvt(ptx.S64)) })
-		})
-		loss.atRow(w.row).p.Store(result)
+		s.lose(b, loss, target, w.row, columns, ignore, fault, func(class ptx.Value) ptx.Value { return x.load(b, class).Sub(top).Sub(rest).Neg() })
 	})
-	return [3]int{rowThreads, 1, 1}
 }

@@ -419,6 +419,10 @@ func TestRowsGolden(t *testing.T) {
 	golden(t, "crossentropy_grad", list, err)
 	list, err = CrossEntropyGrad(fake(dtype.F32, 64, 1000), fake(dtype.F32, 64, 1000), fake(dtype.F32, 64), fake(dtype.F32, 64), fake(dtype.I64, 64), Operand{}, fake(dtype.I64, 1), -100)
 	golden(t, "crossentropy_grad_count", list, err)
+	list, err = CrossEntropy(fake(dtype.F32, 64), Operand{}, Operand{}, fake(dtype.F32, 64, 1000), fake(dtype.I64, 64), -100, 1<<20, 1)
+	golden(t, "crossentropy_logs", list, err)
+	list, err = CrossEntropyGrad(fake(dtype.F32, 64, 1000), Operand{}, Operand{}, Operand{}, fake(dtype.I64, 64), fake(dtype.F32, 64), fake(dtype.I64, 1), -100)
+	golden(t, "crossentropy_grad_logs", list, err)
 	list, err = MeanOfTargets(fake(dtype.F32, 1), fake(dtype.I64, 1), fake(dtype.F32, 512), fake(dtype.I64, 512), -100, nil)
 	golden(t, "crossentropy_mean", list, err)
 	for _, bad := range []Operand{fake(dtype.I32, 2, 3), fake(dtype.F32, 6), fake(dtype.F32, 3, 2)} {

@@ -1,8 +1,9 @@
 #include "textflag.h"
 
-// func returns(pc *[64]uintptr) int
-TEXT ·returns(SB), NOSPLIT, $0-16
-	MOVQ pc+0(FP), DI
+// func Returns(pc []uintptr) int
+TEXT ·Returns(SB), NOSPLIT, $0-32
+	MOVQ pc_base+0(FP), DI
+	MOVQ pc_len+8(FP), SI
 	MOVQ (TLS), AX
 	MOVQ 0(AX), R8 // the stack's bounds, which a g begins with
 	MOVQ 8(AX), R9
@@ -11,6 +12,8 @@ TEXT ·returns(SB), NOSPLIT, $0-16
 	XORQ CX, CX
 
 next:
+	CMPQ CX, SI
+	JGE  done
 	CMPQ BX, R8
 	JCS  done
 	CMPQ BX, R9
@@ -18,8 +21,6 @@ next:
 	MOVQ 8(BX), DX
 	MOVQ DX, (DI)(CX*8)
 	INCQ CX
-	CMPQ CX, $64
-	JGE  done
 	MOVQ (BX), DX
 	CMPQ DX, BX
 	JLS  done
@@ -27,5 +28,5 @@ next:
 	JMP  next
 
 done:
-	MOVQ CX, ret+8(FP)
+	MOVQ CX, ret+24(FP)
 	RET

@@ -1,0 +1,203 @@
+package cpu
+
+import (
+	"math"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// crossEntropy computes the losses. It returns the error for a target that is not a class
+// immediately.
+func (d *Device) crossEntropy(o *device.CrossEntropy) error {
+	rows, cols := o.X.Shape.At(0), o.X.Shape.At(1)
+	var bad atomic.Int64
+	bad.Store(int64(rows))
+	if o.Top.Absent() {
+		d.pickLosses(o, &bad)
+	} else {
+		d.losses(o, &bad)
+	}
+	if p := bad.Load(); p < int64(rows) {
+		return &device.IndexError{Tag: o.Tag, Index: *(*int64)(element(&o.Target, int(p))), Bound: int64(cols), Position: p}
+	}
+	if o.Mean.Absent() {
+		return nil
+	}
+	return d.meanOfTargets(o)
+}
+
+// losses computes the losses of logits. It lowers bad to the first row whose target is not a class.
+func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
+	cols := o.X.Shape.At(1)
+	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
+		x := w.operand(&o.X, lo, n, 0)
+		most, sum, logs, total := w.row(0), w.row(1), w.row(2), w.row(3)
+		w.fold(device.Max, same, most, n, data(w.space[1]), x)
+		for i := range n {
+			c, b := *(*int64)(element(&o.Target, lo+i)), uint64(0)
+			switch {
+			case uint64(c) < uint64(cols):
+				b = expr.Load(x.t, readBits(unsafe.Add(x.p, i*x.row+int(c)*x.col), x.t.Size()))
+			case c != o.Ignore:
+				lower(bad, int64(lo+i))
+			}
+			writeBits(unsafe.Add(total, i*w.size), w.size, b)
+		}
+		w.fold(device.Sum, expLess, sum, n, data(w.space[1]), x, w.each(most))
+		w.log.apply(w.rl, logs, sum, w.size, n)
+		// if log p is 0, it must be +0 as in torch, so that the loss is -0
+		sub := ops[expr.OpSub][w.t]
+		sub(total, total, most, most, n)
+		sub(total, total, logs, logs, n)
+		ops[expr.OpNeg][w.t](total, total, total, total, n)
+		for i := range n {
+			off := i * w.size
+			var b uint64
+			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) < uint64(cols) && c != o.Ignore {
+				b = readBits(unsafe.Add(total, off), w.size)
+			}
+			writeBits(element(&o.Loss, lo+i), w.size, b)
+			writeBits(element(&o.Top, lo+i), w.size, readBits(unsafe.Add(most, off), w.size))
+			writeBits(element(&o.Rest, lo+i), w.size, readBits(unsafe.Add(logs, off), w.size))
+		}
+	})
+}
+
+// pickLosses does what losses does, for logarithms of probabilities.
+func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
+	x, t := &o.X, o.Loss.Type
+	cols, size := uint64(x.Shape.At(1)), x.Type.Size()
+	sign := expr.Encode(t, math.Copysign(0, -1))
+	d.crew.parallel(x.Shape.At(0), inlineWork/8, each(func(i int) {
+		c, b := *(*int64)(element(&o.Target, i)), uint64(0)
+		switch {
+		case c == o.Ignore:
+		case uint64(c) < cols:
+			p := unsafe.Add(pointer(x), (i*x.Strides.At(0)+int(c)*x.Strides.At(1))*size)
+			b = expr.Load(x.Type, readBits(p, size)) ^ sign
+		default:
+			lower(bad, int64(i))
+		}
+		writeBits(element(&o.Loss, i), t.Size(), b)
+	}))
+}
+
+// sumsOfLosses holds the reductions that sum losses, for float32 and float64.
+var sumsOfLosses = map[dtype.Type]*device.Reduction{}
+
+func init() {
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64} {
+		list := []dtype.Type{t}
+		sumsOfLosses[t] = &device.Reduction{Map: expr.MustLower([]*expr.Expr{expr.X(0)}, list, list, -1)}
+	}
+}
+
+func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
+	t, n := o.Mean.Type, int64(0)
+	for i := range o.Target.Size() {
+		if *(*int64)(element(&o.Target, i)) != o.Ignore {
+			n++
+		}
+	}
+	*(*int64)(pointer(&o.Count)) = n
+	if err := d.reduce(&device.Reduce{Reduction: sumsOfLosses[t], Out: o.Mean, Ins: []device.View{o.Loss}}); err != nil {
+		return err
+	}
+	var count uint64
+	by, mean := unsafe.Pointer(&count), pointer(&o.Mean)
+	writeBits(by, width(t), expr.Encode(t, float64(n)))
+	ops[expr.OpDiv][t](mean, mean, by, by, 1)
+	return nil
+}
+
+// lower stores v in a if v is less than the value of a.
+func lower(a *atomic.Int64, v int64) {
+	for {
+		o := a.Load()
+		if o <= v || a.CompareAndSwap(o, v) {
+			return
+		}
+	}
+}
+
+func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
+	if o.X.Absent() {
+		d.pickLossesGrad(o)
+		return
+	}
+	t := o.X.Type.Compute()
+	cols, one := o.X.Shape.At(1), expr.Encode(t, 1)
+	by := one
+	if !o.Count.Absent() {
+		by = expr.Encode(t, float64(*(*int64)(pointer(&o.Count))))
+	}
+	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
+		x, out := w.operand(&o.X, lo, n, 0), w.output(&o.DX, lo, 1)
+		y := w.target(&o.DX, lo, n, 1)
+		for i := range n {
+			off := i * w.size
+			writeBits(unsafe.Add(w.row(0), off), w.size, readBits(element(&o.Top, lo+i), w.size))
+			g := one
+			if !o.G.Absent() {
+				g = readBits(element(&o.G, lo+i), w.size)
+			}
+			scale := unsafe.Add(w.row(1), off)
+			if writeBits(scale, w.size, g); !o.Count.Absent() {
+				writeBits(w.row(2), w.size, by)
+				ops[expr.OpDiv][w.t](scale, scale, w.row(2), w.row(2), 1)
+			}
+			writeBits(unsafe.Add(w.row(3), off), w.size, readBits(element(&o.Rest, lo+i), w.size))
+		}
+		writeBits(w.row(2), w.size, one)
+		w.compute(expTwice, n, w.matrix(y), x, w.each(w.row(0)), w.each(w.row(3)))
+		sub := ops[expr.OpSub][w.t]
+		for i := range n {
+			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) < uint64(cols) {
+				p := unsafe.Add(y, (i*cols+int(c))*w.size)
+				sub(p, p, w.row(2), w.row(2), 1)
+			}
+		}
+		// turn -0 into +0, as in torch, which subtracts products from g
+		w.compute(scaledPlus, n, out, w.matrix(y), w.each(w.row(1)))
+		for i := range n {
+			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) >= uint64(cols) || c == o.Ignore {
+				clear(at8(unsafe.Add(out.p, i*out.row), cols*out.t.Size()))
+			}
+		}
+		w.store(&o.DX, lo, n, out.p)
+	})
+}
+
+// pickLossesGrad computes the gradient for logarithms of probabilities.
+func (d *Device) pickLossesGrad(o *device.CrossEntropyGrad) {
+	t, ct, size := o.DX.Type, o.DX.Type.Compute(), o.DX.Type.Size()
+	cols, strides := o.DX.Shape.At(1), o.DX.Strides
+	d.crew.parallel(o.DX.Shape.At(0), inlineWork/max(8, cols), each(func(i int) {
+		row := unsafe.Add(pointer(&o.DX), i*strides.At(0)*size)
+		if strides.At(1) == 1 {
+			clear(at8(row, cols*size))
+		} else {
+			for c := range cols {
+				writeBits(unsafe.Add(row, c*strides.At(1)*size), size, 0)
+			}
+		}
+		c := *(*int64)(element(&o.Target, i))
+		if c == o.Ignore || uint64(c) >= uint64(cols) {
+			return
+		}
+		g := 1.0
+		if !o.G.Absent() {
+			g = expr.Decode(ct, readBits(element(&o.G, i), ct.Size()))
+		}
+		if !o.Count.Absent() {
+			g /= expr.Decode(ct, expr.Encode(ct, float64(*(*int64)(pointer(&o.Count)))))
+			g = expr.Decode(ct, expr.Encode(ct, g))
+		}
+		// 0 - g is +0 if g is 0, as in torch, which adds to zeros
+		writeBits(unsafe.Add(row, int(c)*strides.At(1)*size), size, expr.Encode(t, 0-g))
+	}))
+}
