@@ -381,6 +381,15 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 			rows[r] = r * j.k
 		}
 		line := 0
+		if len(runs) == 1 && j.dstStep[2] == 1 && w == kern.width {
+			// the kernel adds, so it may add to the result itself
+			at := runs[0].at + channel*j.dstChannel
+			for r := 0; r < h && !add; r++ {
+				clear(j.dst[at+r*j.dstChannel:][:w])
+			}
+			j.win.window[h](a, &rows, &line, 1, kc, b, &j.dst[at], j.dstChannel)
+			return
+		}
 		clear(l.tile[:h*kern.width])
 		j.win.window[h](a, &rows, &line, 1, kc, b, &l.tile[0], kern.width)
 	case len(runs) == 1 && j.dstStep[2] == 1 && (kern.masked || w == kern.width):
