@@ -73,9 +73,10 @@ func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	}
 }
 
-// lines calls f for each input row that the windows of output row (z, y) cover. f gets the offset
-// of the row in its plane.
-func (t *poolTask) lines(z, y int, f func(at int)) {
+// lines returns the offsets, in a plane, of the input rows that the windows of output row (z, y)
+// cover. It uses the memory of list.
+func (t *poolTask) lines(z, y int, list []int) []int {
+	list = list[:0]
 	for k := range t.kernel[0] {
 		a := z*t.stride[0] + k*t.dilation[0] - t.before[0]
 		if a < 0 || a >= t.in[0] {
@@ -83,10 +84,23 @@ func (t *poolTask) lines(z, y int, f func(at int)) {
 		}
 		for k := range t.kernel[1] {
 			if b := y*t.stride[1] + k*t.dilation[1] - t.before[1]; b >= 0 && b < t.in[1] {
-				f((a*t.in[1] + b) * t.in[2])
+				list = append(list, (a*t.in[1]+b)*t.in[2])
 			}
 		}
 	}
+	return list
+}
+
+// window returns the first element that window p of a row covers, the end, and the distance between
+// neighbouring elements. It leaves out elements in the padding.
+func (t *poolTask) window(p int) (lo, hi, step int) {
+	step = t.dilation[2]
+	lo = p*t.stride[2] - t.before[2]
+	hi = min(lo+step*(t.kernel[2]-1)+1, t.in[2])
+	if lo < 0 {
+		lo += (step - 1 - lo) / step * step
+	}
+	return lo, hi, step
 }
 
 // sumWindows sums windows. It first adds the rows of a window, and then the elements of the sum.
@@ -96,17 +110,16 @@ func (d *Device) sumWindows(o *device.SumWindows) {
 			to[0] = sum(from)
 			return
 		}
-		n := 0
+		var space [64]int
+		lines, n := space[:0], 0
 		for z := range t.out[0] {
 			for y := range t.out[1] {
-				clear(row)
-				t.lines(z, y, func(at int) { addTo(row, from[at:at+len(row)]) })
+				lines = t.lines(z, y, lines)
+				addLines(row, from, lines)
 				for p := range t.out[2] {
 					var sum float32
-					for k := range t.kernel[2] {
-						if x := p*t.stride[2] + k*t.dilation[2] - t.before[2]; uint(x) < uint(len(row)) {
-							sum += row[x]
-						}
+					for x, hi, step := t.window(p); x < hi; x += step {
+						sum += row[x]
 					}
 					to[n] = sum
 					n++
@@ -127,25 +140,65 @@ func (d *Device) addWindows(o *device.AddWindows) {
 			return
 		}
 		clear(to)
-		add := addTo
-		if t.apart(0) && t.apart(1) { // each input row gets values from only one row of places
-			add = func(dst, from []float32) { copy(dst, from) }
-		}
+		apart := t.apart(0) && t.apart(1) // each input row gets values from only one row of places
+		var space [64]int
+		lines := space[:0]
 		for z := range t.out[0] {
 			for y := range t.out[1] {
 				clear(row)
 				for p, v := range from[:t.out[2]] {
-					for k := range t.kernel[2] {
-						if x := p*t.stride[2] + k*t.dilation[2] - t.before[2]; uint(x) < uint(len(row)) {
-							row[x] += v
-						}
+					for x, hi, step := t.window(p); x < hi; x += step {
+						row[x] += v
 					}
 				}
 				from = from[t.out[2]:]
-				t.lines(z, y, func(at int) { add(to[at:at+len(row)], row) })
+				if lines = t.lines(z, y, lines); apart {
+					repeat(to, row, lines)
+					continue
+				}
+				for _, at := range lines {
+					addTo(to[at:at+len(row)], row)
+				}
 			}
 		}
 	})
+}
+
+// addLines sets row to the sum of the rows of a plane that begin at the offsets lines. The last
+// columns of a short row are computed twice rather than one by one.
+func addLines(row, plane []float32, lines []int) {
+	if n := len(row); n >= 8 && n < 32 { // for short rows, calling a kernel takes longer
+		for x := 0; x < n; x += 8 {
+			x := min(x, n-8)
+			var a, b, c, d, e, f, g, h float32
+			for _, at := range lines {
+				v := (*[8]float32)(plane[at+x:])
+				a, b, c, d, e, f, g, h = a+v[0], b+v[1], c+v[2], d+v[3], e+v[4], f+v[5], g+v[6], h+v[7]
+			}
+			*(*[8]float32)(row[x:]) = [8]float32{a, b, c, d, e, f, g, h}
+		}
+		return
+	}
+	clear(row)
+	for _, at := range lines {
+		addTo(row, plane[at:at+len(row)])
+	}
+}
+
+// repeat copies row to the offsets lines of a plane. Where rows follow one another, it copies
+// several at a time.
+func repeat(plane, row []float32, lines []int) {
+	for len(lines) > 0 {
+		n := 1
+		for n < len(lines) && lines[n] == lines[n-1]+len(row) {
+			n++
+		}
+		to := plane[lines[0]:][:n*len(row)]
+		for done := copy(to, row); done < len(to); {
+			done += copy(to[done:], to[:done])
+		}
+		lines = lines[n:]
+	}
 }
 
 // whole reports whether there is only one window, and it covers the whole plane.

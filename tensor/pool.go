@@ -45,25 +45,19 @@ type AvgPoolOptions struct {
 // last NaN, or the first of several equal maxima. Dilation and padding can make a window without an
 // element of x. Unlike in torch that is an error.
 func (x *Tensor) MaxPool1d(o MaxPoolOptions) *Tensor {
-	y, at := x.maxPool("max_pool1d", 1, o)
-	at.Free()
-	return y
+	return x.maxPoolAlone("max_pool1d", 1, o)
 }
 
 // MaxPool2d is [Tensor.MaxPool1d] in two dimensions: x is [n, channels, height, width] or
 // [channels, height, width].
 func (x *Tensor) MaxPool2d(o MaxPoolOptions) *Tensor {
-	y, at := x.maxPool("max_pool2d", 2, o)
-	at.Free()
-	return y
+	return x.maxPoolAlone("max_pool2d", 2, o)
 }
 
 // MaxPool3d is [Tensor.MaxPool1d] in three dimensions: x is [n, channels, depth, height, width] or
 // the same without n.
 func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
-	y, at := x.maxPool("max_pool3d", 3, o)
-	at.Free()
-	return y
+	return x.maxPoolAlone("max_pool3d", 3, o)
 }
 
 // MaxPool1dIndices does what [Tensor.MaxPool1d] does, and also returns the positions of the maxima
@@ -186,7 +180,8 @@ func (x *Tensor) needsMean(op string) {
 	}
 }
 
-func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices *Tensor) {
+// maxGrid returns the grid of a maximum pool. It checks that each window has an element of x.
+func (x *Tensor) maxGrid(op string, rank int, o MaxPoolOptions) grid {
 	g := x.poolGrid(op, rank, o.Kernel, o.Stride, o.Padding, o.Dilation, o.CeilMode)
 	if x.dtype == boolType {
 		fail(op, ErrType, []*Tensor{x}, "is not defined for bool")
@@ -203,6 +198,16 @@ func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices
 			}
 		}
 	}
+	return g
+}
+
+func (x *Tensor) maxPoolAlone(op string, rank int, o MaxPoolOptions) *Tensor {
+	g := x.maxGrid(op, rank, o)
+	return batchedConv(x, rank, func(x *Tensor) *Tensor { return maximaAlone(op, x, g) })
+}
+
+func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices *Tensor) {
+	g := x.maxGrid(op, rank, o)
 	if x.Rank() == rank+2 {
 		return maxima(op, x, g)
 	}

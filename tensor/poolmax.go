@@ -10,8 +10,8 @@ import (
 )
 
 type maxKey struct {
-	t dtype.Type
-	n int
+	t, place dtype.Type
+	n        int
 }
 
 var maxPrograms cache[maxKey, *expr.Program]
@@ -19,22 +19,36 @@ var maxPrograms cache[maxKey, *expr.Program]
 // maxProgram compares n elements of a window with its greatest element so far. The operands are the
 // position at which the window begins, the position of the greatest element, that element, and the
 // n elements. The parameters are the distances of the n elements from the window's beginning. The
-// results are the new position and element.
-func maxProgram(t dtype.Type, n int) *expr.Program {
-	return maxPrograms.get(maxKey{t, n}, func() *expr.Program {
-		place, most := expr.X(1), expr.X(2)
-		types := []dtype.Type{dtype.I64, dtype.I64, t}
+// results are the new position and element. If the type of positions is Invalid, there are neither
+// positions nor parameters.
+func maxProgram(t, position dtype.Type, n int) *expr.Program {
+	return maxPrograms.get(maxKey{t, position, n}, func() *expr.Program {
+		var outs, ins []dtype.Type
+		var place *expr.Expr
+		placed := position != dtype.Invalid
+		if placed {
+			outs, ins = []dtype.Type{position}, []dtype.Type{position, position}
+			place = expr.X(1)
+		}
+		most := expr.X(len(ins))
+		outs, ins = append(outs, t), append(ins, t)
 		for k := range n {
-			v := expr.X(3 + k)
+			v := expr.X(len(ins))
 			more := v.Gt(most)
 			if t.IsFloat() { // NaN counts as the greatest number, and the last NaN wins
 				more = more.Or(v.Ne(v))
 			}
-			place = more.Select(expr.X(0).Add(expr.Param(k, dtype.I64)), place)
+			if placed {
+				place = more.Select(expr.X(0).Add(expr.Param(k, position.Compute())), place)
+			}
 			most = more.Select(v, most)
-			types = append(types, t)
+			ins = append(ins, t)
 		}
-		return expr.MustLower([]*expr.Expr{place, most}, []dtype.Type{dtype.I64, t}, types, -1)
+		results := []*expr.Expr{place, most}
+		if !placed {
+			results = results[1:]
+		}
+		return expr.MustLower(results, outs, ins, -1)
 	})
 }
 
@@ -62,18 +76,58 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	defer c.recycle()
 	c.modes.noGrad = true
 	var most, place *Tensor
-	if x.dtype.IsFloat() && g.bare() && g.taps() > 8*tapsAtOnce {
+	if g.manyTaps(x) {
 		most, place = maximaByReduction(op, c, x.detachedIn(c), g)
 	} else {
-		most, place = maximaByTaps(op, c, x.detachedIn(c), g)
+		begin, first := g.begins(c, x)
+		most, place = maximaByTaps(op, c, x.detachedIn(c), g, begin, first)
 	}
 	c.close([]*Tensor{most, place}, false)
 	if !wantsGrad(op, x.scope, []*Tensor{x}) {
 		return most, place
 	}
-	values = Apply(maxFunc{op, g}, x, most, place)
+	values = Apply(maxFunc{op: op, g: g}, x, most, place)
 	most.Free()
 	return values, place
+}
+
+// manyTaps reports whether the maxima of x are found by a reduction.
+func (g *grid) manyTaps(x *Tensor) bool {
+	return x.dtype.IsFloat() && g.bare() && g.taps() > 8*tapsAtOnce
+}
+
+// maximaAlone returns what maxima does, without the positions. A gradient needs only the short
+// distances from the beginnings of the windows, and without a gradient nothing is needed.
+func maximaAlone(op string, x *Tensor, g grid) *Tensor {
+	f := maxFunc{op: op, g: g, near: true}
+	t, short := f.reach()
+	needs := wantsGrad(op, x.scope, []*Tensor{x})
+	if g.manyTaps(x) || needs && !short {
+		values, indices := maxima(op, x, g)
+		indices.Free()
+		return values
+	}
+	c := x.scope.child()
+	defer c.recycle()
+	c.modes.noGrad = true
+	var begin, first *Tensor
+	if needs {
+		begin = c.On(x.st.dev).Typed(t).Zeros()
+		if first = begin; !g.bare() {
+			from, inside := g.begins(c, x)
+			first = inside.Sub(from).Cast(t)
+		}
+	}
+	most, near := maximaByTaps(op, c, x.detachedIn(c), g, begin, first)
+	if !needs {
+		c.close([]*Tensor{most}, false)
+		return most
+	}
+	c.close([]*Tensor{most, near}, false)
+	values := Apply(f, x, most, near)
+	most.Free()
+	near.Free()
+	return values
 }
 
 // strides returns the strides of the input's spatial dimensions when they are flattened.
@@ -105,16 +159,24 @@ func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	return begin, first
 }
 
-// maximaByTaps processes the elements of all windows, a few of each window at a time.
-func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
-	begin, first := g.begins(c, x)
+// maximaByTaps processes the elements of all windows, a few of each window at a time. It returns
+// positions of the type of begin, the positions of the windows' beginnings. The parameter first
+// holds the positions of the first elements inside of the input. If begin is nil, there are none.
+func maximaByTaps(op string, c *Scope, x *Tensor, g grid, begin, first *Tensor) (most, place *Tensor) {
 	padded := g.pad(op, c, x, least(x.dtype))
 	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
-	most, place = alloc(op, c, x.st.dev, x.dtype, to), alloc(op, c, x.st.dev, dtype.I64, to)
+	most = alloc(op, c, x.st.dev, x.dtype, to)
+	var in []*Tensor
+	outs, t := []*Tensor{most}, dtype.Invalid
+	if begin != nil {
+		t = begin.dtype
+		place = alloc(op, c, x.st.dev, t, to)
+		outs, in = []*Tensor{place, most}, []*Tensor{begin, first}
+	}
 	if most.Size() == 0 {
 		return most, place
 	}
-	in := []*Tensor{begin, first, c.On(x.st.dev).Typed(x.dtype).Full(least(x.dtype))}
+	in = append(in, c.On(x.st.dev).Typed(x.dtype).Full(least(x.dtype)))
 	s := g.strides()
 	for k := 0; k < g.taps(); {
 		n := min(tapsAtOnce, g.taps()-k)
@@ -132,8 +194,13 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) 
 		for range passOf(n) - n {
 			in, from = append(in, in[len(in)-1]), append(from, from[n-1])
 		}
-		p := maxProgram(x.dtype, passOf(n))
-		runMap(op, c, p, []*Tensor{place, most}, in, encode(p, from))
+		p := maxProgram(x.dtype, t, passOf(n))
+		if begin == nil {
+			runMap(op, c, p, outs, in, nil)
+			in = []*Tensor{most}
+			continue
+		}
+		runMap(op, c, p, outs, in, encode(p, from))
 		in = []*Tensor{begin, place, most}
 	}
 	return most, place
@@ -194,12 +261,14 @@ func pick(op string, x, place *Tensor) *Tensor {
 type maxFunc struct {
 	op string
 	g  grid // the grid of the maxima's windows; rank 0 if there is none
+	// whether the positions are already distances from the beginning of their windows
+	near bool
 }
 
 func (f maxFunc) Name() string { return f.op }
 
 func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	if t, ok := f.reach(); ok {
+	if t, ok := f.reach(); ok && !f.near {
 		s := c.Scope()
 		begin, _ := f.g.begins(s, in[0])
 		ends := []*Tensor{in[2], begin}

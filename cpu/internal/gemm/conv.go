@@ -121,6 +121,10 @@ const (
 	fewPlaces = 128
 	// limit of the elements of all columns of a block of k, if tasks for different rows share them
 	sharedColumns = 1 << 19
+	// number of parts in which tasks pack the shared columns of a unit; each copies the input
+	shareSplit = 4
+	// greatest number of tasks for different rows that read the same shared columns
+	finestSplit = 16
 )
 
 func newColumns(s sight, m int) *columns {
@@ -193,24 +197,34 @@ func (j *columns) run(par Parallel) {
 	}
 	buf.shared = aligned(buf.shared, tasks*j.most)
 	j.shared = buf.shared
+	j.splitA = ceil(j.panelsA, ceil(j.panelsA, finestSplit))
 	for k0 := 0; k0 < j.k; k0 += j.block {
-		par(tasks, func(i int) { j.share(i, k0) })
+		par(tasks*shareSplit, func(i int) { j.share(i, k0) })
 		par(tasks*j.splitA, func(i int) { j.task(i, k0, min(k0+j.block, j.k)) })
 	}
 }
 
-// share packs all panels of a unit, for one block along k.
+// share packs some panels of a unit, for one block along k. It copies only the input of their
+// places.
 func (j *columns) share(i, k0 int) {
+	part, i := i%shareSplit, i/shareSplit
 	g, u := i%j.groups, j.unit(j.division, i/j.groups)
+	all := u.images * size(u.sizes())
+	panels := ceil(all, j.kern.width)
+	first, last := panels*part/shareSplit, panels*(part+1)/shareSplit
+	if first == last {
+		return
+	}
+	skip, end := u.restrict(first*j.kern.width, min(last*j.kern.width, all))
 	kc, taps := min(j.block, j.k-k0), len(j.taps)
 	l := columnsLocal()
 	defer columnLocals.Put(l)
 	look := j.look(&u, over)
-	j.cut(l, &look, &u)
+	j.cut(l, &look, &u, skip, end)
 	l.copied = j.see(&look, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
 	l.offs = j.offsets(&look, kc/taps, j.tapFirst, l.offs)
-	for p := range len(l.panel) - 1 {
-		j.packColumns(l, &look, p, kc, j.shared[i*j.most+p*(kc*j.kern.width+2*over):])
+	for p := range last - first {
+		j.packColumns(l, &look, p, kc, j.shared[i*j.most+(first+p)*(kc*j.kern.width+2*over):])
 	}
 }
 
@@ -266,7 +280,7 @@ func (j *columns) task(i, k0, k1 int) {
 	l := columnsLocal()
 	defer columnLocals.Put(l)
 	look := j.look(&u, over)
-	j.cut(l, &look, &u)
+	j.cut(l, &look, &u, 0, u.images*size(u.sizes()))
 	taps := len(j.taps)
 	tile := columnPanels
 	if (last-first)*j.block*kern.stride <= fewWeights {
@@ -302,14 +316,15 @@ func (j *columns) task(i, k0, k1 int) {
 	}
 }
 
-// cut divides the places of a unit into panels. For each panel it lists the pieces from which it is
-// packed, and the runs in which its results are stored.
-func (j *columns) cut(l *columnLocal, look *look, u *unit) {
+// cut divides the places from … to-1 of a unit into panels. For each panel it lists the pieces from
+// which it is packed, and the runs in which its results are stored.
+func (j *columns) cut(l *columnLocal, look *look, u *unit, from, to int) {
 	width, lanes := j.kern.width, j.win.lanes
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
 	n := u.sizes()
-	left := u.images * size(n)
-	row, y, z, image := 0, 0, 0, 0 // row is the position in a row of places
+	left := to - from
+	// row is the position in a row of places
+	row, y, z, image := from%n[2], from/n[2]%n[1], from/(n[2]*n[1])%n[0], from/size(n)
 	for left > 0 {
 		w := min(width, left)
 		left -= w
@@ -366,6 +381,15 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 			rows[r] = r * j.k
 		}
 		line := 0
+		if len(runs) == 1 && j.dstStep[2] == 1 && w == kern.width {
+			// the kernel adds, so it may add to the result itself
+			at := runs[0].at + channel*j.dstChannel
+			for r := 0; r < h && !add; r++ {
+				clear(j.dst[at+r*j.dstChannel:][:w])
+			}
+			j.win.window[h](a, &rows, &line, 1, kc, b, &j.dst[at], j.dstChannel)
+			return
+		}
 		clear(l.tile[:h*kern.width])
 		j.win.window[h](a, &rows, &line, 1, kc, b, &l.tile[0], kern.width)
 	case len(runs) == 1 && j.dstStep[2] == 1 && (kern.masked || w == kern.width):

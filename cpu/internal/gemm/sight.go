@@ -41,6 +41,26 @@ func (u *unit) sizes() [3]int {
 	return [3]int{u.to[0] - u.from[0], u.to[1] - u.from[1], u.to[2] - u.from[2]}
 }
 
+// restrict narrows u to the images and rows with its places from … to-1. It returns the numbers of
+// these places in the narrowed unit.
+func (u *unit) restrict(from, to int) (newFrom, newTo int) {
+	n := u.sizes()
+	whole := size(n)
+	if u.images > 1 {
+		image := from / whole
+		u.image, u.images = u.image+image, ceil(to, whole)-image
+		return from - image*whole, to - image*whole
+	}
+	for a := range 2 {
+		if whole /= n[a]; n[a] > 1 {
+			row := from / whole
+			u.from[a], u.to[a] = u.from[a]+row, u.from[a]+ceil(to, whole)
+			return from - row*whole, to - row*whole
+		}
+	}
+	return from, to
+}
+
 // division says how the places are divided into units.
 type division struct {
 	images int // number of images in a unit
