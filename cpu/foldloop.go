@@ -23,6 +23,8 @@ type foldKey struct {
 	kind  jit.FoldKind
 	short bool
 	once  uint64 // bit i is set: load i reads one element for each row
+	// the loop combines columns
+	columns bool
 }
 
 // foldSpill is the size of the spill memory of a loop that reduces. Such a loop keeps accumulators
@@ -58,19 +60,24 @@ func (pl *plan) foldValue(uniform []bool) {
 // foldFor returns the loop that combines rows of n values of type t, or nil if there is none. The
 // parameter once is a set of bits. Each set bit stands for a load of one element for each row.
 func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, once uint64) *jit.Code {
+	short := t.IsFloat() && (k == device.Prod || k == device.Sum && n < 16)
+	return pl.foldOf(k, t, foldKey{short: short, once: once})
+}
+
+// foldOf does what foldFor does, for the form of loop that the key says. It sets the key's kind.
+func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
 	}
-	kind := [...]jit.FoldKind{jit.Sum, jit.Prod, jit.Max, jit.Min}[k]
+	key.kind = [...]jit.FoldKind{jit.Sum, jit.Prod, jit.Max, jit.Min}[k]
 	if t == dtype.Bool {
-		kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
+		key.kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
 	}
-	key := foldKey{kind, t.IsFloat() && (kind == jit.Prod || kind == jit.Sum && n < 16), once}
 	if c, ok := pl.folded.codes.Load(key); ok {
 		return c.(*jit.Code)
 	}
-	l := pl.folded.loop.With(once)
-	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: kind, Short: key.short, Reg: len(pl.slot) + 1}
+	l := pl.folded.loop.With(key.once)
+	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: key.kind, Short: key.short, Columns: key.columns, Reg: len(pl.slot) + 1}
 	c, err := jit.Compile(l)
 	if err != nil || c.Spill() > foldSpill {
 		return nil
@@ -83,6 +90,7 @@ func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, once uint64) *
 func (r *reduction) chooseFold() {
 	r.fold, r.inPlace = nil, false
 	if r.inner != 1 {
+		r.chooseColumns()
 		return
 	}
 	if r.fold = r.pl.foldFor(r.kind, r.ct, min(r.reduc, r.pl.block), 0); r.fold == nil {
