@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/jit"
@@ -16,7 +15,7 @@ import (
 // foldedBody holds the loops that reduce rows of a plan's first result.
 type foldedBody struct {
 	loop  *jit.Loop
-	codes sync.Map // maps foldKey to *jit.Code; made on demand
+	codes lookup[foldKey, *jit.Code] // made on demand
 }
 
 type foldKey struct {
@@ -73,8 +72,8 @@ func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code
 	if t == dtype.Bool {
 		key.kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
 	}
-	if c, ok := pl.folded.codes.Load(key); ok {
-		return c.(*jit.Code)
+	if c, ok := pl.folded.codes.load(key); ok {
+		return c
 	}
 	l := pl.folded.loop.With(key.once)
 	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: key.kind, Short: key.short, Columns: key.columns, Reg: len(pl.slot) + 1}
@@ -82,7 +81,7 @@ func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code
 	if err != nil || c.Spill() > foldSpill {
 		return nil
 	}
-	pl.folded.codes.Store(key, c)
+	pl.folded.codes.store(key, c)
 	return c
 }
 

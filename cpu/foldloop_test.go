@@ -190,9 +190,10 @@ func TestFormulasWithoutLoop(t *testing.T) {
 		planFor(same.program(dtype.F32, []rowOperand{f32}), 0, rawResults),
 		planFor(expLess.program(dtype.F32, []rowOperand{f32, f32}), 0, rawResults),
 	} {
-		pl.folded.codes.Range(func(k, code any) bool {
-			pl.folded.codes.Store(k, (*jit.Code)(nil))
-			t.Cleanup(func() { pl.folded.codes.Store(k, code) })
+		codes := &pl.folded.codes
+		codes.all.Range(func(k, code any) bool {
+			codes.store(k.(foldKey), nil)
+			t.Cleanup(func() { codes.store(k.(foldKey), code.(*entry[foldKey, *jit.Code]).value) })
 			return true
 		})
 	}
