@@ -23,7 +23,11 @@ func (d *Device) attention(o *device.Attention) {
 	}
 	t := &attentionTask{newAttentionShape(&o.Weighing, &o.Q, &o.K), o}
 	t.draw()
-	t.cut(max(16, min(128, 1<<16/max(1, t.keys))))
+	rows := min(128, 1<<16/max(1, t.keys))
+	if t.Causal { // the first half of the queries needs half of the keys
+		rows = min(rows, t.queries/2)
+	}
+	t.cut(max(16, rows))
 	units := o.Q.Shape.At(0) * t.heads * t.blocks
 	work := t.rows * t.keys * (t.features + o.V.Shape.At(3) + 16)
 	d.crew.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.crew.size())), t)
@@ -56,24 +60,40 @@ func (t *attentionTask) run(lo, hi int) {
 		out := headRows(&t.o.Out, c.sample, c.head, c.from, c.rows)
 		os, oc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 		gemm.F32(gemm.Serial, c.rows, values, c.cols, p, c.cols, 1, v, t.o.V.Strides.At(2), t.o.V.Strides.At(3), out, os, oc, false)
-		for i := 0; i < c.rows && values > 0; i++ {
-			sum, nothing := sums[i], c.cols == 0 || most[i] == float32(math.Inf(-1))
-			if oc == 1 && !nothing {
-				row := ptr(out[i*os:])
-				w.run(ops[expr.OpDiv][dtype.F32], row, row, uint64(math.Float32bits(sum)), values)
+		t.divide(w, c, out, sums, most)
+		if !t.o.LSE.Absent() {
+			t.logs(w, c, most)
+		}
+	}
+}
+
+// divide divides the sums of values by the sums of weights, for each query of a block. A query that
+// sees nothing gets zeros.
+func (t *attentionTask) divide(w *attentionWorker, c block, out, sums, most []float32) {
+	values, row, col := t.o.Out.Shape.At(3), t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
+	if values == 0 {
+		return
+	}
+	if col == 1 && c.rows >= shortestRow {
+		w.cols = values
+		y := rowOperand{ptr(out), dtype.F32, 4 * row, 4}
+		w.compute(quotient, c.rows, y, y, w.each(ptr(sums)))
+		w.cols = c.cols
+	} else {
+		for i, sum := range sums {
+			if col == 1 {
+				y := ptr(out[i*row:])
+				w.run(ops[expr.OpDiv][dtype.F32], y, y, uint64(math.Float32bits(sum)), values)
 				continue
 			}
 			for j := range values {
-				o := &out[i*os+j*oc]
-				if nothing {
-					*o = 0
-				} else {
-					*o /= sum
-				}
+				out[i*row+j*col] /= sum
 			}
 		}
-		if !t.o.LSE.Absent() {
-			t.logs(w, c, most)
+	}
+	for i, m := range most {
+		if c.cols == 0 || m == float32(math.Inf(-1)) {
+			zero(out[i*row:], 1, values, row, col)
 		}
 	}
 }

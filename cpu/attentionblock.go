@@ -77,8 +77,8 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	gemm.F32(gemm.Serial, c.rows, c.cols, b.features, q, b.features, 1, k, b.k.Strides.At(3), b.k.Strides.At(2), p, c.cols, 1, false)
 	if b.Causal {
 		for i := range c.rows {
-			for j := max(0, c.from+i+1-c.first); j < c.cols; j++ {
-				p[i*c.cols+j] = float32(math.Inf(-1))
+			for j := max(0, c.from+i+1-c.first); j < c.cols; j += maxBlock {
+				copy(p[i*c.cols+j:(i+1)*c.cols], unseen[:])
 			}
 		}
 	}
@@ -121,6 +121,10 @@ func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer,
 func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
 	rows, stride, step := headRows(b.q, c.sample, c.head, c.from, c.rows), b.q.Strides.At(2), b.q.Strides.At(3)
 	scale := float32(b.Scale)
+	if step == 1 && stride == b.features && len(q) > 0 {
+		w.run(ops[expr.OpMul][dtype.F32], ptr(q), ptr(rows), uint64(math.Float32bits(scale)), len(q))
+		return
+	}
 	for i := 0; i < c.rows && b.features > 0; i++ {
 		row := q[i*b.features : (i+1)*b.features]
 		if step == 1 {

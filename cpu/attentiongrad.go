@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
@@ -186,6 +187,10 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 		return
 	}
 	out, row, col := headRows(&t.o.DQ, c.sample, c.head, c.from, c.rows), t.o.DQ.Strides.At(2), t.o.DQ.Strides.At(3)
+	if col == 1 && row == t.features {
+		w.run(ops[expr.OpMul][dtype.F32], ptr(out), ptr(dq), uint64(math.Float32bits(float32(t.Scale))), len(dq))
+		return
+	}
 	for i := range c.rows {
 		for j, x := range dq[i*t.features : (i+1)*t.features] {
 			out[i*row+j*col] = x * float32(t.Scale)
@@ -199,11 +204,19 @@ func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int
 	y := headRows(&t.o.Out, c.sample, c.head, c.from, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	sums := at[float32](w.row(0), c.rows)
-	for i := range sums {
-		var sum float64
-		for j := range t.values {
-			sum += float64(g[i*gs+j*gc]) * float64(y[i*ys+j*yc])
+	for i := 0; i < c.rows; i += 4 { // four sums at a time, because one waits for itself
+		var sum [4]float64
+		var at [4]int
+		for k := range at {
+			at[k] = min(i+k, c.rows-1)
 		}
-		sums[i] = float32(sum)
+		for j := range t.values {
+			for k, i := range at {
+				sum[k] += float64(g[i*gs+j*gc]) * float64(y[i*ys+j*yc])
+			}
+		}
+		for k, i := range at {
+			sums[i] = float32(sum[k])
+		}
 	}
 }

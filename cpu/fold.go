@@ -268,7 +268,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	cols := min(r.cols, r.inner-c0)
 	to := (chunk*r.outer+k)*r.inner + c0
 	at := func(row int) int { return (k*r.reduc+row)*r.inner + c0 }
-	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
+	sum := unsafe.Pointer(&acc.sum)
 	if r.arg {
 		pos := acc.pos[:cols]
 		if r.size == 4 && r.argWords(w, acc, at, from, n, cols) {
@@ -300,6 +300,22 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
 	}
+	if r.fold != nil {
+		r.foldTile(w, acc, k, c0, cols, from, n, per)
+	} else {
+		r.addTile(w, acc, at, cols, from, n, per)
+	}
+	for per > 1 { // fold the rows of a wide row: add the upper half to the lower half, repeatedly
+		half := (per + 1) / 2
+		r.combine(sum, sum, unsafe.Add(sum, half*cols*r.size), sum, (per-half)*cols)
+		per = half
+	}
+	copy(r.part[to*r.size:], at8(sum, cols*r.size))
+}
+
+// addTile stores the combination of n rows of a tile in acc.sum, as wide rows of per rows each.
+func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols, from, n, per int) {
+	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	wide := per * cols
 	have := 0 // number of wide rows that were already added in run
 	sums := 0 // number of runs that were already added in sum
@@ -326,12 +342,6 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 			sums, have = sums+1, 0
 		}
 	}
-	for per > 1 { // fold the rows of a wide row: add the upper half to the lower half, repeatedly
-		half := (per + 1) / 2
-		r.combine(sum, sum, unsafe.Add(sum, half*cols*r.size), sum, (per-half)*cols)
-		per = half
-	}
-	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
 // argWords finds the extremes of a tile of 32-bit values by whole blocks. It stores the values in

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/jit"
@@ -16,13 +15,15 @@ import (
 // foldedBody holds the loops that reduce rows of a plan's first result.
 type foldedBody struct {
 	loop  *jit.Loop
-	codes sync.Map // maps foldKey to *jit.Code; made on demand
+	codes lookup[foldKey, *jit.Code] // made on demand
 }
 
 type foldKey struct {
 	kind  jit.FoldKind
 	short bool
 	reads jit.Reads
+	// the loop combines columns
+	columns bool
 }
 
 // foldSpill is the size of the spill memory of a loop that reduces. Such a loop keeps accumulators
@@ -58,24 +59,29 @@ func (pl *plan) foldValue(uniform []bool) {
 // foldFor returns the loop that combines rows of n values of type t, or nil if there is none. Its
 // loads go through rows as given.
 func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, reads jit.Reads) *jit.Code {
+	short := t.IsFloat() && (k == device.Prod || k == device.Sum && n < 16)
+	return pl.foldOf(k, t, foldKey{short: short, reads: reads})
+}
+
+// foldOf does what foldFor does, for the form of loop that the key says. It sets the key's kind.
+func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
 	}
-	kind := [...]jit.FoldKind{jit.Sum, jit.Prod, jit.Max, jit.Min}[k]
+	key.kind = [...]jit.FoldKind{jit.Sum, jit.Prod, jit.Max, jit.Min}[k]
 	if t == dtype.Bool {
-		kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
+		key.kind = [...]jit.FoldKind{jit.Max, jit.Min, jit.Max, jit.Min}[k]
 	}
-	key := foldKey{kind, t.IsFloat() && (kind == jit.Prod || kind == jit.Sum && n < 16), reads}
-	if c, ok := pl.folded.codes.Load(key); ok {
-		return c.(*jit.Code)
+	if c, ok := pl.folded.codes.load(key); ok {
+		return c
 	}
-	l := pl.folded.loop.With(reads)
-	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: kind, Short: key.short, Reg: len(pl.slot) + 1}
+	l := pl.folded.loop.With(key.reads)
+	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: key.kind, Short: key.short, Columns: key.columns, Reg: len(pl.slot) + 1}
 	c, err := jit.Compile(l)
 	if err != nil || c.Spill() > foldSpill {
 		return nil
 	}
-	pl.folded.codes.Store(key, c)
+	pl.folded.codes.store(key, c)
 	return c
 }
 
@@ -83,6 +89,7 @@ func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, reads jit.Read
 func (r *reduction) chooseFold() {
 	r.fold, r.inPlace = nil, false
 	if r.inner != 1 {
+		r.chooseColumns()
 		return
 	}
 	n := min(r.reduc, r.pl.block)

@@ -15,8 +15,12 @@ type distanceKind struct {
 	// a function of elements X(0) and X(1); the field reduce says how its values are combined
 	each   *expr.Expr
 	finish *expr.Expr // function of the combined value; nil leaves the value as it is
-	// gradient of X(0), from X(1), the distance X(2) and the gradient X(3) of the distance
-	gradient  *Elementwise
+	// gradient of a row's element X(1). X(2) is the other row's element, X(0) the gradient of the
+	// distance, and X(3) the distance.
+	gradient *Elementwise
+	// weight is a function of the distance X(0) and its gradient X(1). If it is not nil, its values
+	// take the gradient's place.
+	weight    *Elementwise
 	programs  cache[dtype.Type, *device.Reduction]
 	numParams int
 }
@@ -24,8 +28,11 @@ type distanceKind struct {
 var (
 	rowsDiff = x0.Sub(x1)
 	rowsGap  = rowsDiff.Abs()
+	// the same for the gradient
+	gradDiff = x1.Sub(x2)
+	gradGap  = gradDiff.Abs()
 	// the sign of the difference, or the difference itself where it is 0 or NaN
-	side = rowsDiff.Gt(zeroC).Select(unit, rowsDiff.Lt(zeroC).Select(expr.C(-1), rowsDiff))
+	side = gradDiff.Gt(zeroC).Select(unit, gradDiff.Lt(zeroC).Select(expr.C(-1), gradDiff))
 	// X(0) to the power 1/p. Parameter 1 is 1/p rounded to the type. Parameter 2 is the remainder
 	// that this rounding lost.
 	orderRoot = x0.PowSum(p1, expr.Param(2))
@@ -33,19 +40,20 @@ var (
 
 	distanceKinds = map[string]*distanceKind{
 		"0": {reduce: device.Sum, each: rowsDiff.Eq(zeroC).Select(zeroC, rowsDiff.Ne(rowsDiff).Select(rowsDiff, unit))},
-		"1": {reduce: device.Sum, each: rowsGap, gradient: distanceGrad(x3.Mul(side))},
-		"2": {reduce: device.Sum, each: rowsDiff.Mul(rowsDiff), finish: x0.Sqrt(), gradient: distanceGrad(x2.Eq(zeroC).Select(zeroC, x3.Mul(rowsDiff).Div(x2)))},
+		"1": {reduce: device.Sum, each: rowsGap, gradient: distanceGrad(3, x0.Mul(side))},
+		"2": {reduce: device.Sum, each: rowsDiff.Mul(rowsDiff), finish: x0.Sqrt(), gradient: distanceGrad(3, x0.Mul(gradDiff)),
+			weight: &Elementwise{Name: "cdist.weight", Arity: 2, Result: Floating, Expr: x0.Eq(zeroC).Select(zeroC, x1.Div(x0))}},
 		"inf": {reduce: device.Max, each: rowsGap,
-			gradient: distanceGrad(x3.Mul(side).Mul(unit.Sub(rowsGap.Sub(x2).Abs().Neg().Floor().Neg().Min(unit))))},
+			gradient: distanceGrad(4, x0.Mul(side).Mul(unit.Sub(gradGap.Sub(x3).Abs().Neg().Floor().Neg().Min(unit))))},
 		"less": {reduce: device.Sum, each: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
-			gradient: distanceGrad(x2.Eq(zeroC).Or(rowsDiff.Eq(zeroC).And(p0.Lt(unit))).Select(zeroC, side.Mul(rowsGap.Pow(less)).Mul(x3).Div(x2.Pow(less))))},
+			gradient: distanceGrad(4, x3.Eq(zeroC).Or(gradDiff.Eq(zeroC).And(p0.Lt(unit))).Select(zeroC, side.Mul(gradGap.Pow(less)).Mul(x0).Div(x3.Pow(less))))},
 		"more": {reduce: device.Sum, each: rowsGap.Pow(p0), finish: orderRoot, numParams: 3,
-			gradient: distanceGrad(x2.Eq(zeroC).Select(zeroC, rowsDiff.Mul(rowsGap.Pow(less.Sub(unit))).Mul(x3).Div(x2.Pow(less))))},
+			gradient: distanceGrad(4, x3.Eq(zeroC).Select(zeroC, gradDiff.Mul(gradGap.Pow(less.Sub(unit))).Mul(x0).Div(x3.Pow(less))))},
 	}
 )
 
-func distanceGrad(e *expr.Expr) *Elementwise {
-	return &Elementwise{Name: "cdist.grad", Arity: 4, Result: Floating, Expr: e}
+func distanceGrad(arity int, e *expr.Expr) *Elementwise {
+	return &Elementwise{Name: "cdist.grad", Arity: arity, Result: Floating, Expr: e}
 }
 
 func distanceOf(p float64) *distanceKind {
@@ -76,6 +84,13 @@ func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	})
 }
 
+// From these numbers of rows of x and y on, y is transposed first. Then the distances of a row of x
+// are the elements of vectors, and no sum is taken across a vector.
+const (
+	rowsX = 4
+	rowsY = 16
+)
+
 // cdistFunc computes distances of order p between rows. Its operands have the type in which
 // distances are computed.
 type cdistFunc struct{ p float64 }
@@ -86,15 +101,20 @@ func (f cdistFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cdist"
 	x, y := in[0].Unsqueeze(-2), in[1].Unsqueeze(-3)
 	s := c.scope
+	along := x.Rank() - 1 // the dimension of a row's elements
+	if in[0].Dim(-2) >= rowsX && in[1].Dim(-2) >= rowsY {
+		x, y = in[0].Unsqueeze(-1), in[1].T().Contiguous().Unsqueeze(-3)
+		along--
+	}
 	full := broadcast(op, []*Tensor{x, y})
-	last := full.Rank() - 1
+	along += full.Rank() - x.Rank()
 	var out *Tensor
-	if full.At(last) == 0 {
-		out = s.On(x.st.dev).Typed(x.dtype).Zeros(full.Head(last).Slice()...)
+	if full.At(along) == 0 {
+		out = s.On(x.st.dev).Typed(x.dtype).Zeros(full.Remove(along).Slice()...)
 	} else {
-		out = alloc(op, s, x.st.dev, x.dtype, full.Head(last))
+		out = alloc(op, s, x.st.dev, x.dtype, full.Remove(along))
 		k := distanceOf(f.p)
-		runReduce(op, s, k.reduction(x.dtype), out, full.With(last, 1), []*Tensor{x, y}, full, k.params(x.dtype, f.p))
+		runReduce(op, s, k.reduction(x.dtype), out, full.With(along, 1), []*Tensor{x, y}, full, k.params(x.dtype, f.p))
 	}
 	if c.Needs(0) || c.Needs(1) {
 		c.Save(in[0], in[1], out)
@@ -113,25 +133,30 @@ func (k *distanceKind) params(t dtype.Type, p float64) []uint64 {
 }
 
 func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	grads := make([]*Tensor, 2)
-	op := distanceOf(f.p).gradient
-	distance := c.Saved(2).Unsqueeze(-1)
-	for i, at := range []int{-2, -3} {
+	k := distanceOf(f.p)
+	grads, distance := make([]*Tensor, 2), c.Saved(2)
+	if k.weight != nil {
+		g = k.weight.Apply([]*Tensor{distance, g})
+	}
+	for i := range grads {
 		to := c.n.operands[i]
 		switch {
 		case !c.Needs(i):
-		case op == nil:
+		case k.gradient == nil:
 			grads[i] = c.scope.On(to.dev).Typed(to.dtype).Zeros(to.shape.Slice()...)
-		default:
-			in := []*Tensor{c.Saved(0).Unsqueeze(-2), c.Saved(1).Unsqueeze(-3), distance, g.Unsqueeze(-1)}
-			sh := in[i].layout.Shape
-			if at == -3 { // for y's gradient the operands swap: the difference changes its sign
-				in[0], in[1] = in[1], in[0]
-			}
-			grads[i] = op.applyReduced(in, []float64{f.p}, sh, to.dtype).reshape(to.shape)
+		case i == 0:
+			grads[i] = f.sumOver(k.gradient, g, c.Saved(0), c.Saved(1), distance)
+		default: // y's rows take the place of x's. The gradient's layout decides the order of the sum
+			grads[i] = f.sumOver(k.gradient, g.T().Contiguous(), c.Saved(1), c.Saved(0), distance.T())
 		}
 	}
 	return grads
+}
+
+// sumOver returns the gradient of the rows x. It sums the gradients of their distances to all y.
+func (f cdistFunc) sumOver(op *Elementwise, g, x, y, distance *Tensor) *Tensor {
+	in := []*Tensor{g.Unsqueeze(-1), x.Unsqueeze(-2), y.Unsqueeze(-3), distance.Unsqueeze(-1)}
+	return op.applyReduced(in[:op.Arity], []float64{f.p}, in[1].layout.Shape, x.dtype).reshape(x.layout.Shape)
 }
 
 // Cdist returns the distances of order p ≥ 0 between the rows of x and those of y. For shapes [...,

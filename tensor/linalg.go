@@ -27,8 +27,15 @@ type factored struct {
 
 func factor64(n int, a []float64) factored {
 	f := factored{lu: general(n, n, a), pivots: make([]int, n)}
-	f.whole = lapack64.Getrf(f.lu, f.pivots)
+	f.whole = factorRows(f.lu, f.pivots)
 	return f
+}
+
+// solve sets b to the X for which the matrix times X is b.
+func (f factored) solve(b blas64.General) {
+	exchange(b, f.pivots)
+	solveTriangle(f.lu, b, false, true)
+	solveTriangle(f.lu, b, true, false)
 }
 
 // zero returns the number, counted from 1, of the first pivot that is 0.
@@ -73,7 +80,7 @@ func (inverseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			return lu.singular()
 		}
 		setIdentity(n, out[0])
-		lapack64.Getrs(blas.NoTrans, lu.lu, general(n, n, out[0]), lu.pivots)
+		lu.solve(general(n, n, out[0]))
 		return ""
 	})[0]
 	c.Save(y)

@@ -81,7 +81,7 @@ func (choleskyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			return ""
 		}
 		copy(out[0], in[0])
-		if _, ok := lapack64.Potrf(blas64.Symmetric{Uplo: blas.Lower, N: n, Stride: n, Data: out[0]}); !ok {
+		if !factorSymmetric(general(n, n, out[0])) {
 			return fmt.Sprintf("the matrix is not positive definite: its leading minor of order %d is not positive", badMinor(n, in[0]))
 		}
 		for i := range n {

@@ -3,9 +3,6 @@ package tensor
 import (
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
 // solveFunc solves A·X = B for batches of one shape. If the field loose is set, a singular matrix
@@ -26,7 +23,7 @@ func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			return lu.singular()
 		}
 		if k > 0 {
-			lapack64.Getrs(blas.NoTrans, lu.lu, general(n, k, in[1]), lu.pivots)
+			lu.solve(general(n, k, in[1]))
 			copy(out[0], in[1])
 		}
 		return ""
@@ -134,14 +131,7 @@ func (f triangularFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		if n == 0 || k == 0 {
 			return ""
 		}
-		t := blas64.Triangular{Uplo: blas.Lower, Diag: blas.NonUnit, N: n, Stride: n, Data: in[0]}
-		if f.upper {
-			t.Uplo = blas.Upper
-		}
-		if f.unit {
-			t.Diag = blas.Unit
-		}
-		blas64.Trsm(blas.Left, blas.NoTrans, 1, t, general(n, k, in[1]))
+		solveTriangle(general(n, n, in[0]), general(n, k, in[1]), f.upper, f.unit)
 		copy(out[0], in[1])
 		return ""
 	})[0]

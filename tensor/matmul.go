@@ -17,6 +17,18 @@ type matmulFunc struct {
 
 func (matmulFunc) Name() string { return "matmul" }
 
+// These are the two products of operands of one type. Small products take about as long as the
+// allocation of such a value.
+var rowsProduct, columnsProduct Function = matmulFunc{}, matmulFunc{columns: true}
+
+// productBy returns the product whose second operand is y.
+func productBy(y *Tensor) Function {
+	if y.byColumns() {
+		return columnsProduct
+	}
+	return rowsProduct
+}
+
 func (f matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	a, b := in[0], in[1]
 	out := a.layout.Shape.With(a.Rank()-1, b.layout.Shape.At(b.Rank()-1))
@@ -110,7 +122,7 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		c.release(k, a)
 	}
 	if c.Wants(0) {
-		da = Apply(matmulFunc{}, g, c.Saved(0).T())
+		da = Apply(rowsProduct, g, c.Saved(0).T())
 	}
 	return []*Tensor{da, db}
 }
@@ -120,11 +132,11 @@ func (f matmulFunc) second(a, g *Tensor) *Tensor {
 	// The gradient of an operand stored by columns is stored by columns too. If the operand is the
 	// transpose of a leaf, the leaf can use the gradient without a copy.
 	if f.columns {
-		return Apply(matmulFunc{}, g.T(), a).T()
+		return Apply(rowsProduct, g.T(), a).T()
 	}
 	t := a.T()
 	defer t.Free()
-	return Apply(matmulFunc{}, t, g)
+	return Apply(rowsProduct, t, g)
 }
 
 // MatMul returns the matrix product x·y, as torch.matmul does. Vectors are rows or columns, and two
@@ -135,8 +147,8 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {
 		return y
 	}
-	youngest("matmul", []*Tensor{x, y})
 	in := []*Tensor{x, y}
+	youngest("matmul", in)
 	sameDevice("matmul", in)
 	if x.dtype != y.dtype {
 		e := newError("matmul", ErrType, in, fmt.Sprintf("operands are %v and %v", x.dtype, y.dtype))
@@ -178,7 +190,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	}
 	switch {
 	case x.Rank() == 2 && y.Rank() == 2:
-		return Apply(matmulFunc{columns: y.byColumns()}, x, y)
+		return Apply(productBy(y), in...)
 	case y.Rank() == 2: // one product computes the rows of all batches
 		out := x.layout.Shape.With(x.Rank()-1, y.Dim(-1))
 		rows := x.Size() / max(k, 1)
@@ -186,7 +198,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 			rows = out.Size() / max(y.Dim(-1), 1)
 		}
 		a := x.reshape(shape.Of(rows, k))
-		return passing(Apply(matmulFunc{columns: y.byColumns()}, a, y), a, x).reshaped(out)
+		return passing(Apply(productBy(y), a, y), a, x).reshaped(out)
 	}
 	bx, by := x.layout.Shape.Head(x.Rank()-2), y.layout.Shape.Head(y.Rank()-2)
 	batch, _, ok := shape.Broadcast(bx, by)
@@ -200,7 +212,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 		return passing(wide.reshape(shape.Of(n, r, c)), wide, t)
 	}
 	a, b := flat(x), flat(y)
-	p := Apply(matmulFunc{}, a, b)
+	p := Apply(rowsProduct, a, b)
 	return passing(passing(p, a, x), b, y).reshaped(batch.Append(x.Dim(-2), y.Dim(-1)))
 }
 

@@ -15,7 +15,7 @@ const (
 	foldSlot  = 1 // values after the last whole vector, which are combined as one vector
 )
 
-// scratch is a register for addresses. Go restores its value after a call of assembly.
+// scratch is a register for addresses and counts. Go restores its value after a call of assembly.
 const scratch = r14
 
 // singly writes the loop over the elements after the last whole vector.
@@ -24,11 +24,11 @@ func (c *compiler) singly() {
 	c.compareMemory(at, arena, n)
 	done := c.jump(aboveEqual)
 	again := len(c.code)
-	c.body(true)
+	c.iterate(true)
 	c.addImmediate(at, 1)
 	c.compareMemory(at, arena, n)
 	c.jumpBack(below, again)
-	if c.Fold != nil {
+	if c.Fold != nil && !c.columns() {
 		t := c.temp()
 		c.vector(moveVector[0], len256, t, 0, c.spillMemory(foldSlot), options{})
 		c.combine(c.accumulators[0], c.accumulators[0], t)

@@ -32,6 +32,18 @@ func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 	runtime.KeepAlive(c)
 }
 
+// RunColumns runs a loop that combines columns. It computes rows of n results each. A result
+// combines depth ≥ 1 elements of its column. strides has an entry for each load and for the result,
+// by which the addresses grow from one row of results to the next. Then it has an entry for each
+// again, by which the addresses grow from one element of a column to the next.
+func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth int) {
+	k := len(strides) / 2
+	for _, step := range strides[k:] {
+		strides = append(strides, -depth*step)
+	}
+	c.Run(reg, append(strides, depth), n, rows)
+}
+
 // named runs deferred. It restores how the goroutine handles faults, and adds the name of the
 // program to a fault.
 func (c *Code) named(panics bool) {

@@ -21,7 +21,7 @@ func (c *compiler) countAccumulators() int {
 	}
 	t := c.foldType()
 	switch {
-	case c.Fold.Short:
+	case c.Fold.Short || c.Fold.Columns:
 		return 1
 	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order does not matter
 		return 2
@@ -46,7 +46,7 @@ func (c *compiler) beginFold() {
 	for _, r := range c.accumulators {
 		c.vector(spread.of(size), c.length(size), r, 0, first, options{})
 	}
-	if !c.wide {
+	if !c.wide && !c.Fold.Columns {
 		c.vector(storeVector[0], len256, c.accumulators[0], 0, c.spillMemory(foldSlot), options{})
 	}
 }
@@ -89,6 +89,10 @@ func (c *compiler) fold() {
 		c.fromTruth(x, c.truth(f.Value), size)
 	} else {
 		x = c.vec(f.Value)
+	}
+	if f.Columns {
+		c.combine(c.accumulators[0], c.accumulators[0], x)
+		return
 	}
 	// the values after the last whole vector are stored one by one: see singly
 	if c.tail && !c.wide {

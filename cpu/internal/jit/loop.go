@@ -57,11 +57,15 @@ type Store struct {
 // Element i is combined with accumulator i mod 64 (32 for types of 64 bits), or i mod 8 if Short is
 // set. At the end of a row, the upper half of the accumulators is combined with the lower half,
 // until one accumulator is left. The sums of package asm have the same order.
+//
+// If Columns is set, the loop combines columns instead. A result is the combination of the elements
+// at one place of several rows, from the first row to the last. See [Code.RunColumns].
 type Fold struct {
-	Value int32
-	Kind  FoldKind
-	Short bool
-	Reg   int // number of the result's address; its stride comes after the strides of stores
+	Value   int32
+	Kind    FoldKind
+	Short   bool
+	Columns bool
+	Reg     int // number of the result's address; its stride comes after the strides of stores
 }
 
 // FoldKind says how values are combined. For truth values Max is "or", and Min is "and".
@@ -146,12 +150,14 @@ func translate(l *Loop) ([]byte, int) {
 	c.analyse()
 	c.prologue()
 	row := len(c.code)
-	c.beginFold()
+	if !c.columns() {
+		c.beginFold()
+	}
 	c.zero(at)
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
-	c.body(false)
+	c.iterate(false)
 	c.addImmediate(at, int8(c.lanes))
 	c.compare(at, whole)
 	c.jumpBack(below, again)
@@ -159,12 +165,14 @@ func translate(l *Loop) ([]byte, int) {
 	if c.wide {
 		c.masks(maskTest, 0, rest, 0, register(rest))
 		done := c.jump(equal)
-		c.body(true)
+		c.iterate(true)
 		done()
 	} else {
 		c.singly()
 	}
-	c.endFold()
+	if !c.columns() {
+		c.endFold()
+	}
 	if n := c.addresses(); n <= MostPointers {
 		c.addImmediate(rows, -1)
 		end := c.jump(equal)
@@ -198,6 +206,9 @@ func (c *compiler) prologue() {
 		if i < kept || c.held() {
 			c.load(pointers[i], regs, int32(8*c.number(i)))
 		}
+	}
+	if c.columns() {
+		c.holdSteps()
 	}
 	for i := range c.registers {
 		c.vectors[i] = free
@@ -251,6 +262,15 @@ func (c *compiler) address(i, size int, once bool) operand {
 		}
 	}
 	return m
+}
+
+// iterate writes the work on one vector.
+func (c *compiler) iterate(tail bool) {
+	if c.columns() {
+		c.column(tail)
+		return
+	}
+	c.body(tail)
 }
 
 // body writes one iteration of the loop.

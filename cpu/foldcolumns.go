@@ -1,0 +1,105 @@
+package cpu
+
+import (
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
+	"slices"
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// A reduction of columns also runs as one loop, if the loop can read the operands in place. The
+// loop goes down the rows of a vector of columns. So the values are never in memory, and neither
+// are the sums of a run. The order is that of [reduction.tile].
+
+// chooseColumns decides whether a loop reduces the columns.
+func (r *reduction) chooseColumns() {
+	pl, last := r.pl, r.rank-1
+	if r.arg || pl.folded == nil || len(pl.body) == 0 || len(pl.index) > 0 || r.inner < shortestRow ||
+		r.rank < 2 || r.dims[last] != r.inner || r.dims[last-1] != r.reduc {
+		return
+	}
+	for i := range pl.loads {
+		if pl.loads[i].conv != nil {
+			return
+		}
+	}
+	once := uint64(0)
+	for i, l := range pl.folded.loop.Loads {
+		if pl.p.Code[l.Value].Op != expr.OpX {
+			return // a kernel computes it before the loop
+		}
+		switch a := r.loaded(pl.folded.loop, i); a.inner {
+		case a.size:
+		case 0:
+			once |= 1 << i
+		default:
+			return
+		}
+	}
+	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
+}
+
+// foldTile stores the combination of n rows of a tile in acc.sum. The rows begin at row from, and
+// the columns at column c0, in the k-th group of rows. The rows form wide rows of per rows each.
+func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, from, n, per int) {
+	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
+	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}
+	for d := r.rank - 3; d >= 0; d-- {
+		t.place[d], k = k%r.dims[d], k/r.dims[d]
+	}
+	for i := 0; i < n; {
+		depth, rest := min(runRows, (n-i)/per), 0
+		if depth < runRows { // the rows of the last, incomplete wide row
+			rest = n - i - depth*per
+		}
+		to := run
+		if i == 0 {
+			to = sum
+		}
+		t.fold(from+i, rest, depth+1, to)
+		if depth > 0 {
+			t.fold(from+i+rest, per-rest, depth, unsafe.Add(to, rest*cols*r.size))
+		}
+		if m := per; i > 0 {
+			if depth == 0 {
+				m = rest
+			}
+			r.combine(sum, sum, run, run, m*cols)
+		}
+		i += depth*per + rest
+	}
+}
+
+// columnTile says where a tile of columns lies.
+type columnTile struct {
+	*reduction
+	w             *runner
+	place         cursor
+	c0, cols, per int
+}
+
+// fold combines the rows row, row+per, … to one row of results, and likewise the rows from row+1 on
+// to the next row, and so on.
+func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
+	in, l, w := t.rank-2, t.pl.folded.loop, t.w
+	most := max(1, t.pl.foldUnit()/(t.cols*depth))
+	for ; rows > 0; rows -= most {
+		w.strides = slices.Grow(w.strides[:0], 3*len(l.Loads)+4)
+		t.place[in], t.place[in+1] = row, t.c0
+		for i := range l.Loads {
+			a := t.loaded(l, i)
+			w.reg[l.Loads[i].Reg] = unsafe.Add(a.base, a.offset(&t.place, t.rank))
+			w.strides = append(w.strides, a.stride[in])
+		}
+		w.strides = append(w.strides, t.cols*t.size)
+		for i := range l.Loads {
+			w.strides = append(w.strides, t.per*t.loaded(l, i).stride[in])
+		}
+		w.strides = append(w.strides, 0)
+		w.reg[len(w.reg)-1] = to
+		t.reduction.fold.RunColumns(w.reg, w.strides, t.cols, min(rows, most), depth)
+		row += most
+		to = unsafe.Add(to, most*t.cols*t.size)
+	}
+}

@@ -1,0 +1,43 @@
+package jit
+
+// columns reports whether the loop combines columns.
+func (c *compiler) columns() bool { return c.Fold != nil && c.Fold.Columns }
+
+// holdSteps loads the strides that lead from one element of a column to the next. They have the
+// registers that no address needs, as far as those go.
+func (c *compiler) holdSteps() {
+	n := c.addresses()
+	for i := range c.Loads[:min(len(c.Loads), len(pointers)-n)] {
+		c.load(pointers[n+i], strides, int32(8*(n+i)))
+	}
+}
+
+// column writes the loop over the rows of one vector of columns. It stores their combination. The
+// strides, and the number of rows, come after the strides that lead to the next row of results.
+func (c *compiler) column(tail bool) {
+	c.tail = tail
+	c.beginFold()
+	n := c.addresses()
+	c.load(scratch, strides, int32(8*3*n))
+	again := len(c.code)
+	c.body(tail)
+	for i := range c.Loads {
+		if n+i < len(pointers) {
+			c.integer(0x03, pointers[i], register(uint8(pointers[n+i])))
+		} else {
+			c.addMemory(pointers[i], strides, int32(8*(n+i)))
+		}
+	}
+	c.addImmediate(scratch, -1)
+	c.jumpBack(notEqual, again)
+	for i := range c.Loads {
+		c.addMemory(pointers[i], strides, int32(8*(2*n+i)))
+	}
+	size := c.foldType().Size()
+	o, length, opt := storeVector.of(size), c.length(size), c.masked(false)
+	if tail && !c.wide {
+		o, length = storeLow[0], len128
+	}
+	c.vector(o, length, c.accumulators[0], 0, c.address(n-1, size, false), opt)
+	c.settle()
+}
