@@ -186,6 +186,17 @@ func TestShortenedLists(t *testing.T) {
 			w.keep(w.sum(a))
 			w.free(a)
 		}, savings{merged: 1}},
+		"scalars of the map and of the sum": {func(w *fixedList) {
+			one := []dtype.Type{dtype.F32}
+			lower := func(e *expr.Expr) *expr.Program { return expr.MustLower([]*expr.Expr{e}, one, one, -1) }
+			scaled := lower(x.Mul(expr.Param(0, dtype.F32)))
+			of := func(v float64) []uint64 { return []uint64{expr.Encode(dtype.F32, v)} }
+			a, out := w.dense(w.s, dtype.F32, w.shape), w.dense(w.s, dtype.F32, shape.Of(1, 4, 1))
+			w.run(&device.Map{Program: scaled, Outs: []device.View{a}, Ins: []device.View{w.x}, Params: of(3)})
+			w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: lower(x), Finish: scaled}, Out: out, Ins: []device.View{a}, Params: of(0.25)})
+			w.free(a)
+			w.keep(out)
+		}, savings{merged: 1}},
 		"a sum in another order": {func(w *fixedList) {
 			a := w.made(dtype.F32, x, transposed(w.x))
 			w.keep(w.sum(a))
