@@ -64,7 +64,8 @@ type buffer struct {
 	block *pool.Block // block of the pool; nil if the buffer is Go memory
 	gen   uint64
 	freed atomic.Bool
-	guard *stream // while this stream is recorded, Host panics; may be nil
+	guard *stream   // while this stream is recorded, Host panics; may be nil
+	life  *lifetime // of memory that a recording allocated, else nil
 	// release is set for memory that the driver does not own. It is called once, when the buffer is
 	// freed. The field keeps its value after that, because objects that release refers to keep the
 	// memory valid.
@@ -126,6 +127,9 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	addr := blk.Addr()
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
+	if r != nil {
+		b.life = &lifetime{r, alive}
+	}
 	if t := device.Tracing(); t != nil {
 		b.told(t, false, false, o)
 	}
@@ -189,6 +193,7 @@ func (b *buffer) Free() {
 	switch {
 	case b.freed.Swap(true):
 	case b.block != nil:
+		b.life.over()
 		b.dev.pool.Free(b.block, b.gen)
 		fallthrough
 	default:
@@ -201,6 +206,7 @@ func (b *buffer) Queue() {
 	switch {
 	case b.freed.Swap(true):
 	case b.block != nil:
+		b.life.over()
 		b.dev.pool.Queue(b.block, b.gen)
 		fallthrough
 	default:

@@ -172,7 +172,7 @@ func (s *stream) Guard(b device.Buffer) device.Buffer {
 	if !ok || own == nil || !s.Recording() {
 		return b
 	}
-	return &buffer{dev: own.dev, mem: own.mem, guard: s}
+	return &buffer{dev: own.dev, mem: own.mem, guard: s, life: own.life}
 }
 
 // recordingOf returns the recording of a stream, nil if its work runs at once.
@@ -282,7 +282,12 @@ func (r *recording) Finish() (device.Replayer, error) {
 	if !r.over() {
 		return nil, r.refusal("finish", "the recording is over")
 	}
-	g := &replayer{r: r, d: r.d, items: r.items, feeds: r.feeds}
+	g := &replayer{r: r, d: r.d, items: r.items, feeds: r.feeds, recorded: len(r.items)}
+	if _, ok := r.d.(*Device); ok {
+		l := newList(r, r.items)
+		g.items = l.shorten()
+		g.saved = l.savings
+	}
 	if len(r.mains) > 1 {
 		g.d = Get()
 	}
@@ -301,10 +306,16 @@ type replayer struct {
 	items []item
 	feeds [][]byte
 	done  bool
+
+	recorded int // number of items of the recording
+	saved    savings
 }
 
-// Operations returns the number of primitives, copies and feeds.
+// Operations returns the number of primitives, copies and feeds of a replay.
 func (g *replayer) Operations() int { return len(g.items) }
+
+// Recorded returns the number of primitives, copies and feeds that were queued.
+func (g *replayer) Recorded() int { return g.recorded }
 
 // Replay runs the list and returns when it is done. It stops at the first error, an
 // *[device.ReplayError].

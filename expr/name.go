@@ -45,11 +45,17 @@ func (x *Expr) operation() string {
 // names end with the first digits of the program's key. Only the key identifies a program.
 func (p *Program) Name() string { return p.name }
 
-// nameOf returns the name of the finished program of the expressions.
-func (p *Program) nameOf(outs []*Expr) string {
-	words := operations(outs)
-	types := slices.Concat(p.In, p.Out)
-	alone := p.copies() || len(outs) == 1 && len(types) <= maxTypes && outs[0].called == "" && overOperands(outs[0], len(p.In))
+// setName names the finished program of the expressions.
+func (p *Program) setName(outs []*Expr) {
+	p.words = operations(outs)
+	p.name = p.nameOf(len(outs) == 1 && outs[0].called == "" && overOperands(outs[0], len(p.In)))
+}
+
+// nameOf returns the name of the finished program. The flag single says that it is one operation on
+// its operands in order.
+func (p *Program) nameOf(single bool) string {
+	words, types := p.words, slices.Concat(p.In, p.Out)
+	alone := p.copies() || single && len(types) <= maxTypes
 	if !alone {
 		types = slices.Compact(types)
 	} else if slices.Max(types) == slices.Min(types) {

@@ -28,6 +28,7 @@ type Program struct {
 	Params []dtype.Type // types of the run-time scalars
 
 	key, name string
+	words     []string // the operations for the name
 }
 
 // Key identifies the program: programs with equal keys have equal code and types. It does not
@@ -160,7 +161,7 @@ func Lower(outs []*Expr, out, ins []dtype.Type, y int) (p *Program, err error) {
 	}
 	l.prune()
 	l.p.finish()
-	l.p.name = l.p.nameOf(outs)
+	l.p.setName(outs)
 	return l.p, nil
 }
 

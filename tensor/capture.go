@@ -106,9 +106,11 @@ var epoch atomic.Uint64
 // Work on other devices is recorded too, if opts name them: see [Across].
 //
 // The device must be able to record ([device.Recorder]). On the CPU a graph is a list of primitives
-// with the memory placed, and Replay runs the list. It returns when the work is done, and stops at
-// the first error, which names the line that recorded the op. A capture on a GPU may read memory of
-// the CPU, and may change it once. A capture on the CPU treats it like a GPU's memory.
+// with the memory placed, and Replay runs the list. Elementwise ops become one where one reads the
+// result of the other, with the same bits, and ops that nobody needs are dropped. Replay returns
+// when the work is done, and stops at the first error, which names the line that recorded the op. A
+// capture on a GPU may read memory of the CPU, and may change it once. A capture on the CPU treats
+// it like a GPU's memory.
 func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
 	const op = "capture"
 	if dev == nil || f == nil {
@@ -346,7 +348,8 @@ func (g *Graph) deserted() bool {
 	return slices.ContainsFunc(g.own, func(st *storage) bool { return st.left.Load() })
 }
 
-// String returns the number of recorded operations, and the device.
+// String returns the number of operations of a replay, and the device. If a replay runs fewer
+// operations than were recorded, it returns both numbers.
 func (g *Graph) String() string {
 	switch {
 	case g.live.Load():
@@ -354,11 +357,15 @@ func (g *Graph) String() string {
 	case g.shares == nil:
 		return "Graph(of a capture on " + g.dev.Name() + " that failed)"
 	}
-	return fmt.Sprintf("Graph(%d operations on %s)", g.Operations(), g.dev.Name())
+	n, recorded := g.Operations(), ""
+	if r, ok := g.replay.(interface{ Recorded() int }); ok && r.Recorded() > n {
+		recorded = fmt.Sprintf(", of %d recorded", r.Recorded())
+	}
+	return fmt.Sprintf("Graph(%d operations on %s%s)", n, g.dev.Name(), recorded)
 }
 
 // Operations returns the number of kernels, copies and fills that a replay runs. It is 0 until the
-// capture is over.
+// capture is over. On the CPU it may be less than what was recorded: see [Capture].
 func (g *Graph) Operations() int {
 	if g.shares == nil {
 		return 0

@@ -1,0 +1,117 @@
+package expr
+
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// Inline says how a program computes operands that are results of another program.
+type Inline struct {
+	// Program computes the operands.
+	Program *Program
+	// Operands holds the number in the new program of each operand of the reader.
+	// A negative number ^k stands for result k of Program.
+	Operands []int
+	// Own holds the number in the new program of each operand of Program.
+	Own []int
+	// Scalars is the number of the reader's scalars, after which come those of Program.
+	Scalars int
+	// Keep holds results of Program that the new program has after those of the reader.
+	Keep []int
+}
+
+// Inlined returns a program that computes the results of p, and that computes some operands of p
+// itself. Its results have the bits of both programs, one after the other: a value that Program
+// stores is rounded, or wraps, as the stored type does. The payload of a NaN may differ. Position
+// and shape of an element must be the same in both programs if Program uses the position.
+func (p *Program) Inlined(n *Inline) *Program {
+	q := n.Program
+	l := &lowerer{p: &Program{}, y: -1, seen: map[Instr]int32{}, memo: map[emitKey]int32{},
+		types: map[*Expr]dtype.Type{}, calls: map[*Expr]*Expr{}}
+	l.operands(q.In, n.Own)
+	l.operands(p.In, n.Operands)
+	l.p.Params = slices.Concat(p.Params, make([]dtype.Type, n.Scalars-len(p.Params)), q.Params)
+	inner := l.append(q, func(c Instr) int32 {
+		if c.Op == OpX {
+			c.Imm = uint64(n.Own[c.Imm])
+		} else {
+			c.Imm += uint64(n.Scalars)
+		}
+		return l.push(c)
+	})
+	outer := l.append(p, func(c Instr) int32 {
+		if c.Op == OpX && n.Operands[c.Imm] < 0 {
+			k := ^n.Operands[c.Imm]
+			return l.stored(inner[q.Outs[k]], q.Out[k])
+		} else if c.Op == OpX {
+			c.Imm = uint64(n.Operands[c.Imm])
+		}
+		return l.push(c)
+	})
+	for i, o := range p.Outs {
+		id := outer[o]
+		if c := p.Code[o]; c.Op == OpX && n.Operands[c.Imm] < 0 {
+			if k := ^n.Operands[c.Imm]; q.Out[k] == p.Out[i] {
+				id = inner[q.Outs[k]] // the store rounds it
+			}
+		}
+		l.p.Outs, l.p.Out = append(l.p.Outs, id), append(l.p.Out, p.Out[i])
+	}
+	for _, k := range n.Keep {
+		l.p.Outs, l.p.Out = append(l.p.Outs, inner[q.Outs[k]]), append(l.p.Out, q.Out[k])
+	}
+	l.prune()
+	l.p.finish()
+	l.p.words = slices.Concat(q.words, p.words)
+	l.p.name = l.p.nameOf(false)
+	return l.p
+}
+
+// operands notes the types of the operands that have numbers in the new program.
+func (l *lowerer) operands(in []dtype.Type, number []int) {
+	for i, k := range number {
+		for len(l.p.In) <= k {
+			l.p.In = append(l.p.In, dtype.Invalid)
+		}
+		if k >= 0 {
+			l.p.In[k] = in[i]
+		}
+	}
+}
+
+// append adds the code of a program. The function leaf returns the instruction of an operand or a
+// scalar. The result holds the new number of each instruction.
+func (l *lowerer) append(p *Program, leaf func(Instr) int32) []int32 {
+	id := make([]int32, len(p.Code))
+	for i, c := range p.Code {
+		if c.Op == OpX || c.Op == OpParam {
+			id[i] = leaf(c)
+			continue
+		}
+		for k, o := range [...]*int32{&c.A, &c.B, &c.C} {
+			if k < c.Op.Arity() {
+				*o = id[*o]
+			}
+		}
+		id[i] = l.push(c)
+	}
+	return id
+}
+
+// stored returns the instruction whose value equals instruction id, stored as type t and loaded.
+func (l *lowerer) stored(id int32, t dtype.Type) int32 {
+	c := l.p.Code[id]
+	if c.Op == OpX && l.p.In[c.Imm] == t {
+		return id
+	}
+	e := X(0) // stands for the value of instruction id
+	l.types[e], l.memo[emitKey{e, c.Type}] = c.Type, id
+	switch t {
+	case dtype.F16, dtype.BF16:
+		e = e.Rounded(t)
+	case dtype.U8, dtype.I8, dtype.I16:
+		e = e.Cvt(t)
+	}
+	return l.emit(e, c.Type)
+}
