@@ -303,6 +303,7 @@ package tensor
 //
 //	index.go                 Index Range
 //	indexparts.go            indices by tensors
+//	indexpositions.go        several index tensors in one launch
 //	indexput.go              IndexPut SetIndex
 //	masked.go                MaskedSelect MaskedScatter Nonzero NonzeroTuple
 //	gather.go                Gather Take TakeAlong IndexSelect
@@ -355,6 +356,7 @@ package tensor
 //	windowsfold.go           Unfold2d Fold
 //	interpolate.go           Interpolate
 //	interpolateantialias.go  weights with antialiasing
+//	interpolateblend.go      blends of two elements
 //	attention.go             ScaledDotProductAttention ALiBi
 //	attentionfast.go         attention by kernels
 //	attentionparts.go        gradients of queries, keys and values in one memory
