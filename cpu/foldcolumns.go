@@ -1,10 +1,10 @@
 package cpu
 
 import (
-	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"slices"
 	"unsafe"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/expr"
 )
 

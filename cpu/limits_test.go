@@ -20,7 +20,7 @@ func TestLimits(t *testing.T) {
 		for _, n := range []int{len(values), 17_000} {
 			in, out := newView(t, d, dtype.F32, n), newView(t, d, dtype.F32, n)
 			for i := range n {
-				numbers(in)[i] = values[i%len(values)]
+				float32s(in)[i] = values[i%len(values)]
 			}
 			for _, a := range values {
 				for _, b := range values {
@@ -28,15 +28,15 @@ func TestLimits(t *testing.T) {
 					m := mapOf(p, out, in)
 					m.Params = params
 					inEachWay(func() {
-						clear(numbers(out))
+						clear(float32s(out))
 						do(t, d, m)
-						for i, got := range numbers(out) {
+						for i, got := range float32s(out) {
 							if i >= 20 && i < n-20 {
 								continue
 							}
-							want := math.Float32frombits(uint32(p.Eval(nil, []uint64{expr.Encode(dtype.F32, float64(numbers(in)[i]))}, params, 0)[0]))
+							want := math.Float32frombits(uint32(p.Eval(nil, []uint64{expr.Encode(dtype.F32, float64(float32s(in)[i]))}, params, 0)[0]))
 							if math.Float32bits(got) != math.Float32bits(want) && (got == got || want == want) {
-								t.Fatalf("%v with params %v and %v of %v: %v, want %v", p, a, b, numbers(in)[i], got, want)
+								t.Fatalf("%v with params %v and %v of %v: %v, want %v", p, a, b, float32s(in)[i], got, want)
 							}
 						}
 					})

@@ -24,7 +24,7 @@ func TestSteps(t *testing.T) {
 		rows, n := s[0], s[1]
 		all := newView(t, d, dtype.F32, rows, 2*n)
 		for i := range all.Size() {
-			numbers(all)[i] = rnd.Float32() - 0.5
+			float32s(all)[i] = rnd.Float32() - 0.5
 		}
 		for _, layout := range []shape.Layout{
 			{Shape: shape.Of(rows, n), Strides: shape.Of(2*n, 2), Offset: 1},
@@ -39,7 +39,7 @@ func TestSteps(t *testing.T) {
 			plain := newView(t, d, dtype.F32, rows, n)
 			for r := range rows {
 				for i := range n {
-					numbers(plain)[r*n+i] = numbers(all)[layout.Offset+r*layout.Strides.At(0)+i*layout.Strides.At(1)]
+					float32s(plain)[r*n+i] = float32s(all)[layout.Offset+r*layout.Strides.At(0)+i*layout.Strides.At(1)]
 				}
 			}
 			run := func(in device.View) (results [][]byte) {
@@ -69,4 +69,4 @@ func TestSteps(t *testing.T) {
 }
 
 // numbers returns the memory of a view of float32.
-func numbers(v device.View) []float32 { return at[float32](pointer(&v), len(v.Buf.Host())/4) }
+func float32s(v device.View) []float32 { return at[float32](pointer(&v), len(v.Buf.Host())/4) }
