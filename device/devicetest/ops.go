@@ -183,16 +183,28 @@ func (r *rig) contents(op device.Op) (c [][]byte) {
 	return c
 }
 
+// needed reports whether every device has to support an op.
+func needed(op device.Op) bool {
+	switch o := op.(type) {
+	case *device.Map, *device.Reduce:
+		return true
+	case *device.MatMul:
+		return o.Plain()
+	case *device.Gather:
+		return !o.Wrap
+	case *device.Scatter:
+		return !o.Wrap
+	}
+	return false
+}
+
 // testSupports checks that Supports does not depend on buffers, and that Run refuses ops that the
 // device does not support.
 func testSupports(r *rig) {
 	for _, op := range r.ops() {
 		supported, bare := r.dev.Supports(op), op.Clone()
-		switch op.(type) {
-		case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter:
-			if m, ok := op.(*device.MatMul); !supported && (!ok || m.Plain()) {
-				r.Errorf("%s is not supported", op.Name())
-			}
+		if !supported && needed(op) {
+			r.Errorf("%s is not supported", op.Name())
 		}
 		present(bare, func(_ int, o device.Operand) { o.View.Buf = nil })
 		if r.dev.Supports(bare) != supported {
