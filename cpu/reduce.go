@@ -221,7 +221,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 }
 
-// identity returns the bits, in computing form, of the result for no values.
+// identity returns the result of a reduction of no values, as bits in the computing type of t.
 func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	ct := t.Compute()
 	switch k {

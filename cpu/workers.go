@@ -60,8 +60,8 @@ type job struct {
 	raised atomic.Pointer[raised]
 }
 
-// These are the phases of a job. The goroutine that finishes the last range sends to done only if
-// the caller has set the phase awaited.
+// These are the phases of a job. A caller that waits on the channel done first changes begun to
+// awaited. The goroutine that finishes the last range sends to the channel only in that case.
 const (
 	begun int32 = iota
 	awaited

@@ -81,8 +81,8 @@ type Span struct {
 	Node   uint64       // SpanBackward: the node of the graph; 0 means none
 	// the innermost named scope around the operands' scope; any goroutine may have opened it
 	Scope SpanID
-	// for SpanScope: another goroutine may close the span, or it may close before spans that were
-	// opened later
+	// for SpanScope: the span may be closed by another goroutine, or before spans that were opened
+	// later
 	Loose bool
 	// for SpanModule: the layer's pointer, which distinguishes layers
 	Owner any

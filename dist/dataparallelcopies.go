@@ -75,7 +75,7 @@ func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	}
 }
 
-// piece returns the range of flat that holds tensor x, the k-th of the bundle.
+// piece returns the part of the tensor flat that holds x, the k-th tensor of the bundle, as a view.
 func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Tensor {
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// reduceBy returns the remainder of r by y > 0 after n steps, or a number that differs from it by
-// less than y. Each step subtracts y times the quotient rounded to 53 bits. The difference is
-// smaller than r. Like r and y, it is a multiple of the smaller of their units in the last place.
-// So the fused multiply-add is exact, and the quotient shrinks by 2⁵³.
+// reduceBy returns the remainder of r by y > 0, or that remainder minus y, if n steps are enough.
+// Each step replaces r by r - q·y, where q is r/y rounded to 53 bits and truncated. The new r is
+// smaller than the old one. Like the old r and y, it is a multiple of the smaller of their units in
+// the last place. So the fused multiply-add is exact. Each step shrinks the quotient by 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)

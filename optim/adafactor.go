@@ -249,7 +249,7 @@ func (o *Adafactor) begin(f *factoring) {
 	}
 }
 
-// number returns number i of the step, a scalar.
+// number returns element i of f.k, the numbers of the step, as a scalar tensor.
 func (f *factoring) number(s *tensor.Scope, i int) *tensor.Tensor { return f.k.In(s).Select(0, i) }
 
 // compute computes the state after the step, and the factor of the update. It changes neither the

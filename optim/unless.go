@@ -113,9 +113,9 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 	}
 }
 
-// guard copies a flag to the device: whether the value of the tensor unless is not 0. It writes
-// this flag into the last slot of a packed launch. If an operand is not dense, the launch uses
-// scalars of the host, so the host has to read the tensor.
+// guard writes a flag into the last slot of a packed launch, on the device. The flag is 1 if the
+// value of the tensor in the argument unless is not 0. If an operand is not dense, the launch takes
+// its scalars from the host, so the host has to read that tensor.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return

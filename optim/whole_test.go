@@ -60,9 +60,9 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	return b.String()
 }
 
-// A subject is an operation that must change either everything or nothing. It has its tensors on a
-// device. A test repeats it in turns. The function ready prepares a turn, the function work runs
-// the operation, and the function bits returns the state.
+// A subject is an operation that must change either everything or nothing. Its tensors are on a
+// device. A test runs it several times; each time is a turn. The function ready prepares a turn,
+// the function work runs the operation, and the function bits returns the state.
 type subject struct {
 	ready func(index int)
 	work  func()

@@ -157,9 +157,10 @@ func (f triangularFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // SolveTriangular returns the X for which x·X = b, or X·x = b with o.Right. x is triangular,
-// float32 or float64, and b has matrices, as for torch.linalg.solve_triangular. The other triangle
-// of x is not read. Batches broadcast. A zero on the diagonal leads to infinities and NaN, not to
-// an error. SolveTriangular works on the host ([HostOps]).
+// float32 or float64. b consists of matrices, never of vectors, as for
+// torch.linalg.solve_triangular. The other triangle of x is not read. Batches broadcast. A zero on
+// the diagonal leads to infinities and NaN, not to an error. SolveTriangular works on the host
+// ([HostOps]).
 func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	const op = "solve_triangular"
 	if o.Right {

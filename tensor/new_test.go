@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Tensors that a Forward makes belong to x's scope and are on x's device, whatever the scope's
+// x.New and the other New methods make tensors in x's scope and on x's device, whatever the scope's
 // default device is.
 func TestNewOfATensor(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")

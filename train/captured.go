@@ -419,8 +419,8 @@ func (t *trainer) guards() []guarded {
 	return list
 }
 
-// fieldsOf returns the exported numbers, texts and lists of such of a layer and of the structs in
-// it, as a text.
+// fieldsOf returns a text with the exported fields of a layer and of the structs in it. It includes
+// only fields that are numbers, bools or texts, or lists of these.
 func fieldsOf(v reflect.Value) string {
 	var b []byte
 	for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {

@@ -16,8 +16,8 @@ type weights struct {
 	g        []float32
 	window   []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
 	width    int // width of a tile
-	outputs  int // outputs of a group; wide rounds them up to the width of a tile
-	wide     int
+	outputs  int // outputs of a group
+	wide     int // outputs, rounded up to a multiple of width
 	division division
 	chunks   int // number of chunks of units; each chunk has sums of its own
 	some     int // channels in a task

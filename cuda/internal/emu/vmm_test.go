@@ -101,7 +101,7 @@ func TestVirtualMemory(t *testing.T) {
 		if meta {
 			continue
 		}
-		// A page without access, and an unmapped page, end the context.
+		// A write to a page that is mapped, but without access, ends the context.
 		p, err = r.MemAddressReserve(page)
 		r.ok(err)
 		mapAt(0)

@@ -100,8 +100,8 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 }
 
 // keptEach reports which weights dropout keeps, for the given rows and n keys from j on. This
-// thread owns every 16th key from x on. The returned function takes the row r, and the number n of
-// a key among the thread's own keys.
+// thread owns every 16th of these keys, from number x on. The returned function takes the index of
+// a row in rows, and the index of a key among the keys that this thread owns.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per

@@ -179,7 +179,8 @@ func TestMatMulSumsFloats(t *testing.T) {
 	}
 }
 
-// nearSums compares the sums of rows of a and of columns of b with sums in float64.
+// nearSums compares Sums, of the rows of A, and ColumnSums, of the columns of B, with sums in
+// float64.
 func (m *machine) nearSums(what string, o ProductOperands) {
 	m.t.Helper()
 	k, n := o.A.Shape.At(2), o.B.Shape.At(2)

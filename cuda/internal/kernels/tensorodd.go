@@ -7,9 +7,9 @@ import "github.com/flambeau-go/flambeau/ptx"
 // are multiplied separately from the rows at even elements. The reason is that all rows in one mma
 // instruction must be shifted by the same number of elements.
 
-// oddRows makes this block compute with every second row of a, if rows of a lie along k. For rows
-// that begin at odd elements, the sum over k begins one index earlier. At that index both operands
-// are zero.
+// oddRows makes this block compute with every second row of the left operand, whose rows lie along
+// k. For rows that begin at odd elements, the sum over k begins one index earlier. At that index
+// both operands are zero.
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")

@@ -306,7 +306,7 @@ func identifiers(text string, pairs ...string) string {
 	})
 }
 
-// A table holds PyTorch's names of forms in place, Flambeau's names, and the signatures.
+// A table lists PyTorch's names of the forms that work in place, Flambeau's names, and signatures.
 type table [4]struct{ theirs, ours, signatures []string }
 
 // add adds a method that applies the op with this name.

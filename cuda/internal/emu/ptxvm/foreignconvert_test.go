@@ -236,7 +236,7 @@ func TestForeignConversions(t *testing.T) {
 	for _, f := range rowsOf(corners(64), 64, 1)[256:] {
 		integersTo64 = append(integersTo64, f[0])
 	}
-	thirds := func(f ieee) (v []uint64) { // integers, halves and neighbours of both
+	threesAndFives := func(f ieee) (v []uint64) { // 2ᵉ, 3·2ᵉ, 5·2ᵉ, the neighbours of each, and more
 		for e := -3; e < 66; e++ {
 			for _, k := range []int64{2, 3, 5} {
 				r := new(big.Rat).SetFrac(new(big.Int).Lsh(big.NewInt(k), uint(e+3)), big.NewInt(16))
@@ -262,10 +262,10 @@ func TestForeignConversions(t *testing.T) {
 				return false
 			}
 		}
-		table(t, m, "from_f32", 4, columns(thirds(binary32)), any(binary64, binary32, bfloat16, binary16), fromF32Row)
-		table(t, m, "from_f64", 8, columns(thirds(binary64)), any(binary64, binary32, bfloat16, binary16), fromF64Row)
-		table(t, m, "from_f16", 2, columns(thirds(binary16)), any(binary64, binary32, binary16), from16Row(binary16))
-		table(t, m, "from_bf16", 2, columns(thirds(bfloat16)), any(binary32), from16Row(bfloat16))
+		table(t, m, "from_f32", 4, columns(threesAndFives(binary32)), any(binary64, binary32, bfloat16, binary16), fromF32Row)
+		table(t, m, "from_f64", 8, columns(threesAndFives(binary64)), any(binary64, binary32, bfloat16, binary16), fromF64Row)
+		table(t, m, "from_f16", 2, columns(threesAndFives(binary16)), any(binary64, binary32, binary16), from16Row(binary16))
+		table(t, m, "from_bf16", 2, columns(threesAndFives(bfloat16)), any(binary32), from16Row(bfloat16))
 		table(t, m, "from_s32", 4, columns(integersTo64), equal, fromIntegerRow(32, true))
 		table(t, m, "from_u32", 4, columns(integersTo64), equal, fromIntegerRow(32, false))
 		table(t, m, "from_s64", 8, columns(integersTo64), equal, fromIntegerRow(64, true))
