@@ -23,8 +23,7 @@ func (f catFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			continue
 		}
 		n := x.layout.Shape.At(f.axis)
-		part := y.handle("cat", s, y.layout.Narrow(f.axis, at, n, 1))
-		run("cat", s, castProgram(x.dtype, f.t), part, []*Tensor{x}, nil)
+		runPart("cat", s, castProgram(x.dtype, f.t), y, y.layout.Narrow(f.axis, at, n, 1), x)
 		at += n
 	}
 	return y

@@ -286,6 +286,7 @@ package tensor
 //	scan.go                  CumSum CumProd LogCumSumExp CumMax CumMin
 //	softmax.go               Softmax LogSoftmax Softmin GumbelSoftmax
 //	crossentropy.go          CrossEntropy
+//	nllloss.go               cross-entropy of logarithms of probabilities
 //
 // Shapes:
 //

@@ -130,10 +130,27 @@ func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []ui
 	}
 	var some [8]*Tensor
 	launch(op, s, m, append(append(some[:0], outs...), ins...)...)
+	putMap(m)
+}
+
+// runPart runs p on x and writes the part of y that has the given layout. It makes no handle of the
+// part.
+func runPart(op string, s *Scope, p *expr.Program, y *Tensor, part shape.Layout, x *Tensor) {
+	m := mapOps.get()
+	m.Program = p
+	m.Outs, m.Ins = room(m.Outs, 1), room(m.Ins, 1)
+	m.Outs[0].Type, m.Outs[0].Layout = y.dtype, part
+	x.expandInto(&m.Ins[0], &part.Shape)
+	launch(op, s, m, y, x)
+	putMap(m)
+}
+
+// putMap returns m to the pool, without its buffers. m keeps its lists for the next use.
+func putMap(m *device.Map) {
 	drop(m.Outs)
 	drop(m.Ins)
 	*m = device.Map{Outs: m.Outs, Ins: m.Ins}
-	mapOps.free.Put(m) // m keeps its lists for the next use
+	mapOps.free.Put(m)
 }
 
 // runReduce runs p on the given operands, expanded to the shape full, and writes y. The parameter

@@ -74,16 +74,20 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	var some [3]*Tensor
 	list := some[:1]
 	for i, x := range in {
-		x = x.reshape(flat)
-		list, o.Ins[i] = append(list, x), x.operand()
+		l, ok := x.layout.View(flat)
+		if !ok {
+			x = x.reshape(flat)
+			l = x.layout
+		}
+		list, o.Ins[i] = append(list, x), device.View{Type: x.dtype, Layout: l}
 	}
-	y := alloc(op, s, in[0].st.dev, t, flat)
+	y := alloc(op, s, in[0].st.dev, t, sh)
 	list[0] = y
 	launch(op, s, o, list...)
 	drop(o.Ins)
 	*o = device.Scan{Ins: o.Ins}
 	scanOps.free.Put(o) // o keeps its list for the next use
-	return y.reshape(sh)
+	return y
 }
 
 // scanFunc is a scan along an axis, backwards if reverse is set. It has one operand. A linear

@@ -75,6 +75,9 @@ func (x *Tensor) alongRows(op string, dim int, f func(rows *Tensor) *Tensor) *Te
 	if x.Rank() == 0 {
 		return f(x.reshape(shape.Of(1, 1))).reshape(shape.Dims{})
 	}
+	if a == x.Rank()-1 && a == 1 {
+		return f(x)
+	}
 	// if dim is not the last dimension, the matrix is a copy
 	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.In(c).Transpose(a, -1)

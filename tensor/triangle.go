@@ -26,8 +26,9 @@ func (x *Tensor) triangle(op *Elementwise, k int) *Tensor {
 		fail(op.Name, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		m := c.On(x.st.dev).Typed(dtype.I64)
-		return op.Apply([]*Tensor{x.In(c), m.Arange(x.Dim(-2)).Unsqueeze(1), m.Arange(x.Dim(-1))}, float64(k))
+		rows, columns := x.Dim(-2), x.Dim(-1)
+		at := c.On(x.st.dev).Typed(dtype.I64).Arange(max(rows, columns))
+		return op.Apply([]*Tensor{x.In(c), at.Narrow(0, 0, rows).Unsqueeze(1), at.Narrow(0, 0, columns)}, float64(k))
 	})
 }
 
