@@ -24,7 +24,8 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	if m := l.mapAt(j); m != nil {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
-	if o, is := l.items[j].op.(*device.Reduce); is && o.Ins[0].Size() > 0 {
+	// A reduction does not round the values of its map to halves, as a map's store does.
+	if o, is := l.items[j].op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}
 	return r, false
@@ -136,6 +137,11 @@ func (m *merger) operands() bool {
 			return false
 		}
 		m.how.Operands[k], own, linked = ^out, ins, true
+		// They take the place of v. The order of a reduction's sum is that of the first of its
+		// operands with the most dimensions that move.
+		for i := range own {
+			m.operand(own[i])
+		}
 	}
 	for i := range own {
 		m.how.Own = append(m.how.Own, m.operand(own[i]))
@@ -156,7 +162,8 @@ func (m *merger) operand(v device.View) int {
 // follow returns the operands of map i in the order in which v reads its result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	made := m.made
-	if made.Program.UsesIndex() && !sameOrder(out, v) {
+	// With a position, a reduction cannot merge dimensions, which its order depends on.
+	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}
 	if sameView(out, v) {
@@ -166,13 +173,12 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
 		return nil, false
 	}
-	// a value must not be computed twice, and a computation should read neighbours
-	if n := v.Shape.Rank(); made.Program.Cost() > 0 {
-		for k := range n {
-			if v.Strides.At(k) == 0 && v.Shape.At(k) > 1 || k == n-1 && v.Strides.At(k) > 1 && v.Shape.At(k) > 1 {
-				return nil, false
-			}
-		}
+	// A value must not be computed twice, as windows that overlap would do. And a computation
+	// should read neighbours.
+	last := v.Shape.Rank() - 1
+	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
+	if made.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
+		return nil, false
 	}
 	return ins, true
 }

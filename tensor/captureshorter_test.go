@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/flambeau-go/flambeau/cpu"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -36,5 +37,45 @@ func TestCaptureShorter(t *testing.T) {
 		if !slices.Equal(out.Floats(), want.Floats()) {
 			t.Errorf("%v, want %v", out, want)
 		}
+	}
+}
+
+// The distances of 16-bit rows convert one operand before they reduce. A replay sums in the order
+// of eager work, though the reduction computes the conversion.
+func TestCaptureSumsInOrder(t *testing.T) {
+	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
+	x, y := root.Randn(6, 300).Cast(dtype.BF16), root.Randn(20, 300)
+	replayed, eager := root.Zeros(6, 20), root.Zeros(6, 20)
+	step := func(s *tensor.Scope, out *tensor.Tensor) {
+		s.Do(func(s *tensor.Scope) { out.In(s).Copy(x.In(s).Cdist(y, 1)) })
+	}
+	g, err := tensor.Capture(cpu.Get(), func(s *tensor.Scope) { step(s, replayed) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	step(tensor.Root(), eager)
+	if err := g.Replay(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(replayed.Floats(), eager.Floats()) {
+		t.Error("a replay has other bits than eager work")
+	}
+}
+
+// Windows that overlap read a value several times. So the map that computes it stays an item.
+func TestCaptureComputesOnce(t *testing.T) {
+	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
+	x, out := root.Randn(2, 40), root.Zeros(2, 9, 32)
+	step := func(s *tensor.Scope) {
+		s.Do(func(s *tensor.Scope) { out.In(s).Copy(x.In(s).Exp().Unfold(1, 32, 1).MulScalar(2)) })
+	}
+	g, err := tensor.Capture(cpu.Get(), step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if g.Operations() != 2 {
+		t.Errorf("%v, want a map and its windows", g)
 	}
 }
