@@ -78,6 +78,16 @@ func stride(n int) int {
 	return 1 + n/2
 }
 
+// collect runs the garbage collector and waits for a cleanup that it starts. On a busy machine
+// cleanups may begin late.
+func collect() {
+	ran := make(chan struct{})
+	runtime.AddCleanup(new([8]*int), func(ran chan struct{}) { close(ran) }, ran)
+	runtime.GC()
+	<-ran
+	time.Sleep(time.Millisecond) // cleanups of the same collection may still run
+}
+
 // atEachAllocation repeats a turn's work and lets a different allocation of the driver fail each
 // time. A failure must change no bit and leave no memory allocated. Work that succeeds afterwards
 // must have the bits of a twin that never failed.
@@ -91,8 +101,7 @@ func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least 
 		twin.work()
 		before := x.bits()
 		for n := 1; ; n += stride(n) {
-			runtime.GC() // unreachable memory could serve a request that is supposed to fail
-			time.Sleep(time.Millisecond)
+			collect() // unreachable memory could serve a request that is supposed to fail
 			ballast := fillUp(t, gpu)
 			held := gpu.Stats().Allocated
 			if err := gpu.FailAlloc(n); err != nil {
