@@ -84,7 +84,7 @@ type columnTile struct {
 func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
 	in, l, w := t.rank-2, t.pl.folded.loop, t.w
 	most := max(1, t.pl.foldUnit()/(t.cols*depth))
-	for ; rows > 0; rows -= most {
+	for rows > 0 {
 		w.strides = slices.Grow(w.strides[:0], 3*len(l.Loads)+4)
 		t.place[in], t.place[in+1] = row, t.c0
 		for i := range l.Loads {
@@ -99,6 +99,9 @@ func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
 		w.strides = append(w.strides, 0)
 		w.reg[len(w.reg)-1] = to
 		t.reduction.fold.RunColumns(w.reg, w.strides, t.cols, min(rows, most), depth)
+		if rows -= most; rows <= 0 {
+			break // no pointer behind the memory is formed
+		}
 		row += most
 		to = unsafe.Add(to, most*t.cols*t.size)
 	}
