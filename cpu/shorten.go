@@ -83,7 +83,7 @@ func (l *list) shorten() []item {
 		}
 	}
 	for i := len(l.items) - 1; i >= 0; i-- {
-		if m := l.mapAt(i); m != nil && !slices.ContainsFunc(numbers(len(m.Outs)), func(k int) bool { return l.needed(i, k, -1) }) {
+		if m := l.mapAt(i); m != nil && !l.anyNeeded(i, len(m.Outs)) {
 			l.gone[i] = true
 			l.unread++
 		}
@@ -97,12 +97,14 @@ func (l *list) shorten() []item {
 	return rest
 }
 
-func numbers(n int) []int {
-	s := make([]int, n)
-	for i := range s {
-		s[i] = i
+// anyNeeded reports whether one of the n results of item i is needed.
+func (l *list) anyNeeded(i, n int) bool {
+	for k := range n {
+		if l.needed(i, k, -1) {
+			return true
+		}
 	}
-	return s
+	return false
 }
 
 // mapAt returns the map that item i is, or nil.
