@@ -172,6 +172,11 @@ func (c *ctx) elements(name, typ string) reg.GPVirtual {
 	return r
 }
 
+const (
+	prefetchSteps = 16  // how many steps ahead of its use B is prefetched; A is half as far ahead
+	prefetchFrom  = 192 // least number of steps of a panel that is prefetched
+)
+
 // micro emits the kernel of height h. A tile is 2 vectors wide, so each broadcast element of A is
 // used with two vectors of B.
 func micro(c *ctx, h int) {
@@ -217,7 +222,20 @@ func micro(c *ctx, h int) {
 	const unroll = 4
 	ldb3 := c.GP64()
 	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
-	step := func(u int) {
+	// Long panels come from the second-level cache or from farther away. So the loop prefetches what
+	// later steps read. For short panels the distances are 0, because prefetching past the end of
+	// both operands would cost more than it saves.
+	bFar, aAhead := c.GP64(), c.GP64()
+	c.MOVQ(b, bFar)
+	c.XORQ(aAhead, aAhead)
+	c.CMPQ(k, operand.I32(prefetchFrom))
+	c.JL(operand.LabelRef("short"))
+	for range prefetchSteps / 8 {
+		c.LEAQ(operand.Mem{Base: bFar, Index: ldb, Scale: 8}, bFar)
+	}
+	c.MOVQ(operand.I32(prefetchSteps/2*t.packed*t.size()), aAhead)
+	c.Label("short")
+	step := func(u int, prefetch bool) {
 		m := operand.Mem{Base: b}
 		switch u {
 		case 1:
@@ -231,6 +249,14 @@ func micro(c *ctx, h int) {
 		c.VMOVUPS(m, b0)
 		m.Disp = t.bytes
 		c.VMOVUPS(m, b1)
+		if prefetch {
+			for m.Base, m.Disp = bFar, 0; m.Disp < 2*t.bytes; m.Disp += 64 {
+				c.PREFETCHT0(m)
+			}
+			if at := u * t.packed * t.size(); at%64 == 0 {
+				c.PREFETCHT0(operand.Mem{Base: a, Index: aAhead, Scale: 1, Disp: at})
+			}
+		}
 		for r := range h {
 			x := c.vec()
 			c.broadcast(operand.Mem{Base: a, Disp: (u*t.packed + r) * t.size()}, x)
@@ -242,8 +268,9 @@ func micro(c *ctx, h int) {
 	c.JL(operand.LabelRef("rest"))
 	c.Label("loop")
 	for u := range unroll {
-		step(u)
+		step(u, true)
 	}
+	c.LEAQ(operand.Mem{Base: bFar, Index: ldb, Scale: 4}, bFar)
 	c.ADDQ(operand.I32(unroll*t.packed*t.size()), a)
 	c.LEAQ(operand.Mem{Base: b, Index: ldb, Scale: 4}, b)
 	c.SUBQ(operand.I32(unroll), k)
@@ -252,7 +279,7 @@ func micro(c *ctx, h int) {
 	c.ADDQ(operand.I32(unroll), k)
 	c.JLE(operand.LabelRef("store"))
 	c.Label("single")
-	step(0)
+	step(0, false)
 	c.ADDQ(operand.I32(t.packed*t.size()), a)
 	c.ADDQ(ldb, b)
 	c.DECQ(k)
