@@ -25,10 +25,10 @@ func dots(c *ctx, h, n int) {
 		how, lanes, by = "by VDPBF16PS", 2*sums, "p/2"
 	}
 	c.Doc(fmt.Sprintf("dots%dx%d%s computes, for r < %d and j < %d, out[r*%d+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k, %s, in %d sums", h, n, t.suffix(), h, n, n, how, sums),
-		fmt.Sprintf("by %s mod %d that are added in halves.", by, sums))
+		fmt.Sprintf("by %s mod %d that are added in halves. It prefetches %d columns at next.", by, sums, n))
 	c.Pragma("noescape")
-	c.SignatureExpr(fmt.Sprintf("func(k int, a *%[1]s, lda int, b *%[1]s, ldb int, out *%[2]s)", t.typ, t.sum()))
-	k, a, lda, b, ldb, out := c.pointer("k"), c.pointer("a"), c.elements("lda", t.typ), c.pointer("b"), c.elements("ldb", t.typ), c.pointer("out")
+	c.SignatureExpr(fmt.Sprintf("func(k int, a *%[1]s, lda int, b *%[1]s, ldb int, next *%[1]s, out *%[2]s)", t.typ, t.sum()))
+	k, a, lda, b, ldb, next, out := c.pointer("k"), c.pointer("a"), c.elements("lda", t.typ), c.pointer("b"), c.elements("ldb", t.typ), c.pointer("next"), c.pointer("out")
 	triple := func(d reg.GPVirtual, rows int) reg.GPVirtual {
 		r := c.GP64()
 		if rows > 3 {
@@ -76,8 +76,12 @@ func dots(c *ctx, h, n int) {
 	c.JL(operand.LabelRef("rest"))
 	c.Label("loop")
 	step(func(m operand.Mem, v reg.VecVirtual) { c.VMOVUPS(m, v) })
+	for j := range n {
+		c.PREFETCHT0(row(next, ldb, ldb3, j))
+	}
 	c.ADDQ(operand.I32(t.bytes), a)
 	c.ADDQ(operand.I32(t.bytes), b)
+	c.ADDQ(operand.I32(t.bytes), next)
 	c.SUBQ(operand.I32(lanes), k)
 	c.JGE(operand.LabelRef("loop"))
 	c.Label("rest")

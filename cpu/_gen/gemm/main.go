@@ -222,9 +222,9 @@ func micro(c *ctx, h int) {
 	const unroll = 4
 	ldb3 := c.GP64()
 	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
-	// Long panels come from the second-level cache or from farther away. So the loop prefetches what
-	// later steps read. For short panels the distances are 0, because prefetching past the end of
-	// both operands would cost more than it saves.
+	// Long panels come from the second-level cache or from farther away. So the loop prefetches
+	// what later steps read. For short panels the distances are 0: there, prefetches past the end
+	// of the panels would cost more than they save.
 	bFar, aAhead := c.GP64(), c.GP64()
 	c.MOVQ(b, bFar)
 	c.XORQ(aAhead, aAhead)

@@ -48,59 +48,59 @@ func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, 
 
 // dots1x1F32AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots1x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots1x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots1x2F32AVX2 computes, for r < 1 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots1x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots1x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots2x1F32AVX2 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots2x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots2x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots2x2F32AVX2 computes, for r < 2 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots2x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots2x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots3x1F32AVX2 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots3x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots3x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots3x2F32AVX2 computes, for r < 3 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots3x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots3x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots4x1F32AVX2 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots4x2F32AVX2 computes, for r < 4 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // micro1F64AVX2 computes, for r < 1 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
@@ -146,59 +146,59 @@ func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, 
 
 // dots1x1F64AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots1x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots1x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots1x2F64AVX2 computes, for r < 1 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots1x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots1x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots2x1F64AVX2 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots2x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots2x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots2x2F64AVX2 computes, for r < 2 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots2x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots2x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots3x1F64AVX2 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots3x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots3x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots3x2F64AVX2 computes, for r < 3 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots3x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots3x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots4x1F64AVX2 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots4x2F64AVX2 computes, for r < 4 and j < 2, out[r*2+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums
-// by p mod 4 that are added in halves.
+// by p mod 4 that are added in halves. It prefetches 2 columns at next.
 //
 //go:noescape
-func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // transpose8F32AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a
 // multiple of 4.

@@ -1006,9 +1006,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func dots1x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots1x1F32AVX2(SB), NOSPLIT, $0-48
+// func dots1x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots1x1F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -1016,7 +1016,8 @@ TEXT ·dots1x1F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x02, BX
-	MOVQ   out+40(FP), BX
+	MOVQ   next+40(FP), BX
+	MOVQ   out+48(FP), SI
 	VXORPS Y0, Y0, Y0
 	SUBQ   $+8, AX
 	JL     rest
@@ -1025,18 +1026,20 @@ loop:
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (DX), Y2
 	VFMADD231PS Y2, Y1, Y0
+	PREFETCHT0  (BX)
 	ADDQ        $+32, CX
 	ADDQ        $+32, DX
+	ADDQ        $+32, BX
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), SI
+	LEAQ        window<>+32(SB), BX
 	SHLQ        $0x02, AX
-	SUBQ        AX, SI
-	VMOVUPS     (SI), Y1
+	SUBQ        AX, BX
+	VMOVUPS     (BX), Y1
 	VMASKMOVPS  (CX), Y1, Y2
 	VMASKMOVPS  (DX), Y1, Y1
 	VFMADD231PS Y1, Y2, Y0
@@ -1048,7 +1051,7 @@ sum:
 	VADDPS       X1, X0, X0
 	VMOVSHDUP    X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, (BX)
+	VMOVSS       X0, (SI)
 	VZEROUPPER
 	RET
 
@@ -1062,9 +1065,9 @@ DATA window<>+48(SB)/8, $0x0000000000000000
 DATA window<>+56(SB)/8, $0x0000000000000000
 GLOBL window<>(SB), RODATA|NOPTR, $64
 
-// func dots1x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots1x2F32AVX2(SB), NOSPLIT, $0-48
+// func dots1x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots1x2F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -1072,7 +1075,8 @@ TEXT ·dots1x2F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x02, BX
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	SUBQ   $+8, AX
@@ -1084,18 +1088,21 @@ loop:
 	VFMADD231PS Y3, Y2, Y0
 	VMOVUPS     (DX)(BX*1), Y3
 	VFMADD231PS Y3, Y2, Y1
+	PREFETCHT0  (SI)
+	PREFETCHT0  (SI)(BX*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, DX
+	ADDQ        $+32, SI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), DI
+	LEAQ        window<>+32(SB), SI
 	SHLQ        $0x02, AX
-	SUBQ        AX, DI
-	VMOVUPS     (DI), Y2
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y2
 	VMASKMOVPS  (CX), Y2, Y3
 	VMASKMOVPS  (DX), Y2, Y4
 	VFMADD231PS Y4, Y3, Y0
@@ -1109,20 +1116,20 @@ sum:
 	VADDPS       X2, X0, X0
 	VMOVSHDUP    X0, X2
 	VADDPS       X2, X0, X0
-	VMOVSS       X0, (SI)
+	VMOVSS       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, 4(SI)
+	VMOVSS       X1, 4(DI)
 	VZEROUPPER
 	RET
 
-// func dots2x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots2x1F32AVX2(SB), NOSPLIT, $0-48
+// func dots2x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots2x1F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -1130,7 +1137,8 @@ TEXT ·dots2x1F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	SUBQ   $+8, AX
@@ -1142,18 +1150,20 @@ loop:
 	VMOVUPS     (BX), Y4
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y4, Y3, Y1
+	PREFETCHT0  (SI)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, SI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), DI
+	LEAQ        window<>+32(SB), SI
 	SHLQ        $0x02, AX
-	SUBQ        AX, DI
-	VMOVUPS     (DI), Y2
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y2
 	VMASKMOVPS  (CX), Y2, Y3
 	VMASKMOVPS  (CX)(DX*1), Y2, Y4
 	VMASKMOVPS  (BX), Y2, Y2
@@ -1167,20 +1177,20 @@ sum:
 	VADDPS       X2, X0, X0
 	VMOVSHDUP    X0, X2
 	VADDPS       X2, X0, X0
-	VMOVSS       X0, (SI)
+	VMOVSS       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, 4(SI)
+	VMOVSS       X1, 4(DI)
 	VZEROUPPER
 	RET
 
-// func dots2x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots2x2F32AVX2(SB), NOSPLIT, $0-48
+// func dots2x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots2x2F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -1188,7 +1198,8 @@ TEXT ·dots2x2F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), DI
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1205,18 +1216,21 @@ loop:
 	VMOVUPS     (BX)(SI*1), Y6
 	VFMADD231PS Y6, Y4, Y1
 	VFMADD231PS Y6, Y5, Y3
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, DI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), R8
+	LEAQ        window<>+32(SB), DI
 	SHLQ        $0x02, AX
-	SUBQ        AX, R8
-	VMOVUPS     (R8), Y4
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y4
 	VMASKMOVPS  (CX), Y4, Y5
 	VMASKMOVPS  (CX)(DX*1), Y4, Y6
 	VMASKMOVPS  (BX), Y4, Y7
@@ -1233,34 +1247,34 @@ sum:
 	VADDPS       X4, X0, X0
 	VMOVSHDUP    X0, X4
 	VADDPS       X4, X0, X0
-	VMOVSS       X0, (DI)
+	VMOVSS       X0, (R8)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, 4(DI)
+	VMOVSS       X1, 4(R8)
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPS       X0, X2, X2
 	VPERMILPD    $0x01, X2, X0
 	VADDPS       X0, X2, X2
 	VMOVSHDUP    X2, X0
 	VADDPS       X0, X2, X2
-	VMOVSS       X2, 8(DI)
+	VMOVSS       X2, 8(R8)
 	VEXTRACTF128 $0x01, Y3, X0
 	VADDPS       X0, X3, X3
 	VPERMILPD    $0x01, X3, X0
 	VADDPS       X0, X3, X3
 	VMOVSHDUP    X3, X0
 	VADDPS       X0, X3, X3
-	VMOVSS       X3, 12(DI)
+	VMOVSS       X3, 12(R8)
 	VZEROUPPER
 	RET
 
-// func dots3x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots3x1F32AVX2(SB), NOSPLIT, $0-48
+// func dots3x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots3x1F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -1268,7 +1282,8 @@ TEXT ·dots3x1F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1283,18 +1298,20 @@ loop:
 	VFMADD231PS Y6, Y3, Y0
 	VFMADD231PS Y6, Y4, Y1
 	VFMADD231PS Y6, Y5, Y2
+	PREFETCHT0  (SI)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, SI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), DI
+	LEAQ        window<>+32(SB), SI
 	SHLQ        $0x02, AX
-	SUBQ        AX, DI
-	VMOVUPS     (DI), Y3
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y3
 	VMASKMOVPS  (CX), Y3, Y4
 	VMASKMOVPS  (CX)(DX*1), Y3, Y5
 	VMASKMOVPS  (CX)(DX*2), Y3, Y6
@@ -1310,27 +1327,27 @@ sum:
 	VADDPS       X3, X0, X0
 	VMOVSHDUP    X0, X3
 	VADDPS       X3, X0, X0
-	VMOVSS       X0, (SI)
+	VMOVSS       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, 4(SI)
+	VMOVSS       X1, 4(DI)
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPS       X0, X2, X2
 	VPERMILPD    $0x01, X2, X0
 	VADDPS       X0, X2, X2
 	VMOVSHDUP    X2, X0
 	VADDPS       X0, X2, X2
-	VMOVSS       X2, 8(SI)
+	VMOVSS       X2, 8(DI)
 	VZEROUPPER
 	RET
 
-// func dots3x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots3x2F32AVX2(SB), NOSPLIT, $0-48
+// func dots3x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots3x2F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -1338,7 +1355,8 @@ TEXT ·dots3x2F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), DI
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1360,18 +1378,21 @@ loop:
 	VFMADD231PS Y9, Y6, Y1
 	VFMADD231PS Y9, Y7, Y3
 	VFMADD231PS Y9, Y8, Y5
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, DI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), R8
+	LEAQ        window<>+32(SB), DI
 	SHLQ        $0x02, AX
-	SUBQ        AX, R8
-	VMOVUPS     (R8), Y6
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y6
 	VMASKMOVPS  (CX), Y6, Y7
 	VMASKMOVPS  (CX)(DX*1), Y6, Y8
 	VMASKMOVPS  (CX)(DX*2), Y6, Y9
@@ -1391,6 +1412,106 @@ sum:
 	VADDPS       X6, X0, X0
 	VMOVSHDUP    X0, X6
 	VADDPS       X6, X0, X0
+	VMOVSS       X0, (R8)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 4(R8)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSHDUP    X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSS       X2, 8(R8)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPS       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSHDUP    X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSS       X3, 12(R8)
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X4
+	VPERMILPD    $0x01, X4, X0
+	VADDPS       X0, X4, X4
+	VMOVSHDUP    X4, X0
+	VADDPS       X0, X4, X4
+	VMOVSS       X4, 16(R8)
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPS       X0, X5, X5
+	VPERMILPD    $0x01, X5, X0
+	VADDPS       X0, X5, X5
+	VMOVSHDUP    X5, X0
+	VADDPS       X0, X5, X5
+	VMOVSS       X5, 20(R8)
+	VZEROUPPER
+	RET
+
+// func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots4x1F32AVX2(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
+	LEAQ   (DX)(DX*2), R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y4
+	VMOVUPS     (CX)(DX*1), Y5
+	VMOVUPS     (CX)(DX*2), Y6
+	VMOVUPS     (CX)(R8*1), Y7
+	VMOVUPS     (BX), Y8
+	VFMADD231PS Y8, Y4, Y0
+	VFMADD231PS Y8, Y5, Y1
+	VFMADD231PS Y8, Y6, Y2
+	VFMADD231PS Y8, Y7, Y3
+	PREFETCHT0  (SI)
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	ADDQ        $+32, SI
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), SI
+	SHLQ        $0x02, AX
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y4
+	VMASKMOVPS  (CX), Y4, Y5
+	VMASKMOVPS  (CX)(DX*1), Y4, Y6
+	VMASKMOVPS  (CX)(DX*2), Y4, Y7
+	VMASKMOVPS  (CX)(R8*1), Y4, Y8
+	VMASKMOVPS  (BX), Y4, Y4
+	VFMADD231PS Y4, Y5, Y0
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y4, Y7, Y2
+	VFMADD231PS Y4, Y8, Y3
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSHDUP    X0, X4
+	VADDPS       X4, X0, X0
 	VMOVSS       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1413,26 +1534,12 @@ sum:
 	VMOVSHDUP    X3, X0
 	VADDPS       X0, X3, X3
 	VMOVSS       X3, 12(DI)
-	VEXTRACTF128 $0x01, Y4, X0
-	VADDPS       X0, X4, X4
-	VPERMILPD    $0x01, X4, X0
-	VADDPS       X0, X4, X4
-	VMOVSHDUP    X4, X0
-	VADDPS       X0, X4, X4
-	VMOVSS       X4, 16(DI)
-	VEXTRACTF128 $0x01, Y5, X0
-	VADDPS       X0, X5, X5
-	VPERMILPD    $0x01, X5, X0
-	VADDPS       X0, X5, X5
-	VMOVSHDUP    X5, X0
-	VADDPS       X0, X5, X5
-	VMOVSS       X5, 20(DI)
 	VZEROUPPER
 	RET
 
-// func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots4x1F32AVX2(SB), NOSPLIT, $0-48
+// func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots4x2F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -1440,91 +1547,9 @@ TEXT ·dots4x1F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), SI
-	LEAQ   (DX)(DX*2), DI
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	SUBQ   $+8, AX
-	JL     rest
-
-loop:
-	VMOVUPS     (CX), Y4
-	VMOVUPS     (CX)(DX*1), Y5
-	VMOVUPS     (CX)(DX*2), Y6
-	VMOVUPS     (CX)(DI*1), Y7
-	VMOVUPS     (BX), Y8
-	VFMADD231PS Y8, Y4, Y0
-	VFMADD231PS Y8, Y5, Y1
-	VFMADD231PS Y8, Y6, Y2
-	VFMADD231PS Y8, Y7, Y3
-	ADDQ        $+32, CX
-	ADDQ        $+32, BX
-	SUBQ        $+8, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+8, AX
-	JLE         sum
-	LEAQ        window<>+32(SB), R8
-	SHLQ        $0x02, AX
-	SUBQ        AX, R8
-	VMOVUPS     (R8), Y4
-	VMASKMOVPS  (CX), Y4, Y5
-	VMASKMOVPS  (CX)(DX*1), Y4, Y6
-	VMASKMOVPS  (CX)(DX*2), Y4, Y7
-	VMASKMOVPS  (CX)(DI*1), Y4, Y8
-	VMASKMOVPS  (BX), Y4, Y4
-	VFMADD231PS Y4, Y5, Y0
-	VFMADD231PS Y4, Y6, Y1
-	VFMADD231PS Y4, Y7, Y2
-	VFMADD231PS Y4, Y8, Y3
-
-sum:
-	VEXTRACTF128 $0x01, Y0, X4
-	VADDPS       X4, X0, X0
-	VPERMILPD    $0x01, X0, X4
-	VADDPS       X4, X0, X0
-	VMOVSHDUP    X0, X4
-	VADDPS       X4, X0, X0
-	VMOVSS       X0, (SI)
-	VEXTRACTF128 $0x01, Y1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPD    $0x01, X1, X0
-	VADDPS       X0, X1, X1
-	VMOVSHDUP    X1, X0
-	VADDPS       X0, X1, X1
-	VMOVSS       X1, 4(SI)
-	VEXTRACTF128 $0x01, Y2, X0
-	VADDPS       X0, X2, X2
-	VPERMILPD    $0x01, X2, X0
-	VADDPS       X0, X2, X2
-	VMOVSHDUP    X2, X0
-	VADDPS       X0, X2, X2
-	VMOVSS       X2, 8(SI)
-	VEXTRACTF128 $0x01, Y3, X0
-	VADDPS       X0, X3, X3
-	VPERMILPD    $0x01, X3, X0
-	VADDPS       X0, X3, X3
-	VMOVSHDUP    X3, X0
-	VADDPS       X0, X3, X3
-	VMOVSS       X3, 12(SI)
-	VZEROUPPER
-	RET
-
-// func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, FMA3
-TEXT ·dots4x2F32AVX2(SB), NOSPLIT, $0-48
-	MOVQ   k+0(FP), AX
-	MOVQ   a+8(FP), CX
-	MOVQ   lda+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   b+24(FP), BX
-	MOVQ   ldb+32(FP), SI
-	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (DX)(DX*2), R8
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (DX)(DX*2), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1540,7 +1565,7 @@ loop:
 	VMOVUPS     (CX), Y8
 	VMOVUPS     (CX)(DX*1), Y9
 	VMOVUPS     (CX)(DX*2), Y10
-	VMOVUPS     (CX)(R8*1), Y11
+	VMOVUPS     (CX)(R9*1), Y11
 	VMOVUPS     (BX), Y12
 	VFMADD231PS Y12, Y8, Y0
 	VFMADD231PS Y12, Y9, Y2
@@ -1551,22 +1576,25 @@ loop:
 	VFMADD231PS Y12, Y9, Y3
 	VFMADD231PS Y12, Y10, Y5
 	VFMADD231PS Y12, Y11, Y7
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, DI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), R9
+	LEAQ        window<>+32(SB), DI
 	SHLQ        $0x02, AX
-	SUBQ        AX, R9
-	VMOVUPS     (R9), Y8
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y8
 	VMASKMOVPS  (CX), Y8, Y9
 	VMASKMOVPS  (CX)(DX*1), Y8, Y10
 	VMASKMOVPS  (CX)(DX*2), Y8, Y11
-	VMASKMOVPS  (CX)(R8*1), Y8, Y12
+	VMASKMOVPS  (CX)(R9*1), Y8, Y12
 	VMASKMOVPS  (BX), Y8, Y13
 	VFMADD231PS Y13, Y9, Y0
 	VFMADD231PS Y13, Y10, Y2
@@ -1585,56 +1613,56 @@ sum:
 	VADDPS       X8, X0, X0
 	VMOVSHDUP    X0, X8
 	VADDPS       X8, X0, X0
-	VMOVSS       X0, (DI)
+	VMOVSS       X0, (R8)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, 4(DI)
+	VMOVSS       X1, 4(R8)
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPS       X0, X2, X2
 	VPERMILPD    $0x01, X2, X0
 	VADDPS       X0, X2, X2
 	VMOVSHDUP    X2, X0
 	VADDPS       X0, X2, X2
-	VMOVSS       X2, 8(DI)
+	VMOVSS       X2, 8(R8)
 	VEXTRACTF128 $0x01, Y3, X0
 	VADDPS       X0, X3, X3
 	VPERMILPD    $0x01, X3, X0
 	VADDPS       X0, X3, X3
 	VMOVSHDUP    X3, X0
 	VADDPS       X0, X3, X3
-	VMOVSS       X3, 12(DI)
+	VMOVSS       X3, 12(R8)
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPS       X0, X4, X4
 	VPERMILPD    $0x01, X4, X0
 	VADDPS       X0, X4, X4
 	VMOVSHDUP    X4, X0
 	VADDPS       X0, X4, X4
-	VMOVSS       X4, 16(DI)
+	VMOVSS       X4, 16(R8)
 	VEXTRACTF128 $0x01, Y5, X0
 	VADDPS       X0, X5, X5
 	VPERMILPD    $0x01, X5, X0
 	VADDPS       X0, X5, X5
 	VMOVSHDUP    X5, X0
 	VADDPS       X0, X5, X5
-	VMOVSS       X5, 20(DI)
+	VMOVSS       X5, 20(R8)
 	VEXTRACTF128 $0x01, Y6, X0
 	VADDPS       X0, X6, X6
 	VPERMILPD    $0x01, X6, X0
 	VADDPS       X0, X6, X6
 	VMOVSHDUP    X6, X0
 	VADDPS       X0, X6, X6
-	VMOVSS       X6, 24(DI)
+	VMOVSS       X6, 24(R8)
 	VEXTRACTF128 $0x01, Y7, X0
 	VADDPS       X0, X7, X7
 	VPERMILPD    $0x01, X7, X0
 	VADDPS       X0, X7, X7
 	VMOVSHDUP    X7, X0
 	VADDPS       X0, X7, X7
-	VMOVSS       X7, 28(DI)
+	VMOVSS       X7, 28(R8)
 	VZEROUPPER
 	RET
 
@@ -2652,9 +2680,9 @@ put:
 	VZEROUPPER
 	RET
 
-// func dots1x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots1x1F64AVX2(SB), NOSPLIT, $0-48
+// func dots1x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots1x1F64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -2662,7 +2690,8 @@ TEXT ·dots1x1F64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x03, BX
-	MOVQ   out+40(FP), BX
+	MOVQ   next+40(FP), BX
+	MOVQ   out+48(FP), SI
 	VXORPS Y0, Y0, Y0
 	SUBQ   $+4, AX
 	JL     rest
@@ -2671,18 +2700,20 @@ loop:
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (DX), Y2
 	VFMADD231PD Y2, Y1, Y0
+	PREFETCHT0  (BX)
 	ADDQ        $+32, CX
 	ADDQ        $+32, DX
+	ADDQ        $+32, BX
 	SUBQ        $+4, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+4, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), SI
+	LEAQ        window<>+32(SB), BX
 	SHLQ        $0x03, AX
-	SUBQ        AX, SI
-	VMOVUPS     (SI), Y1
+	SUBQ        AX, BX
+	VMOVUPS     (BX), Y1
 	VMASKMOVPS  (CX), Y1, Y2
 	VMASKMOVPS  (DX), Y1, Y1
 	VFMADD231PD Y1, Y2, Y0
@@ -2692,13 +2723,13 @@ sum:
 	VADDPD       X1, X0, X0
 	VPERMILPD    $0x01, X0, X1
 	VADDPD       X1, X0, X0
-	VMOVSD       X0, (BX)
+	VMOVSD       X0, (SI)
 	VZEROUPPER
 	RET
 
-// func dots1x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots1x2F64AVX2(SB), NOSPLIT, $0-48
+// func dots1x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots1x2F64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -2706,7 +2737,8 @@ TEXT ·dots1x2F64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x03, BX
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	SUBQ   $+4, AX
@@ -2718,18 +2750,21 @@ loop:
 	VFMADD231PD Y3, Y2, Y0
 	VMOVUPS     (DX)(BX*1), Y3
 	VFMADD231PD Y3, Y2, Y1
+	PREFETCHT0  (SI)
+	PREFETCHT0  (SI)(BX*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, DX
+	ADDQ        $+32, SI
 	SUBQ        $+4, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+4, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), DI
+	LEAQ        window<>+32(SB), SI
 	SHLQ        $0x03, AX
-	SUBQ        AX, DI
-	VMOVUPS     (DI), Y2
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y2
 	VMASKMOVPS  (CX), Y2, Y3
 	VMASKMOVPS  (DX), Y2, Y4
 	VFMADD231PD Y4, Y3, Y0
@@ -2741,18 +2776,18 @@ sum:
 	VADDPD       X2, X0, X0
 	VPERMILPD    $0x01, X0, X2
 	VADDPD       X2, X0, X0
-	VMOVSD       X0, (SI)
+	VMOVSD       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPD       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPD       X0, X1, X1
-	VMOVSD       X1, 8(SI)
+	VMOVSD       X1, 8(DI)
 	VZEROUPPER
 	RET
 
-// func dots2x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots2x1F64AVX2(SB), NOSPLIT, $0-48
+// func dots2x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots2x1F64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -2760,7 +2795,8 @@ TEXT ·dots2x1F64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	SUBQ   $+4, AX
@@ -2772,18 +2808,20 @@ loop:
 	VMOVUPS     (BX), Y4
 	VFMADD231PD Y4, Y2, Y0
 	VFMADD231PD Y4, Y3, Y1
+	PREFETCHT0  (SI)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, SI
 	SUBQ        $+4, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+4, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), DI
+	LEAQ        window<>+32(SB), SI
 	SHLQ        $0x03, AX
-	SUBQ        AX, DI
-	VMOVUPS     (DI), Y2
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y2
 	VMASKMOVPS  (CX), Y2, Y3
 	VMASKMOVPS  (CX)(DX*1), Y2, Y4
 	VMASKMOVPS  (BX), Y2, Y2
@@ -2795,18 +2833,18 @@ sum:
 	VADDPD       X2, X0, X0
 	VPERMILPD    $0x01, X0, X2
 	VADDPD       X2, X0, X0
-	VMOVSD       X0, (SI)
+	VMOVSD       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPD       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPD       X0, X1, X1
-	VMOVSD       X1, 8(SI)
+	VMOVSD       X1, 8(DI)
 	VZEROUPPER
 	RET
 
-// func dots2x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots2x2F64AVX2(SB), NOSPLIT, $0-48
+// func dots2x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots2x2F64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -2814,7 +2852,8 @@ TEXT ·dots2x2F64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), DI
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2831,18 +2870,21 @@ loop:
 	VMOVUPS     (BX)(SI*1), Y6
 	VFMADD231PD Y6, Y4, Y1
 	VFMADD231PD Y6, Y5, Y3
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, DI
 	SUBQ        $+4, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+4, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), R8
+	LEAQ        window<>+32(SB), DI
 	SHLQ        $0x03, AX
-	SUBQ        AX, R8
-	VMOVUPS     (R8), Y4
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y4
 	VMASKMOVPS  (CX), Y4, Y5
 	VMASKMOVPS  (CX)(DX*1), Y4, Y6
 	VMASKMOVPS  (BX), Y4, Y7
@@ -2857,28 +2899,28 @@ sum:
 	VADDPD       X4, X0, X0
 	VPERMILPD    $0x01, X0, X4
 	VADDPD       X4, X0, X0
-	VMOVSD       X0, (DI)
+	VMOVSD       X0, (R8)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPD       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPD       X0, X1, X1
-	VMOVSD       X1, 8(DI)
+	VMOVSD       X1, 8(R8)
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPD       X0, X2, X2
 	VPERMILPD    $0x01, X2, X0
 	VADDPD       X0, X2, X2
-	VMOVSD       X2, 16(DI)
+	VMOVSD       X2, 16(R8)
 	VEXTRACTF128 $0x01, Y3, X0
 	VADDPD       X0, X3, X3
 	VPERMILPD    $0x01, X3, X0
 	VADDPD       X0, X3, X3
-	VMOVSD       X3, 24(DI)
+	VMOVSD       X3, 24(R8)
 	VZEROUPPER
 	RET
 
-// func dots3x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots3x1F64AVX2(SB), NOSPLIT, $0-48
+// func dots3x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots3x1F64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -2886,7 +2928,8 @@ TEXT ·dots3x1F64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2901,18 +2944,20 @@ loop:
 	VFMADD231PD Y6, Y3, Y0
 	VFMADD231PD Y6, Y4, Y1
 	VFMADD231PD Y6, Y5, Y2
+	PREFETCHT0  (SI)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, SI
 	SUBQ        $+4, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+4, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), DI
+	LEAQ        window<>+32(SB), SI
 	SHLQ        $0x03, AX
-	SUBQ        AX, DI
-	VMOVUPS     (DI), Y3
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y3
 	VMASKMOVPS  (CX), Y3, Y4
 	VMASKMOVPS  (CX)(DX*1), Y3, Y5
 	VMASKMOVPS  (CX)(DX*2), Y3, Y6
@@ -2926,23 +2971,23 @@ sum:
 	VADDPD       X3, X0, X0
 	VPERMILPD    $0x01, X0, X3
 	VADDPD       X3, X0, X0
-	VMOVSD       X0, (SI)
+	VMOVSD       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPD       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPD       X0, X1, X1
-	VMOVSD       X1, 8(SI)
+	VMOVSD       X1, 8(DI)
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPD       X0, X2, X2
 	VPERMILPD    $0x01, X2, X0
 	VADDPD       X0, X2, X2
-	VMOVSD       X2, 16(SI)
+	VMOVSD       X2, 16(DI)
 	VZEROUPPER
 	RET
 
-// func dots3x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots3x2F64AVX2(SB), NOSPLIT, $0-48
+// func dots3x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots3x2F64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -2950,7 +2995,8 @@ TEXT ·dots3x2F64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), DI
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2972,18 +3018,21 @@ loop:
 	VFMADD231PD Y9, Y6, Y1
 	VFMADD231PD Y9, Y7, Y3
 	VFMADD231PD Y9, Y8, Y5
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, DI
 	SUBQ        $+4, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+4, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), R8
+	LEAQ        window<>+32(SB), DI
 	SHLQ        $0x03, AX
-	SUBQ        AX, R8
-	VMOVUPS     (R8), Y6
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y6
 	VMASKMOVPS  (CX), Y6, Y7
 	VMASKMOVPS  (CX)(DX*1), Y6, Y8
 	VMASKMOVPS  (CX)(DX*2), Y6, Y9
@@ -3001,6 +3050,94 @@ sum:
 	VADDPD       X6, X0, X0
 	VPERMILPD    $0x01, X0, X6
 	VADDPD       X6, X0, X0
+	VMOVSD       X0, (R8)
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDPD       X0, X1, X1
+	VMOVSD       X1, 8(R8)
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPD       X0, X2, X2
+	VPERMILPD    $0x01, X2, X0
+	VADDPD       X0, X2, X2
+	VMOVSD       X2, 16(R8)
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPD       X0, X3, X3
+	VPERMILPD    $0x01, X3, X0
+	VADDPD       X0, X3, X3
+	VMOVSD       X3, 24(R8)
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPD       X0, X4, X4
+	VPERMILPD    $0x01, X4, X0
+	VADDPD       X0, X4, X4
+	VMOVSD       X4, 32(R8)
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X5
+	VPERMILPD    $0x01, X5, X0
+	VADDPD       X0, X5, X5
+	VMOVSD       X5, 40(R8)
+	VZEROUPPER
+	RET
+
+// func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots4x1F64AVX2(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
+	LEAQ   (DX)(DX*2), R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $+4, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Y4
+	VMOVUPS     (CX)(DX*1), Y5
+	VMOVUPS     (CX)(DX*2), Y6
+	VMOVUPS     (CX)(R8*1), Y7
+	VMOVUPS     (BX), Y8
+	VFMADD231PD Y8, Y4, Y0
+	VFMADD231PD Y8, Y5, Y1
+	VFMADD231PD Y8, Y6, Y2
+	VFMADD231PD Y8, Y7, Y3
+	PREFETCHT0  (SI)
+	ADDQ        $+32, CX
+	ADDQ        $+32, BX
+	ADDQ        $+32, SI
+	SUBQ        $+4, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+4, AX
+	JLE         sum
+	LEAQ        window<>+32(SB), SI
+	SHLQ        $0x03, AX
+	SUBQ        AX, SI
+	VMOVUPS     (SI), Y4
+	VMASKMOVPS  (CX), Y4, Y5
+	VMASKMOVPS  (CX)(DX*1), Y4, Y6
+	VMASKMOVPS  (CX)(DX*2), Y4, Y7
+	VMASKMOVPS  (CX)(R8*1), Y4, Y8
+	VMASKMOVPS  (BX), Y4, Y4
+	VFMADD231PD Y4, Y5, Y0
+	VFMADD231PD Y4, Y6, Y1
+	VFMADD231PD Y4, Y7, Y2
+	VFMADD231PD Y4, Y8, Y3
+
+sum:
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPD       X4, X0, X0
+	VPERMILPD    $0x01, X0, X4
+	VADDPD       X4, X0, X0
 	VMOVSD       X0, (DI)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPD       X0, X1, X1
@@ -3017,22 +3154,12 @@ sum:
 	VPERMILPD    $0x01, X3, X0
 	VADDPD       X0, X3, X3
 	VMOVSD       X3, 24(DI)
-	VEXTRACTF128 $0x01, Y4, X0
-	VADDPD       X0, X4, X4
-	VPERMILPD    $0x01, X4, X0
-	VADDPD       X0, X4, X4
-	VMOVSD       X4, 32(DI)
-	VEXTRACTF128 $0x01, Y5, X0
-	VADDPD       X0, X5, X5
-	VPERMILPD    $0x01, X5, X0
-	VADDPD       X0, X5, X5
-	VMOVSD       X5, 40(DI)
 	VZEROUPPER
 	RET
 
-// func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots4x1F64AVX2(SB), NOSPLIT, $0-48
+// func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·dots4x2F64AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -3040,83 +3167,9 @@ TEXT ·dots4x1F64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), SI
-	LEAQ   (DX)(DX*2), DI
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	SUBQ   $+4, AX
-	JL     rest
-
-loop:
-	VMOVUPS     (CX), Y4
-	VMOVUPS     (CX)(DX*1), Y5
-	VMOVUPS     (CX)(DX*2), Y6
-	VMOVUPS     (CX)(DI*1), Y7
-	VMOVUPS     (BX), Y8
-	VFMADD231PD Y8, Y4, Y0
-	VFMADD231PD Y8, Y5, Y1
-	VFMADD231PD Y8, Y6, Y2
-	VFMADD231PD Y8, Y7, Y3
-	ADDQ        $+32, CX
-	ADDQ        $+32, BX
-	SUBQ        $+4, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+4, AX
-	JLE         sum
-	LEAQ        window<>+32(SB), R8
-	SHLQ        $0x03, AX
-	SUBQ        AX, R8
-	VMOVUPS     (R8), Y4
-	VMASKMOVPS  (CX), Y4, Y5
-	VMASKMOVPS  (CX)(DX*1), Y4, Y6
-	VMASKMOVPS  (CX)(DX*2), Y4, Y7
-	VMASKMOVPS  (CX)(DI*1), Y4, Y8
-	VMASKMOVPS  (BX), Y4, Y4
-	VFMADD231PD Y4, Y5, Y0
-	VFMADD231PD Y4, Y6, Y1
-	VFMADD231PD Y4, Y7, Y2
-	VFMADD231PD Y4, Y8, Y3
-
-sum:
-	VEXTRACTF128 $0x01, Y0, X4
-	VADDPD       X4, X0, X0
-	VPERMILPD    $0x01, X0, X4
-	VADDPD       X4, X0, X0
-	VMOVSD       X0, (SI)
-	VEXTRACTF128 $0x01, Y1, X0
-	VADDPD       X0, X1, X1
-	VPERMILPD    $0x01, X1, X0
-	VADDPD       X0, X1, X1
-	VMOVSD       X1, 8(SI)
-	VEXTRACTF128 $0x01, Y2, X0
-	VADDPD       X0, X2, X2
-	VPERMILPD    $0x01, X2, X0
-	VADDPD       X0, X2, X2
-	VMOVSD       X2, 16(SI)
-	VEXTRACTF128 $0x01, Y3, X0
-	VADDPD       X0, X3, X3
-	VPERMILPD    $0x01, X3, X0
-	VADDPD       X0, X3, X3
-	VMOVSD       X3, 24(SI)
-	VZEROUPPER
-	RET
-
-// func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, FMA3
-TEXT ·dots4x2F64AVX2(SB), NOSPLIT, $0-48
-	MOVQ   k+0(FP), AX
-	MOVQ   a+8(FP), CX
-	MOVQ   lda+16(FP), DX
-	SHLQ   $0x03, DX
-	MOVQ   b+24(FP), BX
-	MOVQ   ldb+32(FP), SI
-	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (DX)(DX*2), R8
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (DX)(DX*2), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3132,7 +3185,7 @@ loop:
 	VMOVUPS     (CX), Y8
 	VMOVUPS     (CX)(DX*1), Y9
 	VMOVUPS     (CX)(DX*2), Y10
-	VMOVUPS     (CX)(R8*1), Y11
+	VMOVUPS     (CX)(R9*1), Y11
 	VMOVUPS     (BX), Y12
 	VFMADD231PD Y12, Y8, Y0
 	VFMADD231PD Y12, Y9, Y2
@@ -3143,22 +3196,25 @@ loop:
 	VFMADD231PD Y12, Y9, Y3
 	VFMADD231PD Y12, Y10, Y5
 	VFMADD231PD Y12, Y11, Y7
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
 	ADDQ        $+32, CX
 	ADDQ        $+32, BX
+	ADDQ        $+32, DI
 	SUBQ        $+4, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+4, AX
 	JLE         sum
-	LEAQ        window<>+32(SB), R9
+	LEAQ        window<>+32(SB), DI
 	SHLQ        $0x03, AX
-	SUBQ        AX, R9
-	VMOVUPS     (R9), Y8
+	SUBQ        AX, DI
+	VMOVUPS     (DI), Y8
 	VMASKMOVPS  (CX), Y8, Y9
 	VMASKMOVPS  (CX)(DX*1), Y8, Y10
 	VMASKMOVPS  (CX)(DX*2), Y8, Y11
-	VMASKMOVPS  (CX)(R8*1), Y8, Y12
+	VMASKMOVPS  (CX)(R9*1), Y8, Y12
 	VMASKMOVPS  (BX), Y8, Y13
 	VFMADD231PD Y13, Y9, Y0
 	VFMADD231PD Y13, Y10, Y2
@@ -3175,42 +3231,42 @@ sum:
 	VADDPD       X8, X0, X0
 	VPERMILPD    $0x01, X0, X8
 	VADDPD       X8, X0, X0
-	VMOVSD       X0, (DI)
+	VMOVSD       X0, (R8)
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPD       X0, X1, X1
 	VPERMILPD    $0x01, X1, X0
 	VADDPD       X0, X1, X1
-	VMOVSD       X1, 8(DI)
+	VMOVSD       X1, 8(R8)
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPD       X0, X2, X2
 	VPERMILPD    $0x01, X2, X0
 	VADDPD       X0, X2, X2
-	VMOVSD       X2, 16(DI)
+	VMOVSD       X2, 16(R8)
 	VEXTRACTF128 $0x01, Y3, X0
 	VADDPD       X0, X3, X3
 	VPERMILPD    $0x01, X3, X0
 	VADDPD       X0, X3, X3
-	VMOVSD       X3, 24(DI)
+	VMOVSD       X3, 24(R8)
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPD       X0, X4, X4
 	VPERMILPD    $0x01, X4, X0
 	VADDPD       X0, X4, X4
-	VMOVSD       X4, 32(DI)
+	VMOVSD       X4, 32(R8)
 	VEXTRACTF128 $0x01, Y5, X0
 	VADDPD       X0, X5, X5
 	VPERMILPD    $0x01, X5, X0
 	VADDPD       X0, X5, X5
-	VMOVSD       X5, 40(DI)
+	VMOVSD       X5, 40(R8)
 	VEXTRACTF128 $0x01, Y6, X0
 	VADDPD       X0, X6, X6
 	VPERMILPD    $0x01, X6, X0
 	VADDPD       X0, X6, X6
-	VMOVSD       X6, 48(DI)
+	VMOVSD       X6, 48(R8)
 	VEXTRACTF128 $0x01, Y7, X0
 	VADDPD       X0, X7, X7
 	VPERMILPD    $0x01, X7, X0
 	VADDPD       X0, X7, X7
-	VMOVSD       X7, 56(DI)
+	VMOVSD       X7, 56(R8)
 	VZEROUPPER
 	RET
 

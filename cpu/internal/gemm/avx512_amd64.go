@@ -104,59 +104,59 @@ func micro14F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc in
 
 // dots1x1F32AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots1x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots1x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots1x4F32AVX512 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots1x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots1x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots2x1F32AVX512 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots2x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots2x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots2x4F32AVX512 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots2x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots2x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots3x1F32AVX512 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots3x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots3x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots3x4F32AVX512 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots3x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots3x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots4x1F32AVX512 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots4x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots4x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // dots4x4F32AVX512 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
-// by p mod 16 that are added in halves.
+// by p mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots4x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
+func dots4x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
 // micro1F64AVX512 computes, for r < 1 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
@@ -258,59 +258,59 @@ func micro14F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc in
 
 // dots1x1F64AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots1x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots1x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots1x4F64AVX512 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots1x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots1x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots2x1F64AVX512 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots2x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots2x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots2x4F64AVX512 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots2x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots2x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots3x1F64AVX512 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots3x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots3x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots3x4F64AVX512 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots3x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots3x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots4x1F64AVX512 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots4x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots4x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // dots4x4F64AVX512 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums
-// by p mod 8 that are added in halves.
+// by p mod 8 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots4x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
+func dots4x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
 // transpose16F32AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 16 and p < k, where k is a
 // multiple of 4.

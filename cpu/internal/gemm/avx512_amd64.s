@@ -4092,9 +4092,10 @@ put:
 	VZEROUPPER
 	RET
 
-// func dots1x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots1x1F32AVX512(SB), NOSPLIT, $0-48
+// func dots1x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots1x1F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -4102,7 +4103,8 @@ TEXT ·dots1x1F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x02, BX
-	MOVQ   out+40(FP), BX
+	MOVQ   next+40(FP), BX
+	MOVQ   out+48(FP), SI
 	VPXORD Z0, Z0, Z0
 	SUBQ   $+16, AX
 	JL     rest
@@ -4111,16 +4113,18 @@ loop:
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (DX), Z2
 	VFMADD231PS Z2, Z1, Z0
+	PREFETCHT0  (BX)
 	ADDQ        $+64, CX
 	ADDQ        $+64, DX
+	ADDQ        $+64, BX
 	SUBQ        $+16, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+16, AX
 	JLE         sum
-	MOVQ        $-1, SI
-	BZHIQ       AX, SI, AX
+	MOVQ        $-1, BX
+	BZHIQ       AX, BX, AX
 	KMOVQ       AX, K1
 	VMOVUPS.Z   (CX), K1, Z1
 	VMOVUPS.Z   (DX), K1, Z2
@@ -4135,13 +4139,14 @@ sum:
 	VADDPS        X1, X0, X0
 	VMOVSHDUP     X0, X1
 	VADDPS        X1, X0, X0
-	VMOVSS        X0, (BX)
+	VMOVSS        X0, (SI)
 	VZEROUPPER
 	RET
 
-// func dots1x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots1x4F32AVX512(SB), NOSPLIT, $0-48
+// func dots1x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots1x4F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -4149,8 +4154,9 @@ TEXT ·dots1x4F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x02, BX
-	MOVQ   out+40(FP), SI
-	LEAQ   (BX)(BX*2), DI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
+	LEAQ   (BX)(BX*2), R8
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4166,18 +4172,23 @@ loop:
 	VFMADD231PS Z5, Z4, Z1
 	VMOVUPS     (DX)(BX*2), Z5
 	VFMADD231PS Z5, Z4, Z2
-	VMOVUPS     (DX)(DI*1), Z5
+	VMOVUPS     (DX)(R8*1), Z5
 	VFMADD231PS Z5, Z4, Z3
+	PREFETCHT0  (SI)
+	PREFETCHT0  (SI)(BX*1)
+	PREFETCHT0  (SI)(BX*2)
+	PREFETCHT0  (SI)(R8*1)
 	ADDQ        $+64, CX
 	ADDQ        $+64, DX
+	ADDQ        $+64, SI
 	SUBQ        $+16, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+16, AX
 	JLE         sum
-	MOVQ        $-1, R8
-	BZHIQ       AX, R8, AX
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
 	KMOVQ       AX, K1
 	VMOVUPS.Z   (CX), K1, Z4
 	VMOVUPS.Z   (DX), K1, Z5
@@ -4186,7 +4197,7 @@ rest:
 	VFMADD231PS Z5, Z4, Z1
 	VMOVUPS.Z   (DX)(BX*2), K1, Z5
 	VFMADD231PS Z5, Z4, Z2
-	VMOVUPS.Z   (DX)(DI*1), K1, Z5
+	VMOVUPS.Z   (DX)(R8*1), K1, Z5
 	VFMADD231PS Z5, Z4, Z3
 
 sum:
@@ -4198,171 +4209,6 @@ sum:
 	VADDPS        X4, X0, X0
 	VMOVSHDUP     X0, X4
 	VADDPS        X4, X0, X0
-	VMOVSS        X0, (SI)
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y1
-	VEXTRACTF32X4 $0x01, Y1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPD     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSHDUP     X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(SI)
-	VEXTRACTF64X4 $0x01, Z2, Y0
-	VADDPS        Y0, Y2, Y2
-	VEXTRACTF32X4 $0x01, Y2, X0
-	VADDPS        X0, X2, X2
-	VPERMILPD     $0x01, X2, X0
-	VADDPS        X0, X2, X2
-	VMOVSHDUP     X2, X0
-	VADDPS        X0, X2, X2
-	VMOVSS        X2, 8(SI)
-	VEXTRACTF64X4 $0x01, Z3, Y0
-	VADDPS        Y0, Y3, Y3
-	VEXTRACTF32X4 $0x01, Y3, X0
-	VADDPS        X0, X3, X3
-	VPERMILPD     $0x01, X3, X0
-	VADDPS        X0, X3, X3
-	VMOVSHDUP     X3, X0
-	VADDPS        X0, X3, X3
-	VMOVSS        X3, 12(SI)
-	VZEROUPPER
-	RET
-
-// func dots2x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots2x1F32AVX512(SB), NOSPLIT, $0-48
-	MOVQ   k+0(FP), AX
-	MOVQ   a+8(FP), CX
-	MOVQ   lda+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   b+24(FP), BX
-	MOVQ   ldb+32(FP), SI
-	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), SI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	SUBQ   $+16, AX
-	JL     rest
-
-loop:
-	VMOVUPS     (CX), Z2
-	VMOVUPS     (CX)(DX*1), Z3
-	VMOVUPS     (BX), Z4
-	VFMADD231PS Z4, Z2, Z0
-	VFMADD231PS Z4, Z3, Z1
-	ADDQ        $+64, CX
-	ADDQ        $+64, BX
-	SUBQ        $+16, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+16, AX
-	JLE         sum
-	MOVQ        $-1, DI
-	BZHIQ       AX, DI, AX
-	KMOVQ       AX, K1
-	VMOVUPS.Z   (CX), K1, Z2
-	VMOVUPS.Z   (CX)(DX*1), K1, Z3
-	VMOVUPS.Z   (BX), K1, Z4
-	VFMADD231PS Z4, Z2, Z0
-	VFMADD231PS Z4, Z3, Z1
-
-sum:
-	VEXTRACTF64X4 $0x01, Z0, Y2
-	VADDPS        Y2, Y0, Y0
-	VEXTRACTF32X4 $0x01, Y0, X2
-	VADDPS        X2, X0, X0
-	VPERMILPD     $0x01, X0, X2
-	VADDPS        X2, X0, X0
-	VMOVSHDUP     X0, X2
-	VADDPS        X2, X0, X0
-	VMOVSS        X0, (SI)
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y1
-	VEXTRACTF32X4 $0x01, Y1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPD     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSHDUP     X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(SI)
-	VZEROUPPER
-	RET
-
-// func dots2x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots2x4F32AVX512(SB), NOSPLIT, $0-48
-	MOVQ   k+0(FP), AX
-	MOVQ   a+8(FP), CX
-	MOVQ   lda+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   b+24(FP), BX
-	MOVQ   ldb+32(FP), SI
-	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (SI)(SI*2), R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	SUBQ   $+16, AX
-	JL     rest
-
-loop:
-	VMOVUPS     (CX), Z8
-	VMOVUPS     (CX)(DX*1), Z9
-	VMOVUPS     (BX), Z10
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z10, Z9, Z4
-	VMOVUPS     (BX)(SI*1), Z10
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z10, Z9, Z5
-	VMOVUPS     (BX)(SI*2), Z10
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z10, Z9, Z6
-	VMOVUPS     (BX)(R8*1), Z10
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z10, Z9, Z7
-	ADDQ        $+64, CX
-	ADDQ        $+64, BX
-	SUBQ        $+16, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+16, AX
-	JLE         sum
-	MOVQ        $-1, R9
-	BZHIQ       AX, R9, AX
-	KMOVQ       AX, K1
-	VMOVUPS.Z   (CX), K1, Z8
-	VMOVUPS.Z   (CX)(DX*1), K1, Z9
-	VMOVUPS.Z   (BX), K1, Z10
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z10, Z9, Z4
-	VMOVUPS.Z   (BX)(SI*1), K1, Z10
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z10, Z9, Z5
-	VMOVUPS.Z   (BX)(SI*2), K1, Z10
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z10, Z9, Z6
-	VMOVUPS.Z   (BX)(R8*1), K1, Z10
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z10, Z9, Z7
-
-sum:
-	VEXTRACTF64X4 $0x01, Z0, Y8
-	VADDPS        Y8, Y0, Y0
-	VEXTRACTF32X4 $0x01, Y0, X8
-	VADDPS        X8, X0, X0
-	VPERMILPD     $0x01, X0, X8
-	VADDPS        X8, X0, X0
-	VMOVSHDUP     X0, X8
-	VADDPS        X8, X0, X0
 	VMOVSS        X0, (DI)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y1
@@ -4391,6 +4237,182 @@ sum:
 	VMOVSHDUP     X3, X0
 	VADDPS        X0, X3, X3
 	VMOVSS        X3, 12(DI)
+	VZEROUPPER
+	RET
+
+// func dots2x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots2x1F32AVX512(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	SUBQ   $+16, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Z2
+	VMOVUPS     (CX)(DX*1), Z3
+	VMOVUPS     (BX), Z4
+	VFMADD231PS Z4, Z2, Z0
+	VFMADD231PS Z4, Z3, Z1
+	PREFETCHT0  (SI)
+	ADDQ        $+64, CX
+	ADDQ        $+64, BX
+	ADDQ        $+64, SI
+	SUBQ        $+16, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JLE         sum
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
+	KMOVQ       AX, K1
+	VMOVUPS.Z   (CX), K1, Z2
+	VMOVUPS.Z   (CX)(DX*1), K1, Z3
+	VMOVUPS.Z   (BX), K1, Z4
+	VFMADD231PS Z4, Z2, Z0
+	VFMADD231PS Z4, Z3, Z1
+
+sum:
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X2
+	VADDPS        X2, X0, X0
+	VPERMILPD     $0x01, X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSHDUP     X0, X2
+	VADDPS        X2, X0, X0
+	VMOVSS        X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF32X4 $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 4(DI)
+	VZEROUPPER
+	RET
+
+// func dots2x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots2x4F32AVX512(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (SI)(SI*2), R9
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	SUBQ   $+16, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Z8
+	VMOVUPS     (CX)(DX*1), Z9
+	VMOVUPS     (BX), Z10
+	VFMADD231PS Z10, Z8, Z0
+	VFMADD231PS Z10, Z9, Z4
+	VMOVUPS     (BX)(SI*1), Z10
+	VFMADD231PS Z10, Z8, Z1
+	VFMADD231PS Z10, Z9, Z5
+	VMOVUPS     (BX)(SI*2), Z10
+	VFMADD231PS Z10, Z8, Z2
+	VFMADD231PS Z10, Z9, Z6
+	VMOVUPS     (BX)(R9*1), Z10
+	VFMADD231PS Z10, Z8, Z3
+	VFMADD231PS Z10, Z9, Z7
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
+	PREFETCHT0  (DI)(SI*2)
+	PREFETCHT0  (DI)(R9*1)
+	ADDQ        $+64, CX
+	ADDQ        $+64, BX
+	ADDQ        $+64, DI
+	SUBQ        $+16, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JLE         sum
+	MOVQ        $-1, DI
+	BZHIQ       AX, DI, AX
+	KMOVQ       AX, K1
+	VMOVUPS.Z   (CX), K1, Z8
+	VMOVUPS.Z   (CX)(DX*1), K1, Z9
+	VMOVUPS.Z   (BX), K1, Z10
+	VFMADD231PS Z10, Z8, Z0
+	VFMADD231PS Z10, Z9, Z4
+	VMOVUPS.Z   (BX)(SI*1), K1, Z10
+	VFMADD231PS Z10, Z8, Z1
+	VFMADD231PS Z10, Z9, Z5
+	VMOVUPS.Z   (BX)(SI*2), K1, Z10
+	VFMADD231PS Z10, Z8, Z2
+	VFMADD231PS Z10, Z9, Z6
+	VMOVUPS.Z   (BX)(R9*1), K1, Z10
+	VFMADD231PS Z10, Z8, Z3
+	VFMADD231PS Z10, Z9, Z7
+
+sum:
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X8
+	VADDPS        X8, X0, X0
+	VPERMILPD     $0x01, X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSHDUP     X0, X8
+	VADDPS        X8, X0, X0
+	VMOVSS        X0, (R8)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF32X4 $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 4(R8)
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF32X4 $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VPERMILPD     $0x01, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, 8(R8)
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF32X4 $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VPERMILPD     $0x01, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, 12(R8)
 	VEXTRACTF64X4 $0x01, Z4, Y0
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF32X4 $0x01, Y4, X0
@@ -4399,7 +4421,7 @@ sum:
 	VADDPS        X0, X4, X4
 	VMOVSHDUP     X4, X0
 	VADDPS        X0, X4, X4
-	VMOVSS        X4, 16(DI)
+	VMOVSS        X4, 16(R8)
 	VEXTRACTF64X4 $0x01, Z5, Y0
 	VADDPS        Y0, Y5, Y5
 	VEXTRACTF32X4 $0x01, Y5, X0
@@ -4408,7 +4430,7 @@ sum:
 	VADDPS        X0, X5, X5
 	VMOVSHDUP     X5, X0
 	VADDPS        X0, X5, X5
-	VMOVSS        X5, 20(DI)
+	VMOVSS        X5, 20(R8)
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y6
 	VEXTRACTF32X4 $0x01, Y6, X0
@@ -4417,7 +4439,7 @@ sum:
 	VADDPS        X0, X6, X6
 	VMOVSHDUP     X6, X0
 	VADDPS        X0, X6, X6
-	VMOVSS        X6, 24(DI)
+	VMOVSS        X6, 24(R8)
 	VEXTRACTF64X4 $0x01, Z7, Y0
 	VADDPS        Y0, Y7, Y7
 	VEXTRACTF32X4 $0x01, Y7, X0
@@ -4426,13 +4448,14 @@ sum:
 	VADDPS        X0, X7, X7
 	VMOVSHDUP     X7, X0
 	VADDPS        X0, X7, X7
-	VMOVSS        X7, 28(DI)
+	VMOVSS        X7, 28(R8)
 	VZEROUPPER
 	RET
 
-// func dots3x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots3x1F32AVX512(SB), NOSPLIT, $0-48
+// func dots3x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots3x1F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -4440,7 +4463,8 @@ TEXT ·dots3x1F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4455,16 +4479,18 @@ loop:
 	VFMADD231PS Z6, Z3, Z0
 	VFMADD231PS Z6, Z4, Z1
 	VFMADD231PS Z6, Z5, Z2
+	PREFETCHT0  (SI)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, SI
 	SUBQ        $+16, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+16, AX
 	JLE         sum
-	MOVQ        $-1, DI
-	BZHIQ       AX, DI, AX
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
 	KMOVQ       AX, K1
 	VMOVUPS.Z   (CX), K1, Z3
 	VMOVUPS.Z   (CX)(DX*1), K1, Z4
@@ -4483,7 +4509,7 @@ sum:
 	VADDPS        X3, X0, X0
 	VMOVSHDUP     X0, X3
 	VADDPS        X3, X0, X0
-	VMOVSS        X0, (SI)
+	VMOVSS        X0, (DI)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y1
 	VEXTRACTF32X4 $0x01, Y1, X0
@@ -4492,7 +4518,7 @@ sum:
 	VADDPS        X0, X1, X1
 	VMOVSHDUP     X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(SI)
+	VMOVSS        X1, 4(DI)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y2
 	VEXTRACTF32X4 $0x01, Y2, X0
@@ -4501,13 +4527,14 @@ sum:
 	VADDPS        X0, X2, X2
 	VMOVSHDUP     X2, X0
 	VADDPS        X0, X2, X2
-	VMOVSS        X2, 8(SI)
+	VMOVSS        X2, 8(DI)
 	VZEROUPPER
 	RET
 
-// func dots3x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots3x4F32AVX512(SB), NOSPLIT, $0-48
+// func dots3x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots3x4F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -4515,8 +4542,9 @@ TEXT ·dots3x4F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (SI)(SI*2), R8
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (SI)(SI*2), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4548,20 +4576,25 @@ loop:
 	VFMADD231PS Z15, Z12, Z2
 	VFMADD231PS Z15, Z13, Z6
 	VFMADD231PS Z15, Z14, Z10
-	VMOVUPS     (BX)(R8*1), Z15
+	VMOVUPS     (BX)(R9*1), Z15
 	VFMADD231PS Z15, Z12, Z3
 	VFMADD231PS Z15, Z13, Z7
 	VFMADD231PS Z15, Z14, Z11
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
+	PREFETCHT0  (DI)(SI*2)
+	PREFETCHT0  (DI)(R9*1)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, DI
 	SUBQ        $+16, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+16, AX
 	JLE         sum
-	MOVQ        $-1, R9
-	BZHIQ       AX, R9, AX
+	MOVQ        $-1, DI
+	BZHIQ       AX, DI, AX
 	KMOVQ       AX, K1
 	VMOVUPS.Z   (CX), K1, Z12
 	VMOVUPS.Z   (CX)(DX*1), K1, Z13
@@ -4578,7 +4611,7 @@ rest:
 	VFMADD231PS Z15, Z12, Z2
 	VFMADD231PS Z15, Z13, Z6
 	VFMADD231PS Z15, Z14, Z10
-	VMOVUPS.Z   (BX)(R8*1), K1, Z15
+	VMOVUPS.Z   (BX)(R9*1), K1, Z15
 	VFMADD231PS Z15, Z12, Z3
 	VFMADD231PS Z15, Z13, Z7
 	VFMADD231PS Z15, Z14, Z11
@@ -4592,6 +4625,172 @@ sum:
 	VADDPS        X12, X0, X0
 	VMOVSHDUP     X0, X12
 	VADDPS        X12, X0, X0
+	VMOVSS        X0, (R8)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF32X4 $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 4(R8)
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF32X4 $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VPERMILPD     $0x01, X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSHDUP     X2, X0
+	VADDPS        X0, X2, X2
+	VMOVSS        X2, 8(R8)
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF32X4 $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VPERMILPD     $0x01, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, 12(R8)
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF32X4 $0x01, Y4, X0
+	VADDPS        X0, X4, X4
+	VPERMILPD     $0x01, X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSHDUP     X4, X0
+	VADDPS        X0, X4, X4
+	VMOVSS        X4, 16(R8)
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPS        Y0, Y5, Y5
+	VEXTRACTF32X4 $0x01, Y5, X0
+	VADDPS        X0, X5, X5
+	VPERMILPD     $0x01, X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSHDUP     X5, X0
+	VADDPS        X0, X5, X5
+	VMOVSS        X5, 20(R8)
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y6
+	VEXTRACTF32X4 $0x01, Y6, X0
+	VADDPS        X0, X6, X6
+	VPERMILPD     $0x01, X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSHDUP     X6, X0
+	VADDPS        X0, X6, X6
+	VMOVSS        X6, 24(R8)
+	VEXTRACTF64X4 $0x01, Z7, Y0
+	VADDPS        Y0, Y7, Y7
+	VEXTRACTF32X4 $0x01, Y7, X0
+	VADDPS        X0, X7, X7
+	VPERMILPD     $0x01, X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSHDUP     X7, X0
+	VADDPS        X0, X7, X7
+	VMOVSS        X7, 28(R8)
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPS        Y0, Y8, Y8
+	VEXTRACTF32X4 $0x01, Y8, X0
+	VADDPS        X0, X8, X8
+	VPERMILPD     $0x01, X8, X0
+	VADDPS        X0, X8, X8
+	VMOVSHDUP     X8, X0
+	VADDPS        X0, X8, X8
+	VMOVSS        X8, 32(R8)
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VADDPS        Y0, Y9, Y9
+	VEXTRACTF32X4 $0x01, Y9, X0
+	VADDPS        X0, X9, X9
+	VPERMILPD     $0x01, X9, X0
+	VADDPS        X0, X9, X9
+	VMOVSHDUP     X9, X0
+	VADDPS        X0, X9, X9
+	VMOVSS        X9, 36(R8)
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPS        Y0, Y10, Y10
+	VEXTRACTF32X4 $0x01, Y10, X0
+	VADDPS        X0, X10, X10
+	VPERMILPD     $0x01, X10, X0
+	VADDPS        X0, X10, X10
+	VMOVSHDUP     X10, X0
+	VADDPS        X0, X10, X10
+	VMOVSS        X10, 40(R8)
+	VEXTRACTF64X4 $0x01, Z11, Y0
+	VADDPS        Y0, Y11, Y11
+	VEXTRACTF32X4 $0x01, Y11, X0
+	VADDPS        X0, X11, X11
+	VPERMILPD     $0x01, X11, X0
+	VADDPS        X0, X11, X11
+	VMOVSHDUP     X11, X0
+	VADDPS        X0, X11, X11
+	VMOVSS        X11, 44(R8)
+	VZEROUPPER
+	RET
+
+// func dots4x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots4x1F32AVX512(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x02, SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
+	LEAQ   (DX)(DX*2), R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	SUBQ   $+16, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Z4
+	VMOVUPS     (CX)(DX*1), Z5
+	VMOVUPS     (CX)(DX*2), Z6
+	VMOVUPS     (CX)(R8*1), Z7
+	VMOVUPS     (BX), Z8
+	VFMADD231PS Z8, Z4, Z0
+	VFMADD231PS Z8, Z5, Z1
+	VFMADD231PS Z8, Z6, Z2
+	VFMADD231PS Z8, Z7, Z3
+	PREFETCHT0  (SI)
+	ADDQ        $+64, CX
+	ADDQ        $+64, BX
+	ADDQ        $+64, SI
+	SUBQ        $+16, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JLE         sum
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
+	KMOVQ       AX, K1
+	VMOVUPS.Z   (CX), K1, Z4
+	VMOVUPS.Z   (CX)(DX*1), K1, Z5
+	VMOVUPS.Z   (CX)(DX*2), K1, Z6
+	VMOVUPS.Z   (CX)(R8*1), K1, Z7
+	VMOVUPS.Z   (BX), K1, Z8
+	VFMADD231PS Z8, Z4, Z0
+	VFMADD231PS Z8, Z5, Z1
+	VFMADD231PS Z8, Z6, Z2
+	VFMADD231PS Z8, Z7, Z3
+
+sum:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSHDUP     X0, X4
+	VADDPS        X4, X0, X0
 	VMOVSS        X0, (DI)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y1
@@ -4620,84 +4819,13 @@ sum:
 	VMOVSHDUP     X3, X0
 	VADDPS        X0, X3, X3
 	VMOVSS        X3, 12(DI)
-	VEXTRACTF64X4 $0x01, Z4, Y0
-	VADDPS        Y0, Y4, Y4
-	VEXTRACTF32X4 $0x01, Y4, X0
-	VADDPS        X0, X4, X4
-	VPERMILPD     $0x01, X4, X0
-	VADDPS        X0, X4, X4
-	VMOVSHDUP     X4, X0
-	VADDPS        X0, X4, X4
-	VMOVSS        X4, 16(DI)
-	VEXTRACTF64X4 $0x01, Z5, Y0
-	VADDPS        Y0, Y5, Y5
-	VEXTRACTF32X4 $0x01, Y5, X0
-	VADDPS        X0, X5, X5
-	VPERMILPD     $0x01, X5, X0
-	VADDPS        X0, X5, X5
-	VMOVSHDUP     X5, X0
-	VADDPS        X0, X5, X5
-	VMOVSS        X5, 20(DI)
-	VEXTRACTF64X4 $0x01, Z6, Y0
-	VADDPS        Y0, Y6, Y6
-	VEXTRACTF32X4 $0x01, Y6, X0
-	VADDPS        X0, X6, X6
-	VPERMILPD     $0x01, X6, X0
-	VADDPS        X0, X6, X6
-	VMOVSHDUP     X6, X0
-	VADDPS        X0, X6, X6
-	VMOVSS        X6, 24(DI)
-	VEXTRACTF64X4 $0x01, Z7, Y0
-	VADDPS        Y0, Y7, Y7
-	VEXTRACTF32X4 $0x01, Y7, X0
-	VADDPS        X0, X7, X7
-	VPERMILPD     $0x01, X7, X0
-	VADDPS        X0, X7, X7
-	VMOVSHDUP     X7, X0
-	VADDPS        X0, X7, X7
-	VMOVSS        X7, 28(DI)
-	VEXTRACTF64X4 $0x01, Z8, Y0
-	VADDPS        Y0, Y8, Y8
-	VEXTRACTF32X4 $0x01, Y8, X0
-	VADDPS        X0, X8, X8
-	VPERMILPD     $0x01, X8, X0
-	VADDPS        X0, X8, X8
-	VMOVSHDUP     X8, X0
-	VADDPS        X0, X8, X8
-	VMOVSS        X8, 32(DI)
-	VEXTRACTF64X4 $0x01, Z9, Y0
-	VADDPS        Y0, Y9, Y9
-	VEXTRACTF32X4 $0x01, Y9, X0
-	VADDPS        X0, X9, X9
-	VPERMILPD     $0x01, X9, X0
-	VADDPS        X0, X9, X9
-	VMOVSHDUP     X9, X0
-	VADDPS        X0, X9, X9
-	VMOVSS        X9, 36(DI)
-	VEXTRACTF64X4 $0x01, Z10, Y0
-	VADDPS        Y0, Y10, Y10
-	VEXTRACTF32X4 $0x01, Y10, X0
-	VADDPS        X0, X10, X10
-	VPERMILPD     $0x01, X10, X0
-	VADDPS        X0, X10, X10
-	VMOVSHDUP     X10, X0
-	VADDPS        X0, X10, X10
-	VMOVSS        X10, 40(DI)
-	VEXTRACTF64X4 $0x01, Z11, Y0
-	VADDPS        Y0, Y11, Y11
-	VEXTRACTF32X4 $0x01, Y11, X0
-	VADDPS        X0, X11, X11
-	VPERMILPD     $0x01, X11, X0
-	VADDPS        X0, X11, X11
-	VMOVSHDUP     X11, X0
-	VADDPS        X0, X11, X11
-	VMOVSS        X11, 44(DI)
 	VZEROUPPER
 	RET
 
-// func dots4x1F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots4x1F32AVX512(SB), NOSPLIT, $0-48
+// func dots4x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *float32, out
+// *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots4x4F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -4705,99 +4833,10 @@ TEXT ·dots4x1F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), SI
-	LEAQ   (DX)(DX*2), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	SUBQ   $+16, AX
-	JL     rest
-
-loop:
-	VMOVUPS     (CX), Z4
-	VMOVUPS     (CX)(DX*1), Z5
-	VMOVUPS     (CX)(DX*2), Z6
-	VMOVUPS     (CX)(DI*1), Z7
-	VMOVUPS     (BX), Z8
-	VFMADD231PS Z8, Z4, Z0
-	VFMADD231PS Z8, Z5, Z1
-	VFMADD231PS Z8, Z6, Z2
-	VFMADD231PS Z8, Z7, Z3
-	ADDQ        $+64, CX
-	ADDQ        $+64, BX
-	SUBQ        $+16, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+16, AX
-	JLE         sum
-	MOVQ        $-1, R8
-	BZHIQ       AX, R8, AX
-	KMOVQ       AX, K1
-	VMOVUPS.Z   (CX), K1, Z4
-	VMOVUPS.Z   (CX)(DX*1), K1, Z5
-	VMOVUPS.Z   (CX)(DX*2), K1, Z6
-	VMOVUPS.Z   (CX)(DI*1), K1, Z7
-	VMOVUPS.Z   (BX), K1, Z8
-	VFMADD231PS Z8, Z4, Z0
-	VFMADD231PS Z8, Z5, Z1
-	VFMADD231PS Z8, Z6, Z2
-	VFMADD231PS Z8, Z7, Z3
-
-sum:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y4, Y0, Y0
-	VEXTRACTF32X4 $0x01, Y0, X4
-	VADDPS        X4, X0, X0
-	VPERMILPD     $0x01, X0, X4
-	VADDPS        X4, X0, X0
-	VMOVSHDUP     X0, X4
-	VADDPS        X4, X0, X0
-	VMOVSS        X0, (SI)
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y1
-	VEXTRACTF32X4 $0x01, Y1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPD     $0x01, X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSHDUP     X1, X0
-	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(SI)
-	VEXTRACTF64X4 $0x01, Z2, Y0
-	VADDPS        Y0, Y2, Y2
-	VEXTRACTF32X4 $0x01, Y2, X0
-	VADDPS        X0, X2, X2
-	VPERMILPD     $0x01, X2, X0
-	VADDPS        X0, X2, X2
-	VMOVSHDUP     X2, X0
-	VADDPS        X0, X2, X2
-	VMOVSS        X2, 8(SI)
-	VEXTRACTF64X4 $0x01, Z3, Y0
-	VADDPS        Y0, Y3, Y3
-	VEXTRACTF32X4 $0x01, Y3, X0
-	VADDPS        X0, X3, X3
-	VPERMILPD     $0x01, X3, X0
-	VADDPS        X0, X3, X3
-	VMOVSHDUP     X3, X0
-	VADDPS        X0, X3, X3
-	VMOVSS        X3, 12(SI)
-	VZEROUPPER
-	RET
-
-// func dots4x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, out *float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots4x4F32AVX512(SB), NOSPLIT, $0-48
-	MOVQ   k+0(FP), AX
-	MOVQ   a+8(FP), CX
-	MOVQ   lda+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   b+24(FP), BX
-	MOVQ   ldb+32(FP), SI
-	SHLQ   $0x02, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (DX)(DX*2), R8
-	LEAQ   (SI)(SI*2), R9
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (DX)(DX*2), R9
+	LEAQ   (SI)(SI*2), R10
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4821,7 +4860,7 @@ loop:
 	VMOVUPS     (CX), Z16
 	VMOVUPS     (CX)(DX*1), Z17
 	VMOVUPS     (CX)(DX*2), Z18
-	VMOVUPS     (CX)(R8*1), Z19
+	VMOVUPS     (CX)(R9*1), Z19
 	VMOVUPS     (BX), Z20
 	VFMADD231PS Z20, Z16, Z0
 	VFMADD231PS Z20, Z17, Z4
@@ -4837,26 +4876,31 @@ loop:
 	VFMADD231PS Z20, Z17, Z6
 	VFMADD231PS Z20, Z18, Z10
 	VFMADD231PS Z20, Z19, Z14
-	VMOVUPS     (BX)(R9*1), Z20
+	VMOVUPS     (BX)(R10*1), Z20
 	VFMADD231PS Z20, Z16, Z3
 	VFMADD231PS Z20, Z17, Z7
 	VFMADD231PS Z20, Z18, Z11
 	VFMADD231PS Z20, Z19, Z15
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
+	PREFETCHT0  (DI)(SI*2)
+	PREFETCHT0  (DI)(R10*1)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, DI
 	SUBQ        $+16, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+16, AX
 	JLE         sum
-	MOVQ        $-1, R10
-	BZHIQ       AX, R10, AX
+	MOVQ        $-1, DI
+	BZHIQ       AX, DI, AX
 	KMOVQ       AX, K1
 	VMOVUPS.Z   (CX), K1, Z16
 	VMOVUPS.Z   (CX)(DX*1), K1, Z17
 	VMOVUPS.Z   (CX)(DX*2), K1, Z18
-	VMOVUPS.Z   (CX)(R8*1), K1, Z19
+	VMOVUPS.Z   (CX)(R9*1), K1, Z19
 	VMOVUPS.Z   (BX), K1, Z20
 	VFMADD231PS Z20, Z16, Z0
 	VFMADD231PS Z20, Z17, Z4
@@ -4872,7 +4916,7 @@ rest:
 	VFMADD231PS Z20, Z17, Z6
 	VFMADD231PS Z20, Z18, Z10
 	VFMADD231PS Z20, Z19, Z14
-	VMOVUPS.Z   (BX)(R9*1), K1, Z20
+	VMOVUPS.Z   (BX)(R10*1), K1, Z20
 	VFMADD231PS Z20, Z16, Z3
 	VFMADD231PS Z20, Z17, Z7
 	VFMADD231PS Z20, Z18, Z11
@@ -4887,7 +4931,7 @@ sum:
 	VADDPS        X16, X0, X0
 	VMOVSHDUP     X0, X16
 	VADDPS        X16, X0, X0
-	VMOVSS        X0, (DI)
+	VMOVSS        X0, (R8)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y1
 	VEXTRACTF32X4 $0x01, Y1, X0
@@ -4896,7 +4940,7 @@ sum:
 	VADDPS        X0, X1, X1
 	VMOVSHDUP     X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(DI)
+	VMOVSS        X1, 4(R8)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y2
 	VEXTRACTF32X4 $0x01, Y2, X0
@@ -4905,7 +4949,7 @@ sum:
 	VADDPS        X0, X2, X2
 	VMOVSHDUP     X2, X0
 	VADDPS        X0, X2, X2
-	VMOVSS        X2, 8(DI)
+	VMOVSS        X2, 8(R8)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y3
 	VEXTRACTF32X4 $0x01, Y3, X0
@@ -4914,7 +4958,7 @@ sum:
 	VADDPS        X0, X3, X3
 	VMOVSHDUP     X3, X0
 	VADDPS        X0, X3, X3
-	VMOVSS        X3, 12(DI)
+	VMOVSS        X3, 12(R8)
 	VEXTRACTF64X4 $0x01, Z4, Y0
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF32X4 $0x01, Y4, X0
@@ -4923,7 +4967,7 @@ sum:
 	VADDPS        X0, X4, X4
 	VMOVSHDUP     X4, X0
 	VADDPS        X0, X4, X4
-	VMOVSS        X4, 16(DI)
+	VMOVSS        X4, 16(R8)
 	VEXTRACTF64X4 $0x01, Z5, Y0
 	VADDPS        Y0, Y5, Y5
 	VEXTRACTF32X4 $0x01, Y5, X0
@@ -4932,7 +4976,7 @@ sum:
 	VADDPS        X0, X5, X5
 	VMOVSHDUP     X5, X0
 	VADDPS        X0, X5, X5
-	VMOVSS        X5, 20(DI)
+	VMOVSS        X5, 20(R8)
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y6
 	VEXTRACTF32X4 $0x01, Y6, X0
@@ -4941,7 +4985,7 @@ sum:
 	VADDPS        X0, X6, X6
 	VMOVSHDUP     X6, X0
 	VADDPS        X0, X6, X6
-	VMOVSS        X6, 24(DI)
+	VMOVSS        X6, 24(R8)
 	VEXTRACTF64X4 $0x01, Z7, Y0
 	VADDPS        Y0, Y7, Y7
 	VEXTRACTF32X4 $0x01, Y7, X0
@@ -4950,7 +4994,7 @@ sum:
 	VADDPS        X0, X7, X7
 	VMOVSHDUP     X7, X0
 	VADDPS        X0, X7, X7
-	VMOVSS        X7, 28(DI)
+	VMOVSS        X7, 28(R8)
 	VEXTRACTF64X4 $0x01, Z8, Y0
 	VADDPS        Y0, Y8, Y8
 	VEXTRACTF32X4 $0x01, Y8, X0
@@ -4959,7 +5003,7 @@ sum:
 	VADDPS        X0, X8, X8
 	VMOVSHDUP     X8, X0
 	VADDPS        X0, X8, X8
-	VMOVSS        X8, 32(DI)
+	VMOVSS        X8, 32(R8)
 	VEXTRACTF64X4 $0x01, Z9, Y0
 	VADDPS        Y0, Y9, Y9
 	VEXTRACTF32X4 $0x01, Y9, X0
@@ -4968,7 +5012,7 @@ sum:
 	VADDPS        X0, X9, X9
 	VMOVSHDUP     X9, X0
 	VADDPS        X0, X9, X9
-	VMOVSS        X9, 36(DI)
+	VMOVSS        X9, 36(R8)
 	VEXTRACTF64X4 $0x01, Z10, Y0
 	VADDPS        Y0, Y10, Y10
 	VEXTRACTF32X4 $0x01, Y10, X0
@@ -4977,7 +5021,7 @@ sum:
 	VADDPS        X0, X10, X10
 	VMOVSHDUP     X10, X0
 	VADDPS        X0, X10, X10
-	VMOVSS        X10, 40(DI)
+	VMOVSS        X10, 40(R8)
 	VEXTRACTF64X4 $0x01, Z11, Y0
 	VADDPS        Y0, Y11, Y11
 	VEXTRACTF32X4 $0x01, Y11, X0
@@ -4986,7 +5030,7 @@ sum:
 	VADDPS        X0, X11, X11
 	VMOVSHDUP     X11, X0
 	VADDPS        X0, X11, X11
-	VMOVSS        X11, 44(DI)
+	VMOVSS        X11, 44(R8)
 	VEXTRACTF64X4 $0x01, Z12, Y0
 	VADDPS        Y0, Y12, Y12
 	VEXTRACTF32X4 $0x01, Y12, X0
@@ -4995,7 +5039,7 @@ sum:
 	VADDPS        X0, X12, X12
 	VMOVSHDUP     X12, X0
 	VADDPS        X0, X12, X12
-	VMOVSS        X12, 48(DI)
+	VMOVSS        X12, 48(R8)
 	VEXTRACTF64X4 $0x01, Z13, Y0
 	VADDPS        Y0, Y13, Y13
 	VEXTRACTF32X4 $0x01, Y13, X0
@@ -5004,7 +5048,7 @@ sum:
 	VADDPS        X0, X13, X13
 	VMOVSHDUP     X13, X0
 	VADDPS        X0, X13, X13
-	VMOVSS        X13, 52(DI)
+	VMOVSS        X13, 52(R8)
 	VEXTRACTF64X4 $0x01, Z14, Y0
 	VADDPS        Y0, Y14, Y14
 	VEXTRACTF32X4 $0x01, Y14, X0
@@ -5013,7 +5057,7 @@ sum:
 	VADDPS        X0, X14, X14
 	VMOVSHDUP     X14, X0
 	VADDPS        X0, X14, X14
-	VMOVSS        X14, 56(DI)
+	VMOVSS        X14, 56(R8)
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y15
 	VEXTRACTF32X4 $0x01, Y15, X0
@@ -5022,7 +5066,7 @@ sum:
 	VADDPS        X0, X15, X15
 	VMOVSHDUP     X15, X0
 	VADDPS        X0, X15, X15
-	VMOVSS        X15, 60(DI)
+	VMOVSS        X15, 60(R8)
 	VZEROUPPER
 	RET
 
@@ -9114,9 +9158,10 @@ put:
 	VZEROUPPER
 	RET
 
-// func dots1x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots1x1F64AVX512(SB), NOSPLIT, $0-48
+// func dots1x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots1x1F64AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -9124,7 +9169,8 @@ TEXT ·dots1x1F64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x03, BX
-	MOVQ   out+40(FP), BX
+	MOVQ   next+40(FP), BX
+	MOVQ   out+48(FP), SI
 	VPXORD Z0, Z0, Z0
 	SUBQ   $+8, AX
 	JL     rest
@@ -9133,16 +9179,18 @@ loop:
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (DX), Z2
 	VFMADD231PD Z2, Z1, Z0
+	PREFETCHT0  (BX)
 	ADDQ        $+64, CX
 	ADDQ        $+64, DX
+	ADDQ        $+64, BX
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	MOVQ        $-1, SI
-	BZHIQ       AX, SI, AX
+	MOVQ        $-1, BX
+	BZHIQ       AX, BX, AX
 	KMOVQ       AX, K1
 	VMOVUPD.Z   (CX), K1, Z1
 	VMOVUPD.Z   (DX), K1, Z2
@@ -9155,13 +9203,14 @@ sum:
 	VADDPD        X1, X0, X0
 	VPERMILPD     $0x01, X0, X1
 	VADDPD        X1, X0, X0
-	VMOVSD        X0, (BX)
+	VMOVSD        X0, (SI)
 	VZEROUPPER
 	RET
 
-// func dots1x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots1x4F64AVX512(SB), NOSPLIT, $0-48
+// func dots1x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots1x4F64AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -9169,8 +9218,9 @@ TEXT ·dots1x4F64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), DX
 	MOVQ   ldb+32(FP), BX
 	SHLQ   $0x03, BX
-	MOVQ   out+40(FP), SI
-	LEAQ   (BX)(BX*2), DI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
+	LEAQ   (BX)(BX*2), R8
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -9186,18 +9236,23 @@ loop:
 	VFMADD231PD Z5, Z4, Z1
 	VMOVUPS     (DX)(BX*2), Z5
 	VFMADD231PD Z5, Z4, Z2
-	VMOVUPS     (DX)(DI*1), Z5
+	VMOVUPS     (DX)(R8*1), Z5
 	VFMADD231PD Z5, Z4, Z3
+	PREFETCHT0  (SI)
+	PREFETCHT0  (SI)(BX*1)
+	PREFETCHT0  (SI)(BX*2)
+	PREFETCHT0  (SI)(R8*1)
 	ADDQ        $+64, CX
 	ADDQ        $+64, DX
+	ADDQ        $+64, SI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	MOVQ        $-1, R8
-	BZHIQ       AX, R8, AX
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
 	KMOVQ       AX, K1
 	VMOVUPD.Z   (CX), K1, Z4
 	VMOVUPD.Z   (DX), K1, Z5
@@ -9206,7 +9261,7 @@ rest:
 	VFMADD231PD Z5, Z4, Z1
 	VMOVUPD.Z   (DX)(BX*2), K1, Z5
 	VFMADD231PD Z5, Z4, Z2
-	VMOVUPD.Z   (DX)(DI*1), K1, Z5
+	VMOVUPD.Z   (DX)(R8*1), K1, Z5
 	VFMADD231PD Z5, Z4, Z3
 
 sum:
@@ -9216,34 +9271,35 @@ sum:
 	VADDPD        X4, X0, X0
 	VPERMILPD     $0x01, X0, X4
 	VADDPD        X4, X0, X0
-	VMOVSD        X0, (SI)
+	VMOVSD        X0, (DI)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPD        Y0, Y1, Y1
 	VEXTRACTF32X4 $0x01, Y1, X0
 	VADDPD        X0, X1, X1
 	VPERMILPD     $0x01, X1, X0
 	VADDPD        X0, X1, X1
-	VMOVSD        X1, 8(SI)
+	VMOVSD        X1, 8(DI)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPD        Y0, Y2, Y2
 	VEXTRACTF32X4 $0x01, Y2, X0
 	VADDPD        X0, X2, X2
 	VPERMILPD     $0x01, X2, X0
 	VADDPD        X0, X2, X2
-	VMOVSD        X2, 16(SI)
+	VMOVSD        X2, 16(DI)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPD        Y0, Y3, Y3
 	VEXTRACTF32X4 $0x01, Y3, X0
 	VADDPD        X0, X3, X3
 	VPERMILPD     $0x01, X3, X0
 	VADDPD        X0, X3, X3
-	VMOVSD        X3, 24(SI)
+	VMOVSD        X3, 24(DI)
 	VZEROUPPER
 	RET
 
-// func dots2x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots2x1F64AVX512(SB), NOSPLIT, $0-48
+// func dots2x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots2x1F64AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -9251,7 +9307,8 @@ TEXT ·dots2x1F64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	SUBQ   $+8, AX
@@ -9263,16 +9320,18 @@ loop:
 	VMOVUPS     (BX), Z4
 	VFMADD231PD Z4, Z2, Z0
 	VFMADD231PD Z4, Z3, Z1
+	PREFETCHT0  (SI)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, SI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	MOVQ        $-1, DI
-	BZHIQ       AX, DI, AX
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
 	KMOVQ       AX, K1
 	VMOVUPD.Z   (CX), K1, Z2
 	VMOVUPD.Z   (CX)(DX*1), K1, Z3
@@ -9287,20 +9346,21 @@ sum:
 	VADDPD        X2, X0, X0
 	VPERMILPD     $0x01, X0, X2
 	VADDPD        X2, X0, X0
-	VMOVSD        X0, (SI)
+	VMOVSD        X0, (DI)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPD        Y0, Y1, Y1
 	VEXTRACTF32X4 $0x01, Y1, X0
 	VADDPD        X0, X1, X1
 	VPERMILPD     $0x01, X1, X0
 	VADDPD        X0, X1, X1
-	VMOVSD        X1, 8(SI)
+	VMOVSD        X1, 8(DI)
 	VZEROUPPER
 	RET
 
-// func dots2x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots2x4F64AVX512(SB), NOSPLIT, $0-48
+// func dots2x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots2x4F64AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -9308,8 +9368,9 @@ TEXT ·dots2x4F64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (SI)(SI*2), R8
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (SI)(SI*2), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -9333,19 +9394,24 @@ loop:
 	VMOVUPS     (BX)(SI*2), Z10
 	VFMADD231PD Z10, Z8, Z2
 	VFMADD231PD Z10, Z9, Z6
-	VMOVUPS     (BX)(R8*1), Z10
+	VMOVUPS     (BX)(R9*1), Z10
 	VFMADD231PD Z10, Z8, Z3
 	VFMADD231PD Z10, Z9, Z7
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
+	PREFETCHT0  (DI)(SI*2)
+	PREFETCHT0  (DI)(R9*1)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, DI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	MOVQ        $-1, R9
-	BZHIQ       AX, R9, AX
+	MOVQ        $-1, DI
+	BZHIQ       AX, DI, AX
 	KMOVQ       AX, K1
 	VMOVUPD.Z   (CX), K1, Z8
 	VMOVUPD.Z   (CX)(DX*1), K1, Z9
@@ -9358,7 +9424,7 @@ rest:
 	VMOVUPD.Z   (BX)(SI*2), K1, Z10
 	VFMADD231PD Z10, Z8, Z2
 	VFMADD231PD Z10, Z9, Z6
-	VMOVUPD.Z   (BX)(R8*1), K1, Z10
+	VMOVUPD.Z   (BX)(R9*1), K1, Z10
 	VFMADD231PD Z10, Z8, Z3
 	VFMADD231PD Z10, Z9, Z7
 
@@ -9369,62 +9435,63 @@ sum:
 	VADDPD        X8, X0, X0
 	VPERMILPD     $0x01, X0, X8
 	VADDPD        X8, X0, X0
-	VMOVSD        X0, (DI)
+	VMOVSD        X0, (R8)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPD        Y0, Y1, Y1
 	VEXTRACTF32X4 $0x01, Y1, X0
 	VADDPD        X0, X1, X1
 	VPERMILPD     $0x01, X1, X0
 	VADDPD        X0, X1, X1
-	VMOVSD        X1, 8(DI)
+	VMOVSD        X1, 8(R8)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPD        Y0, Y2, Y2
 	VEXTRACTF32X4 $0x01, Y2, X0
 	VADDPD        X0, X2, X2
 	VPERMILPD     $0x01, X2, X0
 	VADDPD        X0, X2, X2
-	VMOVSD        X2, 16(DI)
+	VMOVSD        X2, 16(R8)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPD        Y0, Y3, Y3
 	VEXTRACTF32X4 $0x01, Y3, X0
 	VADDPD        X0, X3, X3
 	VPERMILPD     $0x01, X3, X0
 	VADDPD        X0, X3, X3
-	VMOVSD        X3, 24(DI)
+	VMOVSD        X3, 24(R8)
 	VEXTRACTF64X4 $0x01, Z4, Y0
 	VADDPD        Y0, Y4, Y4
 	VEXTRACTF32X4 $0x01, Y4, X0
 	VADDPD        X0, X4, X4
 	VPERMILPD     $0x01, X4, X0
 	VADDPD        X0, X4, X4
-	VMOVSD        X4, 32(DI)
+	VMOVSD        X4, 32(R8)
 	VEXTRACTF64X4 $0x01, Z5, Y0
 	VADDPD        Y0, Y5, Y5
 	VEXTRACTF32X4 $0x01, Y5, X0
 	VADDPD        X0, X5, X5
 	VPERMILPD     $0x01, X5, X0
 	VADDPD        X0, X5, X5
-	VMOVSD        X5, 40(DI)
+	VMOVSD        X5, 40(R8)
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPD        Y0, Y6, Y6
 	VEXTRACTF32X4 $0x01, Y6, X0
 	VADDPD        X0, X6, X6
 	VPERMILPD     $0x01, X6, X0
 	VADDPD        X0, X6, X6
-	VMOVSD        X6, 48(DI)
+	VMOVSD        X6, 48(R8)
 	VEXTRACTF64X4 $0x01, Z7, Y0
 	VADDPD        Y0, Y7, Y7
 	VEXTRACTF32X4 $0x01, Y7, X0
 	VADDPD        X0, X7, X7
 	VPERMILPD     $0x01, X7, X0
 	VADDPD        X0, X7, X7
-	VMOVSD        X7, 56(DI)
+	VMOVSD        X7, 56(R8)
 	VZEROUPPER
 	RET
 
-// func dots3x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots3x1F64AVX512(SB), NOSPLIT, $0-48
+// func dots3x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots3x1F64AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -9432,7 +9499,8 @@ TEXT ·dots3x1F64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -9447,16 +9515,18 @@ loop:
 	VFMADD231PD Z6, Z3, Z0
 	VFMADD231PD Z6, Z4, Z1
 	VFMADD231PD Z6, Z5, Z2
+	PREFETCHT0  (SI)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, SI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	MOVQ        $-1, DI
-	BZHIQ       AX, DI, AX
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
 	KMOVQ       AX, K1
 	VMOVUPD.Z   (CX), K1, Z3
 	VMOVUPD.Z   (CX)(DX*1), K1, Z4
@@ -9473,27 +9543,28 @@ sum:
 	VADDPD        X3, X0, X0
 	VPERMILPD     $0x01, X0, X3
 	VADDPD        X3, X0, X0
-	VMOVSD        X0, (SI)
+	VMOVSD        X0, (DI)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPD        Y0, Y1, Y1
 	VEXTRACTF32X4 $0x01, Y1, X0
 	VADDPD        X0, X1, X1
 	VPERMILPD     $0x01, X1, X0
 	VADDPD        X0, X1, X1
-	VMOVSD        X1, 8(SI)
+	VMOVSD        X1, 8(DI)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPD        Y0, Y2, Y2
 	VEXTRACTF32X4 $0x01, Y2, X0
 	VADDPD        X0, X2, X2
 	VPERMILPD     $0x01, X2, X0
 	VADDPD        X0, X2, X2
-	VMOVSD        X2, 16(SI)
+	VMOVSD        X2, 16(DI)
 	VZEROUPPER
 	RET
 
-// func dots3x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots3x4F64AVX512(SB), NOSPLIT, $0-48
+// func dots3x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots3x4F64AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -9501,8 +9572,9 @@ TEXT ·dots3x4F64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (SI)(SI*2), R8
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (SI)(SI*2), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -9534,20 +9606,25 @@ loop:
 	VFMADD231PD Z15, Z12, Z2
 	VFMADD231PD Z15, Z13, Z6
 	VFMADD231PD Z15, Z14, Z10
-	VMOVUPS     (BX)(R8*1), Z15
+	VMOVUPS     (BX)(R9*1), Z15
 	VFMADD231PD Z15, Z12, Z3
 	VFMADD231PD Z15, Z13, Z7
 	VFMADD231PD Z15, Z14, Z11
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
+	PREFETCHT0  (DI)(SI*2)
+	PREFETCHT0  (DI)(R9*1)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, DI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	MOVQ        $-1, R9
-	BZHIQ       AX, R9, AX
+	MOVQ        $-1, DI
+	BZHIQ       AX, DI, AX
 	KMOVQ       AX, K1
 	VMOVUPD.Z   (CX), K1, Z12
 	VMOVUPD.Z   (CX)(DX*1), K1, Z13
@@ -9564,7 +9641,7 @@ rest:
 	VFMADD231PD Z15, Z12, Z2
 	VFMADD231PD Z15, Z13, Z6
 	VFMADD231PD Z15, Z14, Z10
-	VMOVUPD.Z   (BX)(R8*1), K1, Z15
+	VMOVUPD.Z   (BX)(R9*1), K1, Z15
 	VFMADD231PD Z15, Z12, Z3
 	VFMADD231PD Z15, Z13, Z7
 	VFMADD231PD Z15, Z14, Z11
@@ -9576,6 +9653,148 @@ sum:
 	VADDPD        X12, X0, X0
 	VPERMILPD     $0x01, X0, X12
 	VADDPD        X12, X0, X0
+	VMOVSD        X0, (R8)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPD        Y0, Y1, Y1
+	VEXTRACTF32X4 $0x01, Y1, X0
+	VADDPD        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPD        X0, X1, X1
+	VMOVSD        X1, 8(R8)
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPD        Y0, Y2, Y2
+	VEXTRACTF32X4 $0x01, Y2, X0
+	VADDPD        X0, X2, X2
+	VPERMILPD     $0x01, X2, X0
+	VADDPD        X0, X2, X2
+	VMOVSD        X2, 16(R8)
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPD        Y0, Y3, Y3
+	VEXTRACTF32X4 $0x01, Y3, X0
+	VADDPD        X0, X3, X3
+	VPERMILPD     $0x01, X3, X0
+	VADDPD        X0, X3, X3
+	VMOVSD        X3, 24(R8)
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPD        Y0, Y4, Y4
+	VEXTRACTF32X4 $0x01, Y4, X0
+	VADDPD        X0, X4, X4
+	VPERMILPD     $0x01, X4, X0
+	VADDPD        X0, X4, X4
+	VMOVSD        X4, 32(R8)
+	VEXTRACTF64X4 $0x01, Z5, Y0
+	VADDPD        Y0, Y5, Y5
+	VEXTRACTF32X4 $0x01, Y5, X0
+	VADDPD        X0, X5, X5
+	VPERMILPD     $0x01, X5, X0
+	VADDPD        X0, X5, X5
+	VMOVSD        X5, 40(R8)
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPD        Y0, Y6, Y6
+	VEXTRACTF32X4 $0x01, Y6, X0
+	VADDPD        X0, X6, X6
+	VPERMILPD     $0x01, X6, X0
+	VADDPD        X0, X6, X6
+	VMOVSD        X6, 48(R8)
+	VEXTRACTF64X4 $0x01, Z7, Y0
+	VADDPD        Y0, Y7, Y7
+	VEXTRACTF32X4 $0x01, Y7, X0
+	VADDPD        X0, X7, X7
+	VPERMILPD     $0x01, X7, X0
+	VADDPD        X0, X7, X7
+	VMOVSD        X7, 56(R8)
+	VEXTRACTF64X4 $0x01, Z8, Y0
+	VADDPD        Y0, Y8, Y8
+	VEXTRACTF32X4 $0x01, Y8, X0
+	VADDPD        X0, X8, X8
+	VPERMILPD     $0x01, X8, X0
+	VADDPD        X0, X8, X8
+	VMOVSD        X8, 64(R8)
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VADDPD        Y0, Y9, Y9
+	VEXTRACTF32X4 $0x01, Y9, X0
+	VADDPD        X0, X9, X9
+	VPERMILPD     $0x01, X9, X0
+	VADDPD        X0, X9, X9
+	VMOVSD        X9, 72(R8)
+	VEXTRACTF64X4 $0x01, Z10, Y0
+	VADDPD        Y0, Y10, Y10
+	VEXTRACTF32X4 $0x01, Y10, X0
+	VADDPD        X0, X10, X10
+	VPERMILPD     $0x01, X10, X0
+	VADDPD        X0, X10, X10
+	VMOVSD        X10, 80(R8)
+	VEXTRACTF64X4 $0x01, Z11, Y0
+	VADDPD        Y0, Y11, Y11
+	VEXTRACTF32X4 $0x01, Y11, X0
+	VADDPD        X0, X11, X11
+	VPERMILPD     $0x01, X11, X0
+	VADDPD        X0, X11, X11
+	VMOVSD        X11, 88(R8)
+	VZEROUPPER
+	RET
+
+// func dots4x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots4x1F64AVX512(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   lda+16(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   b+24(FP), BX
+	MOVQ   ldb+32(FP), SI
+	SHLQ   $0x03, SI
+	MOVQ   next+40(FP), SI
+	MOVQ   out+48(FP), DI
+	LEAQ   (DX)(DX*2), R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	SUBQ   $+8, AX
+	JL     rest
+
+loop:
+	VMOVUPS     (CX), Z4
+	VMOVUPS     (CX)(DX*1), Z5
+	VMOVUPS     (CX)(DX*2), Z6
+	VMOVUPS     (CX)(R8*1), Z7
+	VMOVUPS     (BX), Z8
+	VFMADD231PD Z8, Z4, Z0
+	VFMADD231PD Z8, Z5, Z1
+	VFMADD231PD Z8, Z6, Z2
+	VFMADD231PD Z8, Z7, Z3
+	PREFETCHT0  (SI)
+	ADDQ        $+64, CX
+	ADDQ        $+64, BX
+	ADDQ        $+64, SI
+	SUBQ        $+8, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JLE         sum
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, AX
+	KMOVQ       AX, K1
+	VMOVUPD.Z   (CX), K1, Z4
+	VMOVUPD.Z   (CX)(DX*1), K1, Z5
+	VMOVUPD.Z   (CX)(DX*2), K1, Z6
+	VMOVUPD.Z   (CX)(R8*1), K1, Z7
+	VMOVUPD.Z   (BX), K1, Z8
+	VFMADD231PD Z8, Z4, Z0
+	VFMADD231PD Z8, Z5, Z1
+	VFMADD231PD Z8, Z6, Z2
+	VFMADD231PD Z8, Z7, Z3
+
+sum:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPD        Y4, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X4
+	VADDPD        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPD        X4, X0, X0
 	VMOVSD        X0, (DI)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPD        Y0, Y1, Y1
@@ -9598,68 +9817,13 @@ sum:
 	VPERMILPD     $0x01, X3, X0
 	VADDPD        X0, X3, X3
 	VMOVSD        X3, 24(DI)
-	VEXTRACTF64X4 $0x01, Z4, Y0
-	VADDPD        Y0, Y4, Y4
-	VEXTRACTF32X4 $0x01, Y4, X0
-	VADDPD        X0, X4, X4
-	VPERMILPD     $0x01, X4, X0
-	VADDPD        X0, X4, X4
-	VMOVSD        X4, 32(DI)
-	VEXTRACTF64X4 $0x01, Z5, Y0
-	VADDPD        Y0, Y5, Y5
-	VEXTRACTF32X4 $0x01, Y5, X0
-	VADDPD        X0, X5, X5
-	VPERMILPD     $0x01, X5, X0
-	VADDPD        X0, X5, X5
-	VMOVSD        X5, 40(DI)
-	VEXTRACTF64X4 $0x01, Z6, Y0
-	VADDPD        Y0, Y6, Y6
-	VEXTRACTF32X4 $0x01, Y6, X0
-	VADDPD        X0, X6, X6
-	VPERMILPD     $0x01, X6, X0
-	VADDPD        X0, X6, X6
-	VMOVSD        X6, 48(DI)
-	VEXTRACTF64X4 $0x01, Z7, Y0
-	VADDPD        Y0, Y7, Y7
-	VEXTRACTF32X4 $0x01, Y7, X0
-	VADDPD        X0, X7, X7
-	VPERMILPD     $0x01, X7, X0
-	VADDPD        X0, X7, X7
-	VMOVSD        X7, 56(DI)
-	VEXTRACTF64X4 $0x01, Z8, Y0
-	VADDPD        Y0, Y8, Y8
-	VEXTRACTF32X4 $0x01, Y8, X0
-	VADDPD        X0, X8, X8
-	VPERMILPD     $0x01, X8, X0
-	VADDPD        X0, X8, X8
-	VMOVSD        X8, 64(DI)
-	VEXTRACTF64X4 $0x01, Z9, Y0
-	VADDPD        Y0, Y9, Y9
-	VEXTRACTF32X4 $0x01, Y9, X0
-	VADDPD        X0, X9, X9
-	VPERMILPD     $0x01, X9, X0
-	VADDPD        X0, X9, X9
-	VMOVSD        X9, 72(DI)
-	VEXTRACTF64X4 $0x01, Z10, Y0
-	VADDPD        Y0, Y10, Y10
-	VEXTRACTF32X4 $0x01, Y10, X0
-	VADDPD        X0, X10, X10
-	VPERMILPD     $0x01, X10, X0
-	VADDPD        X0, X10, X10
-	VMOVSD        X10, 80(DI)
-	VEXTRACTF64X4 $0x01, Z11, Y0
-	VADDPD        Y0, Y11, Y11
-	VEXTRACTF32X4 $0x01, Y11, X0
-	VADDPD        X0, X11, X11
-	VPERMILPD     $0x01, X11, X0
-	VADDPD        X0, X11, X11
-	VMOVSD        X11, 88(DI)
 	VZEROUPPER
 	RET
 
-// func dots4x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots4x1F64AVX512(SB), NOSPLIT, $0-48
+// func dots4x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out
+// *float64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·dots4x4F64AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   a+8(FP), CX
 	MOVQ   lda+16(FP), DX
@@ -9667,91 +9831,10 @@ TEXT ·dots4x1F64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   b+24(FP), BX
 	MOVQ   ldb+32(FP), SI
 	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), SI
-	LEAQ   (DX)(DX*2), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	SUBQ   $+8, AX
-	JL     rest
-
-loop:
-	VMOVUPS     (CX), Z4
-	VMOVUPS     (CX)(DX*1), Z5
-	VMOVUPS     (CX)(DX*2), Z6
-	VMOVUPS     (CX)(DI*1), Z7
-	VMOVUPS     (BX), Z8
-	VFMADD231PD Z8, Z4, Z0
-	VFMADD231PD Z8, Z5, Z1
-	VFMADD231PD Z8, Z6, Z2
-	VFMADD231PD Z8, Z7, Z3
-	ADDQ        $+64, CX
-	ADDQ        $+64, BX
-	SUBQ        $+8, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+8, AX
-	JLE         sum
-	MOVQ        $-1, R8
-	BZHIQ       AX, R8, AX
-	KMOVQ       AX, K1
-	VMOVUPD.Z   (CX), K1, Z4
-	VMOVUPD.Z   (CX)(DX*1), K1, Z5
-	VMOVUPD.Z   (CX)(DX*2), K1, Z6
-	VMOVUPD.Z   (CX)(DI*1), K1, Z7
-	VMOVUPD.Z   (BX), K1, Z8
-	VFMADD231PD Z8, Z4, Z0
-	VFMADD231PD Z8, Z5, Z1
-	VFMADD231PD Z8, Z6, Z2
-	VFMADD231PD Z8, Z7, Z3
-
-sum:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPD        Y4, Y0, Y0
-	VEXTRACTF32X4 $0x01, Y0, X4
-	VADDPD        X4, X0, X0
-	VPERMILPD     $0x01, X0, X4
-	VADDPD        X4, X0, X0
-	VMOVSD        X0, (SI)
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPD        Y0, Y1, Y1
-	VEXTRACTF32X4 $0x01, Y1, X0
-	VADDPD        X0, X1, X1
-	VPERMILPD     $0x01, X1, X0
-	VADDPD        X0, X1, X1
-	VMOVSD        X1, 8(SI)
-	VEXTRACTF64X4 $0x01, Z2, Y0
-	VADDPD        Y0, Y2, Y2
-	VEXTRACTF32X4 $0x01, Y2, X0
-	VADDPD        X0, X2, X2
-	VPERMILPD     $0x01, X2, X0
-	VADDPD        X0, X2, X2
-	VMOVSD        X2, 16(SI)
-	VEXTRACTF64X4 $0x01, Z3, Y0
-	VADDPD        Y0, Y3, Y3
-	VEXTRACTF32X4 $0x01, Y3, X0
-	VADDPD        X0, X3, X3
-	VPERMILPD     $0x01, X3, X0
-	VADDPD        X0, X3, X3
-	VMOVSD        X3, 24(SI)
-	VZEROUPPER
-	RET
-
-// func dots4x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, out *float64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·dots4x4F64AVX512(SB), NOSPLIT, $0-48
-	MOVQ   k+0(FP), AX
-	MOVQ   a+8(FP), CX
-	MOVQ   lda+16(FP), DX
-	SHLQ   $0x03, DX
-	MOVQ   b+24(FP), BX
-	MOVQ   ldb+32(FP), SI
-	SHLQ   $0x03, SI
-	MOVQ   out+40(FP), DI
-	LEAQ   (DX)(DX*2), R8
-	LEAQ   (SI)(SI*2), R9
+	MOVQ   next+40(FP), DI
+	MOVQ   out+48(FP), R8
+	LEAQ   (DX)(DX*2), R9
+	LEAQ   (SI)(SI*2), R10
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -9775,7 +9858,7 @@ loop:
 	VMOVUPS     (CX), Z16
 	VMOVUPS     (CX)(DX*1), Z17
 	VMOVUPS     (CX)(DX*2), Z18
-	VMOVUPS     (CX)(R8*1), Z19
+	VMOVUPS     (CX)(R9*1), Z19
 	VMOVUPS     (BX), Z20
 	VFMADD231PD Z20, Z16, Z0
 	VFMADD231PD Z20, Z17, Z4
@@ -9791,26 +9874,31 @@ loop:
 	VFMADD231PD Z20, Z17, Z6
 	VFMADD231PD Z20, Z18, Z10
 	VFMADD231PD Z20, Z19, Z14
-	VMOVUPS     (BX)(R9*1), Z20
+	VMOVUPS     (BX)(R10*1), Z20
 	VFMADD231PD Z20, Z16, Z3
 	VFMADD231PD Z20, Z17, Z7
 	VFMADD231PD Z20, Z18, Z11
 	VFMADD231PD Z20, Z19, Z15
+	PREFETCHT0  (DI)
+	PREFETCHT0  (DI)(SI*1)
+	PREFETCHT0  (DI)(SI*2)
+	PREFETCHT0  (DI)(R10*1)
 	ADDQ        $+64, CX
 	ADDQ        $+64, BX
+	ADDQ        $+64, DI
 	SUBQ        $+8, AX
 	JGE         loop
 
 rest:
 	ADDQ        $+8, AX
 	JLE         sum
-	MOVQ        $-1, R10
-	BZHIQ       AX, R10, AX
+	MOVQ        $-1, DI
+	BZHIQ       AX, DI, AX
 	KMOVQ       AX, K1
 	VMOVUPD.Z   (CX), K1, Z16
 	VMOVUPD.Z   (CX)(DX*1), K1, Z17
 	VMOVUPD.Z   (CX)(DX*2), K1, Z18
-	VMOVUPD.Z   (CX)(R8*1), K1, Z19
+	VMOVUPD.Z   (CX)(R9*1), K1, Z19
 	VMOVUPD.Z   (BX), K1, Z20
 	VFMADD231PD Z20, Z16, Z0
 	VFMADD231PD Z20, Z17, Z4
@@ -9826,7 +9914,7 @@ rest:
 	VFMADD231PD Z20, Z17, Z6
 	VFMADD231PD Z20, Z18, Z10
 	VFMADD231PD Z20, Z19, Z14
-	VMOVUPD.Z   (BX)(R9*1), K1, Z20
+	VMOVUPD.Z   (BX)(R10*1), K1, Z20
 	VFMADD231PD Z20, Z16, Z3
 	VFMADD231PD Z20, Z17, Z7
 	VFMADD231PD Z20, Z18, Z11
@@ -9839,112 +9927,112 @@ sum:
 	VADDPD        X16, X0, X0
 	VPERMILPD     $0x01, X0, X16
 	VADDPD        X16, X0, X0
-	VMOVSD        X0, (DI)
+	VMOVSD        X0, (R8)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPD        Y0, Y1, Y1
 	VEXTRACTF32X4 $0x01, Y1, X0
 	VADDPD        X0, X1, X1
 	VPERMILPD     $0x01, X1, X0
 	VADDPD        X0, X1, X1
-	VMOVSD        X1, 8(DI)
+	VMOVSD        X1, 8(R8)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPD        Y0, Y2, Y2
 	VEXTRACTF32X4 $0x01, Y2, X0
 	VADDPD        X0, X2, X2
 	VPERMILPD     $0x01, X2, X0
 	VADDPD        X0, X2, X2
-	VMOVSD        X2, 16(DI)
+	VMOVSD        X2, 16(R8)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPD        Y0, Y3, Y3
 	VEXTRACTF32X4 $0x01, Y3, X0
 	VADDPD        X0, X3, X3
 	VPERMILPD     $0x01, X3, X0
 	VADDPD        X0, X3, X3
-	VMOVSD        X3, 24(DI)
+	VMOVSD        X3, 24(R8)
 	VEXTRACTF64X4 $0x01, Z4, Y0
 	VADDPD        Y0, Y4, Y4
 	VEXTRACTF32X4 $0x01, Y4, X0
 	VADDPD        X0, X4, X4
 	VPERMILPD     $0x01, X4, X0
 	VADDPD        X0, X4, X4
-	VMOVSD        X4, 32(DI)
+	VMOVSD        X4, 32(R8)
 	VEXTRACTF64X4 $0x01, Z5, Y0
 	VADDPD        Y0, Y5, Y5
 	VEXTRACTF32X4 $0x01, Y5, X0
 	VADDPD        X0, X5, X5
 	VPERMILPD     $0x01, X5, X0
 	VADDPD        X0, X5, X5
-	VMOVSD        X5, 40(DI)
+	VMOVSD        X5, 40(R8)
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPD        Y0, Y6, Y6
 	VEXTRACTF32X4 $0x01, Y6, X0
 	VADDPD        X0, X6, X6
 	VPERMILPD     $0x01, X6, X0
 	VADDPD        X0, X6, X6
-	VMOVSD        X6, 48(DI)
+	VMOVSD        X6, 48(R8)
 	VEXTRACTF64X4 $0x01, Z7, Y0
 	VADDPD        Y0, Y7, Y7
 	VEXTRACTF32X4 $0x01, Y7, X0
 	VADDPD        X0, X7, X7
 	VPERMILPD     $0x01, X7, X0
 	VADDPD        X0, X7, X7
-	VMOVSD        X7, 56(DI)
+	VMOVSD        X7, 56(R8)
 	VEXTRACTF64X4 $0x01, Z8, Y0
 	VADDPD        Y0, Y8, Y8
 	VEXTRACTF32X4 $0x01, Y8, X0
 	VADDPD        X0, X8, X8
 	VPERMILPD     $0x01, X8, X0
 	VADDPD        X0, X8, X8
-	VMOVSD        X8, 64(DI)
+	VMOVSD        X8, 64(R8)
 	VEXTRACTF64X4 $0x01, Z9, Y0
 	VADDPD        Y0, Y9, Y9
 	VEXTRACTF32X4 $0x01, Y9, X0
 	VADDPD        X0, X9, X9
 	VPERMILPD     $0x01, X9, X0
 	VADDPD        X0, X9, X9
-	VMOVSD        X9, 72(DI)
+	VMOVSD        X9, 72(R8)
 	VEXTRACTF64X4 $0x01, Z10, Y0
 	VADDPD        Y0, Y10, Y10
 	VEXTRACTF32X4 $0x01, Y10, X0
 	VADDPD        X0, X10, X10
 	VPERMILPD     $0x01, X10, X0
 	VADDPD        X0, X10, X10
-	VMOVSD        X10, 80(DI)
+	VMOVSD        X10, 80(R8)
 	VEXTRACTF64X4 $0x01, Z11, Y0
 	VADDPD        Y0, Y11, Y11
 	VEXTRACTF32X4 $0x01, Y11, X0
 	VADDPD        X0, X11, X11
 	VPERMILPD     $0x01, X11, X0
 	VADDPD        X0, X11, X11
-	VMOVSD        X11, 88(DI)
+	VMOVSD        X11, 88(R8)
 	VEXTRACTF64X4 $0x01, Z12, Y0
 	VADDPD        Y0, Y12, Y12
 	VEXTRACTF32X4 $0x01, Y12, X0
 	VADDPD        X0, X12, X12
 	VPERMILPD     $0x01, X12, X0
 	VADDPD        X0, X12, X12
-	VMOVSD        X12, 96(DI)
+	VMOVSD        X12, 96(R8)
 	VEXTRACTF64X4 $0x01, Z13, Y0
 	VADDPD        Y0, Y13, Y13
 	VEXTRACTF32X4 $0x01, Y13, X0
 	VADDPD        X0, X13, X13
 	VPERMILPD     $0x01, X13, X0
 	VADDPD        X0, X13, X13
-	VMOVSD        X13, 104(DI)
+	VMOVSD        X13, 104(R8)
 	VEXTRACTF64X4 $0x01, Z14, Y0
 	VADDPD        Y0, Y14, Y14
 	VEXTRACTF32X4 $0x01, Y14, X0
 	VADDPD        X0, X14, X14
 	VPERMILPD     $0x01, X14, X0
 	VADDPD        X0, X14, X14
-	VMOVSD        X14, 112(DI)
+	VMOVSD        X14, 112(R8)
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPD        Y0, Y15, Y15
 	VEXTRACTF32X4 $0x01, Y15, X0
 	VADDPD        X0, X15, X15
 	VPERMILPD     $0x01, X15, X0
 	VADDPD        X0, X15, X15
-	VMOVSD        X15, 120(DI)
+	VMOVSD        X15, 120(R8)
 	VZEROUPPER
 	RET
 

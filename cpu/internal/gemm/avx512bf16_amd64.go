@@ -104,59 +104,59 @@ func micro14AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int
 
 // dots1x1AVX512BF16 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots1x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots1x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // dots1x4AVX512BF16 computes, for r < 1 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots1x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots1x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // dots2x1AVX512BF16 computes, for r < 2 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots2x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots2x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // dots2x4AVX512BF16 computes, for r < 2 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots2x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots2x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // dots3x1AVX512BF16 computes, for r < 3 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots3x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots3x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // dots3x4AVX512BF16 computes, for r < 3 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots3x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots3x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // dots4x1AVX512BF16 computes, for r < 4 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 1 columns at next.
 //
 //go:noescape
-func dots4x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots4x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // dots4x4AVX512BF16 computes, for r < 4 and j < 4, out[r*4+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums
-// by p/2 mod 16 that are added in halves.
+// by p/2 mod 16 that are added in halves. It prefetches 4 columns at next.
 //
 //go:noescape
-func dots4x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, out *float32)
+func dots4x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
 // transpose16AVX512BF16 computes dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2, for r < 16 and
 // p < k, where k is a multiple of 4.

@@ -118,7 +118,7 @@ func TestBF16Instructions(t *testing.T) {
 					run = kern.dots[h]
 				}
 				out := make([]float32, h*n)
-				run(k, &a[0], k, &b[0], k, &out[0])
+				run(k, &a[0], k, &b[0], k, &b[0], &out[0])
 				for i := range out {
 					if want := dotModel(a[i/n*k:][:k], b[i%n*k:][:k]); !sameFloat(out[i], want) {
 						t.Fatalf("dots %d by %d: element %d of k %d is %v, want %v", h, n, i, k, out[i], want)

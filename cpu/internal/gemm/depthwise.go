@@ -55,7 +55,7 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 					apart = l.offs[t+h] - l.offs[t+h-1]
 					h++
 				}
-				kern.dots1[h](n, &seen[l.offs[t]], apart, &l.panels[0], 0, &l.tile[0])
+				kern.dots1[h](n, &seen[l.offs[t]], apart, &l.panels[0], 0, &l.panels[0], &l.tile[0])
 				for r := range h {
 					sums[t+r] += float64(l.tile[r])
 				}

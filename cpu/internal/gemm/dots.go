@@ -1,8 +1,9 @@
 package gemm
 
 // dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k. The numbers of rows r and of
-// columns j < w are fixed for each kernel. The order of a sum does not depend on these numbers.
-type dotKernel[E factor, T float] func(k int, a *E, lda int, b *E, ldb int, out *T)
+// columns j < w are fixed for each kernel. The order of a sum does not depend on these numbers. The
+// kernel prefetches the w columns of B at next.
+type dotKernel[E factor, T float] func(k int, a *E, lda int, b *E, ldb int, next *E, out *T)
 
 // dotRows is the number of rows of the largest dot kernels.
 const dotRows = 4
@@ -30,9 +31,14 @@ func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 		if q+w > last {
 			w, kernels = 1, kern.dots1
 		}
+		// A column is too short for the processor's own prefetching to find its pace.
+		b, next := &j.b.data[q*j.b.cs], q+w
+		if next+w > j.n {
+			next = q
+		}
 		for r := 0; r < j.m; r += dotRows {
 			h := min(dotRows, j.m-r)
-			kernels[h](j.k, &j.a.data[r*j.a.rs], j.a.rs, &j.b.data[q*j.b.cs], j.b.cs, &l.tile[0])
+			kernels[h](j.k, &j.a.data[r*j.a.rs], j.a.rs, b, j.b.cs, &j.b.data[next*j.b.cs], &l.tile[0])
 			for x := range h {
 				for y := range w {
 					j.put(r+x, q+y, l.tile[x*w+y])
