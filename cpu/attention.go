@@ -30,7 +30,7 @@ func (d *Device) attention(o *device.Attention) {
 	t.cut(max(16, rows))
 	units := o.Q.Shape.At(0) * t.heads * t.blocks
 	work := t.rows * t.keys * (t.features + o.V.Shape.At(3) + 16)
-	d.crew.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.crew.size())), t)
+	d.workers.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.workers.size())), t)
 }
 
 func (t *attentionTask) run(lo, hi int) {
@@ -40,7 +40,7 @@ func (t *attentionTask) run(lo, hi int) {
 	for u := lo; u < hi; u++ {
 		c := block{sample: u / t.blocks / t.heads, head: u / t.blocks % t.heads, from: u % t.blocks * t.rows}
 		c.rows = min(t.rows, t.queries-c.from)
-		c.cols = t.seen(c.sample, c.from+c.rows)
+		c.cols = t.seenKeys(c.sample, c.from+c.rows)
 		p, q := at[float32](data(w.space[0]), c.rows*c.cols), at[float32](data(w.queries[0]), c.rows*t.features)
 		t.scaled(w, q, c)
 		t.scores(w, p, q, c)

@@ -52,9 +52,9 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen returns an upper bound of the number of keys that a query of a sample sees. The bound holds
+// seenKeys returns an upper bound of the number of keys that a query of a sample sees. The bound holds
 // for the queries 0 … before-1.
-func (b *attentionBlocks) seen(sample, before int) int {
+func (b *attentionBlocks) seenKeys(sample, before int) int {
 	n := b.keys
 	if b.Causal {
 		n = min(n, before)
@@ -78,7 +78,7 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	if b.Causal {
 		for i := range c.rows {
 			for j := max(0, c.from+i+1-c.first); j < c.cols; j += maxBlock {
-				copy(p[i*c.cols+j:(i+1)*c.cols], unseen[:])
+				copy(p[i*c.cols+j:(i+1)*c.cols], unseenScores[:])
 			}
 		}
 	}
@@ -91,8 +91,8 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	}
 }
 
-// unseen holds the score -Inf, for keys that a query does not see.
-var unseen = func() (x [maxBlock]float32) {
+// unseenScores holds the score -Inf, for keys that a query does not see.
+var unseenScores = func() (x [maxBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
 	}
@@ -113,7 +113,7 @@ func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer,
 			continue
 		}
 		loads[dtype.Bool](unsafe.Pointer(&w.stage), m, nil, nil, n)
-		ops[expr.OpSelect][dtype.F32](p, unsafe.Pointer(&w.stage), p, unsafe.Pointer(&unseen), n)
+		ops[expr.OpSelect][dtype.F32](p, unsafe.Pointer(&w.stage), p, unsafe.Pointer(&unseenScores), n)
 	}
 }
 

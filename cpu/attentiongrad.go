@@ -59,11 +59,11 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 		}
 	}
 	pairs := o.K.Shape.Head(2).Size()
-	d.crew.parallel(pairs*t.parts, 1, t)
+	d.workers.parallel(pairs*t.parts, 1, t)
 	if t.parts > 1 {
 		const rows = 64
 		each64 := (t.keys + rows - 1) / rows
-		d.crew.parallel(pairs*each64, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
+		d.workers.parallel(pairs*each64, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
 			pair, from := u/each64, u%each64*rows
 			n := min(rows, t.keys-from)
 			t.add(&o.DK, t.sumK, pair, from, n)
@@ -147,7 +147,7 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 	t.products(w, g, gs, gc, c)
 	copy(at[float32](w.row(1), c.rows), at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.from)*4), c.rows))
 	clear(dq)
-	end := t.seen(c.sample, c.from+c.rows)
+	end := t.seenKeys(c.sample, c.from+c.rows)
 	for c.first = 0; c.first < end; c.first += t.cols {
 		c.cols = min(t.cols, end-c.first)
 		w.cols = c.cols

@@ -272,7 +272,7 @@ func BenchmarkForkJoin(b *testing.B) {
 	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
 		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {
 			b.Run(fmt.Sprintf("unit=%v/gap=%v", unit, gap), func(b *testing.B) {
-				c := newCrew(2)
+				c := newWorkerPool(2)
 				defer c.dismiss()
 				t := each(func(int) { wait(unit) })
 				var took time.Duration

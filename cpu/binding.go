@@ -57,7 +57,7 @@ func newBinding(p *expr.Program, f form, ins []device.View, params []uint64) *bi
 		}
 	}
 	b := bindings.Get().(*binding)
-	b.pl = planFor(p, scalars, f).with(params)
+	b.pl = planFor(p, scalars, f).specialized(params)
 	b.params = append(b.params[:0], params...)
 	return b
 }
@@ -137,12 +137,12 @@ func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []d
 	}
 	b.rank = rank
 	for i := range b.ins {
-		b.settle(&b.ins[i])
+		b.cacheStrides(&b.ins[i])
 	}
 	for i := range b.outs {
-		b.settle(&b.outs[i])
+		b.cacheStrides(&b.outs[i])
 	}
-	b.settle(&b.index)
+	b.cacheStrides(&b.index)
 	return kept
 }
 
@@ -153,8 +153,8 @@ func sized(a []access, n int) []access {
 	return a[:n]
 }
 
-// settle computes, from the strides, the fields that the loops use.
-func (b *binding) settle(a *access) {
+// cacheStrides computes, from the strides, the fields that the loops use.
+func (b *binding) cacheStrides(a *access) {
 	a.inner = a.stride[b.rank-1]
 	p := a.size
 	a.dense = true

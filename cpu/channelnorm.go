@@ -121,7 +121,7 @@ func (c *channelWorker) fill(k int, v float32) []float32 {
 
 func (d *Device) channels(x *device.View, f func(c *channelWorker, channel int)) {
 	t := &channelTask{x.Shape.At(0), x.Shape.At(1), x.Shape.At(2), f}
-	d.crew.parallel(t.channels, max(1, inlineWork/max(1, t.n*t.inner)), t)
+	d.workers.parallel(t.channels, max(1, inlineWork/max(1, t.n*t.inner)), t)
 }
 
 // optional returns the elements of a view, or nil if the view is absent.

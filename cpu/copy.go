@@ -13,15 +13,15 @@ import (
 // copyTask copies elements between views of one shape. A run is the elements along one dimension,
 // and a unit of work is a piece of a run. Strides are in bytes.
 type copyTask struct {
-	to, from  unsafe.Pointer
-	size      int
-	rank      int // number of dimensions besides that of the runs; the innermost last
-	dims      [shape.MaxRank]int
-	do, di    [shape.MaxRank]int
-	n         int // number of elements in a run
-	stepO     int // strides in bytes along a run
-	stepI     int
-	piece, of int // number of elements in a piece, and number of pieces in a run
+	to, from      unsafe.Pointer
+	size          int
+	rank          int // number of dimensions besides that of the runs; the innermost last
+	dims          [shape.MaxRank]int
+	do, di        [shape.MaxRank]int
+	n             int // number of elements in a run
+	stepO         int // strides in bytes along a run
+	stepI         int
+	piece, pieces int // number of elements in a piece, and number of pieces in a run
 }
 
 const (
@@ -46,11 +46,11 @@ func (d *Device) copied(o *device.Map) bool {
 	if !t.arrange(&o.Outs[0], &o.Ins[0]) {
 		return false
 	}
-	units := t.of
+	units := t.pieces
 	for _, n := range t.dims[:t.rank] {
 		units *= n
 	}
-	d.crew.parallel(units, max(1, copyPiece/min(t.n, t.piece), units/(4*d.crew.size())), t)
+	d.workers.parallel(units, max(1, copyPiece/min(t.n, t.piece), units/(4*d.workers.size())), t)
 	return true
 }
 
@@ -89,7 +89,7 @@ func (t *copyTask) arrange(out, in *device.View) bool {
 	copy(t.do[run:t.rank], t.do[run+1:])
 	copy(t.di[run:t.rank], t.di[run+1:])
 	t.piece = min(t.n, copyPiece)
-	t.of = (t.n-1)/t.piece + 1
+	t.pieces = (t.n-1)/t.piece + 1
 	return true
 }
 
@@ -133,9 +133,9 @@ func (t *copyTask) run(lo, hi int) {
 	for k := range t.rank {
 		w.dim(t.dims[k], [3]int{t.do[k], t.di[k]})
 	}
-	w.seek(lo / t.of)
-	part := lo % t.of
-	if t.of == 1 && t.stepO == t.size {
+	w.seek(lo / t.pieces)
+	part := lo % t.pieces
+	if t.pieces == 1 && t.stepO == t.size {
 		if loop, words := rowsLoop(t.n, t.size, t.stepI); loop != nil {
 			t.runLoop(loop, words, &w, hi-lo)
 			return
@@ -144,7 +144,7 @@ func (t *copyTask) run(lo, hi int) {
 	for range hi - lo {
 		at := part * t.piece
 		copyElements(unsafe.Add(t.to, w.at[0]+at*t.stepO), unsafe.Add(t.from, w.at[1]+at*t.stepI), t.size, t.stepO, t.stepI, min(t.piece, t.n-at))
-		if part++; part == t.of {
+		if part++; part == t.pieces {
 			part = 0
 			w.next()
 		}
@@ -158,7 +158,7 @@ func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
 		rows, strides := 1, [2]int{}
 		if last := w.rank - 1; last >= 0 {
 			rows = min(n, w.dims[last]-w.c[last], max(1, longestUnit/words))
-			strides = [2]int{w.by[last][1], w.by[last][0]}
+			strides = [2]int{w.steps[last][1], w.steps[last][0]}
 		}
 		reg := [2]unsafe.Pointer{unsafe.Add(t.from, w.at[1]), unsafe.Add(t.to, w.at[0])}
 		loop.Run(reg[:], strides[:], words, rows)

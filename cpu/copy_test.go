@@ -13,7 +13,7 @@ import (
 // dimensions move each element to its place. They write nothing else.
 func TestCopiesBetweenAnyViews(t *testing.T) {
 	d := newDevice(3)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	rnd := rand.New(rand.NewPCG(5, 6))
 	types := []dtype.Type{dtype.U8, dtype.I16, dtype.I32, dtype.I64}
 	sizes := []int{1, 2, 3, 5, 7, 8, 9, 16, 17, 40}
@@ -53,7 +53,7 @@ func TestCopiesBetweenAnyViews(t *testing.T) {
 // another task does the copy.
 func TestCopyTasksForgetMemory(t *testing.T) {
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	out, in := newView(t, d, dtype.F32, 64, 64), newView(t, d, dtype.F32, 64, 64)
 	for _, x := range []device.View{in, {Buf: in.Buf, Type: in.Type, Layout: in.Transpose(0, 1)}} {
 		do(t, d, mapOf(castProgram(dtype.F32, dtype.F32), out, x))

@@ -72,7 +72,7 @@ func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	x, t := &o.X, o.Loss.Type
 	cols, size := uint64(x.Shape.At(1)), x.Type.Size()
 	sign := expr.Encode(t, math.Copysign(0, -1))
-	d.crew.parallel(x.Shape.At(0), inlineWork/8, each(func(i int) {
+	d.workers.parallel(x.Shape.At(0), inlineWork/8, each(func(i int) {
 		c, b := *(*int64)(element(&o.Target, i)), uint64(0)
 		switch {
 		case c == o.Ignore:
@@ -176,7 +176,7 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 func (d *Device) pickLossesGrad(o *device.CrossEntropyGrad) {
 	t, ct, size := o.DX.Type, o.DX.Type.Compute(), o.DX.Type.Size()
 	cols, strides := o.DX.Shape.At(1), o.DX.Strides
-	d.crew.parallel(o.DX.Shape.At(0), inlineWork/max(8, cols), each(func(i int) {
+	d.workers.parallel(o.DX.Shape.At(0), inlineWork/max(8, cols), each(func(i int) {
 		row := unsafe.Add(pointer(&o.DX), i*strides.At(0)*size)
 		if strides.At(1) == 1 {
 			clear(at8(row, cols*size))

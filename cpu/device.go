@@ -62,15 +62,15 @@ import (
 // Device is the CPU or a rank of it. [Get] returns the CPU. [device.Open] with a name such as
 // "cpu:0" returns a rank.
 type Device struct {
-	name string
-	crew *crew
-	mem  memory
-	pool *pool.Pool
-	main stream
-	next atomic.Uint64 // number of the last stream
-	par  gemm.Parallel // runs tasks on the crew of workers, for package gemm
+	name    string
+	workers *workerPool
+	mem     memory
+	pool    *pool.Pool
+	main    stream
+	next    atomic.Uint64 // number of the last stream
+	par     gemm.Parallel // runs tasks on the crew of workers, for package gemm
 
-	own int // initial number of workers
+	initialWorkers int // initial number of workers
 }
 
 var _ device.Device = (*Device)(nil)
@@ -78,9 +78,9 @@ var _ device.Device = (*Device)(nil)
 func newDevice(workers int) *Device { return named("cpu", workers) }
 
 func named(name string, workers int) *Device {
-	d := &Device{name: name, crew: newCrew(workers), own: workers}
+	d := &Device{name: name, workers: newWorkerPool(workers), initialWorkers: workers}
 	d.main.dev = d
-	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, each(f)) }
+	d.par = func(n int, f func(int)) { d.workers.parallel(n, 1, each(f)) }
 	d.pool = pool.New(&d.mem, poolOptions(name))
 	d.SetMemoryLimit(0)
 	return d
@@ -125,13 +125,13 @@ func (d *Device) Info() device.Info {
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {
-		bytes = int(most())
+		bytes = int(initialLimit())
 	}
 	d.pool.SetLimit(uint64(bytes))
 }
 
-// most returns the initial limit in bytes for all devices together. 0 means no limit.
-func most() uint64 { return capacity() / 10 * 9 }
+// initialLimit returns the initial limit in bytes for all devices together. 0 means no limit.
+func initialLimit() uint64 { return capacity() / 10 * 9 }
 
 var _ device.WorkerSharer = (*Device)(nil)
 
@@ -141,13 +141,13 @@ var _ device.WorkerSharer = (*Device)(nil)
 // while work runs: a call that has begun keeps its workers. Results do not depend on the number.
 func (d *Device) SetWorkers(n int) {
 	if n < 1 {
-		n = d.own
+		n = d.initialWorkers
 	}
-	d.crew.resize(n)
+	d.workers.resize(n)
 }
 
 // Workers returns how many goroutines share the work of one call, including the caller's.
-func (d *Device) Workers() int { return d.crew.size() }
+func (d *Device) Workers() int { return d.workers.size() }
 
 // Stats returns the counts of the pool's memory.
 func (d *Device) Stats() device.Stats { return poolStats(d.pool) }

@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 // It uses kernels instead of loops that are compiled at run time.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	asKernels(func() { devicetest.Run(t, d) })
 }
 
@@ -103,7 +103,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 				keep(c)
 			}
 		}
-		d.crew.dismiss()
+		d.workers.dismiss()
 		if want == nil {
 			want = got
 			continue

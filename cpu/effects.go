@@ -10,13 +10,13 @@ import (
 // span is a range of memory.
 type span struct{ lo, hi uintptr }
 
-// meets reports whether two ranges share memory.
-func (s span) meets(t span) bool { return s.lo < t.hi && t.lo < s.hi }
+// overlaps reports whether two ranges share memory.
+func (s span) overlaps(t span) bool { return s.lo < t.hi && t.lo < s.hi }
 
-func meetsAny(s span, list []span) bool { return slices.ContainsFunc(list, s.meets) }
+func overlapsAny(s span, list []span) bool { return slices.ContainsFunc(list, s.overlaps) }
 
-func meetAny(a, b []span) bool {
-	return slices.ContainsFunc(a, func(s span) bool { return meetsAny(s, b) })
+func anyOverlap(a, b []span) bool {
+	return slices.ContainsFunc(a, func(s span) bool { return overlapsAny(s, b) })
 }
 
 // spanOf returns the smallest range that holds all elements of a view.

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// few runs p on few elements, if one loop is the whole body and all operands are contiguous. For
+// fewElements runs p on few elements, if one loop is the whole body and all operands are contiguous. For
 // them a [binding] would take longer than the work. It reports false if it has done nothing.
-func few(p *expr.Program, outs, ins []device.View, params []uint64) bool {
+func fewElements(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 	n := outs[0].Size()
 	if n > inlineWork || len(ins) > maskBits {
 		return false
@@ -20,7 +20,7 @@ func few(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 			return false
 		}
 	}
-	pl := planFor(p, scalars, stored).with(params)
+	pl := planFor(p, scalars, stored).specialized(params)
 	if pl.fused == nil || pl.fused.whole == nil || n*max(1, len(pl.fused.whole.Steps)) > inlineWork {
 		return false
 	}

@@ -72,5 +72,5 @@ func (b *binding) widen(a *access, size int) {
 		a.stride[k] = a.stride[k] / a.size * size
 	}
 	a.size = size
-	b.settle(a)
+	b.cacheStrides(a)
 }

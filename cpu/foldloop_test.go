@@ -133,7 +133,7 @@ func TestSumsOfLongPrograms(t *testing.T) {
 // address would keep their memory alive.
 func TestRunnersForgetMemory(t *testing.T) {
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	e := expr.X(0).Mul(expr.X(1))
 	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1)
 	x, y := newView(t, d, dtype.F32, 5, 300), newView(t, d, dtype.F32, 5, 300)
@@ -180,7 +180,7 @@ func TestFormulasWithoutLoop(t *testing.T) {
 		return
 	}
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	x, y := newView(t, d, dtype.F32, 3, 1030), newView(t, d, dtype.F32, 3, 1030)
 	softmax := &device.Softmax{Out: y, X: x, Log: true}
 	do(t, d, softmax)

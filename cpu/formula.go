@@ -49,10 +49,10 @@ func (l *lookup[K, V]) store(k K, v V) {
 }
 
 // formulaTypes lists the types of the result and of the operands.
-type formulaTypes [1 + mostOperands]dtype.Type
+type formulaTypes [1 + maxOperands]dtype.Type
 
-// mostOperands is the maximum number of operands of a formula.
-const mostOperands = 7
+// maxOperands is the maximum number of operands of a formula.
+const maxOperands = 7
 
 // rowOperand is an operand or the result of a formula. Strides are in bytes. If it has one value
 // for each row, its column stride is 0. If it has one value for each column, its row stride is 0.
@@ -146,7 +146,7 @@ func (b *binding) take(a *access, o *rowOperand) {
 	} else {
 		a.stride[1] = o.col
 	}
-	b.settle(a)
+	b.cacheStrides(a)
 }
 
 // fold combines the values of a formula in each of n rows into dst, which is in the worker's type.

@@ -87,7 +87,7 @@ const maskBits = 64
 // reports false if the system refuses executable memory.
 func (pl *plan) fuse(root []int32, uniform []bool) bool {
 	p, n := pl.p, len(pl.p.Code)
-	f := &fusion{plan: pl, root: root, uniform: uniform, segment: make([]int, n), crossing: map[int32]bool{}}
+	f := &fusion{plan: pl, root: root, uniform: uniform, segment: make([]int, n), inMemory: map[int32]bool{}}
 	f.divide()
 	pl.body = nil
 	pl.slot = make([]int, n+len(p.Outs))
@@ -114,16 +114,16 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 			if err != nil {
 				return false
 			}
-			if f.alone() {
+			if f.oneLoop() {
 				pl.fused.whole, pl.fused.plain = l, code
 			}
 			f.spill = max(f.spill, code.Spill())
 			pl.body = append(pl.body, step{code: code})
 		}
-		pl.body = append(pl.body, f.behind[s]...)
+		pl.body = append(pl.body, f.laterKernels[s]...)
 	}
-	pl.body = append(f.early, pl.body...)
-	if pl.key.form == rawResults && len(f.loops) == 1 && len(f.early) == 0 {
+	pl.body = append(f.firstKernels, pl.body...)
+	if pl.key.form == rawResults && len(f.loops) == 1 && len(f.firstKernels) == 0 {
 		pl.foldLoop(f.describe(0))
 	}
 	pl.arena += f.spill + foldSpill
@@ -142,14 +142,14 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 // fusion holds the state of [plan.fuse].
 type fusion struct {
 	*plan
-	root     []int32
-	uniform  []bool
-	segment  []int // for each value, the loop that computes it; -1: none
-	loops    [][]int32
-	early    []step         // kernels that run before all loops
-	behind   [][]step       // kernels that run after each loop
-	crossing map[int32]bool // values that are in memory between steps
-	spill    int
+	root         []int32
+	uniform      []bool
+	segment      []int // for each value, the loop that computes it; -1: none
+	loops        [][]int32
+	firstKernels []step         // kernels that run before all loops
+	laterKernels [][]step       // kernels that run after each loop
+	inMemory     map[int32]bool // values that are in memory between steps
+	spill        int
 }
 
 // divide assigns the instructions to loops. A kernel runs before all loops if its operands allow
@@ -157,7 +157,7 @@ type fusion struct {
 func (f *fusion) divide() {
 	code := f.p.Code
 	outside := make([]bool, len(code)) // values computed before all loops or read from memory
-	f.loops, f.behind = [][]int32{nil}, [][]step{nil}
+	f.loops, f.laterKernels = [][]int32{nil}, [][]step{nil}
 	for i, c := range code {
 		f.segment[i] = -1
 		outside[i] = f.uniform[i] || c.Op.Arity() == 0
@@ -176,12 +176,12 @@ func (f *fusion) divide() {
 		}
 		s := f.kernel(int32(i))
 		if outside[c.A] && outside[c.B] && outside[c.C] {
-			f.early = append(f.early, s)
+			f.firstKernels = append(f.firstKernels, s)
 			outside[i] = true
 			continue
 		}
-		f.behind[len(f.loops)-1] = []step{s}
-		f.loops, f.behind = append(f.loops, nil), append(f.behind, nil)
+		f.laterKernels[len(f.loops)-1] = []step{s}
+		f.loops, f.laterKernels = append(f.loops, nil), append(f.laterKernels, nil)
 	}
 }
 
@@ -195,9 +195,9 @@ func (f *fusion) kernel(i int32) step {
 		s.k = philox[uint64](c.Draw(), shared)
 	}
 	for _, o := range []int32{s.a, s.b, s.c} {
-		f.crossing[o] = true
+		f.inMemory[o] = true
 	}
-	f.crossing[i] = true
+	f.inMemory[i] = true
 	return s
 }
 
@@ -215,7 +215,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 		done[i] = true
 		switch {
 		case f.uniform[i]:
-			f.crossing[f.root[i]] = true
+			f.inMemory[f.root[i]] = true
 			l.Same = append(l.Same, jit.Same{Value: i, Offset: f.slot[f.root[i]]})
 		case c.Op == expr.OpX:
 			t, wide := f.p.In[c.Imm], f.key.form == rawOperands
@@ -226,7 +226,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 		case jit.SameBits(c, code):
 			need(c.A)
 		default:
-			f.crossing[i] = true
+			f.inMemory[i] = true
 			l.Loads = append(l.Loads, jit.Load{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
 		}
 	}
@@ -237,7 +237,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 				need(o)
 			}
 		}
-		if f.crossing[i] {
+		if f.inMemory[i] {
 			l.Stores = append(l.Stores, jit.Store{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
 		}
 	}
@@ -258,8 +258,8 @@ func (f *fusion) describe(s int) *jit.Loop {
 // loop is the whole body, they need little memory there.
 func (f *fusion) allocate() {
 	pl, code := f.plan, f.p.Code
-	needed := f.crossing
-	for _, list := range [][]step{pl.uniform, f.early, f.kernels()} {
+	needed := f.inMemory
+	for _, list := range [][]step{pl.uniform, f.firstKernels, f.kernels()} {
 		for _, s := range list {
 			needed[s.d], needed[s.a], needed[s.b], needed[s.c] = true, true, true, true
 		}
@@ -284,7 +284,7 @@ func (f *fusion) allocate() {
 		take(len(code) + k)
 	}
 	for i := range code {
-		if needed[int32(i)] && pl.slot[i] < 0 && !(f.alone() && f.uniform[i]) {
+		if needed[int32(i)] && pl.slot[i] < 0 && !(f.oneLoop() && f.uniform[i]) {
 			take(i)
 		}
 	}
@@ -297,12 +297,14 @@ func (f *fusion) allocate() {
 	}
 }
 
-// alone reports whether one loop is the whole body of the plan.
-func (f *fusion) alone() bool { return len(f.loops) == 1 && len(f.early) == 0 && len(f.index) == 0 }
+// oneLoop reports whether one loop is the whole body of the plan.
+func (f *fusion) oneLoop() bool {
+	return len(f.loops) == 1 && len(f.firstKernels) == 0 && len(f.index) == 0
+}
 
 // kernels returns the kernels that run after loops.
 func (f *fusion) kernels() (all []step) {
-	for _, s := range f.behind {
+	for _, s := range f.laterKernels {
 		all = append(all, s...)
 	}
 	return all
@@ -361,7 +363,7 @@ func (b *binding) chooseLoop() bool {
 	if b.loop = pl.loopFor(reads); b.loop == nil {
 		return false
 	}
-	b.blk = max(shortestBare, min(longestUnit, unitOfAProgram/max(1, len(l.Steps))))
+	b.blk = max(shortestSlotless, min(longestUnit, unitOfAProgram/max(1, len(l.Steps))))
 	b.divide(b.blk)
 	return true
 }
@@ -378,8 +380,8 @@ func (b *binding) divide(n int) {
 	}
 }
 
-// perUnit returns into how many units the two innermost dimensions are divided.
-func (b *binding) perUnit() (rows, cols int) {
+// unitCounts returns into how many units the two innermost dimensions are divided.
+func (b *binding) unitCounts() (rows, cols int) {
 	rows, cols = 1, (b.dims[b.rank-1]-1)/b.cols+1
 	if b.rank > 1 {
 		rows = (b.dims[b.rank-2]-1)/b.rows + 1
@@ -388,7 +390,7 @@ func (b *binding) perUnit() (rows, cols int) {
 }
 
 func (b *binding) loopUnits() int {
-	rows, cols := b.perUnit()
+	rows, cols := b.unitCounts()
 	n := rows * cols
 	for k := range b.rank - 2 {
 		n *= b.dims[k]
@@ -401,7 +403,7 @@ func (b *binding) runLoop(lo, hi int) {
 	r := b.begin(1)
 	l := b.pl.fused.whole
 	in := b.rank - 1
-	nr, nc := b.perUnit()
+	nr, nc := b.unitCounts()
 	r.strides = r.strides[:0]
 	for u := lo; u < hi; u++ {
 		var c cursor

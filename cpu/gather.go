@@ -35,7 +35,7 @@ func (d *Device) gather(o *device.Gather) error {
 		row = o.Out.Shape.At(last)
 	}
 	rows := o.Out.Size() / row
-	d.crew.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.crew.size())), g)
+	d.workers.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.workers.size())), g)
 	return g.fault(o.Tag)
 }
 
@@ -66,8 +66,8 @@ func (g *indexed) fault(tag uint32) error {
 	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
-// note records a position with an index outside the axis, and keeps the lowest.
-func (g *indexed) note(p int) {
+// noteBad records a position with an index outside the axis, and keeps the lowest.
+func (g *indexed) noteBad(p int) {
 	for {
 		b := g.bad.Load()
 		if b >= 0 && b <= int64(p) || g.bad.CompareAndSwap(b, int64(p)) {
@@ -115,13 +115,13 @@ func (g *indexed) run(lo, hi int) {
 				copy(dst, at8(unsafe.Add(s, int(i)*along), g.shared*size))
 			} else {
 				clear(dst)
-				g.note(row * g.shared)
+				g.noteBad(row * g.shared)
 			}
 			continue
 		}
 		l.o, l.s, l.x = o, s, x
 		if bad := l.run(size, is); bad >= 0 {
-			g.note(row*l.n + bad)
+			g.noteBad(row*l.n + bad)
 		}
 	}
 }

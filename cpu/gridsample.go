@@ -65,7 +65,7 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	default:
 		t.unit = t.slopes
 	}
-	d.crew.parallel(units, max(1, inlineWork/(32*max(1, each))), t)
+	d.workers.parallel(units, max(1, inlineWork/(32*max(1, each))), t)
 }
 
 // taps finds the elements that are read at point i. Points are counted over all samples.

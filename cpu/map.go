@@ -16,7 +16,7 @@ func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
 	}
-	if d.truth(p, outs, ins) || few(p, outs, ins, params) {
+	if d.truth(p, outs, ins) || fewElements(p, outs, ins, params) {
 		return
 	}
 	b := newBinding(p, stored, ins, params)
@@ -48,17 +48,17 @@ func byStride(order []int, v *device.View) []int {
 // mapAll runs a binding over all its elements.
 func (d *Device) mapAll(b *binding) {
 	b.choose()
-	parts := b.pace().parts(b.size, len(b.pl.body), d.crew.size())
+	parts := b.pace().parts(b.size, len(b.pl.body), d.workers.size())
 	if parts == 1 {
 		b.run(0, b.blocks())
 		return
 	}
-	if part := max(shortestBare, ((b.size-1)/parts/bareUnit+1)*bareUnit); b.loop != nil && b.across < 0 {
+	if part := max(shortestSlotless, ((b.size-1)/parts/slotlessUnit+1)*slotlessUnit); b.loop != nil && b.across < 0 {
 		b.divide(min(b.blk, part))
-	} else if b.blk == longestBare {
+	} else if b.blk == longestSlotless {
 		b.blk = part
 	}
-	d.crew.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
+	d.workers.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
 
 // pace returns the pace of the plan on operands of this kind.
@@ -77,8 +77,8 @@ func (b *binding) choose() {
 		return
 	}
 	b.blk = b.pl.block
-	if b.bare() {
-		b.blk = longestBare
+	if b.slotless() {
+		b.blk = longestSlotless
 	}
 	b.whole = b.dims[b.rank-1]
 	if b.rank == 1 || b.whole < b.pl.block/4 {
@@ -90,14 +90,14 @@ func (b *binding) choose() {
 // elements. If smaller blocks share the work better, the size is a smaller multiple of bareUnit,
 // but at least shortestBare.
 const (
-	longestBare  = 16 << 10
-	shortestBare = 1 << 10
-	bareUnit     = 64
+	longestSlotless  = 16 << 10
+	shortestSlotless = 1 << 10
+	slotlessUnit     = 64
 )
 
-// bare reports whether the program is at most one instruction, whose operands and result are used
+// slotless reports whether the program is at most one instruction, whose operands and result are used
 // in place.
-func (b *binding) bare() bool {
+func (b *binding) slotless() bool {
 	pl := b.pl
 	if len(pl.body) > 1 || len(pl.outs) != 1 || pl.outs[0].conv != nil || !b.outs[0].dense ||
 		len(pl.loads) == 0 || len(pl.consts)+len(pl.params)+len(pl.scalar)+len(pl.index) > 0 || len(pl.body) == 1 && !b.direct[0] {
@@ -136,7 +136,7 @@ func (b *binding) run(lo, hi int) {
 	}
 	began := clock()
 	b.runUnits(lo, hi)
-	p.note(b.size/b.blocks()*(hi-lo), clock()-began)
+	p.add(b.size/b.blocks()*(hi-lo), clock()-began)
 }
 
 func (b *binding) runUnits(lo, hi int) {

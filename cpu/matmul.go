@@ -50,7 +50,7 @@ func (d *Device) matMul(o *device.MatMul) error {
 		d.floatProduct(o)
 	default:
 		rows := out.Shape.At(0) * out.Shape.At(1)
-		d.crew.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
+		d.workers.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
 	}
 	return nil
 }
@@ -105,14 +105,14 @@ func (d *Device) floatProduct(o *device.MatMul) {
 		return
 	}
 	work := rows * o.Out.Shape.At(2) * o.A.Shape.At(2)
-	if batch == 1 || work > smallProduct && batch < 4*d.crew.size() {
+	if batch == 1 || work > smallProduct && batch < 4*d.workers.size() {
 		for i := range batch {
 			multiply(d.par, o, i)
 		}
 		return
 	}
 	p := products(*o)
-	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), &p)
+	d.workers.parallel(batch, max(1, inlineWork/max(1, work)), &p)
 }
 
 // products is a batch of products of floats. One worker computes a range of the products.

@@ -23,7 +23,7 @@ var reserved atomic.Uint64
 
 // Alloc allocates as [hostmem.Memory] does, within the common limit of all devices.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
-	for limit := most(); ; {
+	for limit := initialLimit(); ; {
 		held := reserved.Load()
 		if m.shared.Load() && limit > 0 && (held > limit || size > limit-held) {
 			return 0, fmt.Errorf("the devices of the processor have %d MiB of at most %d MiB: %w",
@@ -92,7 +92,7 @@ func (b *buffer) giveBack(queued bool) {
 		b.release()
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, true, queued, device.Origin{})
+		b.report(t, true, queued, device.Origin{})
 	}
 }
 
@@ -107,7 +107,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 		b := small(bytes)
 		b.dev = d
 		if t := device.Tracing(); t != nil {
-			b.told(t, false, false, o)
+			b.report(t, false, false, o)
 		}
 		return b, nil
 	}
@@ -116,7 +116,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 		arena = r.arena
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
-	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyBut(d) > 0 {
+	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyExcept(d) > 0 {
 		// All other devices have now given their cached memory back, so try again.
 		blk, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	}
@@ -128,10 +128,10 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
 	if r != nil {
-		b.life = &lifetime{r, alive}
+		b.life = &lifetime{r, neverFreed}
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, false, false, o)
+		b.report(t, false, false, o)
 	}
 	return b, nil
 }
@@ -193,7 +193,7 @@ func (b *buffer) Free() {
 	switch {
 	case b.freed.Swap(true):
 	case b.block != nil:
-		b.life.over()
+		b.life.noteFreed()
 		b.dev.pool.Free(b.block, b.gen)
 		fallthrough
 	default:
@@ -206,7 +206,7 @@ func (b *buffer) Queue() {
 	switch {
 	case b.freed.Swap(true):
 	case b.block != nil:
-		b.life.over()
+		b.life.noteFreed()
 		b.dev.pool.Queue(b.block, b.gen)
 		fallthrough
 	default:
@@ -310,7 +310,7 @@ func (d *Device) move(dst, src []byte) {
 		copy(dst, src)
 		return
 	}
-	d.crew.parallel((len(src)+moveGrain-1)/moveGrain, 1, &mover{dst, src})
+	d.workers.parallel((len(src)+moveGrain-1)/moveGrain, 1, &mover{dst, src})
 }
 
 var _ device.MemoryHistorian = (*Device)(nil)
@@ -341,8 +341,8 @@ func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes i
 	}
 }
 
-// told reports an allocation or a free to a tracer.
-func (b *buffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
+// report reports an allocation or a free to a tracer.
+func (b *buffer) report(t device.Tracer, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory || b.release != nil {
 		return
 	}

@@ -84,7 +84,7 @@ func (b *metaBuffer) Free() {
 		b.dev.pool.Free(b.block, b.gen)
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, true, false, device.Origin{})
+		b.report(t, true, false, device.Origin{})
 	}
 }
 
@@ -97,7 +97,7 @@ func (b *metaBuffer) Queue() {
 		b.dev.pool.Queue(b.block, b.gen)
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, true, true, device.Origin{})
+		b.report(t, true, true, device.Origin{})
 	}
 }
 
@@ -122,13 +122,13 @@ func (d *meta) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer
 		b.addr = uintptr(d.small.Add(device.PlainBytes) + 1<<50) // each small buffer has a different address
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, false, false, o)
+		b.report(t, false, false, o)
 	}
 	return b, nil
 }
 
-// told reports an allocation or a free to a tracer.
-func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
+// report reports an allocation or a free to a tracer.
+func (b *metaBuffer) report(t device.Tracer, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory {
 		return
 	}

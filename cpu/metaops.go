@@ -75,7 +75,7 @@ func (d *meta) Run(s device.Stream, op device.Op, told *device.KernelEvent) erro
 	if !supports(op) {
 		return unsupported(op)
 	}
-	if noted(s, op, told) {
+	if recordOp(s, op, told) {
 		return nil
 	}
 	t, err := temporaries(d, op)

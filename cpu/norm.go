@@ -117,9 +117,9 @@ func (d *Device) normGrad(o *device.NormGrad) {
 	defer scratches.Put(tmp)
 	tmp.parts = grown(tmp.parts, 2*parts*cols*t.Size())
 	n.sums = data(tmp.parts)
-	d.crew.parallel(parts, 1, n)
+	d.workers.parallel(parts, 1, n)
 	blocks := (cols + maxBlock - 1) / maxBlock
-	d.crew.parallel(2*blocks, max(1, inlineWork/max(1, parts*maxBlock)), each(func(i int) { n.join(i%2, i/2*maxBlock, parts) }))
+	d.workers.parallel(2*blocks, max(1, inlineWork/max(1, parts*maxBlock)), each(func(i int) { n.join(i%2, i/2*maxBlock, parts) }))
 }
 
 // normPartRows is the least number of rows in a part of the sums of weight and bias. The parts
@@ -192,7 +192,7 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 		g, weight = k.matrix(y), false
 	}
 	f := normGradient(!o.RMS, weight, !o.Add.Absent())
-	var space [mostOperands]rowOperand
+	var space [maxOperands]rowOperand
 	list := append(space[:0], g)
 	if weight {
 		list = append(list, k.column(n.w.v))

@@ -9,8 +9,8 @@ import (
 // shortest time counts, because other work on the machine only adds to it. Results do not depend on
 // the pace.
 type pace struct {
-	runs  atomic.Int32 // number of measured runs
-	least atomic.Int64 // time of an element in picoseconds; 0 before the first measured run
+	runs     atomic.Int32 // number of measured runs
+	shortest atomic.Int64 // time of an element in picoseconds; 0 before the first measured run
 }
 
 const (
@@ -27,15 +27,15 @@ const (
 // measures reports whether a call of n elements is measured.
 func (p *pace) measures(n int) bool { return n >= measuredLeast && p.runs.Load() < measuredRuns }
 
-// note adds a measurement of a run of n elements.
-func (p *pace) note(n int, took time.Duration) {
+// add adds a measurement of a run of n elements.
+func (p *pace) add(n int, took time.Duration) {
 	if n < measuredLeast {
 		return
 	}
 	p.runs.Add(1)
 	v := max(1, took.Nanoseconds()*1000/int64(n))
-	for old := p.least.Load(); old == 0 || v < old; old = p.least.Load() {
-		if p.least.CompareAndSwap(old, v) {
+	for old := p.shortest.Load(); old == 0 || v < old; old = p.shortest.Load() {
+		if p.shortest.CompareAndSwap(old, v) {
 			return
 		}
 	}
@@ -45,7 +45,7 @@ func (p *pace) note(n int, took time.Duration) {
 // workers. It is 1, or a multiple of workers. If there is no measurement, it depends on the number
 // of steps of the plan.
 func (p *pace) parts(n, steps, workers int) int {
-	picos := p.least.Load()
+	picos := p.shortest.Load()
 	if picos == 0 {
 		picos = assumedPerStep * int64(2+steps)
 	}

@@ -99,15 +99,15 @@ var plans struct {
 	m map[planKey]*plan
 }
 
-// lately caches recently used plans by the program's address. A look-up in this table takes a tenth
+// recentPlans caches recently used plans by the program's address. A look-up in this table takes a tenth
 // of the time of a look-up in the map.
-var lately [256]atomic.Pointer[plan]
+var recentPlans [256]atomic.Pointer[plan]
 
 // planFor returns the plan of p. The parameter scalars is a set of bits. Each set bit stands for an
 // operand with a single element that is broadcast.
 func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	k := planKey{p.Key(), scalars, f, asm.Active(), fusing(), false}
-	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]
+	last := &recentPlans[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(recentPlans))]
 	pl := last.Load()
 	if pl != nil && pl.key == k {
 		return pl
@@ -130,9 +130,9 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	return pl
 }
 
-// with returns the plan for these params. A minimum or maximum with a number that is neither NaN
+// specialized returns the plan for these params. A minimum or maximum with a number that is neither NaN
 // nor 0 is one instruction in a loop, and half a dozen otherwise.
-func (pl *plan) with(params []uint64) *plan {
+func (pl *plan) specialized(params []uint64) *plan {
 	if len(pl.limits) == 0 {
 		return pl
 	}

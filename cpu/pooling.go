@@ -36,7 +36,7 @@ func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poo
 		t.kernel[at], t.stride[at], t.dilation[at], t.before[at] = w.Kernel[i], w.Stride[i], w.Dilation[i], w.Before[i]
 	}
 	plane := max(1, x.Size()/x.Shape.At(0))
-	d.crew.parallel(x.Shape.At(0), max(1, inlineWork/plane), t)
+	d.workers.parallel(x.Shape.At(0), max(1, inlineWork/plane), t)
 }
 
 // maxPoolGrad adds each window's gradient to the element that is the maximum of the window.
@@ -140,7 +140,7 @@ func (d *Device) addWindows(o *device.AddWindows) {
 			return
 		}
 		clear(to)
-		apart := t.apart(0) && t.apart(1) // each input row gets values from only one row of places
+		apart := t.disjoint(0) && t.disjoint(1) // each input row gets values from only one row of places
 		var space [64]int
 		lines := space[:0]
 		for z := range t.out[0] {
@@ -206,8 +206,8 @@ func (t *poolTask) whole() bool {
 	return t.kernel == t.in && t.out == [3]int{1, 1, 1} && t.dilation == [3]int{1, 1, 1} && t.before == [3]int{}
 }
 
-// apart reports whether windows do not overlap along dimension i.
-func (t *poolTask) apart(i int) bool {
+// disjoint reports whether windows do not overlap along dimension i.
+func (t *poolTask) disjoint(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 

@@ -29,7 +29,7 @@ type recording struct {
 	d     host
 	mains []*stream // the first stream of each device; the stream of d comes first
 	arena pool.StreamID
-	whom  atomic.Pointer[any] // the value of For
+	owner atomic.Pointer[any] // the value of For
 
 	mu      sync.Mutex
 	live    bool
@@ -151,7 +151,7 @@ func (r *recording) refusal(op, why string) error {
 }
 
 // For stores the value that identifies the recording's user.
-func (r *recording) For(whom any) { r.whom.Store(&whom) }
+func (r *recording) For(whom any) { r.owner.Store(&whom) }
 
 // Recording reports whether the work of s is being recorded.
 func (s *stream) Recording() bool { return s.rec.Load() != nil }
@@ -159,7 +159,7 @@ func (s *stream) Recording() bool { return s.rec.Load() != nil }
 // RecordedFor returns the value that For stored in the recording of s, nil if there is none.
 func (s *stream) RecordedFor() any {
 	if r := s.rec.Load(); r != nil {
-		if whom := r.whom.Load(); whom != nil {
+		if whom := r.owner.Load(); whom != nil {
 			return *whom
 		}
 	}
@@ -235,8 +235,8 @@ func (r *recording) add(it item) bool {
 	return true
 }
 
-// noted records op if s is a stream of a recording. Else it returns false.
-func noted(s device.Stream, op device.Op, told *device.KernelEvent) bool {
+// recordOp records op if s is a stream of a recording. Else it returns false.
+func recordOp(s device.Stream, op device.Op, told *device.KernelEvent) bool {
 	r := recordingOf(s)
 	if r == nil || !r.add(item{op: op.Clone()}) {
 		return false
@@ -247,16 +247,16 @@ func noted(s device.Stream, op device.Op, told *device.KernelEvent) bool {
 	return true
 }
 
-// over ends the recording and makes its streams ordinary ones. It returns false if the recording
+// end ends the recording and makes its streams ordinary ones. It returns false if the recording
 // was over.
-func (r *recording) over() bool {
+func (r *recording) end() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.live {
 		return false
 	}
 	r.live = false
-	r.whom.Store(nil)
+	r.owner.Store(nil)
 	for _, s := range r.streams {
 		s.rec.Store(nil)
 	}
@@ -265,7 +265,7 @@ func (r *recording) over() bool {
 
 // Abort ends the recording without a result.
 func (r *recording) Abort() {
-	if r.over() {
+	if r.end() {
 		r.retire()
 	}
 }
@@ -279,7 +279,7 @@ func (r *recording) retire() {
 
 // Finish ends the recording and returns its list.
 func (r *recording) Finish() (device.Replayer, error) {
-	if !r.over() {
+	if !r.end() {
 		return nil, r.refusal("finish", "the recording is over")
 	}
 	g := &replayer{r: r, d: r.d, items: r.items, feeds: r.feeds, recorded: len(r.items)}

@@ -247,10 +247,10 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// mostPartials limits the number of bytes of partial results. If a tensor fits into memory, partial
+// maxPartials limits the number of bytes of partial results. If a tensor fits into memory, partial
 // results are a small part of it. If a tensor is expanded to 2⁵⁰ elements, they would not fit, and
 // the sum would take years.
-const mostPartials = 1 << 33
+const maxPartials = 1 << 33
 
 // reduceAll computes the combined values, in the order of traversal.
 func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
@@ -268,7 +268,7 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	r.combine = combiner(r.kind, r.ct)
 	r.chooseFold()
 	total := r.outer * r.inner
-	if r.chunks > mostPartials/8/total {
+	if r.chunks > maxPartials/8/total {
 		return fmt.Errorf("%w: the partial results of %d elements in each of %d sums", device.ErrOutOfMemory, r.reduc, total)
 	}
 	var last []int64
@@ -292,8 +292,8 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	units := r.outer * r.tiles * r.chunks
 	work := r.rows * r.cols * (2 + len(r.pl.body))
 	grain := max(1, inlineWork/max(1, work))
-	grain = max(grain, units/(8*d.crew.size()))
-	d.crew.parallel(units, grain, r)
+	grain = max(grain, units/(8*d.workers.size()))
+	d.workers.parallel(units, grain, r)
 	if r.chunks > 1 {
 		r.join(total)
 		if r.arg {

@@ -54,7 +54,7 @@ func single(op device.Op) bool {
 // Run runs op and returns when it is done. On a stream of a recording it only notes op. Only
 // [device.Run] and replays call it.
 func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
-	if noted(s, op, told) {
+	if recordOp(s, op, told) {
 		return nil
 	}
 	switch o := op.(type) {

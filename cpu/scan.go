@@ -41,7 +41,7 @@ func (d *Device) scan(o *device.Scan) {
 	if t.inner == 1 {
 		units, t.lanes = (units-1)/scanRows+1, scanRows
 	}
-	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size())), t)
+	d.workers.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.workers.size())), t)
 }
 
 // scanSpace is a worker's memory. It is reused, because clearing it takes longer than many scans.

@@ -41,15 +41,15 @@ func (d *Device) scatter(o *device.Scatter) error {
 	lines := o.Index.Size() / n
 	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
 		// If rows of a table are added, the workers share the columns.
-		s.whole, s.cols = k, max(64, (s.shared+d.crew.size()-1)/d.crew.size())
+		s.whole, s.cols = k, max(64, (s.shared+d.workers.size()-1)/d.workers.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
 		}
 		s.parts = (s.shared + s.cols - 1) / s.cols
-		d.crew.parallel(lines/s.shared*s.parts, 1, s)
+		d.workers.parallel(lines/s.shared*s.parts, 1, s)
 		return s.fault(o.Tag)
 	}
-	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size())), s)
+	d.workers.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.workers.size())), s)
 	return s.fault(o.Tag)
 }
 
@@ -112,7 +112,7 @@ func (s *scatter) run(lo, hi int) {
 		l.dst, l.src, l.index = unsafe.Add(dst, w.at[0]), unsafe.Add(src, w.at[1]), unsafe.Add(index, w.at[2])
 		w.next()
 		if bad := s.line(l); bad >= 0 {
-			s.note((line/inner*n+bad)*inner + line%inner)
+			s.noteBad((line/inner*n+bad)*inner + line%inner)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (s *scatter) rows(outer, c int) {
 	for t := range n {
 		i := wrapped(indexAt(unsafe.Add(index, t*s.index.Strides.At(s.axis)*is), is), s.wrap, uint64(s.bound))
 		if uint64(i) >= uint64(s.bound) {
-			s.note((outer*n + t) * s.shared)
+			s.noteBad((outer*n + t) * s.shared)
 			continue
 		}
 		to, from := unsafe.Add(dst, int(i)*s.dst.Strides.At(s.axis)*size), unsafe.Add(src, t*s.src.Strides.At(s.axis)*size)

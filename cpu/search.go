@@ -41,7 +41,7 @@ func (d *Device) search(o *device.Search) {
 	default: // the type is U8 or Bool
 		t.find = find[uint8]
 	}
-	d.crew.parallel(n, max(inlineWork/32, n/(8*d.crew.size())), t)
+	d.workers.parallel(n, max(inlineWork/32, n/(8*d.workers.size())), t)
 }
 
 func (t *searchTask) run(lo, hi int) {

@@ -160,7 +160,7 @@ func (w *randomList) step() {
 			out.Layout = out.Narrow(k, n/2, n-n/2, 1)
 		}
 		ins := []device.View{out, w.source(out.Shape)}
-		if spanOf(&ins[1]).meets(spanOf(&out)) && !equalViews(ins[1], out) {
+		if spanOf(&ins[1]).overlaps(spanOf(&out)) && !equalViews(ins[1], out) {
 			ins[1] = out
 		}
 		p := w.program([]dtype.Type{out.Type}, ins)
@@ -213,8 +213,8 @@ func (w *randomList) visible() (all []byte) {
 	return all
 }
 
-// holder describes the tensor that has byte i of visible.
-func (w *randomList) holder(i int) string {
+// ownerOf describes the tensor that has byte i of visible.
+func (w *randomList) ownerOf(i int) string {
 	for _, v := range slices.Concat(w.older, w.live) {
 		if n := len(v.Buf.(*buffer).mem); i >= n {
 			i -= n
@@ -271,7 +271,7 @@ func (w *randomList) compare(seed uint64) savings {
 		for i := range got {
 			if got[i] != want[i] {
 				t.Fatalf("seed %d: byte %d of %s is %#x, not %#x\nwhole list:\n%sshortened:\n%s",
-					seed, i, w.holder(i), got[i], want[i], listing(whole.items), listing(g.items))
+					seed, i, w.ownerOf(i), got[i], want[i], listing(whole.items), listing(g.items))
 			}
 		}
 	}

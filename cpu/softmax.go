@@ -31,7 +31,7 @@ func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	}
 	g := groupRows(x)
 	groups := (rows + g - 1) / g
-	d.crew.parallel(groups, max(1, groups/(8*d.crew.size())), &rowTask{f, x.Type.Compute(), rows, cols, g})
+	d.workers.parallel(groups, max(1, groups/(8*d.workers.size())), &rowTask{f, x.Type.Compute(), rows, cols, g})
 }
 
 // softmax computes e^(x-m)/Σe^(x-m), or the logarithm (x-m) - log Σe^(x-m), where m is the row's

@@ -37,7 +37,7 @@ func (d *Device) argsort(o *device.Argsort) {
 		t.k = t.n
 	}
 	rows := o.X.Shape.At(0)
-	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size())), t)
+	d.workers.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.workers.size())), t)
 }
 
 // radixBits is the number of upper bits by which words are sorted, if these bits differ enough.
@@ -62,12 +62,12 @@ func (t *sortTask) run(lo, hi int) {
 		out, stride := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8), t.Out.Strides.At(1)*8
 		if t.Pick != device.PickFirst && !few {
 			s.pack(t, row)
-			*(*int64)(out) = int64(s.picked(t))
+			*(*int64)(out) = int64(s.pickPosition(t))
 			continue
 		}
 		var first []uint64
 		if few && t.X.Type == dtype.F32 && t.X.Strides.At(1) == 1 && int64(t.n) <= math.MaxUint32 {
-			first = t.leastFloats(row, s)
+			first = t.smallestFloats(row, s)
 		} else if s.pack(t, row); few {
 			first = s.least(t.k)
 		} else {
@@ -84,8 +84,8 @@ func (t *sortTask) run(lo, hi int) {
 
 func (s *sortSpace) position(w uint64) uint64 { return w & (1<<s.low - 1) }
 
-// before reports whether the element of word a comes before the element of word b.
-func (s *sortSpace) before(a, b uint64) bool {
+// less reports whether the element of word a comes before the element of word b.
+func (s *sortSpace) less(a, b uint64) bool {
 	if s.cut > 0 && a>>s.low == b>>s.low {
 		if x, y := s.keys[s.position(a)], s.keys[s.position(b)]; x != y {
 			return x < y
@@ -104,7 +104,7 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 	s.low, s.high = bits.Len(uint(t.n-1)), bits.Len64(most-least)
 	s.cut = max(0, s.low+s.high-64)
-	if t.n >= radixLength && s.high > radixBits && s.spreads(least) {
+	if t.n >= radixLength && s.high > radixBits && s.upperBitsDiffer(least) {
 		s.cut = max(s.cut, s.high-radixBits)
 	}
 	s.high -= s.cut
@@ -113,9 +113,9 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 }
 
-// spreads reports whether the upper bits of nearly all keys differ, judged by a sample of them.
+// upperBitsDiffer reports whether the upper bits of nearly all keys differ, judged by a sample of them.
 // Then the words may leave out the other bits: few words are equal.
-func (s *sortSpace) spreads(least uint64) bool {
+func (s *sortSpace) upperBitsDiffer(least uint64) bool {
 	var sample [64]uint64
 	step := len(s.keys) / len(sample)
 	for i := range sample {
@@ -141,12 +141,12 @@ func (s *sortSpace) sorted() []uint64 {
 	} else {
 		x = s.radix()
 	}
-	s.settle(x)
+	s.sortEqualWords(x)
 	return x
 }
 
-// settle sorts words that have equal upper bits, by their keys.
-func (s *sortSpace) settle(x []uint64) {
+// sortEqualWords sorts words that have equal upper bits, by their keys.
+func (s *sortSpace) sortEqualWords(x []uint64) {
 	if s.cut == 0 {
 		return
 	}
@@ -157,7 +157,7 @@ func (s *sortSpace) settle(x []uint64) {
 		}
 		if j-i > 1 {
 			slices.SortFunc(x[i:j], func(a, b uint64) int {
-				if s.before(a, b) {
+				if s.less(a, b) {
 					return -1
 				}
 				return 1
@@ -256,10 +256,10 @@ func key64(v float64) uint64 {
 	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// leastFloats returns the words of the smallest elements of a row of float32, in order. Nearly all
+// smallestFloats returns the words of the smallest elements of a row of float32, in order. Nearly all
 // elements are greater than the heap's maximum, and one comparison of floats suffices to skip them.
 // If a NaN occurs, it compares keys.
-func (t *sortTask) leastFloats(row int, s *sortSpace) []uint64 {
+func (t *sortTask) smallestFloats(row int, s *sortSpace) []uint64 {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
 	if t.Descending {
@@ -294,13 +294,13 @@ func (s *sortSpace) least(k int) []uint64 {
 	heap := s.words[:k]
 	s.heapify(heap)
 	for _, w := range s.words[k:] {
-		if w>>s.low <= heap[0]>>s.low && s.before(w, heap[0]) {
+		if w>>s.low <= heap[0]>>s.low && s.less(w, heap[0]) {
 			heap[0] = w
 			s.sift(heap, 0)
 		}
 	}
 	slices.Sort(heap) // the heap is not in the order of positions, which radix would need
-	s.settle(heap)
+	s.sortEqualWords(heap)
 	return heap
 }
 
@@ -317,10 +317,10 @@ func (s *sortSpace) sift(heap []uint64, i int) {
 		if c >= len(heap) {
 			return
 		}
-		if c+1 < len(heap) && s.before(heap[c], heap[c+1]) {
+		if c+1 < len(heap) && s.less(heap[c], heap[c+1]) {
 			c++
 		}
-		if !s.before(heap[i], heap[c]) {
+		if !s.less(heap[i], heap[c]) {
 			return
 		}
 		heap[c], heap[i] = heap[i], heap[c]

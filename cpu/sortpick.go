@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// picked returns the one position of a packed row that is stored.
-func (s *sortSpace) picked(t *sortTask) uint64 {
+// pickPosition returns the one position of a packed row that is stored.
+func (s *sortSpace) pickPosition(t *sortTask) uint64 {
 	switch rank := t.Rank; t.Pick {
 	case device.PickMode:
 		return s.mode(t)

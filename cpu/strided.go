@@ -14,14 +14,14 @@ import (
 type walk struct {
 	rank    int
 	dims, c [shape.MaxRank]int
-	by      [shape.MaxRank][3]int
+	steps   [shape.MaxRank][3]int
 	at      [3]int // offsets of the views at the current position
 }
 
 // dim adds an inner dimension of n positions, with the views' strides in bytes.
 func (w *walk) dim(n int, by [3]int) {
 	if n != 1 {
-		w.dims[w.rank], w.by[w.rank] = n, by
+		w.dims[w.rank], w.steps[w.rank] = n, by
 		w.rank++
 	}
 }
@@ -33,7 +33,7 @@ func (w *walk) seek(p int) {
 		c := p % w.dims[k]
 		p /= w.dims[k]
 		w.c[k] = c
-		for i, by := range w.by[k] {
+		for i, by := range w.steps[k] {
 			w.at[i] += c * by
 		}
 	}
@@ -42,7 +42,7 @@ func (w *walk) seek(p int) {
 // next goes to the next position.
 func (w *walk) next() {
 	for k := w.rank - 1; k >= 0; k-- {
-		by, n := &w.by[k], w.dims[k]
+		by, n := &w.steps[k], w.dims[k]
 		w.at[0], w.at[1], w.at[2] = w.at[0]+by[0], w.at[1]+by[1], w.at[2]+by[2]
 		if w.c[k]++; w.c[k] < n {
 			return

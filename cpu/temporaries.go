@@ -18,7 +18,7 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	switch o := op.(type) {
 	case *device.MatMul:
 		if o.Factor().IsHalf() && o.Out.Size() > 0 && o.A.Shape.At(2) > 0 {
-			s, n = [...]shape.Dims{once(&o.A), once(&o.B), o.Out.Shape}, 2
+			s, n = [...]shape.Dims{distinctBatch(&o.A), distinctBatch(&o.B), o.Out.Shape}, 2
 			if o.Out.Type.IsHalf() {
 				n = 3
 			}
@@ -60,9 +60,9 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	return t, nil
 }
 
-// once returns the shape of a batch of matrices. If the batch repeats one matrix, it is the shape
+// distinctBatch returns the shape of a batch of matrices. If the batch repeats one matrix, it is the shape
 // of a batch of one.
-func once(v *device.View) shape.Dims {
+func distinctBatch(v *device.View) shape.Dims {
 	if v.Strides.At(0) == 0 {
 		return v.Shape.With(0, 1)
 	}

@@ -13,7 +13,7 @@ import (
 // the result is an operand.
 func TestTruthValues(t *testing.T) {
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	rnd := rand.New(rand.NewPCG(7, 8))
 	x, y, zero := expr.X(0), expr.X(1), expr.C(0)
 	inWordsSeen := 0

@@ -141,7 +141,7 @@ func shared(a, b reflect.Value) string {
 // refused checks that Run refuses an op, names the argument arg, and does not call the driver.
 func refused(t *testing.T, what string, op device.Op, arg string) {
 	t.Helper()
-	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error {
+	dev := &testDevice{run: func(device.Stream, device.Op, *device.KernelEvent) error {
 		t.Errorf("%s: the driver is called", what)
 		return nil
 	}}
@@ -231,14 +231,14 @@ func TestCheck(t *testing.T) {
 	} {
 		refused(t, c.name, c.op, c.arg)
 	}
-	if got := device.Refuse(&puppet{}, &device.Map{Program: add, Outs: list(f(2)), Ins: list(f(2), f(2))}, 2, "it is wet").Error(); got != "puppet: map: in 1: it is wet" {
+	if got := device.Refuse(&testDevice{}, &device.Map{Program: add, Outs: list(f(2)), Ins: list(f(2), f(2))}, 2, "it is wet").Error(); got != "puppet: map: in 1: it is wet" {
 		t.Error(got)
 	}
 }
 
 // TestRunDoesNotAllocate checks the code of Run before the call of the driver.
 func TestRunDoesNotAllocate(t *testing.T) {
-	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error { return nil }}
+	dev := &testDevice{run: func(device.Stream, device.Op, *device.KernelEvent) error { return nil }}
 	s := dev.DefaultStream()
 	for _, op := range devicetest.Ops(dense) {
 		if n := testing.AllocsPerRun(20, func() { _ = device.Run(dev, s, op) }); n != 0 {

@@ -160,7 +160,7 @@ func replaceRoot(g, root *Expr) *Expr {
 		return g // root is a leaf: Y would not replace any computation
 	}
 	num := numbering{ids: map[nodeKey]int{}, memo: map[*Expr]int{}}
-	want := num.of(root)
+	want := num.number(root)
 	memo := map[*Expr]*Expr{}
 	var walk func(*Expr) *Expr
 	walk = func(e *Expr) *Expr {
@@ -168,7 +168,7 @@ func replaceRoot(g, root *Expr) *Expr {
 			return r
 		}
 		r := e
-		if num.of(e) == want {
+		if num.number(e) == want {
 			r = Y()
 		} else if len(e.args) > 0 {
 			in := make([]*Expr, len(e.args))
@@ -201,13 +201,13 @@ type nodeKey struct {
 	a, b, c int
 }
 
-func (n *numbering) of(e *Expr) int {
+func (n *numbering) number(e *Expr) int {
 	if id, ok := n.memo[e]; ok {
 		return id
 	}
 	k := nodeKey{op: e.op, typ: uint8(e.typ), bits: e.bits, val: f64bits(e.val), idx: e.idx, fn: e.fn, a: -1, b: -1, c: -1}
 	for i, in := range e.args {
-		switch id := n.of(in); i {
+		switch id := n.number(in); i {
 		case 0:
 			k.a = id
 		case 1:

@@ -74,15 +74,15 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	return k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x)), t.Bitcast(f.u)
 }
 
-// missing returns 1 - (1+e)·r, the residual if r approximates 1/(1+e).
-func missing(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
+// residual returns 1 - (1+e)·r, the residual if r approximates 1/(1+e).
+func residual(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
 
 // inverse returns 1/(1+e). It starts from a polynomial with coefficients c and applies the given
 // number of Newton steps. A division would be slower, and would contain a branch.
 func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	r := poly(e, c)
 	for range steps {
-		r = r.FMA(missing(e, r), r)
+		r = r.FMA(residual(e, r), r)
 	}
 	return r
 }
@@ -176,7 +176,7 @@ func init() {
 			e := f.expBelow(x[0].Abs().Neg().Max(lo))
 			r := f.inverse(e, pick(f, oneCoef32, oneCoef64), pick(f, 1, 2))
 			y := x[0].Lt(C(0)).Select(e, C(1)).Mul(r)
-			return y.FMA(missing(e, r), y)
+			return y.FMA(residual(e, r), y)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Mul(C(1).Sub(y))} },
 		Ref: func(x []float64) float64 {

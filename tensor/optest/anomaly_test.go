@@ -19,7 +19,7 @@ func nextLine() string {
 }
 
 func TestDetectAnomaly(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		var at string
 		for _, c := range []struct {
 			what   string

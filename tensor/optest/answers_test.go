@@ -24,7 +24,7 @@ type answer struct {
 // GPU.
 func answered(t *testing.T, list []answer) {
 	t.Helper()
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for _, a := range list {
 			var y *tt
 			if err := tensor.Try(func() { y = a.f(s) }); err != nil {

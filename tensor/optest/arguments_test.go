@@ -43,7 +43,7 @@ func TestSearchsortedBySorter(t *testing.T) {
 			return x(s).Select(0, 0).Searchsorted(values(s), false, x(s).Select(0, 0).Argsort(-1, false))
 		}, dtype.I64, []int{2, 3}, []float64{0, 2, 4, 3, 0, 4}},
 	})
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		order := x(s).Argsort(-1, false)
 		refused(t, "another shape", func() { x(s).Searchsorted(values(s), false, order.Select(0, 0)) }, tensor.ErrShape, "searchsorted", "one sorter")
 		refused(t, "two", func() { x(s).Searchsorted(values(s), false, order, order) }, tensor.ErrShape, "one sorter")
@@ -184,7 +184,7 @@ func TestFillByTensors(t *testing.T) {
 		}, dtype.I64, []int{2, 3}, []float64{3, 1, 3, 3, 4, 3}},
 		{"index_fill of rank 0", func(s *tensor.Scope) *tt { return seven(s).IndexFillBy(0, index(s, 0), s.Full(2)) }, dtype.F64, nil, []float64{2}},
 	})
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		row := s.From([]float64{3})
 		refused(t, "a vector", func() { x(s).MaskedFillBy(mask(s), row) }, tensor.ErrShape, "masked_fill", "rank 0")
 		refused(t, "a vector", func() { x(s).IndexFillByInPlace(1, index(s, 0), row) }, tensor.ErrShape, "index_fill", "rank 0")
@@ -232,7 +232,7 @@ func TestEmbeddingWithMaxNorm(t *testing.T) {
 			x.T().EmbeddingRenormInPlace(s.From([]int64{1}).Reshape(), 2, 2)
 			return x.T()
 		}, dtype.F64, []int{2, 4}, []float64{-3, -1, 1, 3, -0.8164965642610598, 0, 0.8164965642610598, 1.6329931285221195}}))
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x := w(s).RequiresGrad()
 		refused(t, "a leaf", func() { x.EmbeddingRenormInPlace(twice(s), 2, 2) }, tensor.ErrGrad, "embedding_renorm")
 		version := x.Version()

@@ -102,7 +102,7 @@ func TestAttentionCopiesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &strays{dev: d, ops: map[string]int{}}
+	c := &foreignWork{dev: d, ops: map[string]int{}}
 	if !device.SetTracer(c) {
 		t.Fatal("there is another tracer")
 	}

@@ -57,7 +57,7 @@ func (w *walk) elementwise(t reporter) {
 			t.Errorf("%s has no reference", e.Name)
 			continue
 		}
-		if !w.wants(e.Name) {
+		if !w.selects(e.Name) {
 			continue
 		}
 		types := elementTypes(e)
@@ -72,7 +72,7 @@ func (w *walk) elementwise(t reporter) {
 				if w.o.Small && ty != dtype.F32 && sp.name != "contiguous" {
 					continue
 				}
-				if len(sp.dims) > 1 && e.Arity == 1 || w.leavesOut(e, ty, i) {
+				if len(sp.dims) > 1 && e.Arity == 1 || w.skips(e, ty, i) {
 					continue
 				}
 				w.values(t, e, ty, sp)
@@ -247,7 +247,7 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 	}
 	for _, ty := range types {
 		// the other types are compared with float64
-		if ty != dtype.F64 && w.leavesOut(e, ty, number) {
+		if ty != dtype.F64 && w.skips(e, ty, number) {
 			continue
 		}
 		w.walked.add(elementName(e), ty, 1)

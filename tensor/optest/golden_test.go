@@ -213,7 +213,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 					}
 				}
 				y := op(c.Args, in)
-				if msg := against(y, stored[run.out.DType], c.Out[0].F32, c.Out[0].F64, golden.Rule{Terms: terms.out, Torn: c.Out[0].Torn}); msg != "" {
+				if msg := compareGolden(y, stored[run.out.DType], c.Out[0].F32, c.Out[0].F64, golden.Rule{Terms: terms.out, Torn: c.Out[0].Torn}); msg != "" {
 					wrong = append(wrong, fmt.Sprintf("%v: %s", run.t, msg))
 				}
 				if c.Out[0].Seed == nil {
@@ -222,7 +222,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 				seed := s.From(c.Out[0].Seed.Float64s(), c.Out[0].Seed.Shape...).Reshape(c.Out[0].Seed.Shape...).Cast(run.t).To(dev)
 				for k, g := range tensor.Gradients(y, leaves, tensor.GradOutput(seed)) {
 					i := grads[k]
-					if msg := against(g, run.t, *c.In[i].GradF32, *c.In[i].GradF64, golden.Rule{Terms: terms.grads[i], Rounded64: rounded64[c.Op]}); msg != "" {
+					if msg := compareGolden(g, run.t, *c.In[i].GradF32, *c.In[i].GradF64, golden.Rule{Terms: terms.grads[i], Rounded64: rounded64[c.Op]}); msg != "" {
 						wrong = append(wrong, fmt.Sprintf("%v: gradient %d: %s", run.t, i, msg))
 					}
 				}
@@ -241,8 +241,8 @@ var rounded64 = map[string]float64{
 	"hardsigmoid": 0x1p-24, // PyTorch multiplies by 1/6 in float32
 }
 
-// against compares a result with torch's by golden.Rule. Types and shapes must be equal.
-func against(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, rule golden.Rule) string {
+// compareGolden compares a result with torch's by golden.Rule. Types and shapes must be equal.
+func compareGolden(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, rule golden.Rule) string {
 	if got.Type() != t {
 		return fmt.Sprintf("type is %v, want %v", got.Type(), t)
 	}

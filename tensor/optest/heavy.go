@@ -13,24 +13,24 @@ import (
 type row struct {
 	op string
 	// methods of *tensor.Tensor, or functions of package tensor, that the row tests
-	methods []string
-	in      [][]int // shapes of the operands
-	index   map[int]int
-	call    func(x []*tt) *tt
-	ref     func(x []array) array
-	terms   func(x []array) array // Σ|terms| for each element; nil: the result is exact
-	ints    bool                  // the op is defined for integers and bool as well
-	noGrad  bool
-	kernels bool // devices may have fast kernels: the walk runs the composition too
-	result  dtype.Type
-	whole   dtype.Type   // the type of the result for integers and bool, if it is not their type
-	only    []dtype.Type // the floating point types that the op accepts, float64 first; nil: all
-	noBool  bool
-	reads   int    // how many numbers the op reads back from the device, to learn sizes
-	sends   int    // how many lists the op uploads from the host
-	text    string // the expression, for an op whose argument is text
-	weighs  bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
-	rounds  bool   // an intermediate result as large as terms is rounded to the operands' type
+	methods       []string
+	in            [][]int // shapes of the operands
+	index         map[int]int
+	call          func(x []*tt) *tt
+	ref           func(x []array) array
+	terms         func(x []array) array // Σ|terms| for each element; nil: the result is exact
+	ints          bool                  // the op is defined for integers and bool as well
+	noGrad        bool
+	kernels       bool // devices may have fast kernels: the walk runs the composition too
+	result        dtype.Type
+	whole         dtype.Type   // the type of the result for integers and bool, if it is not their type
+	only          []dtype.Type // the floating point types that the op accepts, float64 first; nil: all
+	noBool        bool
+	reads         int    // how many numbers the op reads back from the device, to learn sizes
+	uploads       int    // how many lists the op uploads from the host
+	text          string // the expression, for an op whose argument is text
+	roundsWeights bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
+	rounds        bool   // an intermediate result as large as terms is rounded to the operands' type
 }
 
 func (r *row) String() string {
@@ -68,7 +68,7 @@ func (r *row) leaves() int { return len(r.in) - len(r.index) }
 
 func (w *walk) heavy(t reporter) {
 	for _, r := range table() {
-		if !w.wants(r.op) {
+		if !w.selects(r.op) {
 			continue
 		}
 		layouts := []layout{contiguous, transposed, strided, expanded}
@@ -171,7 +171,7 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 						return 0
 					}
 					tol := 2*ulp(result, want.v[i]) + 8*acc*terms.v[i]
-					if r.weighs && ty.IsHalf() && !w.dev.Info().Host {
+					if r.roundsWeights && ty.IsHalf() && !w.dev.Info().Host {
 						tol += ulp(result, 1)
 					}
 					if r.rounds {

@@ -14,7 +14,7 @@ import (
 
 // Hooks run in torch's order and receive torch's values. The expected numbers are PyTorch 2.15's.
 func TestHooks(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
 		times := func(v float64) func(g *tt) *tt { return func(g *tt) *tt { return g.MulScalar(v) } }
 		{ // A hook on a leaf runs once a run, with the whole gradient, also for Gradients.
@@ -198,7 +198,7 @@ func TestHooksAtOnce(t *testing.T) {
 // Gradients walks only the paths to its inputs. Nodes beside these paths are not computed and may
 // already be freed.
 func TestOnlyNeededPaths(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		var calls []string
 		x, w := s.From([]float64{1, 2}).RequiresGrad(), s.From([]float64{3, 4}).RequiresGrad()
 		h := tensor.Apply(&counted{"h", &calls}, x, w)

@@ -144,7 +144,7 @@ func TestNoHostCopies(t *testing.T) {
 					if r.noGrad {
 						leaves = nil
 					}
-					c.rowSends, c.rowReads = uint64(r.sends), uint64(r.reads)
+					c.rowSends, c.rowReads = uint64(r.uploads), uint64(r.reads)
 					defer func() { c.rowSends, c.rowReads = 0, 0 }()
 					c.hold(r.String(), rowNames(&r), func() { twice(r.call(x), leaves) })
 				}, mode...)

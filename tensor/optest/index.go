@@ -289,7 +289,7 @@ func indexRows() []row {
 			}
 		}
 		get := func(x *tt) *tt { return x.Index(beside(x, spans(full))...) }
-		rows = append(rows, row{op: "index", methods: []string{"Index"}, in: [][]int{dims}, ints: true, reads: reads, sends: sends, ref: indexRef(dims, full), call: func(x []*tt) *tt { return get(x[0]) }})
+		rows = append(rows, row{op: "index", methods: []string{"Index"}, in: [][]int{dims}, ints: true, reads: reads, uploads: sends, ref: indexRef(dims, full), call: func(x []*tt) *tt { return get(x[0]) }})
 		if c.value == nil {
 			continue
 		}
@@ -298,7 +298,7 @@ func indexRows() []row {
 				continue
 			}
 			ref := indexPutRef(dims, full, accumulate)
-			r := row{op: "index_put", methods: []string{"IndexPut"}, in: [][]int{dims, c.value}, ints: true, reads: reads, sends: sends, ref: ref,
+			r := row{op: "index_put", methods: []string{"IndexPut"}, in: [][]int{dims, c.value}, ints: true, reads: reads, uploads: sends, ref: ref,
 				call: func(x []*tt) *tt { return x[0].IndexPut(x[1], accumulate, beside(x[0], spans(full))...) }}
 			if accumulate {
 				r.terms = absAll(ref)

@@ -67,7 +67,7 @@ func (f *inPlaceForm) types() []dtype.Type {
 // the same bits and the same gradients, and the in-place form changes x itself.
 func (w *walk) inPlaces(t reporter) {
 	for _, f := range inPlaceForms {
-		if !w.wants("in place") {
+		if !w.selects("in place") {
 			continue
 		}
 		layouts := []layout{contiguous, transposed, strided}

@@ -148,7 +148,7 @@ func (p *program) step() {
 }
 
 func TestInPlaceViews(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		seeds := uint64(40)
 		if s.Device() != hostDevice() {
 			seeds = 6

@@ -112,7 +112,7 @@ func TestIntegers(t *testing.T) {
 // A number may exceed the range of an integer type. The op refuses it as a value to store or as a
 // limit. In arithmetic it wraps, as the type does. Both rules are PyTorch 2.15's.
 func TestNumbersBeyondIntegers(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x := s.From([]int64{1, 100, -3})
 		small, word, byt := x.Cast(dtype.I8), x.Cast(dtype.I32), x.Cast(dtype.U8)
 		for what, f := range map[string]func(){

@@ -38,8 +38,8 @@ var lists = map[string]string{
 		"PixelUnshuffle Fold ScaledDotProductAttention Glu",
 }
 
-// nameHere maps names that differ from PyTorch's words by more than capitals.
-var nameHere = map[string]string{"FloorDiv": "FloorDivide", "Mm": "MatMul", "Mv": "MatMul", "TakeAlongDim": "TakeAlong"}
+// localNames maps names that differ from PyTorch's words by more than capitals.
+var localNames = map[string]string{"FloorDiv": "FloorDivide", "Mm": "MatMul", "Mv": "MatMul", "TakeAlongDim": "TakeAlong"}
 
 // notAnOp lists names that are not ops of this library, each with its replacement.
 var notAnOp = map[string]string{
@@ -59,7 +59,7 @@ func TestNothingIsMissingInTheLists(t *testing.T) {
 		for _, name := range strings.Fields(lists[list]) {
 			listed[name] = true
 			here := name
-			if other, ok := nameHere[name]; ok {
+			if other, ok := localNames[name]; ok {
 				here = other
 			}
 			switch there, waits := have[strings.ToLower(here)], slices.Contains(strings.Fields(awaited), name); {

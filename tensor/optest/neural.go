@@ -177,7 +177,7 @@ func attentionRows() []row {
 		{in: [][]int{{2, 2, 3, 2}, {2, 1, 4, 2}, {1, 2, 4, 2}, {2, 1, 3, 4}, {2}}, mask: true, ragged: true},
 		{in: [][]int{{2, 0, 3}, {2, 2, 3}, {2, 2, 2}}}, {in: [][]int{{2, 2, 3}, {2, 0, 3}, {2, 0, 2}}},
 	} {
-		r := row{op: "scaled_dot_product_attention", methods: []string{"ScaledDotProductAttention"}, in: c.in, kernels: true, weighs: true,
+		r := row{op: "scaled_dot_product_attention", methods: []string{"ScaledDotProductAttention"}, in: c.in, kernels: true, roundsWeights: true,
 			ref: attentionRef(c.o.Scale, c.o.Causal, c.additive, c.ragged),
 			call: func(x []*tt) *tt {
 				o := c.o

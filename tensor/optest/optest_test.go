@@ -115,7 +115,7 @@ func TestPowAtZero(t *testing.T) {
 // If float32 cannot hold an exponent, a float32 power and its derivatives use the exponent as
 // given. Far from x = 1, a rounding of the exponent would change the result ln(x) times as much.
 func TestFractionalPowers(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		near := func(what string, got *tt, p float64, in []float32, want func(x float64) float64) {
 			t.Helper()
 			for i, v := range got.Floats() {

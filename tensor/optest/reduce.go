@@ -61,7 +61,7 @@ func (w *walk) reductions(t reporter) {
 			t.Errorf("%s has no reference", r.Name)
 			continue
 		}
-		if !w.wants(r.Name) {
+		if !w.selects(r.Name) {
 			continue
 		}
 		types, list := dtype.Types(), reduceSpecs

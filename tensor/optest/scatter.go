@@ -77,7 +77,7 @@ func lastOf(v []float64) float64 { return v[len(v)-1] }
 
 func meanOf(v []float64) float64 { return totalOf(v) / float64(len(v)) }
 
-func mostOf(v []float64) float64 {
+func maxOf(v []float64) float64 {
 	m := v[0]
 	for _, a := range v[1:] {
 		m = math.Max(m, a)
@@ -176,7 +176,7 @@ func scatterRows() []row {
 		name   string
 		of     func(v []float64) float64
 		scaled bool // the function is a sum, a product or a mean, which rounds
-	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", mostOf, false}, {"amin", leastOf, false}} {
+	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", maxOf, false}, {"amin", leastOf, false}} {
 		for _, self := range []bool{true, false} {
 			r := row{op: "scatter_reduce", methods: []string{"ScatterReduce"}, in: [][]int{{3, 4}, {3, 3}, {3, 4}}, index: map[int]int{1: 4}, ints: c.name != "mean",
 				ref:  func(x []array) array { return intoRef(x[0], x[1], x[2], 1, self, c.of) },

@@ -83,7 +83,7 @@ func numbers() []dtype.Type { return dtype.Types()[1:] }
 func (w *walk) sources(t reporter) {
 	for i := range sources {
 		s := &sources[i]
-		if !w.wants(s.name) {
+		if !w.selects(s.name) {
 			continue
 		}
 		for _, ty := range s.types {

@@ -230,7 +230,7 @@ func TestLogitBeyondHalf(t *testing.T) {
 
 // BatchNorm returns an empty vector unchanged and does not change the running statistics.
 func TestBatchNormOfNothing(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for _, training := range []bool{true, false} {
 			mean, variance := s.Zeros(3), s.Ones(3)
 			x := s.Zeros(0).RequiresGrad()

@@ -88,7 +88,7 @@ func (forgetful) apply(a, b *tt) *tt                      { return tensor.Apply(
 
 // Begin tells a watcher which leaves a run reaches. Ready is called as soon as a leaf is complete.
 func TestWatchBackward(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b, c := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad(), s.From([]float32{3}).RequiresGrad()
 		clear := func() { a.ZeroGrad(); b.ZeroGrad(); c.ZeroGrad() }
 		d, remove := watch(a, b, c)
@@ -226,7 +226,7 @@ func TestWatchBackward(t *testing.T) {
 // The scope in Begin belongs to the run. It has the run's mode of gradients and lasts until the end
 // of the run.
 func TestWatchBackwardScope(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1, 2}).RequiresGrad()
 		d, remove := watch(a)
 		defer remove()
@@ -248,7 +248,7 @@ func TestWatchBackwardScope(t *testing.T) {
 
 // If a run fails, End receives the error, once for every watcher of the run. The panic continues.
 func TestWatchBackwardFails(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad()
 		d, remove := watch(a, b)
 		defer remove()
@@ -320,7 +320,7 @@ func TestWatchBackwardFails(t *testing.T) {
 }
 
 func TestWatchBackwardRefuses(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1}).RequiresGrad()
 		freed := s.Ones(1).RequiresGrad()
 		freed.Free()
@@ -350,7 +350,7 @@ func TestWatchBackwardRefuses(t *testing.T) {
 // Concurrent runs are separate for a watcher, also if they reach the same leaves.
 func TestWatchBackwardConcurrently(t *testing.T) {
 	const runs = 8
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		shared := s.From([]float32{1, 1}).RequiresGrad()
 		all := &diary{leaves: []*tt{shared}}
 		defer tensor.WatchBackward([]*tt{shared}, countsReady{all})()

@@ -56,8 +56,8 @@ func sameFloat(a, b float32) bool {
 	return a == b && math.Signbit(float64(a)) == math.Signbit(float64(b)) || a != a && b != b
 }
 
-// wild are values with infinities, NaN, subnormal and huge numbers among them.
-func wild(r *rand.Rand) uint16 {
+// randomBF16 are values with infinities, NaN, subnormal and huge numbers among them.
+func randomBF16(r *rand.Rand) uint16 {
 	switch r.IntN(8) {
 	case 0:
 		return uint16(r.IntN(1 << 16))
@@ -81,7 +81,7 @@ func TestBF16Instructions(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		draw := func() uint16 { return encode(float32(r.NormFloat64())) }
 		if seed%2 == 1 {
-			draw = func() uint16 { return wild(r) }
+			draw = func() uint16 { return randomBF16(r) }
 		}
 		for h := 1; h <= kern.height; h++ {
 			k := 1 + r.IntN(11)

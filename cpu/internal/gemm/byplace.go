@@ -25,7 +25,7 @@ type byPlace struct {
 
 	chunks, panels int
 	block          int // channels in a block of the sum
-	few            int // panels of weights in a task
+	panelsPerTask  int // panels of weights in a task
 	parts          int // parts into which the places are divided
 	perPack        int // channels in a packing task
 	packs          int // packing tasks of a chunk
@@ -42,7 +42,7 @@ const (
 // pairs lists the spans of a sum for each key. A span is a pair of offsets.
 type pairs struct{ begin, list []int }
 
-func (p *pairs) of(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
+func (p *pairs) get(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
 
 // pair calls f for each place q of the result and each tap t that sees a place p of the input, in
 // the order of taps, then of places.
@@ -155,9 +155,9 @@ func (c *Conv) byPlace(par Parallel, j *byPlace, of func(q, t, p int) (key, tap,
 	}
 	j.chunks, j.panels = ceil(j.n, width), ceil(j.rows, height)
 	j.block = ceil(j.channels, ceil(j.channels, max(1, j.kern.block/len(j.used))))
-	j.few = min(j.panels, ceil(2*j.win.group, height*j.places))
-	j.parts = ceil(j.places, max(1, placeResult/(j.few*height*width)))
-	if tasks := j.chunks * j.groups * ceil(j.panels, j.few); tasks*j.parts < minTasks {
+	j.panelsPerTask = min(j.panels, ceil(2*j.win.group, height*j.places))
+	j.parts = ceil(j.places, max(1, placeResult/(j.panelsPerTask*height*width)))
+	if tasks := j.chunks * j.groups * ceil(j.panels, j.panelsPerTask); tasks*j.parts < minTasks {
 		j.parts = max(j.parts, min(ceil(minTasks, tasks), j.places/j.win.group))
 	}
 	all := j.groups * j.channels
@@ -176,7 +176,7 @@ func (c *Conv) byPlace(par Parallel, j *byPlace, of func(q, t, p int) (key, tap,
 		par = Serial
 	}
 	par(j.groups*j.panels+j.chunks*j.packs, j.pack)
-	par(j.chunks*j.groups*ceil(j.panels, j.few)*j.parts, j.task)
+	par(j.chunks*j.groups*ceil(j.panels, j.panelsPerTask)*j.parts, j.task)
 }
 
 // panel returns the first row of panel p of the weights, and its height.
@@ -247,11 +247,11 @@ func (j *byPlace) packA(i int) {
 // task computes some panels of the result, at some places of a chunk of images.
 func (j *byPlace) task(i int) {
 	part, i := i%j.parts, i/j.parts
-	tasks := ceil(j.panels, j.few)
-	pa, i := i%tasks*j.few, i/tasks
+	tasks := ceil(j.panels, j.panelsPerTask)
+	pa, i := i%tasks*j.panelsPerTask, i/tasks
 	g, chunk := i%j.groups, i/j.groups
 	q0, q1 := j.places*part/j.parts, j.places*(part+1)/j.parts
-	pb := min(pa+j.few, j.panels)
+	pb := min(pa+j.panelsPerTask, j.panels)
 	first, _ := j.panel(pa)
 	last, h := j.panel(pb - 1)
 	last += h
@@ -268,7 +268,7 @@ func (j *byPlace) task(i int) {
 			how := min(c0, 1)
 			for q := q0; q < q1; q++ {
 				tile := sums[(q-q0)*h*width:][:h*width]
-				list := j.pairs.of(q)
+				list := j.pairs.get(q)
 				if len(list) == 0 {
 					clear(tile)
 					continue

@@ -8,20 +8,20 @@ import "sync"
 // tap sees the input.
 type weightByPlace struct {
 	*Conv
-	kern     *kernel32
-	win      *spanKernel
-	dw, x, g []float32
-	channels int   // channels of a group
-	outputs  int   // outputs of a group
-	used     []int // taps that see the input from at least one place
-	pairs    pairs // the keys are indexes of used
-	panels   int   // panels of a group's outputs
-	columns  int   // panels of a group's channels
-	image    int   // the first image of the current chunk
-	images   int   // images in the current chunk
-	few      int   // images in a packing task
-	a, b     []float32
-	sums     []float32 // the tiles of all tasks, if there are several chunks
+	kern          *kernel32
+	win           *spanKernel
+	dw, x, g      []float32
+	channels      int   // channels of a group
+	outputs       int   // outputs of a group
+	used          []int // taps that see the input from at least one place
+	pairs         pairs // the keys are indexes of used
+	panels        int   // panels of a group's outputs
+	columns       int   // panels of a group's channels
+	image         int   // the first image of the current chunk
+	images        int   // images in the current chunk
+	panelsPerTask int   // images in a packing task
+	a, b          []float32
+	sums          []float32 // the tiles of all tasks, if there are several chunks
 }
 
 const (
@@ -71,8 +71,8 @@ func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 				return index[t], q * images * kern.stride, p * images * kern.width
 			})
 		}
-		j.few = max(1, packWork/(kern.width*max(in, out)))
-		par(c.Groups*(j.panels+j.columns)*ceil(j.images, j.few), j.pack)
+		j.panelsPerTask = max(1, packWork/(kern.width*max(in, out)))
+		par(c.Groups*(j.panels+j.columns)*ceil(j.images, j.panelsPerTask), j.pack)
 		par(tasks, j.task)
 	}
 	return true
@@ -87,9 +87,9 @@ func (j *weightByPlace) panel(p int) (row, h int) {
 // pack is packing task i. It packs a panel of the gradient of y, or a panel of x, for some images.
 // At each place, a panel has the channels of one image after the other.
 func (j *weightByPlace) pack(i int) {
-	parts := ceil(j.images, j.few)
-	n0, i := i%parts*j.few, i/parts
-	n1 := min(n0+j.few, j.images)
+	parts := ceil(j.images, j.panelsPerTask)
+	n0, i := i%parts*j.panelsPerTask, i/parts
+	n1 := min(n0+j.panelsPerTask, j.images)
 	if i < j.Groups*j.panels {
 		row, h := j.panel(i % j.panels)
 		out := size(j.Out)
@@ -137,7 +137,7 @@ func (j *weightByPlace) task(i int) {
 	a := &j.a[p*size(j.Out)*j.images*stride]
 	b := &j.b[(g*j.columns+column)*size(j.In)*j.images*width]
 	for u := range taps {
-		list := j.pairs.of(u)
+		list := j.pairs.get(u)
 		j.win.spans[h](&list[0], len(list)/2, j.images, a, stride, b, width, &sums[u*h*width], width, min(j.image, 1))
 	}
 	if j.image+j.images < j.N {

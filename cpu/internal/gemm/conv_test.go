@@ -114,9 +114,9 @@ func TestConv(t *testing.T) {
 					wx[i] += float64(g[q]) * float64(w[k])
 					ww[k] += float64(g[q]) * float64(x[i])
 				})
-				c.Forward(together, y, x, w)
-				c.Data(together, dx, g, w)
-				c.Weight(together, dw, x, g)
+				c.Forward(runTogether, y, x, w)
+				c.Data(runTogether, dx, g, w)
+				c.Weight(runTogether, dw, x, g)
 				for what, p := range map[string]struct {
 					got  []float32
 					want []float64
@@ -138,8 +138,8 @@ func TestConv(t *testing.T) {
 	}
 }
 
-// together runs the tasks at the same time and starts the last one first.
-func together(n int, f func(i int)) {
+// runTogether runs the tasks at the same time and starts the last one first.
+func runTogether(n int, f func(i int)) {
 	done := make(chan struct{})
 	for i := n - 1; i >= 0; i-- {
 		go func() {
@@ -166,7 +166,7 @@ func TestConvSame(t *testing.T) {
 		}
 		x, w, g := some(nx), some(nw), some(ny)
 		var results [2]string
-		for i, par := range []Parallel{Serial, together} {
+		for i, par := range []Parallel{Serial, runTogether} {
 			y, dx, dw := make([]float32, ny), make([]float32, nx), make([]float32, nw)
 			c.Forward(par, y, x, w)
 			c.Data(par, dx, g, w)

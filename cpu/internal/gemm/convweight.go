@@ -11,18 +11,18 @@ import (
 // element at a time and in place. The other factor is the gradient of the result.
 type weights struct {
 	sight
-	kern     *kernel32
-	win      *windowKernel
-	g        []float32
-	window   []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	width    int // width of a tile
-	outputs  int // outputs of a group
-	wide     int // outputs, rounded up to a multiple of width
-	division division
-	chunks   int // number of chunks of units; each chunk has sums of its own
-	some     int // channels in a task
-	parts    int // parts into which the channels are divided
-	sums     []float32
+	kern            *kernel32
+	win             *windowKernel
+	g               []float32
+	window          []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
+	width           int // width of a tile
+	outputs         int // outputs of a group
+	wide            int // outputs, rounded up to a multiple of width
+	division        division
+	chunks          int // number of chunks of units; each chunk has sums of its own
+	channelsPerTask int // channels in a task
+	parts           int // parts into which the channels are divided
+	sums            []float32
 }
 
 const (
@@ -61,11 +61,11 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	all := j.groups * j.channels * taps * j.wide
 	perUnit := max(1, j.n*size(j.places)/j.division.units)
 	j.chunks = max(1, min(j.division.units, 16, weightSums/all, 2*j.n*size(j.places)/max(weightPlaces, perUnit)))
-	j.some = max(1, min(j.channels, weightSeen/perUnit))
-	if j.groups*j.chunks*ceil(j.channels, j.some) < minTasks {
-		j.some = ceil(j.channels, ceil(minTasks, j.groups*j.chunks))
+	j.channelsPerTask = max(1, min(j.channels, weightSeen/perUnit))
+	if j.groups*j.chunks*ceil(j.channels, j.channelsPerTask) < minTasks {
+		j.channelsPerTask = ceil(j.channels, ceil(minTasks, j.groups*j.chunks))
 	}
-	j.parts = ceil(j.channels, j.some)
+	j.parts = ceil(j.channels, j.channelsPerTask)
 
 	buf, _ := weightBuffers.Get().(*[]float32)
 	if buf == nil {
@@ -114,7 +114,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 func (j *weights) task(i int) {
 	part, i := i%j.parts, i/j.parts
 	chunk, group := i%j.chunks, i/j.chunks
-	c0, c1 := part*j.some, min((part+1)*j.some, j.channels)
+	c0, c1 := part*j.channelsPerTask, min((part+1)*j.channelsPerTask, j.channels)
 	taps, width := len(j.taps), j.width
 	rows := (c1 - c0) * taps
 	at := ((chunk*j.groups+group)*j.channels + c0) * taps

@@ -76,7 +76,7 @@ func TestRandomConvolutions(t *testing.T) {
 					c.Weight(par, dw, x, g)
 				}
 				y, dx, dw := some(ny), some(nx), some(nw)
-				run(together, y, dx, dw)
+				run(runTogether, y, dx, dw)
 				near(t, c, "forward", y, wantY)
 				near(t, c, "data", dx, wantX)
 				near(t, c, "weight", dw, wantW)

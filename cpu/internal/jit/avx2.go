@@ -32,7 +32,7 @@ func (c *compiler) singly() {
 		t := c.temp()
 		c.vector(moveVector[0], len256, t, 0, c.spillMemory(foldSlot), options{})
 		c.combine(c.accumulators[0], c.accumulators[0], t)
-		c.settle()
+		c.endInstruction()
 	}
 	done()
 }

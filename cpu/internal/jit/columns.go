@@ -34,10 +34,10 @@ func (c *compiler) column(tail bool) {
 		c.addMemory(pointers[i], strides, int32(8*(2*n+i)))
 	}
 	size := c.foldType().Size()
-	o, length, opt := storeVector.of(size), c.length(size), c.masked(false)
+	o, length, opt := storeVector.forSize(size), c.length(size), c.masked(false)
 	if tail && !c.wide {
 		o, length = storeLow[0], len128
 	}
 	c.vector(o, length, c.accumulators[0], 0, c.address(n-1, size, false), opt)
-	c.settle()
+	c.endInstruction()
 }

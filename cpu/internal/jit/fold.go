@@ -44,7 +44,7 @@ func (c *compiler) beginFold() {
 	c.pinned = 0
 	first := c.constant(neutral(c.Fold.Kind, t), size)
 	for _, r := range c.accumulators {
-		c.vector(spread.of(size), c.length(size), r, 0, first, options{})
+		c.vector(spread.forSize(size), c.length(size), r, 0, first, options{})
 	}
 	if !c.wide && !c.Fold.Columns {
 		c.vector(storeVector[0], len256, c.accumulators[0], 0, c.spillMemory(foldSlot), options{})
@@ -110,7 +110,7 @@ func (c *compiler) fold() {
 	}
 	c.combine(r, first, x)
 	if c.tail {
-		c.vector(moveVector.of(size), c.length(size), first, 0, register(r), options{mask: rest})
+		c.vector(moveVector.forSize(size), c.length(size), first, 0, register(r), options{mask: rest})
 		return
 	}
 	if last := len(c.accumulators) - 1; last > 0 {
@@ -145,7 +145,7 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	case k == Min:
 		p = either(signed, minSigned, minUnsigned)
 	}
-	c.vector(p.of(size), length, r, x, register(y), options{})
+	c.vector(p.forSize(size), length, r, x, register(y), options{})
 }
 
 // endFold combines the accumulators at the end of a row and stores the result.
@@ -157,7 +157,7 @@ func (c *compiler) endFold() {
 	for n := len(c.accumulators); n > 1; n /= 2 {
 		for i := range n / 2 {
 			c.combine(c.accumulators[i], c.accumulators[i], c.accumulators[i+n/2])
-			c.settle()
+			c.endInstruction()
 		}
 	}
 	r, t := c.accumulators[0], c.temp()
@@ -177,6 +177,6 @@ func (c *compiler) endFold() {
 		c.combineLanes(r, r, t, length)
 	}
 	m := c.address(c.addresses()-1, size, true)
-	c.vector(storeLow.of(size), len128, r, 0, m, options{})
-	c.settle()
+	c.vector(storeLow.forSize(size), len128, r, 0, m, options{})
+	c.endInstruction()
 }

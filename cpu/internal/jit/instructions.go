@@ -5,7 +5,7 @@ import "github.com/flambeau-go/flambeau/dtype"
 // pair holds the two forms of a vector instruction, for lanes of 32 bits and of 64 bits.
 type pair [2]opcode
 
-func (p pair) of(size int) opcode {
+func (p pair) forSize(size int) opcode {
 	if size == 8 {
 		return p[1]
 	}

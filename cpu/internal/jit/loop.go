@@ -122,7 +122,7 @@ type compiler struct {
 	spilled      int    // number of spill slots
 	accumulators []uint8
 	chains       map[int32]chain
-	within       []bool   // the instruction is an inner one of a chain
+	inner        []bool   // the instruction is an inner one of a chain
 	orders       [2]uint8 // registers with lists of lanes: see fillOrders
 	ordered      [2]bool
 	// registers that only the current instruction uses
@@ -293,17 +293,17 @@ func (c *compiler) body(tail bool) {
 	for k, i := range c.Steps {
 		c.step = k
 		c.emit(i, c.Code[i])
-		c.settle()
+		c.endInstruction()
 	}
 	c.step = len(c.Steps)
 	for i := range c.Stores {
 		c.store(i)
-		c.settle()
+		c.endInstruction()
 		c.step++
 	}
 	if c.Fold != nil {
 		c.fold()
-		c.settle()
+		c.endInstruction()
 	}
 }
 
@@ -345,10 +345,10 @@ func (c *compiler) analyse() {
 		if in.Type.Size() == 8 {
 			c.lanes = 8
 		}
-		if c.values[i].root != i || c.within[i] {
+		if c.values[i].root != i || c.inner[i] {
 			continue
 		}
-		c.values[i].made = k
+		c.values[i].definedAt = k
 		if s, ok := c.chains[i]; ok {
 			use(s.r, k)
 			use(s.y, k)
@@ -411,7 +411,7 @@ func (c *compiler) hoist() {
 		}
 		first := int(v.uses[0]) // a value of no instruction is loaded at its first use
 		if v.from == computed {
-			first = v.made
+			first = v.definedAt
 		}
 		for k := first; k <= int(v.uses[len(v.uses)-1]); k++ {
 			live[k]++

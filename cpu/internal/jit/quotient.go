@@ -18,7 +18,7 @@ type chain struct {
 // findChains finds the chains of at least two steps. It leaves their inner instructions to the last
 // one. No other instruction may use an inner value. Loops for AVX2 have no chains.
 func (c *compiler) findChains() {
-	c.chains, c.within = map[int32]chain{}, make([]bool, len(c.Code))
+	c.chains, c.inner = map[int32]chain{}, make([]bool, len(c.Code))
 	if !c.wide {
 		return
 	}
@@ -72,7 +72,7 @@ func (c *compiler) findChains() {
 		}
 		c.chains[i] = s
 		for _, k := range append(s.quotients, s.ends[1:]...) {
-			c.within[k] = true
+			c.inner[k] = true
 		}
 	}
 }
@@ -86,15 +86,15 @@ func (c *compiler) divide(i int32, s chain) {
 	c.vector(moveVector[0], c.full(), r, 0, register(x), options{})
 	var ends []func()
 	for n := range len(s.ends) {
-		c.vector(divFloat.of(size), length, q, r, register(y), options{})
-		c.vector(roundFloat.of(size), length, q, 0, register(q), imm(8|3))
-		c.vector(xor.of(size), length, q, q, c.bits(1<<(8*size-1), size), options{})
-		c.vector(fma231.of(size), length, r, q, register(y), options{})
+		c.vector(divFloat.forSize(size), length, q, r, register(y), options{})
+		c.vector(roundFloat.forSize(size), length, q, 0, register(q), imm(8|3))
+		c.vector(xor.forSize(size), length, q, q, c.bits(1<<(8*size-1), size), options{})
+		c.vector(fma231.forSize(size), length, r, q, register(y), options{})
 		if n == len(s.ends)-1 {
 			break
 		}
-		c.vector(and.of(size), length, q, r, c.bits(1<<(8*size-1)-1, size), options{})
-		c.vector(compareFloat.of(size), length, k, q, register(y), imm(floatGreaterEqual))
+		c.vector(and.forSize(size), length, q, r, c.bits(1<<(8*size-1)-1, size), options{})
+		c.vector(compareFloat.forSize(size), length, k, q, register(y), imm(floatGreaterEqual))
 		c.masks(maskTest, 0, k, 0, register(k))
 		ends = append(ends, c.jump(equal))
 	}

@@ -15,16 +15,16 @@ const (
 // value is the state of a value of the program. If several values have the same bits, they share
 // the state of their root.
 type value struct {
-	root    int32
-	from    source
-	load    int   // number of the load that reads the value
-	offset  int32 // offset in the arena of a value of Same
-	made    int   // position of the instruction that computes the value
-	uses    []int32
-	next    int  // number of uses before the current instruction
-	hoisted bool // the value stays in the register reg
-	reg     int8 // register that holds the value; -1: none
-	slot    int32
+	root      int32
+	from      source
+	load      int   // number of the load that reads the value
+	offset    int32 // offset in the arena of a value of Same
+	definedAt int   // position of the instruction that computes the value
+	uses      []int32
+	next      int  // number of uses before the current instruction
+	hoisted   bool // the value stays in the register reg
+	reg       int8 // register that holds the value; -1: none
+	slot      int32
 }
 
 // These numbers say what a register holds if it holds no value.
@@ -183,7 +183,7 @@ func (c *compiler) fill(v *value, r uint8) {
 	case v.from == loaded:
 		c.loadVector(v.load, r)
 	case c.wide:
-		c.vector(spread.of(size), c.length(size), r, 0, c.scalar(v), options{})
+		c.vector(spread.forSize(size), c.length(size), r, 0, c.scalar(v), options{})
 	default:
 		c.vector(moveVector[0], len256, r, 0, c.scalar(v), options{})
 	}
@@ -205,10 +205,10 @@ func (c *compiler) scalar(v *value) operand {
 	return memory(arena, v.offset)
 }
 
-// from returns value i as the last operand of an arithmetic instruction. It is the value's
+// operandOf returns value i as the last operand of an arithmetic instruction. It is the value's
 // register. If the value has no register and is the same for all elements, it is one element in
 // memory.
-func (c *compiler) from(i int32) operand {
+func (c *compiler) operandOf(i int32) operand {
 	v := &c.values[c.values[i].root]
 	if v.reg < 0 && v.slot < 0 && (v.from == constant || v.from == same) {
 		m := c.scalar(v)
@@ -269,7 +269,7 @@ func (c *compiler) temp() uint8 {
 // the register be that of an operand.
 func (c *compiler) result(i int32, last bool) uint8 {
 	if last {
-		c.forget(c.step)
+		c.freeAfter(c.step)
 	}
 	v := &c.values[i]
 	v.reg = c.take(i)
@@ -278,14 +278,14 @@ func (c *compiler) result(i int32, last bool) uint8 {
 
 // resultMask does what result does, for a truth value.
 func (c *compiler) resultMask(i int32) uint8 {
-	c.forget(c.step)
+	c.freeAfter(c.step)
 	v := &c.values[i]
 	v.reg = c.takeMask(i)
 	return uint8(v.reg)
 }
 
-// forget frees the registers of values that are not used after the given position.
-func (c *compiler) forget(step int) {
+// freeAfter frees the registers of values that are not used after the given position.
+func (c *compiler) freeAfter(step int) {
 	dead := func(o int32) bool {
 		u := c.values[o].uses
 		return !c.values[o].hoisted && (len(u) == 0 || u[len(u)-1] <= int32(step))
@@ -302,8 +302,8 @@ func (c *compiler) forget(step int) {
 	}
 }
 
-// settle ends an instruction. It frees the registers that only this instruction used.
-func (c *compiler) settle() {
+// endInstruction ends an instruction. It frees the registers that only this instruction used.
+func (c *compiler) endInstruction() {
 	for _, r := range c.temps {
 		c.vectors[r] = free
 	}
@@ -311,5 +311,5 @@ func (c *compiler) settle() {
 		c.mask[k] = free
 	}
 	c.temps, c.tempMasks, c.pinned, c.pins = c.temps[:0], c.tempMasks[:0], 0, 0
-	c.forget(c.step)
+	c.freeAfter(c.step)
 }
