@@ -12,7 +12,7 @@ import (
 )
 
 // TestCausalQueriesDoNotSeeWhatIsBehind: a NaN in a key affects only the causal queries that see
-// the key.
+// this key.
 func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	const queries, features, bad = 40, 4, 30
 	d := newDevice(1)

@@ -10,12 +10,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// copyTask copies elements between views of one shape. A run is the elements along one dimension,
-// and a unit of work is a piece of a run. Strides are in bytes.
+// copyTask copies elements between views of one shape. A run consists of the elements along one
+// dimension. A unit of work is a piece of a run. Strides are in bytes.
 type copyTask struct {
 	to, from      unsafe.Pointer
 	size          int
-	rank          int // number of dimensions besides that of the runs; the innermost last
+	rank          int // number of dimensions without that of the runs; the innermost last
 	dims          [shape.MaxRank]int
 	do, di        [shape.MaxRank]int
 	n             int // number of elements in a run
@@ -25,14 +25,14 @@ type copyTask struct {
 }
 
 const (
-	copyPiece = 1 << 13 // elements in a piece, and the least number of elements that a worker gets
-	copyRun   = 8       // least length of a dimension that is used for runs
+	copyPiece = 1 << 13 // number of elements in a piece, and minimum for a worker
+	copyRun   = 8       // minimum length of a dimension along which runs are
 )
 
 var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}
 
-// copied runs a map that copies elements of one type, and reports whether it did so. It leaves
-// copies between overlapping memory, and transposed copies, to other tasks.
+// copied runs a map that only copies elements, without a cast, and reports whether it did so. It
+// leaves copies between overlapping memory, and transposed copies, to other tasks.
 func (d *Device) copied(o *device.Map) bool {
 	p := o.Program
 	if len(p.Code) != 1 || p.Code[0].Op != expr.OpX || len(o.Outs) != 1 || len(o.Ins) != 1 || p.In[0] != p.Out[0] || o.Outs[0].Size() == 0 {
@@ -54,7 +54,8 @@ func (d *Device) copied(o *device.Map) bool {
 	return true
 }
 
-// arrange sets the order of the copy. It returns false if another task must do the copy.
+// arrange sets the order in which elements are copied. It returns false if another task must do the
+// copy.
 func (t *copyTask) arrange(out, in *device.View) bool {
 	var space [shape.MaxRank]int
 	*t = copyTask{to: pointer(out), from: pointer(in), size: out.Type.Size()}
@@ -112,8 +113,8 @@ func (t *copyTask) overlaps() bool {
 	return lo < h && l < hi
 }
 
-// transposed reports whether the copy is a transposition: neighbours in the operand are not
-// neighbours in the result. There must be enough elements for tiles.
+// transposed reports whether the copy is a transposition: elements that are neighbours in the
+// operand are not neighbours in the result. It also requires enough elements for tiles.
 func (t *copyTask) transposed() bool {
 	last := t.rank - 1
 	if t.dims[last] < 8 || t.di[last] == t.size || t.di[last] == 0 {
@@ -151,8 +152,8 @@ func (t *copyTask) run(lo, hi int) {
 	}
 }
 
-// runLoop copies n runs of words, beginning at the place of w. A call of the loop copies all runs
-// along the innermost of the other dimensions.
+// runLoop copies n runs of words, beginning at the current position of w. One call of the loop
+// copies all runs along the next outer dimension.
 func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
 	for n > 0 {
 		rows, strides := 1, [2]int{}

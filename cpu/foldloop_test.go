@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestReductionsOfManyOperands: reductions of programs with many operands give the same bits,
-// however they are computed.
+// TestReductionsOfManyOperands: reductions of programs with many operands give the same bits with
+// loops and with kernels.
 func TestReductionsOfManyOperands(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -129,7 +129,7 @@ func TestSumsOfLongPrograms(t *testing.T) {
 	}
 }
 
-// TestRunnersForgetMemory: a runner in its pool has no address of operands or results, because the
+// TestRunnersForgetMemory: a runner in its pool holds no address of operands or results. Such an
 // address would keep their memory alive.
 func TestRunnersForgetMemory(t *testing.T) {
 	d := newDevice(1)
@@ -154,7 +154,7 @@ func TestRunnersForgetMemory(t *testing.T) {
 	})
 }
 
-// TestUnitsOfFolds: one call of a loop that reduces does little work, even if its program is long.
+// TestUnitsOfFolds: one call of a loop that reduces is short, even if its program is long.
 func TestUnitsOfFolds(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")

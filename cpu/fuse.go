@@ -13,18 +13,20 @@ import (
 
 // On processors with AVX-512 or AVX2, the body of a plan is made of loops that are compiled at run
 // time (package jit). A loop keeps the values between its instructions in registers. It converts
-// stored types as it loads and stores them. An instruction that jit does not know (a random number)
-// stays a kernel. The loops before and after the kernel exchange values with it through slots.
+// stored types as it loads and stores them. An instruction that package jit does not support, such
+// as a random number, runs as a kernel. The loops before and after the kernel pass values to it and
+// from it in slots of memory.
 //
-// If one loop is the whole body, it can also run on the operands' own memory, for many rows in one
-// call: see [binding.chooseLoop].
+// If one loop is the whole body, it can also run on the operands' own memory, and compute many rows
+// in one call: see [binding.chooseLoop].
 
 // fusedBody says how the body of a plan runs as loops.
 type fusedBody struct {
-	// loop that is the whole body; nil if the body has several steps
+	// loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
 	plain *jit.Code // machine code of whole, if all operands have neighbours in rows
-	// machine code of whole for other operands, made on demand. It maps jit.Reads to *jit.Code
+	// machine code of whole for operands with other strides, made on demand: a map of jit.Reads to
+	// *jit.Code
 	variants sync.Map
 }
 
@@ -43,11 +45,11 @@ func interpreted() string {
 	return ""
 }
 
-// unfused makes new plans run as kernels. Tests set it.
+// unfused makes new plans run as kernels, for tests.
 var unfused bool
 
-// fusable reports whether a plan computes or converts anything, or fills memory with one value.
-// Copies have faster implementations.
+// fusable reports whether it pays to fuse a plan. The plan must compute or convert something, or
+// fill memory with one value, because copies have faster implementations.
 func fusable(p *expr.Program, f form) bool {
 	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
 		return false
@@ -79,12 +81,12 @@ func narrow(p *expr.Program) bool {
 	return true
 }
 
-// maskBits is the maximum number of operands of a plan that describes its operands by the bits of a
-// word.
+// maskBits is the maximum number of operands of a plan. A plan describes each operand by one bit of
+// a word.
 const maskBits = 64
 
 // fuse replaces the body of a plan by loops, and sets all fields that depend on the body. It
-// reports false if the system refuses executable memory.
+// returns false if the system refuses executable memory.
 func (pl *plan) fuse(root []int32, uniform []bool) bool {
 	p, n := pl.p, len(pl.p.Code)
 	f := &fusion{plan: pl, root: root, uniform: uniform, segment: make([]int, n), inMemory: map[int32]bool{}}
@@ -152,8 +154,8 @@ type fusion struct {
 	spill        int
 }
 
-// divide assigns the instructions to loops. A kernel runs before all loops if its operands allow
-// it. Otherwise the current loop ends, and the kernel runs after it.
+// divide assigns the instructions to loops. A kernel runs before all loops if its operands are
+// known there. Otherwise the current loop ends, and the kernel runs after it.
 func (f *fusion) divide() {
 	code := f.p.Code
 	outside := make([]bool, len(code)) // values computed before all loops or read from memory
@@ -254,8 +256,8 @@ func (f *fusion) describe(s int) *jit.Loop {
 	return l
 }
 
-// allocate gives a slot to each value that is in memory. Uniform values get the last slots: if a
-// loop is the whole body, they need little memory there.
+// allocate gives a slot to each value that is in memory. Uniform values get the last slots. If one
+// loop is the whole body, these slots are small.
 func (f *fusion) allocate() {
 	pl, code := f.plan, f.p.Code
 	needed := f.inMemory
@@ -297,7 +299,7 @@ func (f *fusion) allocate() {
 	}
 }
 
-// oneLoop reports whether one loop is the whole body of the plan.
+// oneLoop reports whether one loop computes the whole body of the plan.
 func (f *fusion) oneLoop() bool {
 	return len(f.loops) == 1 && len(f.firstKernels) == 0 && len(f.index) == 0
 }
@@ -310,8 +312,8 @@ func (f *fusion) kernels() (all []step) {
 	return all
 }
 
-// loopFor returns a form of the loop that is the whole body, for loads that go through rows as
-// given. It returns nil if there is no such form.
+// loopFor returns machine code of the loop that computes the whole body. r says how the code loads
+// the elements of a row. The result is nil if there is no such code.
 func (pl *plan) loopFor(r jit.Reads) *jit.Code {
 	if r == (jit.Reads{}) {
 		return pl.fused.plain
@@ -328,17 +330,18 @@ func (pl *plan) loopFor(r jit.Reads) *jit.Code {
 }
 
 // A loop over the operands' own memory works on units of at most longestUnit elements, or fewer if
-// the program is long, because a goroutine cannot be preempted within a unit. Rows of fewer than
-// shortestRow elements do not use the loop. Blocks of several rows are faster for them, because
-// such blocks fill whole vectors.
+// the program is long, because Go cannot preempt a goroutine within a unit. The loop is not used
+// for rows of fewer than shortestRow elements. For these, blocks of several rows are faster,
+// because they fill whole vectors.
 const (
 	longestUnit    = 16 << 10
 	shortestRow    = 8
 	unitOfAProgram = 1 << 20 // limit of a unit's elements times its instructions
 )
 
-// chooseLoop decides whether a loop runs on the operands' own memory. In a row of a result, the
-// elements must be neighbours in memory. In a row of an operand, loads must be able to reach them.
+// chooseLoop decides whether a loop runs on the operands' own memory. The elements of a result's
+// row must be neighbours in memory. The elements of an operand's row must have a stride that loads
+// support.
 func (b *binding) chooseLoop() bool {
 	pl := b.pl
 	if pl.fused == nil || pl.fused.whole == nil {
@@ -380,7 +383,7 @@ func (b *binding) divide(n int) {
 	}
 }
 
-// unitCounts returns into how many units the two innermost dimensions are divided.
+// unitCounts returns the numbers of units along the two innermost dimensions.
 func (b *binding) unitCounts() (rows, cols int) {
 	rows, cols = 1, (b.dims[b.rank-1]-1)/b.cols+1
 	if b.rank > 1 {

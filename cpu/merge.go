@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// maxCode bounds the instructions of a merged program.
+// maxCode is the maximum number of instructions of a merged program.
 const maxCode = 384
 
-// reader is a map or a reduction that reads results of a map.
+// reader is a map or a reduction that may read results of a map.
 type reader struct {
 	program *expr.Program
 	ins     []device.View
@@ -24,15 +24,16 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	if m := l.mapAt(j); m != nil {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
-	// A reduction does not round the values of its map to halves, as a map's store does.
+	// A map that stores 16-bit floats rounds them. A reduction does not round the values of its
+	// map, so it must not be merged then.
 	if o, is := l.items[j].op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}
 	return r, false
 }
 
-// mergeInto computes one map, whose result item j reads, within j. It returns false if there is no
-// such map.
+// mergeInto finds a map whose result item j reads, and computes it within item j. It returns false
+// if there is no such map.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
 	if !ok || l.dropped[j] {
@@ -51,7 +52,7 @@ func (l *list) mergeInto(j int) bool {
 	return false
 }
 
-// merger joins map i with item j.
+// merger merges map i into item j.
 type merger struct {
 	*list
 	i, j     int
@@ -64,9 +65,9 @@ type merger struct {
 }
 
 // merge computes map i within item j, which reads its results. The new item has the operands of
-// both, and the results of map i that other items read. It takes the place of j, or else the place
-// of i. Nobody may write the operands between the two places, or use the results of the one that
-// moves.
+// both items. Its results are those of j, and the results of map i that other items read. It takes
+// the place of j if map i can move there, otherwise the place of i. An item can move if, between
+// the two places, no item writes its operands or uses its results.
 func (l *list) merge(i, j int, r *reader) bool {
 	m := &merger{list: l, i: i, j: j, producer: l.mapAt(i), r: r}
 	if !m.operands() || !m.results() || !m.fits() {
@@ -98,8 +99,8 @@ func (l *list) merge(i, j int, r *reader) bool {
 	return true
 }
 
-// extendOperands notes that the operands of item i are read by item j instead, maybe after their buffers
-// are freed.
+// extendOperands extends the lifetimes of the operands of item i, because item j now reads them.
+// Their buffers may be freed before j.
 func (l *list) extendOperands(i, j int) {
 	for k := range i {
 		for n, end := range l.ends[k] {
@@ -110,16 +111,17 @@ func (l *list) extendOperands(i, j int) {
 	}
 }
 
-// canMove reports whether item k, which is i or j, can move to the place of the other one. What it
-// changes for other work must not move beyond an item that may fail, because a replay stops there.
+// canMove reports whether item k, which is i or j, can move to the other place. If its results are
+// visible after a replay, it must not move across an item that may fail, because the replay stops
+// at a failed item.
 func (l *list) canMove(k, i, j int) bool {
 	e := &l.effects[k]
 	return !l.writes(i, j, e.reads) && !l.writes(i, j, e.writes) && !l.reads(i, j, e.writes) &&
 		(!slices.Contains(l.ends[k], neverFreed) || !l.mayFail(i, j))
 }
 
-// operands collects the operands of the new item. It returns false if an operand of j is not the
-// result of map i in an order that the new item can follow.
+// operands collects the operands of the new item. It returns false if the new item cannot read the
+// operands of map i in the order in which j reads its result.
 func (m *merger) operands() bool {
 	producer, r := m.producer, m.r
 	own := producer.Ins
@@ -137,8 +139,8 @@ func (m *merger) operands() bool {
 			return false
 		}
 		m.inline.Operands[k], own, linked = ^out, ins, true
-		// They take the place of v. The order of a reduction's sum is that of the first of its
-		// operands with the most dimensions that move.
+		// The operands of map i replace v. A reduction adds in an order that depends on the first
+		// of its operands with the largest number of dimensions with a stride other than 0.
 		for i := range own {
 			m.operand(own[i])
 		}
@@ -149,7 +151,7 @@ func (m *merger) operands() bool {
 	return len(m.ins) > 0 || r.reduces == nil
 }
 
-// operand returns the number of an operand of the new item, which it adds if necessary.
+// operand returns the number of view v among the operands of the new item. It adds v if necessary.
 func (m *merger) operand(v device.View) int {
 	i := slices.IndexFunc(m.ins, func(w device.View) bool { return sameView(&v, &w) })
 	if i < 0 {
@@ -159,21 +161,23 @@ func (m *merger) operand(v device.View) int {
 	return i
 }
 
-// follow returns the operands of map i in the order in which v reads its result out.
+// follow returns the operands of map i, with strides so that they are read in the order in which v
+// reads the result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	producer := m.producer
-	// With a position, a reduction cannot merge dimensions, which its order depends on.
+	// A program that uses the position prevents a reduction from merging dimensions. That would
+	// change the order of its additions.
 	if producer.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}
 	if sameView(out, v) {
-		return producer.Ins, m.r.reduces == nil || m.alongside(producer.Ins, v)
+		return producer.Ins, m.r.reduces == nil || m.sameTraversal(producer.Ins, v)
 	}
 	ins, ok := reindexed(out, v, producer.Ins)
-	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
+	if !ok || m.r.reduces != nil && !m.sameTraversal(ins, v) {
 		return nil, false
 	}
-	// A value must not be computed twice, as windows that overlap would do. And a computation
+	// A value must not be computed twice, which happens if windows overlap. And a computation
 	// should read neighbours.
 	last := v.Shape.Rank() - 1
 	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
@@ -183,13 +187,14 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	return ins, true
 }
 
-// alongside reports whether a reduction traverses the operands as it traverses v, so that it
-// combines values in the same order.
-func (m *merger) alongside(ins []device.View, v *device.View) bool {
+// sameTraversal reports whether a reduction traverses the operands ins in the same way as v. Then
+// it combines values in the same order.
+func (m *merger) sameTraversal(ins []device.View, v *device.View) bool {
 	return len(ins) > 0 && !slices.ContainsFunc(ins, func(w device.View) bool { return !sameStrides(&w, v) })
 }
 
-// results collects the results of the new item: those of j, and those of map i that are read later.
+// results collects the results of the new item: the results of j, and the results of map i that are
+// read later.
 func (m *merger) results() bool {
 	its := m.r.outs
 	m.outs, m.ends = slices.Clone(its), slices.Clone(m.list.ends[m.j])
@@ -221,8 +226,8 @@ func (m *merger) results() bool {
 	return true
 }
 
-// inOrder reports whether j reads the results of map i in their own order. Then the new item can
-// store result k.
+// inOrder reports whether j reads the results of map i in their row-major order. Then the new item
+// can store result k.
 func (m *merger) inOrder(k int) bool {
 	for i, n := range m.inline.Operands {
 		if n < 0 && !sameOrder(&m.producer.Outs[^n], &m.r.ins[i]) {
@@ -232,8 +237,9 @@ func (m *merger) inOrder(k int) bool {
 	return true
 }
 
-// fits reports whether one loop can have all operands and results, and whether it may write results
-// while it reads operands: a result is the same view as an operand, or shares no memory with it.
+// fits reports whether one loop can have all operands and results. It also reports whether a loop
+// may write results while it reads operands. For this, a result must be the same view as an
+// operand, or share no memory with it.
 func (m *merger) fits() bool {
 	before := max(len(m.producer.Ins)+len(m.producer.Outs), len(m.r.ins)+len(m.r.outs), jit.MostPointers)
 	if len(m.ins)+len(m.outs) > before {
@@ -250,8 +256,8 @@ func (m *merger) fits() bool {
 	return true
 }
 
-// inPlace reports whether an operand and a result of two types of one size are the same memory in
-// the same order.
+// inPlace reports whether an operand and a result occupy the same memory in the same order. Their
+// types may differ but have the same size.
 func (m *merger) inPlace(in, out *device.View) bool {
 	v := *in
 	v.Type = out.Type

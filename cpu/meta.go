@@ -12,8 +12,9 @@ import (
 )
 
 // meta is the CPU without memory: see [device.OpenMeta]. Its pool works like that of [Device], but
-// on addresses without memory. So its Stats equal those of the same program on the CPU. They do not
-// count buffers of less than 8 KiB, or Go memory that a primitive uses internally.
+// on addresses without memory. So its Stats have the same values as those of [Device] for the same
+// program. Stats do not count buffers of less than 8 KiB, nor the Go memory that primitives use
+// internally.
 type meta struct {
 	memory int
 	pool   *pool.Pool
@@ -39,7 +40,7 @@ func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 	return d, nil
 }
 
-// addresses is the backing of a pool without memory.
+// addresses is the source of addresses for a pool without memory.
 type addresses struct{ next atomic.Uint64 }
 
 var _ pool.Backing = (*addresses)(nil)
@@ -88,7 +89,7 @@ func (b *metaBuffer) Free() {
 	}
 }
 
-// Queue frees the addresses like Free. It is for cleanups of the garbage collector.
+// Queue frees the addresses like Free. The garbage collector's cleanups call it.
 func (b *metaBuffer) Queue() {
 	if b.freed.Swap(true) {
 		return
@@ -104,7 +105,7 @@ func (b *metaBuffer) Queue() {
 // Alloc returns a buffer without memory.
 func (d *meta) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, flaw(d.Name(), "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
+		return nil, operandError(d.Name(), "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	b := &metaBuffer{dev: d, size: bytes}
 	r := recordingOf(s)
@@ -142,7 +143,7 @@ func (b *metaBuffer) report(t device.Tracer, freed, queued bool, o device.Origin
 func (d *meta) Name() string   { return "cpu" }
 func (d *meta) String() string { return "cpu (meta)" }
 
-// Info describes the CPU. The size of the memory is that with which the device was opened.
+// Info describes the CPU. The memory size is the one that was given when the device was opened.
 func (d *meta) Info() device.Info {
 	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active(), Interpreted: interpreted()}
 }

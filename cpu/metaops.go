@@ -20,7 +20,7 @@ func (d *meta) Owns(b device.Buffer) (reason string) {
 
 func (d *meta) checkBytes(op, arg string, b device.Buffer, off, n int) error {
 	if reason := device.OutsideBytes(d, b, off, n); reason != "" {
-		return flaw(d.Name(), op, arg, reason)
+		return operandError(d.Name(), op, arg, reason)
 	}
 	return nil
 }

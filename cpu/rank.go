@@ -17,7 +17,7 @@ var ranks struct {
 	opened [maxRanks]*Device
 }
 
-// openDevices lists the open devices of the CPU.
+// openDevices returns the open devices of the CPU.
 func openDevices() []*Device {
 	list := []*Device{Get()}
 	ranks.Lock()
@@ -31,11 +31,11 @@ func openDevices() []*Device {
 }
 
 // EmptyAll gives the cached memory of "cpu" and of all ranks back to the system. It returns the
-// number of bytes.
+// number of freed bytes.
 func EmptyAll() int { return emptyExcept(nil) }
 
-// emptyExcept gives back the cached memory of all devices except spared. It returns the number of
-// bytes.
+// emptyExcept gives the cached memory of all devices except spared back to the system. It returns
+// the number of freed bytes.
 func emptyExcept(spared *Device) (bytes int) {
 	for _, d := range openDevices() {
 		if d != spared {

@@ -9,25 +9,25 @@ import (
 
 // The list of a recording becomes shorter once, when the recording ends:
 //
-//   - A map that repeats an earlier one, whose operands and results nobody has written since, is
-//     dropped.
+//   - A map that repeats an earlier one is dropped, if no item between them writes its operands or
+//     results.
 //   - A map is computed within the map or the reduction that reads its result: see [list.merge].
-//   - A map whose results nobody reads is dropped.
+//   - A map whose results are not read is dropped.
 //
-// What happens to memory is decided by ranges of addresses, so views that share memory need no
-// special care. A range may be larger than the memory that a view uses. This can only prevent a
-// change of the list.
+// Whether items depend on each other is decided by ranges of addresses, so views that share memory
+// need no special case. A range may be larger than the memory that a view uses. This can only
+// prevent a change of the list, and never cause a wrong one.
 
-// lifetime says for which part of a list the memory of a buffer holds the buffer's values.
+// lifetime says up to which item of a list the memory of a buffer holds the buffer's values.
 type lifetime struct {
 	r   *recording
-	end int // number of the items that came before the buffer was freed; alive until then
+	end int // number of items before the buffer was freed; neverFreed until then
 }
 
-// neverFreed is the end of memory that is not freed in the recording.
+// neverFreed is the end of a lifetime whose memory is not freed in the recording.
 const neverFreed = math.MaxInt
 
-// noteFreed notes that the buffer is freed.
+// noteFreed records that the buffer is freed now.
 func (l *lifetime) noteFreed() {
 	if l == nil {
 		return
@@ -39,10 +39,10 @@ func (l *lifetime) noteFreed() {
 	}
 }
 
-// maxDistance is the largest distance between items that are compared, which bounds the time.
+// maxDistance is the largest distance between items that are compared. It bounds the time.
 const maxDistance = 512
 
-// list is a recorded list that becomes shorter.
+// list is a recorded list that is being shortened.
 type list struct {
 	items   []item
 	effects []effects
@@ -51,7 +51,7 @@ type list struct {
 	savings
 }
 
-// savings counts the items that a list has lost.
+// savings counts the items that were removed from a list, by reason.
 type savings struct {
 	repeated, merged, unread int
 }
@@ -107,7 +107,7 @@ func (l *list) anyNeeded(i, n int) bool {
 	return false
 }
 
-// mapAt returns the map that item i is, or nil.
+// mapAt returns the map of item i, or nil if the item is not a map, is dropped, or has no elements.
 func (l *list) mapAt(i int) *device.Map {
 	if m, ok := l.items[i].op.(*device.Map); ok && !l.dropped[i] && len(m.Outs) > 0 && m.Outs[0].Size() > 0 {
 		return m
@@ -115,7 +115,7 @@ func (l *list) mapAt(i int) *device.Map {
 	return nil
 }
 
-// repeats drops map j if an earlier item has left the same results in the same memory.
+// repeats drops map j if the results of an earlier, equal map are still in the same memory.
 func (l *list) repeats(j int) {
 	m := l.mapAt(j)
 	if m == nil || anyOverlap(l.effects[j].reads, l.effects[j].writes) {
@@ -128,7 +128,7 @@ func (l *list) repeats(j int) {
 		if o := l.mapAt(i); o != nil && sameMap(o, m) {
 			l.dropped[j] = true
 			l.repeated++
-			for k := range l.ends[i] { // the values now live as long as those of j
+			for k := range l.ends[i] { // the values must now live as long as those of j
 				l.ends[i][k] = max(l.ends[i][k], l.ends[j][k])
 			}
 			return
@@ -147,7 +147,7 @@ func sameMap(a, b *device.Map) bool {
 
 func equalViews(v, w device.View) bool { return sameView(&v, &w) }
 
-// writer returns the last item before j that writes into a range, or -1.
+// writer returns the last item before j that writes into the range, or -1.
 func (l *list) writer(j int, s span) int {
 	for i := j - 1; i >= max(0, j-maxDistance); i-- {
 		if !l.dropped[i] && overlapsAny(s, l.effects[i].writes) {
@@ -157,8 +157,7 @@ func (l *list) writer(j int, s span) int {
 	return -1
 }
 
-// reads and writes report whether an item between i and j, without these two, reads or writes a
-// part of the ranges.
+// reads reports whether an item between i and j, without these two, reads a part of the ranges.
 func (l *list) reads(i, j int, s []span) bool {
 	return l.anyBetween(i, j, func(e *effects) bool { return anyOverlap(s, e.reads) })
 }
@@ -186,7 +185,7 @@ func (l *list) anyBetween(i, j int, f func(e *effects) bool) bool {
 	return false
 }
 
-// needed reports whether result k of map i is read after i by another item than j, or may be read
+// needed reports whether result k of map i is read after i by an item other than j, or may be read
 // after a replay.
 func (l *list) needed(i, k, j int) bool {
 	end, s := l.ends[i][k], []span{l.effects[i].writes[k]}

@@ -12,17 +12,19 @@ import (
 )
 
 // The key of an element is an unsigned integer. Keys have the same order as the elements. A row is
-// sorted as words. The upper bits of a word hold the distance of the key from the row's least key,
-// and the lower bits hold the position. If the distances have too many bits for a word, their low
-// bits are left out. Then elements whose words have equal upper bits are compared by their keys.
+// sorted as a list of words, one for each element. The upper bits of a word hold the difference
+// between the key and the row's least key. The lower bits hold the position. If the differences
+// have too many bits for a word, their low bits are left out. Then elements whose words have equal
+// upper bits are compared by their keys.
 
 // sortTask sorts rows. A unit of work is a row.
 type sortTask struct {
 	*device.Argsort
-	n, k int // number of elements of a row, and of those in order that decide the result
+	n, k int // number of elements of a row, and number of sorted elements that the result needs
 }
 
-// radixLength is the least number of elements for which radix sort is used instead of comparisons.
+// radixLength is the minimum number of elements for which radix sort is used instead of
+// comparisons.
 const radixLength = 128
 
 func (d *Device) argsort(o *device.Argsort) {
@@ -41,15 +43,15 @@ func (d *Device) argsort(o *device.Argsort) {
 }
 
 // radixBits is the number of upper bits by which words are sorted, if these bits differ enough.
-// Four passes of radix sort suffice for them.
+// Radix sort needs four passes for them.
 const radixBits = 32
 
-// sortSpace is a worker's memory.
+// sortSpace is a worker's temporary memory.
 type sortSpace struct {
 	keys, words, spare []uint64
 	low                int // number of lower bits of a word, which hold the position
 	high               int // number of upper bits that are in use
-	cut                int // number of low bits of keys that the words leave out
+	cut                int // number of low bits of keys that words leave out
 }
 
 var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
@@ -113,8 +115,9 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 }
 
-// upperBitsDiffer reports whether the upper bits of nearly all keys differ, judged by a sample of them.
-// Then the words may leave out the other bits: few words are equal.
+// upperBitsDiffer reports whether the upper bits of nearly all keys differ. It looks at a sample of
+// the keys. Then the words may leave out the lower bits, because only few words have equal upper
+// bits.
 func (s *sortSpace) upperBitsDiffer(least uint64) bool {
 	var sample [64]uint64
 	step := len(s.keys) / len(sample)
@@ -145,7 +148,7 @@ func (s *sortSpace) sorted() []uint64 {
 	return x
 }
 
-// sortEqualWords sorts words that have equal upper bits, by their keys.
+// sortEqualWords sorts words that have equal upper bits by their keys.
 func (s *sortSpace) sortEqualWords(x []uint64) {
 	if s.cut == 0 {
 		return
@@ -167,8 +170,8 @@ func (s *sortSpace) sortEqualWords(x []uint64) {
 	}
 }
 
-// radix sorts the words by their upper bits, eight bits at a time, from the lowest bits on. The
-// positions are already in order.
+// radix sorts the words by their upper bits. It sorts eight bits at a time, from the lowest bits
+// on. The positions are already in order.
 func (s *sortSpace) radix() []uint64 {
 	s.spare = resized(s.spare, len(s.words))
 	from, to := s.words, s.spare
@@ -237,8 +240,8 @@ func keysOf[T any](dst []uint64, p unsafe.Pointer, stride int, descending bool, 
 	}
 }
 
-// key32 returns the key of a float32. All NaN have the same key, which is the greatest, and -0 has
-// the key of 0.
+// key32 returns the key of a float32. All NaN have the same key, the greatest one. -0 has the key
+// of +0.
 func key32(v float32) uint32 {
 	if v != v {
 		return math.MaxUint32
@@ -256,9 +259,9 @@ func key64(v float64) uint64 {
 	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// smallestFloats returns the words of the smallest elements of a row of float32, in order. Nearly all
-// elements are greater than the heap's maximum, and one comparison of floats suffices to skip them.
-// If a NaN occurs, it compares keys.
+// smallestFloats returns the words of the smallest elements of a row of float32, in order. Nearly
+// all elements are greater than the heap's maximum, so one comparison of floats suffices to skip
+// them. If an element is NaN, keys are compared.
 func (t *sortTask) smallestFloats(row int, s *sortSpace) []uint64 {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
@@ -299,7 +302,7 @@ func (s *sortSpace) least(k int) []uint64 {
 			s.sift(heap, 0)
 		}
 	}
-	slices.Sort(heap) // the heap is not in the order of positions, which radix would need
+	slices.Sort(heap) // the heap is not ordered by positions, as radix sort would need
 	s.sortEqualWords(heap)
 	return heap
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// task is work on a range of units. The ranges of one parallel call are disjoint. They may run at
+// task is work on a range of units. The ranges of one parallel call are disjoint, and may run at
 // the same time.
 type task interface{ run(lo, hi int) }
 
@@ -20,34 +20,34 @@ func (f each) run(lo, hi int) {
 	}
 }
 
-// workerPool is a set of workers. They share the units of a parallel call with the goroutine that makes
-// the call. The first call that needs workers starts them, and later calls start no goroutine. The
-// caller always takes part, and waits only for units that a worker has begun. So nested and
-// concurrent calls cannot deadlock: in the worst case, a caller does all of its units itself.
+// workerPool is a set of worker goroutines. They share the units of a parallel call with the
+// goroutine that makes the call. The first call that needs workers starts them. The caller always
+// takes part, and waits only for units that a worker has begun. So nested and concurrent calls
+// cannot deadlock: in the worst case, a caller does all of its units itself.
 //
 // The caller posts its job in a list, where spinning workers find it within a fraction of a
 // microsecond. The caller wakes sleeping workers only if too few workers spin, and if waking them
-// pays ([crew.lead]).
+// pays: see [workerPool.workAndWake].
 //
-// The size may change while work runs. The next call starts missing workers. Surplus workers end
-// between two jobs, and nudge wakes a surplus worker that sleeps.
+// The size may change while work runs. The next call starts missing workers. A surplus worker ends
+// when it has finished its job. If it sleeps, wakeSurplus wakes it.
 type workerPool struct {
 	wanted  atomic.Int64 // number of goroutines including the caller, at least 1
-	running atomic.Int64 // number of running workers without the caller; changed under mu
+	running atomic.Int64 // number of workers, without the caller; changed under mu
 	mu      sync.Mutex
 	jobs    sync.Pool
 
 	posts    []atomic.Pointer[job] // jobs that workers may join
 	posted   atomic.Int64          // number of jobs in posts
 	spinners atomic.Int64          // number of workers that look at posts all the time
-	// number of workers that wait on wake, without the workers that rouse has chosen
+	// number of workers that wait on wake, without those that wakeSome has chosen
 	asleep     atomic.Int64
-	wake       chan time.Duration // rouse sends the current time to the worker that it wakes
-	lastAsleep atomic.Int64       // when a caller last found workers asleep, in ns on the clock
+	wake       chan time.Duration // wakeSome sends the current time to the worker that it wakes
+	lastAsleep atomic.Int64       // when a caller last found workers asleep, in ns on clock
 }
 
-// job is one parallel call. Workers may join as long as there are references to the job. A job is
-// reused and keeps its memory. So a worker that comes too late joins the next call, or none.
+// job is one parallel call. Workers may join as long as there are references to the job. Jobs are
+// reused. So a worker that comes too late joins the next call, or none.
 type job struct {
 	t          task
 	n          int
@@ -60,8 +60,9 @@ type job struct {
 	panicked   atomic.Pointer[panicValue]
 }
 
-// These are the phases of a job. A caller that waits on the channel done first changes begun to
-// awaited. The goroutine that finishes the last range sends to the channel only in that case.
+// These are the phases of a job. Before a caller waits on the channel done, it changes the phase
+// from begun to awaited. The goroutine that finishes the last range sends to the channel only if
+// the phase is awaited.
 const (
 	begun int32 = iota
 	awaited
@@ -80,7 +81,7 @@ func newWorkerPool(size int) *workerPool {
 // size returns how many goroutines share a call, including the caller's.
 func (c *workerPool) size() int { return int(c.wanted.Load()) }
 
-// resize changes the size, also while work runs.
+// resize changes the size. Work may run meanwhile.
 func (c *workerPool) resize(size int) {
 	c.wanted.Store(int64(max(size, 1)))
 	c.wakeSurplus()
@@ -89,17 +90,17 @@ func (c *workerPool) resize(size int) {
 // tooMany reports whether there are more workers than the size allows.
 func (c *workerPool) tooMany() bool { return c.running.Load() >= c.wanted.Load() }
 
-// wakeSurplus wakes a sleeping worker if there are too many workers. Workers that are awake check the
-// size by themselves.
+// wakeSurplus wakes a sleeping worker if there are too many workers. Workers that do not sleep
+// check the size by themselves.
 func (c *workerPool) wakeSurplus() {
 	if c.tooMany() {
 		c.wakeSome(clock(), 1)
 	}
 }
 
-// parallel runs t on the units 0 … n-1, in ranges of grain units, and returns when all are done. If
-// a worker panics, parallel panics with the same value. If n is at most grain, the caller runs all
-// units.
+// parallel runs t on the units 0 … n-1, in ranges of grain units. It returns when all units are
+// done. If a worker panics, parallel panics with the same value. If n is at most grain, the caller
+// runs all units.
 func (c *workerPool) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return
@@ -131,8 +132,7 @@ func (c *workerPool) parallel(n, grain int, t task) {
 		c.posted.Add(-1)
 	}
 	j.await()
-	// now the caller may change the task's data, because a worker that comes too late does not read
-	// it
+	// now the caller may change the task's data: a worker that comes too late does not read it
 	j.t = nil
 	r := j.panicked.Load()
 	c.release(j)
@@ -141,9 +141,9 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	}
 }
 
-// post shows j to the workers, and returns the place of j in the list. If very many calls of
-// parallel run at the same time, the list may have no free place. Then the result is nil, and the
-// caller works alone.
+// post puts j into the list of jobs that workers may join. It returns the place of j in the list.
+// If very many calls of parallel run at the same time, the list may have no free place. Then the
+// result is nil, and the caller works alone.
 func (c *workerPool) post(j *job) *atomic.Pointer[job] {
 	for i := range c.posts {
 		if p := &c.posts[i]; p.Load() == nil && p.CompareAndSwap(nil, j) {
@@ -175,8 +175,7 @@ func (c *workerPool) wakeSome(now time.Duration, n int) {
 	}
 }
 
-// choose subtracts one worker from the number of sleeping workers. It returns false if no worker
-// sleeps.
+// choose subtracts one from the number of sleeping workers. It returns false if no worker sleeps.
 func (c *workerPool) choose() bool {
 	for n := c.asleep.Load(); n > 0; n = c.asleep.Load() {
 		if c.asleep.CompareAndSwap(n, n-1) {
@@ -192,7 +191,7 @@ func (c *workerPool) release(j *job) {
 	}
 }
 
-// dismiss ends the workers as soon as they have no work. It is for crews that tests create.
+// dismiss ends the workers as soon as they have no work. Tests call it.
 func (c *workerPool) dismiss() { c.resize(1) }
 
 // startMissing starts the missing workers.
@@ -205,7 +204,7 @@ func (c *workerPool) startMissing() {
 	}
 }
 
-// workLoop is the loop of a worker. It ends when the crew has too many workers.
+// workLoop is the loop of a worker. It ends when there are too many workers.
 func (c *workerPool) workLoop() {
 	w := waiter{workers: c}
 	for {
@@ -220,8 +219,7 @@ func (c *workerPool) workLoop() {
 	}
 }
 
-// leave subtracts a worker from the count of workers. It returns false if the worker is still
-// needed.
+// leave subtracts one from the number of workers. It returns false if the worker is needed.
 func (c *workerPool) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestParallelDoesEveryUnitOnce: every unit runs exactly once, for all sizes, also with many
-// callers at the same time.
+// TestParallelDoesEveryUnitOnce: every unit runs exactly once, for all sizes, and also if many
+// callers run at the same time.
 func TestParallelDoesEveryUnitOnce(t *testing.T) {
 	c := newWorkerPool(4)
 	defer c.dismiss()
@@ -79,7 +79,7 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 			}()
 		}
 	}
-	var n atomic.Int32 // the crew still works after the panic
+	var n atomic.Int32 // the workers still work after the panic
 	c.parallel(50, 1, each(func(int) { n.Add(1) }))
 	if n.Load() != 50 {
 		t.Fatalf("after panics: %d of 50 units", n.Load())
@@ -87,7 +87,7 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 }
 
 // TestWorkersSpinAndSleep makes calls in bursts and one by one. So workers spin, fall asleep, are
-// woken, and are needed while they fall asleep. Meanwhile the number of workers changes. No unit is
+// woken, and get jobs while they fall asleep. The number of workers changes meanwhile. No unit is
 // lost, and no call hangs.
 func TestWorkersSpinAndSleep(t *testing.T) {
 	c := newWorkerPool(4)
@@ -133,7 +133,7 @@ func wait(d time.Duration) {
 	}
 }
 
-// awaitAsleep waits until all workers of a crew sleep. No worker spins for long without work.
+// awaitAsleep waits until all workers sleep.
 func awaitAsleep(t *testing.T, c *workerPool, workers int64) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); c.asleep.Load() != workers; time.Sleep(time.Millisecond) {
@@ -149,8 +149,8 @@ func awaitAsleep(t *testing.T, c *workerPool, workers int64) {
 	}
 }
 
-// TestMoreCallsThanPosts makes more calls than a crew has posts. The calls without a post do all of
-// their work alone.
+// TestMoreCallsThanPosts makes more calls than a pool has places for jobs. Calls without a place do
+// all of their work alone.
 func TestMoreCallsThanPosts(t *testing.T) {
 	c := newWorkerPool(3)
 	defer c.dismiss()
@@ -176,7 +176,7 @@ func TestMoreCallsThanPosts(t *testing.T) {
 	awaitAsleep(t, c, 2)
 }
 
-// restoreMeasured restores the fields of market when the test ends.
+// restoreMeasured restores the fields of measured when the test ends.
 func restoreMeasured(t *testing.T) {
 	length, truce, waking := measured.length.Load(), measured.noSpinUntil.Load(), measured.waking.Load()
 	t.Cleanup(func() {
@@ -186,7 +186,7 @@ func restoreMeasured(t *testing.T) {
 	})
 }
 
-// TestTruce: spinning ends when the system interrupts it, and begins again later. If it is
+// TestTruce: spinning ends when the system interrupts it, and starts again later. If it is
 // interrupted again soon, the pause is twice as long.
 func TestTruce(t *testing.T) {
 	restoreMeasured(t)
@@ -228,7 +228,7 @@ func TestTruce(t *testing.T) {
 	}
 }
 
-// TestPatience: the time for which a goroutine spins follows the time that waking takes, within
+// TestPatience: the time for which a goroutine spins approaches the time that waking takes, within
 // bounds.
 func TestPatience(t *testing.T) {
 	restoreMeasured(t)
@@ -246,7 +246,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestWhoIsWoken: a single call of little work wakes no worker. Calls that follow one another wake
+// TestWhoIsWoken: a single call with little work wakes no worker. Calls in quick succession wake
 // workers, and so does a call that takes long.
 func TestWhoIsWoken(t *testing.T) {
 	restoreMeasured(t)
