@@ -115,8 +115,8 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// shared describes a slice whose memory the two values share, by its field and type. If they share
-// none, it returns "".
+// shared returns the field and the type of a slice whose memory two values share. If they share no
+// memory, it returns "".
 func shared(a, b reflect.Value) string {
 	switch a.Kind() {
 	case reflect.Slice:
@@ -177,7 +177,7 @@ func TestSenselessViews(t *testing.T) {
 	}
 }
 
-// TestCheck checks that the error for an operand that does not fit has the operand's name.
+// TestCheck checks that the error for a wrong operand names the operand.
 func TestCheck(t *testing.T) {
 	f := func(d ...int) device.View { return dense(dtype.F32, d...) }
 	list := func(v ...device.View) []device.View { return v }
@@ -236,7 +236,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestRunDoesNotAllocate checks the code of Run before the call of the driver.
+// TestRunDoesNotAllocate checks that Run allocates nothing before it calls the driver.
 func TestRunDoesNotAllocate(t *testing.T) {
 	dev := &testDevice{run: func(device.Stream, device.Op, *device.KernelEvent) error { return nil }}
 	s := dev.DefaultStream()

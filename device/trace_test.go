@@ -47,7 +47,7 @@ func (c *counter) Copy(e device.CopyEvent)     { c.add("copy " + e.Kind.String()
 func (c *counter) Sync(e device.SyncEvent)     { c.add("sync " + e.Call) }
 func (c *counter) Memory(m device.MemoryEvent) { c.add("memory") }
 
-// TestOneTracer: only one tracer can be set: a second one is refused until the first is removed.
+// TestOneTracer: only one tracer can be set. A second one is refused until the first is removed.
 func TestOneTracer(t *testing.T) {
 	a, b := &counter{}, &counter{}
 	if device.Tracing() != nil {
@@ -92,8 +92,8 @@ type testBuffer struct{ device.Buffer }
 
 func (testBuffer) Size() int { return 1 << 60 }
 
-// TestRunTells checks that Run reports each op that has run. The report has the op's own
-// description and what the device adds.
+// TestRunTells checks that Run reports each op that has run. The report contains the op's
+// description and the launches that the device adds.
 func TestRunTells(t *testing.T) {
 	dev := &testDevice{}
 	launch := device.LaunchEvent{Kernel: "k"}
@@ -180,7 +180,8 @@ func BenchmarkTracingOff(b *testing.B) {
 	}
 }
 
-// A tracer is called for every primitive on every device. The tracer of this example counts them.
+// A tracer is called for every primitive on every device. The tracer of this example counts the
+// calls.
 func ExampleSetTracer() {
 	dev, err := device.Open("cpu")
 	if err != nil {

@@ -35,7 +35,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		c.truncate(i, in, from, to)
 	case from.IsInteger() && to.IsInteger() && from.Size() > size:
 		x := c.vec(in.A)
-		// here reg is the source, and its 64-bit lanes determine the length
+		// here the field reg is the source, whose 64-bit lanes determine the length
 		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
 	default:
 		x := register(c.vec(in.A))
@@ -43,7 +43,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 	}
 }
 
-// fromTruth sets the lanes of r to 1 where mask m is set, else to 0.
+// fromTruth sets the lanes of r to 1 where the bit of mask m is set, else to 0.
 func (c *compiler) fromTruth(r, m uint8, size int) {
 	if !c.wide {
 		c.vector(shiftBy[0], len256, byRight, r, register(m), imm(31))
@@ -55,8 +55,8 @@ func (c *compiler) fromTruth(r, m uint8, size int) {
 
 // truncate converts floats to integers towards zero. For values that are too large, and for NaN,
 // the instructions return the least signed or the greatest unsigned integer. So signed results are
-// corrected by masks. Unsigned conversions first take the maximum of the value and 0, an
-// instruction that returns its second source, 0, for NaN.
+// corrected by masks. Before an unsigned conversion, the value is replaced by its maximum with 0.
+// The maximum of NaN and 0 is 0, the second source.
 func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	a, b := from.Size(), to.Size()
 	length := c.length(max(a, b))
@@ -83,13 +83,13 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 // masked returns the options of an access to elements.
 func (c *compiler) masked(zero bool) options {
 	if c.tail && c.wide {
-		return options{mask: rest, zero: zero}
+		return options{mask: tailMask, zero: zero}
 	}
 	return options{}
 }
 
-// loadVector loads the i-th load into register r, in computing form. A truth value becomes a lane
-// that is not 0.
+// loadVector loads the i-th load into register r, in computing form. A truth value that is true
+// becomes a lane that is not 0.
 func (c *compiler) loadVector(i int, r uint8) {
 	l := c.Loads[i]
 	once := l.Once || c.tail && !c.wide // one element is loaded to all lanes
@@ -113,7 +113,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 		return
 	}
 	opt := c.masked(true)
-	if once { // all lanes of a vector of the narrow type, which the instruction below then widens
+	if once { // all lanes of a vector of the narrow type, which is widened below
 		o := spreadWord
 		if size == 1 {
 			o = spreadByte
@@ -174,9 +174,8 @@ func (c *compiler) store(i int) {
 	}
 }
 
-// toBF16 returns a register whose lanes have the upper halves of rounded float32 values. It adds
-// half of the last kept bit less one, plus the value of that bit. This rounds to nearest even. A
-// NaN becomes a quiet NaN.
+// toBF16 returns a register whose lanes have the upper halves of rounded float32 values. To round
+// to nearest even, it adds 0x7fff plus the lowest bit of the upper half. A NaN becomes a quiet NaN.
 func (c *compiler) toBF16(x uint8) uint8 {
 	length := c.length(4)
 	top, r, nan := c.temp(), c.temp(), c.tempMask()

@@ -23,7 +23,7 @@ func (c *compiler) countAccumulators() int {
 	switch {
 	case c.Fold.Short || c.Fold.Columns:
 		return 1
-	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order does not matter
+	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order of additions does not matter
 		return 2
 	case t.Size() == 8:
 		return 32 / c.lanes
@@ -31,7 +31,7 @@ func (c *compiler) countAccumulators() int {
 	return 64 / c.lanes
 }
 
-// beginFold sets the accumulators at the start of a row.
+// beginFold initialises the accumulators at the start of a row.
 func (c *compiler) beginFold() {
 	if c.Fold == nil {
 		return
@@ -51,7 +51,7 @@ func (c *compiler) beginFold() {
 	}
 }
 
-// neutral returns the bits of the neutral element of a kind: combining it with a value gives the
+// neutral returns the bits of the neutral element of a kind. Combining it with a value gives the
 // value.
 func neutral(k FoldKind, t dtype.Type) uint64 {
 	size := t.Size()
@@ -79,7 +79,7 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 
 // fold combines the value of the current vector with the first accumulator. Then it rotates the
 // accumulators, so that the second accumulator becomes the first. It does not matter which
-// accumulator is the first at the end, because accumulators at the same distance are combined.
+// accumulator is the first at the end, because endFold combines accumulators by their distance.
 func (c *compiler) fold() {
 	f, t := c.Fold, c.foldType()
 	size := t.Size()
@@ -94,7 +94,7 @@ func (c *compiler) fold() {
 		c.combine(c.accumulators[0], c.accumulators[0], x)
 		return
 	}
-	// the values after the last whole vector are stored one by one: see singly
+	// the values after the last whole vector are stored one by one: see tailLoop
 	if c.tail && !c.wide {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)
@@ -110,7 +110,7 @@ func (c *compiler) fold() {
 	}
 	c.combine(r, first, x)
 	if c.tail {
-		c.vector(moveVector.forSize(size), c.length(size), first, 0, register(r), options{mask: rest})
+		c.vector(moveVector.forSize(size), c.length(size), first, 0, register(r), options{mask: tailMask})
 		return
 	}
 	if last := len(c.accumulators) - 1; last > 0 {

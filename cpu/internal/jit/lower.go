@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Can reports whether a loop can run an instruction of code. If avx2 is set, the loop is for AVX2,
-// else for AVX-512.
+// Can reports whether a loop can run instruction in of code. If avx2 is true, the loop is for AVX2,
+// otherwise for AVX-512.
 func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
 	if avx2 && (in.Type.Size() > 4 || in.Op.Arity() > 0 && code[in.A].Type.Size() > 4 ||
 		in.Op == expr.OpCvt && in.Type == dtype.U32 && code[in.A].Type == dtype.F32) {
@@ -136,8 +136,8 @@ func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
 	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
 }
 
-// binary writes a machine instruction with two operands. If the operands commute and one of them is
-// in memory, it becomes the second operand.
+// binary writes a machine instruction with two operands. If one of them is in memory and they
+// commute, that one becomes the second operand.
 func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	a, b := in.A, in.B
 	if commutes && c.plain(a) {
@@ -149,8 +149,8 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	c.vector(p.forSize(size), c.length(size), c.result(i, true), x, y, options{})
 }
 
-// plain reports whether value i is a constant other than NaN. If both operands are NaN, an
-// instruction returns the first one, so the order of operands matters.
+// plain reports whether value i is a constant other than NaN. The order of operands matters unless
+// one is such a constant: if both are NaN, an instruction returns the first one.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v
@@ -169,10 +169,10 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == expr.OpParam }
 
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second
-// source for NaN and for two zeros. If one operand is a number k that is neither NaN nor zero,
-// one instruction suffices, with the other operand as second source. It also suffices for a zero k,
-// if the result for two zeros must have the sign of the other operand. For the maximum with +0 the
-// result must be +0, so +0 is added.
+// source for NaN and for two zeros. If one operand is a number k other than NaN and 0, one
+// instruction suffices, with the other operand as second source. The same holds for k = 0 if the
+// result for two zeros must have the sign of the other operand. The maximum with +0 must be +0, so
+// +0 is added to it.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.forSize(size)
@@ -193,10 +193,10 @@ func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	c.extremeOf(p, c.result(i, false), x, y, size, length)
 }
 
-// extremeOf sets r, which may be x, to the minimum or maximum of x and y. It computes both orders.
-// It combines two minima with a bitwise or, which keeps the sign of -0, and keeps NaN because all
-// exponent bits of NaN are set. It combines two maxima with a bitwise and, and sets lanes with a
-// NaN to the sum of x and y.
+// extremeOf sets r, which may be x, to the minimum or maximum of x and y. It runs the instruction
+// twice, with both orders of x and y. It combines the two minima with a bitwise or. This keeps the
+// sign of -0, and keeps NaN, whose exponent bits are all set. It combines the two maxima with a
+// bitwise and. Lanes with a NaN become the sum of x and y.
 func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 	o, t := p.forSize(size), c.temp()
 	if p == minFloat {
@@ -241,8 +241,8 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	c.vector(fma231.forSize(size), length, r, x, y, options{})
 }
 
-// shift writes a shift. If the count is the width or more, the result is 0, or the sign in all
-// bits.
+// shift writes a shift. If the count is at least the width, the result is 0, or all bits are the
+// sign.
 func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	size := in.Type.Size()
 	length := c.length(size)
@@ -276,8 +276,8 @@ func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	}
 }
 
-// mulHigh multiplies the even lanes and the odd lanes to products of 64 bits. Then it interleaves
-// the upper halves of the products.
+// mulHigh multiplies the even lanes and the odd lanes, which gives products of 64 bits. Then it
+// interleaves the upper halves of the products.
 func (c *compiler) mulHigh(i int32, in expr.Instr) {
 	length := c.length(4)
 	x, y := c.vec(in.A), c.vec(in.B)

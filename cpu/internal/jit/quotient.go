@@ -3,20 +3,20 @@ package jit
 import "github.com/flambeau-go/flambeau/expr"
 
 // An exact remainder of floats takes several steps: each replaces r by r - trunc(r/y)·y. A program
-// has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, the other
-// steps change nothing. So the loop leaves the chain when this holds in all lanes. For quotients
-// below 2⁵³ that is after the first step.
+// has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, further
+// steps change nothing. So the loop leaves the chain of steps when this holds in all lanes. For
+// quotients below 2⁵³ that is after the first step.
 
-// chain is a sequence of such steps that starts with value r. The last step computes the chain's
-// value.
+// chain is a sequence of such steps that starts with the value r.
 type chain struct {
 	r, y      int32
 	ends      []int32 // the last instruction of each step, in reverse order
 	quotients []int32 // the other instructions
 }
 
-// findChains finds the chains of at least two steps. It leaves their inner instructions to the last
-// one. No other instruction may use an inner value. Loops for AVX2 have no chains.
+// findChains finds the chains of at least two steps. The code of their inner instructions is
+// written at the last instruction. No other instruction may use an inner value. Loops for AVX2 have
+// no chains.
 func (c *compiler) findChains() {
 	c.chains, c.inner = map[int32]chain{}, make([]bool, len(c.Code))
 	if !c.wide {
