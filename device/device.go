@@ -212,7 +212,8 @@ type WorkerSharer interface {
 // Preparer is satisfied by devices that load code at its first use. Loading needs memory.
 type Preparer interface {
 	// Prepare loads the code of an op whose kernels do not depend on its views, such as a
-	// [MultiMap]. For other ops it does nothing. A program calls it before several launches of
-	// which all or none must run. Then an out-of-memory error comes before the first launch.
+	// [MultiMap]. For other ops it does nothing. A program calls Prepare before several launches if
+	// either all or none of them must run. Then an out-of-memory error comes before the first
+	// launch.
 	Prepare(op Op) error
 }

@@ -144,8 +144,8 @@ func TestIsCloseOfNaN(t *testing.T) {
 	})
 }
 
-// A fill value may be a tensor of rank 0. Its gradient is the sum of the gradients at the filled
-// places.
+// A fill value may be a tensor of rank 0. The gradient of the fill value is the sum of the
+// gradients at the filled places.
 func TestFillByTensors(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(0, 6, 1).Reshape(2, 3) }
 	mask := func(s *tensor.Scope) *tt { return s.From([]bool{true, false, true, false, true, false}, 2, 3) }

@@ -44,7 +44,7 @@ func TestEightDimensions(t *testing.T) {
 			t.Error("sum:", msg)
 		}
 		over := []int{0, 3, 6}
-		dimsOut, groups, _ := gathered(b, over)
+		dimsOut, groups, _ := groupsOf(b, over)
 		sum := newArray(dimsOut...)
 		for i, g := range groups {
 			for _, v := range g {
@@ -108,7 +108,7 @@ func TestEngine(t *testing.T) {
 		}
 		w.ZeroGrad()
 		seed := s.From([]float64{1, 10, 100})
-		w.Add(w).Backward(tensor.GradOutput(seed)) // the leaf receives two handles of one gradient
+		w.Add(w).Backward(tensor.GradOutput(seed)) // the leaf receives the same gradient twice
 		want(t, "gradient", w.Grad(), 2, 20, 200)
 		want(t, "seed", seed, 1, 10, 100)
 		w.T().Backward(tensor.GradOutput(seed))

@@ -119,7 +119,7 @@ var goldenOps = map[string]goldenOp{
 	"embedding":    binaryOp((*tensor.Tensor).Embedding),
 }
 
-// The rule applies to every case. There is no list of exceptions.
+// TestGolden applies the same rule to every case, without exceptions.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.safetensors.gz")
 	if err != nil || len(files) < 6 {
@@ -186,8 +186,8 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
 // goldenCase runs one case on dev and describes what is wrong. On the CPU it uses both precisions.
-// Elsewhere it uses float32 only: float64 would need more kernels, and the walk compares float64
-// results between devices.
+// On other devices it uses only float32. float64 would need more kernels, and the walk compares
+// float64 results between devices.
 func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]
 	if op == nil {
@@ -235,8 +235,8 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 	return wrong
 }
 
-// rounded64 lists the relative error of PyTorch's float64 gradients, by op. The float32 rule also
-// uses these gradients as its reference. Their error is small enough for that rule.
+// rounded64 lists the relative error of PyTorch's float64 gradients, by op. The rule for float32
+// also uses these gradients as its reference, because their error is small enough for it.
 var rounded64 = map[string]float64{
 	"hardsigmoid": 0x1p-24, // PyTorch multiplies by 1/6 in float32
 }

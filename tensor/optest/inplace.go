@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inPlaceForm holds both forms of a function. The operands are integers, or numbers from [0.3,
-// 0.9], where every function is defined.
+// inPlaceForm holds an in-place function and the form that returns a new tensor. The operands are
+// integers, or numbers from [0.3, 0.9], for which every function is defined.
 type inPlaceForm struct {
 	name    string // name of the method; the name of the in-place method ends in InPlace
 	arity   int

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// foreignWork counts allocations and kernels on a device, by op.
+// foreignWork counts allocations and kernels on device dev, by op.
 type foreignWork struct {
 	dev device.Device
 	mu  sync.Mutex
@@ -40,7 +40,7 @@ func (c *foreignWork) note(d device.Device, what string) {
 	}
 }
 
-// TestRank walks a rank of the CPU. The rank has host memory as the CPU has, but is another device.
+// TestRank walks a rank of the CPU. The rank uses host memory like the CPU, but is another device.
 // No op allocates memory on the CPU or computes there.
 func TestRank(t *testing.T) {
 	d, err := device.Open("cpu:1")

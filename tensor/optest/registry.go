@@ -14,13 +14,13 @@ var noValue = map[string]string{
 	"SyncBatchNorm": "needs ranks: package dist holds it to batch_norm of the whole batch",
 }
 
-// functions lists the ops that are functions of package tensor and not methods, since reflection
-// cannot list functions. Files with their own rows add to it in init.
+// functions lists the ops that are functions of package tensor instead of methods, because
+// reflection cannot list functions. Files with their own rows add to it in init.
 var functions = []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"}
 
 // Unwalked returns the names that no row of the tables calls. It examines the declared elementwise
-// ops and reductions, and the methods of *tensor.Tensor that return a tensor. A user's own op needs
-// no row: name such ops in known.
+// ops and reductions, and the methods of *tensor.Tensor that return a tensor. Ops of a user need no
+// row: name them in known.
 func Unwalked(known ...string) []string {
 	covered := map[string]bool{}
 	for name := range noValue {
@@ -55,12 +55,12 @@ func Unwalked(known ...string) []string {
 		}
 	}
 	t := reflect.TypeFor[*tensor.Tensor]()
-	for _, of := range []reflect.Type{t, reflect.TypeFor[tensor.Maker](), reflect.TypeFor[*tensor.Scope]()} {
-		for i := range of.NumMethod() {
-			m := of.Method(i)
+	for _, combine := range []reflect.Type{t, reflect.TypeFor[tensor.Maker](), reflect.TypeFor[*tensor.Scope]()} {
+		for i := range combine.NumMethod() {
+			m := combine.Method(i)
 			for o := range m.Type.NumOut() {
 				if (m.Type.Out(o) == t || m.Type.Out(o) == reflect.SliceOf(t)) && !covered[m.Name] {
-					missing = append(missing, "("+of.String()+")."+m.Name)
+					missing = append(missing, "("+combine.String()+")."+m.Name)
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// source is an op that makes a tensor from no tensor, or from random numbers. The walk runs it on
+// source is an op that makes a tensor without operands, or from random numbers. The walk runs it on
 // every device and in each of its types.
 type source struct {
 	name  string // name of the method of tensor.Maker, or of *tensor.Tensor

@@ -30,8 +30,8 @@ func TestNarrowFromTheEnd(t *testing.T) {
 	})
 }
 
-// Negative sizes cut elements off. reflect and replicate still read these elements, circular does
-// not.
+// Negative padding removes elements. The modes reflect and replicate still read these elements, but
+// circular does not.
 func TestPadsThatCutOff(t *testing.T) {
 	pads := map[string]func(x *tt, pads ...int) *tt{"reflect": (*tt).PadReflect, "replicate": (*tt).PadReplicate, "circular": (*tt).PadCircular}
 	var list []answer
@@ -97,7 +97,7 @@ func eight(s *tensor.Scope, ty dtype.Type) *tt {
 	return s.From([]int64{-3, 2, 5, 0, 1, -7, 4, 9}, 2, 4).Cast(ty)
 }
 
-// Average pools and LocalResponseNorm accept int64. Their means lose the fractions.
+// Average pools and LocalResponseNorm accept int64. Their means are truncated.
 func TestMeansOfIntegers(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return eight(s, dtype.I64).Reshape(1, 2, 4) }
 	two := []int{2}
@@ -137,17 +137,17 @@ func TestActivationsOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I8, dtype.I32, dtype.I64} {
 		x := func(s *tensor.Scope) *tt { return eight(s, ty) }
-		of := func(call string, f func(x *tt) *tt, t dtype.Type, v ...float64) {
+		combine := func(call string, f func(x *tt) *tt, t dtype.Type, v ...float64) {
 			list = append(list, answer{call + " of " + ty.String(), func(s *tensor.Scope) *tt { return f(x(s)) }, t, []int{2, 4}, v})
 		}
-		of("hardtanh", func(x *tt) *tt { return x.Hardtanh(-1, 1) }, ty, -1, 1, 1, 0, 1, -1, 1, 1)
-		of("hardtanh(-2.5, 1.5)", func(x *tt) *tt { return x.Hardtanh(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
-		of("hardtanh_(-2.5, 1.5)", func(x *tt) *tt { return x.Clone().HardtanhInPlace(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
-		of("threshold(1, 7)", func(x *tt) *tt { return x.Threshold(1, 7) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
-		of("threshold(1.5, 7.9)", func(x *tt) *tt { return x.Threshold(1.5, 7.9) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
-		of("threshold(-1.5, -7.9)", func(x *tt) *tt { return x.Threshold(-1.5, -7.9) }, ty, -7, 2, 5, 0, 1, -7, 4, 9)
-		of("softsign", (*tt).Softsign, dtype.F32, -0.75, 0.6666666865348816, 0.8333333134651184, 0, 0.5, -0.875, 0.800000011920929, 0.8999999761581421)
-		of("tanhshrink", (*tt).Tanhshrink, dtype.F32, -2.0049452781677246, 1.0359723567962646, 4.000090599060059, 0, 0.23840582370758057, -6.000001907348633, 3.0006706714630127, 8)
+		combine("hardtanh", func(x *tt) *tt { return x.Hardtanh(-1, 1) }, ty, -1, 1, 1, 0, 1, -1, 1, 1)
+		combine("hardtanh(-2.5, 1.5)", func(x *tt) *tt { return x.Hardtanh(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
+		combine("hardtanh_(-2.5, 1.5)", func(x *tt) *tt { return x.Clone().HardtanhInPlace(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
+		combine("threshold(1, 7)", func(x *tt) *tt { return x.Threshold(1, 7) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
+		combine("threshold(1.5, 7.9)", func(x *tt) *tt { return x.Threshold(1.5, 7.9) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
+		combine("threshold(-1.5, -7.9)", func(x *tt) *tt { return x.Threshold(-1.5, -7.9) }, ty, -7, 2, 5, 0, 1, -7, 4, 9)
+		combine("softsign", (*tt).Softsign, dtype.F32, -0.75, 0.6666666865348816, 0.8333333134651184, 0, 0.5, -0.875, 0.800000011920929, 0.8999999761581421)
+		combine("tanhshrink", (*tt).Tanhshrink, dtype.F32, -2.0049452781677246, 1.0359723567962646, 4.000090599060059, 0, 0.23840582370758057, -6.000001907348633, 3.0006706714630127, 8)
 	}
 	bytes := func(s *tensor.Scope) *tt { return s.From([]uint8{0, 5, 200}) }
 	answered(t, append(list,
@@ -254,7 +254,7 @@ func TestBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// A pool needs channels. Only the batch may be empty.
+// The input of a pool needs channels. Only its batch may be empty.
 func TestPoolsOverEmptyChannels(t *testing.T) {
 	o, a := tensor.MaxPoolOptions{Kernel: []int{2}}, tensor.AvgPoolOptions{Kernel: []int{2}}
 	tensor.Do(func(s *tensor.Scope) {
