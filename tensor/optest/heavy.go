@@ -24,7 +24,7 @@ type row struct {
 	noGrad        bool
 	kernels       bool // devices may have fast kernels, so the walk also runs the composition
 	result        dtype.Type
-	whole         dtype.Type   // type of the result for integers and bool, if it differs from theirs
+	whole         dtype.Type   // type of the result for integers and bool; Invalid: their own type
 	only          []dtype.Type // floating point types that the op accepts, float64 first; nil: all
 	noBool        bool
 	reads         int    // how many numbers the op reads back from the device, to learn sizes
