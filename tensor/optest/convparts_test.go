@@ -38,7 +38,7 @@ func TestConvolutionsInBands(t *testing.T) {
 				continue
 			}
 			peak := 0
-			combine := func(d device.Device) (y, dx, dw []float32) {
+			of := func(d device.Device) (y, dx, dw []float32) {
 				tensor.Do(func(s *tensor.Scope) {
 					var in []*tensor.Tensor
 					for _, dims := range [][]int{c.x, c.w, {c.outputs}} {
@@ -54,8 +54,8 @@ func TestConvolutionsInBands(t *testing.T) {
 				}, tensor.Seed(7))
 				return y, dx, dw
 			}
-			y, dx, dw := combine(hostDevice())
-			y2, dx2, dw2 := combine(gpu)
+			y, dx, dw := of(hostDevice())
+			y2, dx2, dw2 := of(gpu)
 			if peak >= c.columns*4 {
 				t.Errorf("%s, %v: %d bytes at the peak, the columns are %d", c.name, typ, peak, c.columns*4)
 			}

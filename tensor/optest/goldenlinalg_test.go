@@ -12,16 +12,16 @@ import (
 // compared results do not depend on these signs.
 func init() {
 	type args = golden.Args
-	combine := func(f func(a args, x *tt) *tt) goldenOp {
+	of := func(f func(a args, x *tt) *tt) goldenOp {
 		return func(a args, x []*tt) *tt { return f(a, x[0]) }
 	}
 	part := func(a args, x ...*tt) *tt { return x[a.Int("part")] }
 	maps.Copy(goldenOps, map[string]goldenOp{
 		"inverse":  unaryOp((*tt).Inverse),
 		"det":      unaryOp((*tt).Det),
-		"slogdet":  combine(func(a args, x *tt) *tt { s, l := x.SlogDet(); return part(a, s, l) }),
-		"cholesky": combine(func(a args, x *tt) *tt { return x.Cholesky(a.Bool("upper")) }),
-		"eigh": combine(func(a args, x *tt) *tt {
+		"slogdet":  of(func(a args, x *tt) *tt { s, l := x.SlogDet(); return part(a, s, l) }),
+		"cholesky": of(func(a args, x *tt) *tt { return x.Cholesky(a.Bool("upper")) }),
+		"eigh": of(func(a args, x *tt) *tt {
 			l, v := x.Eigh()
 			switch a.Int("part") {
 			case 0:
@@ -31,20 +31,20 @@ func init() {
 			}
 			return v.Mul(l.Square().Unsqueeze(-2)).MatMul(v.T())
 		}),
-		"matrix_power": combine(func(a args, x *tt) *tt {
+		"matrix_power": of(func(a args, x *tt) *tt {
 			if x.Type().IsFloat() {
 				x = x.DivScalar(4)
 			}
 			return x.MatrixPower(a.Int("power"))
 		}),
-		"qr": combine(func(a args, x *tt) *tt {
+		"qr": of(func(a args, x *tt) *tt {
 			q, r := x.QR(a.Bool("complete"))
 			if a.Int("part") == 2 {
 				return q.MatMul(r)
 			}
 			return part(a, q, r).Abs()
 		}),
-		"svd": combine(func(a args, x *tt) *tt {
+		"svd": of(func(a args, x *tt) *tt {
 			u, s, vh := x.SVD(a.Bool("full"))
 			switch a.Int("part") {
 			case 1:
@@ -54,7 +54,7 @@ func init() {
 			}
 			return part(a, u, s, vh).Abs()
 		}),
-		"pinv": combine(func(a args, x *tt) *tt { return x.Pinv(tolerances(a)...) }), "matrix_rank": combine(func(a args, x *tt) *tt { return x.MatrixRank(tolerances(a)...) }),
+		"pinv": of(func(a args, x *tt) *tt { return x.Pinv(tolerances(a)...) }), "matrix_rank": of(func(a args, x *tt) *tt { return x.MatrixRank(tolerances(a)...) }),
 		"solve": binaryOp((*tt).Solve), "lstsq": binaryOp((*tt).LstSq),
 		"solve_triangular": func(a args, x []*tt) *tt {
 			return x[0].SolveTriangular(x[1], tensor.TriangularOptions{Upper: a.Bool("upper"), Right: a.Bool("right"), Unit: a.Bool("unit")})
@@ -66,7 +66,7 @@ func init() {
 		"tensordot":      func(a args, x []*tt) *tt { return x[0].TensorDot(x[1], a.Ints("xd"), a.Ints("yd")) },
 		"vecdot":         func(a args, x []*tt) *tt { return x[0].VecDot(x[1], a.Int("dim")) },
 		"multi_dot":      func(_ args, x []*tt) *tt { return tensor.MultiDot(x...) },
-		"matrix_norm":    combine(func(a args, x *tt) *tt { return x.MatrixNorm(order(a), dims(a)...) }),
+		"matrix_norm":    of(func(a args, x *tt) *tt { return x.MatrixNorm(order(a), dims(a)...) }),
 		"cholesky_solve": func(a args, x []*tt) *tt { return x[0].CholeskySolve(x[1], a.Bool("upper")) },
 	})
 	for _, op := range []string{"inverse", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "pinv", "solve", "lstsq", "solve_triangular", "svdvals", "eigvalsh", "cholesky_solve", "matrix_norm", "matrix_exp"} {

@@ -12,7 +12,7 @@ import (
 // init adds the ops of _golden/shapes.py.
 func init() {
 	type args = golden.Args
-	combine := func(f func(a args, x *tt) *tt) goldenOp {
+	of := func(f func(a args, x *tt) *tt) goldenOp {
 		return func(a args, x []*tt) *tt { return f(a, x[0]) }
 	}
 	part := func(a args, values, indices *tt) *tt {
@@ -22,24 +22,24 @@ func init() {
 		return values
 	}
 	for name, op := range map[string]goldenOp{
-		"slice":             combine(func(a args, x *tt) *tt { return x.Slice(a.Int("dim"), a.Int("start"), a.Int("stop"), a.Int("step")) }),
-		"diagonal":          combine(func(a args, x *tt) *tt { return x.Diagonal(a.Int("offset"), a.Int("dim1"), a.Int("dim2")) }),
-		"diag_embed":        combine(func(a args, x *tt) *tt { return x.DiagEmbed(a.Int("offset"), a.Int("dim1"), a.Int("dim2")) }),
-		"diag":              combine(func(a args, x *tt) *tt { return x.Diag(a.Int("k")) }),
-		"tril":              combine(func(a args, x *tt) *tt { return x.Tril(a.Int("k")) }),
-		"triu":              combine(func(a args, x *tt) *tt { return x.Triu(a.Int("k")) }),
-		"unfold":            combine(func(a args, x *tt) *tt { return x.Unfold(a.Int("dim"), a.Int("size"), a.Int("step")) }),
-		"as_strided":        combine(func(a args, x *tt) *tt { return x.AsStrided(a.Ints("size"), a.Ints("stride"), a.Int("offset")) }),
-		"unflatten":         combine(func(a args, x *tt) *tt { return x.Unflatten(a.Int("dim"), a.Ints("sizes")...) }),
-		"movedim":           combine(func(a args, x *tt) *tt { return x.MoveAxes(a.Ints("source"), a.Ints("destination")) }),
-		"moveaxis":          combine(func(a args, x *tt) *tt { return x.MoveAxis(a.Int("source"), a.Int("destination")) }),
-		"broadcast_to":      combine(func(a args, x *tt) *tt { return x.BroadcastTo(a.Ints("size")...) }),
-		"repeat":            combine(func(a args, x *tt) *tt { return x.Repeat(a.Ints("repeats")...) }),
-		"tile":              combine(func(a args, x *tt) *tt { return x.Tile(a.Ints("repeats")...) }),
-		"repeat_interleave": combine(func(a args, x *tt) *tt { return x.RepeatInterleave(a.Int("repeats"), a.Int("dim")) }),
-		"flip":              combine(func(a args, x *tt) *tt { return x.Flip(a.Ints("dims")...) }),
-		"roll":              combine(func(a args, x *tt) *tt { return x.Roll(a.Ints("shifts"), a.Ints("dims")) }),
-		"pad": combine(func(a args, x *tt) *tt {
+		"slice":             of(func(a args, x *tt) *tt { return x.Slice(a.Int("dim"), a.Int("start"), a.Int("stop"), a.Int("step")) }),
+		"diagonal":          of(func(a args, x *tt) *tt { return x.Diagonal(a.Int("offset"), a.Int("dim1"), a.Int("dim2")) }),
+		"diag_embed":        of(func(a args, x *tt) *tt { return x.DiagEmbed(a.Int("offset"), a.Int("dim1"), a.Int("dim2")) }),
+		"diag":              of(func(a args, x *tt) *tt { return x.Diag(a.Int("k")) }),
+		"tril":              of(func(a args, x *tt) *tt { return x.Tril(a.Int("k")) }),
+		"triu":              of(func(a args, x *tt) *tt { return x.Triu(a.Int("k")) }),
+		"unfold":            of(func(a args, x *tt) *tt { return x.Unfold(a.Int("dim"), a.Int("size"), a.Int("step")) }),
+		"as_strided":        of(func(a args, x *tt) *tt { return x.AsStrided(a.Ints("size"), a.Ints("stride"), a.Int("offset")) }),
+		"unflatten":         of(func(a args, x *tt) *tt { return x.Unflatten(a.Int("dim"), a.Ints("sizes")...) }),
+		"movedim":           of(func(a args, x *tt) *tt { return x.MoveAxes(a.Ints("source"), a.Ints("destination")) }),
+		"moveaxis":          of(func(a args, x *tt) *tt { return x.MoveAxis(a.Int("source"), a.Int("destination")) }),
+		"broadcast_to":      of(func(a args, x *tt) *tt { return x.BroadcastTo(a.Ints("size")...) }),
+		"repeat":            of(func(a args, x *tt) *tt { return x.Repeat(a.Ints("repeats")...) }),
+		"tile":              of(func(a args, x *tt) *tt { return x.Tile(a.Ints("repeats")...) }),
+		"repeat_interleave": of(func(a args, x *tt) *tt { return x.RepeatInterleave(a.Int("repeats"), a.Int("dim")) }),
+		"flip":              of(func(a args, x *tt) *tt { return x.Flip(a.Ints("dims")...) }),
+		"roll":              of(func(a args, x *tt) *tt { return x.Roll(a.Ints("shifts"), a.Ints("dims")) }),
+		"pad": of(func(a args, x *tt) *tt {
 			switch pads := a.Ints("pad"); a.Text("mode") {
 			case "reflect":
 				return x.PadReflect(pads...)
@@ -51,14 +51,14 @@ func init() {
 				return x.Pad(a.Float("value"), pads...)
 			}
 		}),
-		"split": combine(func(a args, x *tt) *tt {
+		"split": of(func(a args, x *tt) *tt {
 			if a.Has("sizes") {
 				return x.SplitSizes(a.Ints("sizes"), a.Int("dim"))[a.Int("part")]
 			}
 			return x.Split(a.Int("size"), a.Int("dim"))[a.Int("part")]
 		}),
-		"chunk":  combine(func(a args, x *tt) *tt { return x.Chunk(a.Int("n"), a.Int("dim"))[a.Int("part")] }),
-		"unbind": combine(func(a args, x *tt) *tt { return x.Unbind(a.Int("dim"))[a.Int("part")] }),
+		"chunk":  of(func(a args, x *tt) *tt { return x.Chunk(a.Int("n"), a.Int("dim"))[a.Int("part")] }),
+		"unbind": of(func(a args, x *tt) *tt { return x.Unbind(a.Int("dim"))[a.Int("part")] }),
 		"hstack": func(_ args, x []*tt) *tt { return tensor.HStack(x...) },
 		"vstack": func(_ args, x []*tt) *tt { return tensor.VStack(x...) },
 		"meshgrid": func(a args, x []*tt) *tt {
@@ -70,7 +70,7 @@ func init() {
 
 		"prod": reduceOp((*tt).Prod), "any": reduceOp((*tt).Any), "all": reduceOp((*tt).All), "count_nonzero": reduceOp((*tt).CountNonzero),
 		"logsumexp": reduceOp((*tt).LogSumExp),
-		"max": combine(func(a args, x *tt) *tt {
+		"max": of(func(a args, x *tt) *tt {
 			d := dims(a)
 			if !a.Has("dim") {
 				d = []int{0} // the operand is a scalar
@@ -78,7 +78,7 @@ func init() {
 			v, i := x.Max(d...)
 			return part(a, v, i)
 		}),
-		"min": combine(func(a args, x *tt) *tt {
+		"min": of(func(a args, x *tt) *tt {
 			d := dims(a)
 			if !a.Has("dim") {
 				d = []int{0}
@@ -86,14 +86,14 @@ func init() {
 			v, i := x.Min(d...)
 			return part(a, v, i)
 		}),
-		"var":  combine(func(a args, x *tt) *tt { return x.Var(a.Int("correction"), dims(a)...) }),
-		"std":  combine(func(a args, x *tt) *tt { return x.Std(a.Int("correction"), dims(a)...) }),
-		"norm": combine(func(a args, x *tt) *tt { return x.Norm(order(a), dims(a)...) }),
+		"var":  of(func(a args, x *tt) *tt { return x.Var(a.Int("correction"), dims(a)...) }),
+		"std":  of(func(a args, x *tt) *tt { return x.Std(a.Int("correction"), dims(a)...) }),
+		"norm": of(func(a args, x *tt) *tt { return x.Norm(order(a), dims(a)...) }),
 
 		"outer": binaryOp((*tt).Outer), "dot": binaryOp((*tt).Dot), "bmm": binaryOp((*tt).Bmm),
 		"addmm":   func(a args, x []*tt) *tt { return x[0].Addmm(x[1], x[2], a.Float("beta"), a.Float("alpha")) },
 		"baddbmm": func(a args, x []*tt) *tt { return x[0].Baddbmm(x[1], x[2], a.Float("beta"), a.Float("alpha")) },
-		"one_hot": combine(func(a args, x *tt) *tt { return x.OneHot(a.Int("num_classes")) }),
+		"one_hot": of(func(a args, x *tt) *tt { return x.OneHot(a.Int("num_classes")) }),
 		"cosine_similarity": func(a args, x []*tt) *tt {
 			return x[0].CosineSimilarity(x[1], a.Int("dim"), a.Float("eps"))
 		},

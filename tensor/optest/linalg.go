@@ -64,14 +64,14 @@ func linalgRows() []row {
 			}})
 		return &rows[len(rows)-1]
 	}
-	combine := func(f func(x *tt) *tt) func(x []*tt) *tt { return func(x []*tt) *tt { return f(movedTensor(x[0])) } }
+	of := func(f func(x *tt) *tt) func(x []*tt) *tt { return func(x []*tt) *tt { return f(movedTensor(x[0])) } }
 	ofRef := func(f func(x array) array) func(x []array) array {
 		return func(x []array) array { return f(moved(x[0])) }
 	}
 	for _, d := range [][]int{{3, 3}, {2, 2, 2}, {0, 2, 2}, {0, 0}} {
-		add("inverse", "Inverse", [][]int{d}, combine((*tt).Inverse), ofRef(inverseRef))
-		add("det", "Det", [][]int{d}, combine((*tt).Det), ofRef(detRef))
-		add("slogdet", "SlogDet", [][]int{d}, combine(func(x *tt) *tt { s, l := x.SlogDet(); return joined([]*tt{s, l}) }), ofRef(func(x array) array {
+		add("inverse", "Inverse", [][]int{d}, of((*tt).Inverse), ofRef(inverseRef))
+		add("det", "Det", [][]int{d}, of((*tt).Det), ofRef(detRef))
+		add("slogdet", "SlogDet", [][]int{d}, of(func(x *tt) *tt { s, l := x.SlogDet(); return joined([]*tt{s, l}) }), ofRef(func(x array) array {
 			y := detRef(x)
 			return joinedArrays(y.apply(func(v float64) float64 { return math.Copysign(1, v) }), y.apply(func(v float64) float64 { return math.Log(math.Abs(v)) }))
 		}))
@@ -90,7 +90,7 @@ func linalgRows() []row {
 			return joinedArrays(l, v)
 		})
 	}
-	add("inverse", "MatrixPower", [][]int{{2, 2}}, combine(func(x *tt) *tt { return x.MatrixPower(-2) }), ofRef(func(x array) array {
+	add("inverse", "MatrixPower", [][]int{{2, 2}}, of(func(x *tt) *tt { return x.MatrixPower(-2) }), ofRef(func(x array) array {
 		y := inverseRef(x)
 		return matmulRef([]array{y, y})
 	}))
@@ -99,29 +99,29 @@ func linalgRows() []row {
 			if n := len(d); complete && d[n-2] > d[n-1] {
 				continue // some columns of Q are not determined, so there is no gradient
 			}
-			add("qr", "QR", [][]int{d}, combine(func(x *tt) *tt { q, r := x.QR(complete); return joined([]*tt{q.Abs(), r.Abs()}) }), ofRef(func(x array) array {
+			add("qr", "QR", [][]int{d}, of(func(x *tt) *tt { q, r := x.QR(complete); return joined([]*tt{q.Abs(), r.Abs()}) }), ofRef(func(x array) array {
 				q, r := qrRef(x)
 				return joinedArrays(q, r)
 			}))
 		}
 		for _, full := range []bool{false, true} {
-			add("svd", "SVD", [][]int{d}, combine(func(x *tt) *tt {
+			add("svd", "SVD", [][]int{d}, of(func(x *tt) *tt {
 				u, s, vh := x.SVD(full)
 				k := s.Dim(-1)
 				return joined([]*tt{u.Narrow(-1, 0, k).Abs(), s, vh.Narrow(-2, 0, k).Abs()})
 			}), ofRef(func(x array) array { u, s, vt := svdRef(x); return joinedArrays(u, s, vt) }))
 		}
-		add("pinv", "Pinv", [][]int{d}, combine(func(x *tt) *tt { return x.Pinv() }), ofRef(pinvRef))
-		rank := add("matrix_rank", "MatrixRank", [][]int{d}, combine(func(x *tt) *tt { return x.MatrixRank() }), ofRef(func(x array) array {
+		add("pinv", "Pinv", [][]int{d}, of(func(x *tt) *tt { return x.Pinv() }), ofRef(pinvRef))
+		rank := add("matrix_rank", "MatrixRank", [][]int{d}, of(func(x *tt) *tt { return x.MatrixRank() }), ofRef(func(x array) array {
 			return eachMatrix(x, noSize, func(m, n int, _ []float64) []float64 { return []float64{float64(min(m, n))} })
 		}))
 		rank.noGrad, rank.result = true, dtype.I64
 	}
-	whole := add("qr", "QR", [][]int{{4, 2}}, combine(func(x *tt) *tt { q, r := x.QR(true); return joined([]*tt{q.MatMul(r), q.T().MatMul(q)}) }), ofRef(func(x array) array {
+	whole := add("qr", "QR", [][]int{{4, 2}}, of(func(x *tt) *tt { q, r := x.QR(true); return joined([]*tt{q.MatMul(r), q.T().MatMul(q)}) }), ofRef(func(x array) array {
 		return joinedArrays(x, array{[]int{4, 4}, unit(4)})
 	}))
 	whole.noGrad = true
-	add("svd", "SVD", [][]int{{3, 2}}, combine(func(x *tt) *tt { u, s, vh := x.SVD(false); return u.Mul(s).MatMul(vh) }), ofRef(array.clone))
+	add("svd", "SVD", [][]int{{3, 2}}, of(func(x *tt) *tt { u, s, vh := x.SVD(false); return u.Mul(s).MatMul(vh) }), ofRef(array.clone))
 
 	both := func(f func(a, b *tt) *tt) func(x []*tt) *tt {
 		return func(x []*tt) *tt { return f(movedTensor(x[0]), x[1]) }
@@ -169,9 +169,9 @@ func linalgRows() []row {
 		add("matrix_exp", "MatrixExp", [][]int{d}, func(x []*tt) *tt { return x[0].MatrixExp() }, func(x []array) array { return exponentialRef(x[0]) })
 	}
 	for _, d := range [][]int{{3, 3}, {2, 4, 2}} {
-		add("svd", "SVDVals", [][]int{d}, combine((*tt).SVDVals), ofRef(func(x array) array { _, s, _ := svdRef(x); return s }))
+		add("svd", "SVDVals", [][]int{d}, of((*tt).SVDVals), ofRef(func(x array) array { _, s, _ := svdRef(x); return s }))
 		for _, p := range []float64{2, -2} {
-			add("svd", "MatrixNorm", [][]int{d}, combine(func(x *tt) *tt { return x.MatrixNorm(p) }), ofRef(func(x array) array {
+			add("svd", "MatrixNorm", [][]int{d}, of(func(x *tt) *tt { return x.MatrixNorm(p) }), ofRef(func(x array) array {
 				_, s, _ := svdRef(x)
 				k := s.dims[len(s.dims)-1]
 				at := 0

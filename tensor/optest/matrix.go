@@ -29,14 +29,14 @@ var Devices = []string{"cpu", "cuda"}
 // compares both.
 func Matrix() []Op {
 	ops := map[string]*Op{}
-	op := func(name, combine string) *Op {
+	op := func(name, of string) *Op {
 		o := ops[name]
 		if o == nil {
 			o = &Op{Name: name}
 			ops[name] = o
 		}
-		if combine != name && !slices.Contains(o.Of, combine) {
-			o.Of = append(o.Of, combine)
+		if of != name && !slices.Contains(o.Of, of) {
+			o.Of = append(o.Of, of)
 		}
 		return o
 	}

@@ -55,12 +55,12 @@ func Unwalked(known ...string) []string {
 		}
 	}
 	t := reflect.TypeFor[*tensor.Tensor]()
-	for _, combine := range []reflect.Type{t, reflect.TypeFor[tensor.Maker](), reflect.TypeFor[*tensor.Scope]()} {
-		for i := range combine.NumMethod() {
-			m := combine.Method(i)
+	for _, of := range []reflect.Type{t, reflect.TypeFor[tensor.Maker](), reflect.TypeFor[*tensor.Scope]()} {
+		for i := range of.NumMethod() {
+			m := of.Method(i)
 			for o := range m.Type.NumOut() {
 				if (m.Type.Out(o) == t || m.Type.Out(o) == reflect.SliceOf(t)) && !covered[m.Name] {
-					missing = append(missing, "("+combine.String()+")."+m.Name)
+					missing = append(missing, "("+of.String()+")."+m.Name)
 				}
 			}
 		}

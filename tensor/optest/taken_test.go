@@ -137,17 +137,17 @@ func TestActivationsOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I8, dtype.I32, dtype.I64} {
 		x := func(s *tensor.Scope) *tt { return eight(s, ty) }
-		combine := func(call string, f func(x *tt) *tt, t dtype.Type, v ...float64) {
+		of := func(call string, f func(x *tt) *tt, t dtype.Type, v ...float64) {
 			list = append(list, answer{call + " of " + ty.String(), func(s *tensor.Scope) *tt { return f(x(s)) }, t, []int{2, 4}, v})
 		}
-		combine("hardtanh", func(x *tt) *tt { return x.Hardtanh(-1, 1) }, ty, -1, 1, 1, 0, 1, -1, 1, 1)
-		combine("hardtanh(-2.5, 1.5)", func(x *tt) *tt { return x.Hardtanh(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
-		combine("hardtanh_(-2.5, 1.5)", func(x *tt) *tt { return x.Clone().HardtanhInPlace(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
-		combine("threshold(1, 7)", func(x *tt) *tt { return x.Threshold(1, 7) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
-		combine("threshold(1.5, 7.9)", func(x *tt) *tt { return x.Threshold(1.5, 7.9) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
-		combine("threshold(-1.5, -7.9)", func(x *tt) *tt { return x.Threshold(-1.5, -7.9) }, ty, -7, 2, 5, 0, 1, -7, 4, 9)
-		combine("softsign", (*tt).Softsign, dtype.F32, -0.75, 0.6666666865348816, 0.8333333134651184, 0, 0.5, -0.875, 0.800000011920929, 0.8999999761581421)
-		combine("tanhshrink", (*tt).Tanhshrink, dtype.F32, -2.0049452781677246, 1.0359723567962646, 4.000090599060059, 0, 0.23840582370758057, -6.000001907348633, 3.0006706714630127, 8)
+		of("hardtanh", func(x *tt) *tt { return x.Hardtanh(-1, 1) }, ty, -1, 1, 1, 0, 1, -1, 1, 1)
+		of("hardtanh(-2.5, 1.5)", func(x *tt) *tt { return x.Hardtanh(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
+		of("hardtanh_(-2.5, 1.5)", func(x *tt) *tt { return x.Clone().HardtanhInPlace(-2.5, 1.5) }, ty, -2, 1, 1, 0, 1, -2, 1, 1)
+		of("threshold(1, 7)", func(x *tt) *tt { return x.Threshold(1, 7) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
+		of("threshold(1.5, 7.9)", func(x *tt) *tt { return x.Threshold(1.5, 7.9) }, ty, 7, 2, 5, 7, 7, 7, 4, 9)
+		of("threshold(-1.5, -7.9)", func(x *tt) *tt { return x.Threshold(-1.5, -7.9) }, ty, -7, 2, 5, 0, 1, -7, 4, 9)
+		of("softsign", (*tt).Softsign, dtype.F32, -0.75, 0.6666666865348816, 0.8333333134651184, 0, 0.5, -0.875, 0.800000011920929, 0.8999999761581421)
+		of("tanhshrink", (*tt).Tanhshrink, dtype.F32, -2.0049452781677246, 1.0359723567962646, 4.000090599060059, 0, 0.23840582370758057, -6.000001907348633, 3.0006706714630127, 8)
 	}
 	bytes := func(s *tensor.Scope) *tt { return s.From([]uint8{0, 5, 200}) }
 	answered(t, append(list,
