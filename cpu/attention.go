@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTask computes attention by blocks of queries, each with all keys that it sees. A unit of
-// work is one block of a head. The blocks depend only on the shapes, and so does the order of sums.
+// attentionTask computes attention by blocks of queries. A block uses all keys that its queries
+// see. A unit of work is one block of a head. The blocks and the order of sums depend only on the
+// shapes.
 type attentionTask struct {
 	attentionBlocks
 	o *device.Attention
@@ -24,13 +25,13 @@ func (d *Device) attention(o *device.Attention) {
 	t := &attentionTask{newAttentionShape(&o.Weighing, &o.Q, &o.K), o}
 	t.draw()
 	rows := min(128, 1<<16/max(1, t.keys))
-	if t.Causal { // the first half of the queries needs half of the keys
+	if t.Causal { // the first half of the queries sees at most half of the keys
 		rows = min(rows, t.queries/2)
 	}
 	t.cut(max(16, rows))
 	units := o.Q.Shape.At(0) * t.heads * t.blocks
 	work := t.rows * t.keys * (t.features + o.V.Shape.At(3) + 16)
-	d.crew.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.crew.size())), t)
+	d.workers.parallel(units, max(1, inlineWork/max(1, work), units/(16*d.workers.size())), t)
 }
 
 func (t *attentionTask) run(lo, hi int) {
@@ -38,11 +39,11 @@ func (t *attentionTask) run(lo, hi int) {
 	w := newAttentionWorker(t.rows, t.keys, t.features, values)
 	defer w.release()
 	for u := lo; u < hi; u++ {
-		c := block{sample: u / t.blocks / t.heads, head: u / t.blocks % t.heads, from: u % t.blocks * t.rows}
-		c.rows = min(t.rows, t.queries-c.from)
-		c.cols = t.seen(c.sample, c.from+c.rows)
+		c := block{sample: u / t.blocks / t.heads, head: u / t.blocks % t.heads, firstQuery: u % t.blocks * t.rows}
+		c.rows = min(t.rows, t.queries-c.firstQuery)
+		c.cols = t.seenKeys(c.sample, c.firstQuery+c.rows)
 		p, q := at[float32](data(w.space[0]), c.rows*c.cols), at[float32](data(w.queries[0]), c.rows*t.features)
-		t.scaled(w, q, c)
+		t.scaleQueries(w, q, c)
 		t.scores(w, p, q, c)
 		most, sums := at[float32](w.row(0), c.rows), at[float32](w.row(1), c.rows)
 		if w.cols = c.cols; c.cols > 0 {
@@ -52,12 +53,12 @@ func (t *attentionTask) run(lo, hi int) {
 			w.fold(device.Sum, same, w.row(1), c.rows, space, x)
 			if t.Drop > 0 {
 				m := at[float32](data(w.space[1]), c.rows*c.cols)
-				t.kept(w, m, c)
+				t.dropFactors(w, m, c)
 				w.compute(times, c.rows, x, x, w.matrix(ptr(m)))
 			}
 		}
 		v := headRows(&t.o.V, c.sample, c.head/(t.heads/t.shared), 0, c.cols)
-		out := headRows(&t.o.Out, c.sample, c.head, c.from, c.rows)
+		out := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 		os, oc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 		gemm.F32(gemm.Serial, c.rows, values, c.cols, p, c.cols, 1, v, t.o.V.Strides.At(2), t.o.V.Strides.At(3), out, os, oc, false)
 		t.divide(w, c, out, sums, most)
@@ -67,8 +68,8 @@ func (t *attentionTask) run(lo, hi int) {
 	}
 }
 
-// divide divides the sums of values by the sums of weights, for each query of a block. A query that
-// sees nothing gets zeros.
+// divide divides the sums of values by the sums of weights, for each query of a block. The result
+// of a query that sees no key is zero.
 func (t *attentionTask) divide(w *attentionWorker, c block, out, sums, most []float32) {
 	values, row, col := t.o.Out.Shape.At(3), t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	if values == 0 {
@@ -100,7 +101,7 @@ func (t *attentionTask) divide(w *attentionWorker, c block, out, sums, most []fl
 
 // logs stores the logarithm of the sum of exponentials, for each query of a block.
 func (t *attentionTask) logs(w *attentionWorker, c block, most []float32) {
-	to := at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.from)*4), c.rows)
+	to := at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.firstQuery)*4), c.rows)
 	w.log.apply(w.rl, ptr(to), w.row(1), w.size, c.rows)
 	for i, m := range most {
 		if to[i] += m; c.cols == 0 || m == float32(math.Inf(-1)) {

@@ -12,11 +12,11 @@ import (
 )
 
 // TestCausalQueriesDoNotSeeWhatIsBehind: a NaN in a key affects only the causal queries that see
-// the key.
+// this key.
 func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	const queries, features, bad = 40, 4, 30
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	q, k, v, out := newView(t, d, dtype.F32, 1, 1, queries, features), newView(t, d, dtype.F32, 1, 1, queries, features), newView(t, d, dtype.F32, 1, 1, queries, features), newView(t, d, dtype.F32, 1, 1, queries, features)
 	floats(&k)[bad*features] = float32(math.NaN())
 	do(t, d, &device.Attention{Out: out, Q: q, K: k, V: v, Weighing: device.Weighing{Scale: 1, Causal: true}})
@@ -102,7 +102,7 @@ func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 		index.Layout = shape.Layout{Shape: shape.Of(400, 7), Strides: shape.Of(1, 0)}
 		do(t, d, &device.Scatter{Kind: device.ScatterAdd, Dst: f32(50, 7), Src: some(400, 7), Index: index})
 
-		d.crew.dismiss()
+		d.workers.dismiss()
 		if want == nil {
 			for _, b := range got {
 				want = append(want, bytes.Clone(b))

@@ -12,16 +12,16 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTypes reports whether the CPU supports attention with these types: operands of float32,
-// to which other types are cast, and a mask of float32 or bool.
+// attentionTypes reports whether the CPU supports attention with these types. It needs operands of
+// float32, and a mask of float32 or bool. The caller casts other types to float32.
 func attentionTypes(q, mask *device.View) bool {
 	return q.Type == dtype.F32 &&
 		(mask.Absent() || mask.Type == dtype.F32 || mask.Type == dtype.Bool)
 }
 
-// attentionBlocks is the common part of attention and its gradient. Both compute the weights by
-// blocks of queries and keys. The weights of a block stay in the processor's cache between the
-// products.
+// attentionBlocks is the common part of attention and its gradient. Both compute the weights for
+// one block of queries and keys at a time. The weights of a block stay in the processor's cache
+// between the matrix products.
 type attentionBlocks struct {
 	*device.Weighing
 	q, k          *device.View
@@ -52,9 +52,9 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen returns an upper bound of the number of keys that a query of a sample sees. The bound holds
-// for the queries 0 … before-1.
-func (b *attentionBlocks) seen(sample, before int) int {
+// seenKeys returns an upper bound of the number of keys that a query of a sample sees. The bound
+// holds for the queries before number `before`.
+func (b *attentionBlocks) seenKeys(sample, before int) int {
 	n := b.keys
 	if b.Causal {
 		n = min(n, before)
@@ -65,34 +65,34 @@ func (b *attentionBlocks) seen(sample, before int) int {
 	return n
 }
 
-// block is a range of queries of one head, and a range of keys. The ranges begin at query number
-// from and at key number first.
-type block struct{ sample, head, from, rows, first, cols int }
+// block is a range of queries of one head, and a range of keys. rows and cols are the lengths of
+// these ranges.
+type block struct{ sample, head, firstQuery, rows, firstKey, cols int }
 
-// scores sets p, a matrix of [rows, cols], to the products of queries and keys, with masks. q holds
-// the queries multiplied by the scale. A key that a query does not see gets -Inf, whatever its
-// product is.
+// scores sets p, a matrix of [rows, cols], to the products of queries and keys, and applies the
+// masks. q holds the queries multiplied by the scale. The score of a key that a query does not see
+// is -Inf, even if the product is NaN.
 func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
-	k := headRows(b.k, c.sample, c.head/(b.heads/b.shared), c.first, c.cols)
+	k := headRows(b.k, c.sample, c.head/(b.heads/b.shared), c.firstKey, c.cols)
 	gemm.F32(gemm.Serial, c.rows, c.cols, b.features, q, b.features, 1, k, b.k.Strides.At(3), b.k.Strides.At(2), p, c.cols, 1, false)
 	if b.Causal {
 		for i := range c.rows {
-			for j := max(0, c.from+i+1-c.first); j < c.cols; j += maxBlock {
-				copy(p[i*c.cols+j:(i+1)*c.cols], unseen[:])
+			for j := max(0, c.firstQuery+i+1-c.firstKey); j < c.cols; j += maxBlock {
+				copy(p[i*c.cols+j:(i+1)*c.cols], unseenScores[:])
 			}
 		}
 	}
 	if m := &b.Mask; !m.Absent() && c.cols > 0 {
 		size := m.Type.Size()
-		at0 := unsafe.Add(pointer(m), (c.sample*m.Strides.At(0)+c.head*m.Strides.At(1)+c.from*m.Strides.At(2)+c.first*m.Strides.At(3))*size)
+		at0 := unsafe.Add(pointer(m), (c.sample*m.Strides.At(0)+c.head*m.Strides.At(1)+c.firstQuery*m.Strides.At(2)+c.firstKey*m.Strides.At(3))*size)
 		for i := range c.rows {
 			w.mask(p[i*c.cols:(i+1)*c.cols], m.Type, unsafe.Add(at0, i*m.Strides.At(2)*size), m.Strides.At(3)*size)
 		}
 	}
 }
 
-// unseen holds the score -Inf, for keys that a query does not see.
-var unseen = func() (x [maxBlock]float32) {
+// unseenScores holds the score -Inf, which keys get that a query does not see.
+var unseenScores = func() (x [maxBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
 	}
@@ -113,13 +113,14 @@ func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer,
 			continue
 		}
 		loads[dtype.Bool](unsafe.Pointer(&w.stage), m, nil, nil, n)
-		ops[expr.OpSelect][dtype.F32](p, unsafe.Pointer(&w.stage), p, unsafe.Pointer(&unseen), n)
+		ops[expr.OpSelect][dtype.F32](p, unsafe.Pointer(&w.stage), p, unsafe.Pointer(&unseenScores), n)
 	}
 }
 
-// scaled stores the block's queries, multiplied by the scale, in q, a matrix of [rows, features].
-func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
-	rows, stride, step := headRows(b.q, c.sample, c.head, c.from, c.rows), b.q.Strides.At(2), b.q.Strides.At(3)
+// scaleQueries stores the block's queries in q, a matrix of [rows, features]. It multiplies them by
+// the scale.
+func (b *attentionBlocks) scaleQueries(w *attentionWorker, q []float32, c block) {
+	rows, stride, step := headRows(b.q, c.sample, c.head, c.firstQuery, c.rows), b.q.Strides.At(2), b.q.Strides.At(3)
 	scale := float32(b.Scale)
 	if step == 1 && stride == b.features && len(q) > 0 {
 		w.run(ops[expr.OpMul][dtype.F32], ptr(q), ptr(rows), uint64(math.Float32bits(scale)), len(q))
@@ -138,16 +139,16 @@ func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
 }
 
 // dropProgram computes the factor of a weight: Param 3 if the weight stays, else 0. Params 0 to 2
-// are seed, offset and limit.
+// are the seed, offset and limit of the random numbers.
 var dropProgram = sync.OnceValue(func() *expr.Program {
 	keep := expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32))
 	e := keep.Select(expr.Param(3, dtype.F32), expr.C(0))
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
 })
 
-// kept sets m, a matrix of [rows, cols], to the factors of the weights. Dropped weights have the
-// factor 0.
-func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
+// dropFactors sets m, a matrix of [rows, cols], to the factors of the weights. The factor of a
+// dropped weight is 0.
+func (b *attentionBlocks) dropFactors(w *attentionWorker, m []float32, c block) {
 	if w.drawn == nil {
 		pl := planFor(dropProgram(), 0, stored)
 		w.drawn = pl.pool.Get().(*runner)
@@ -162,7 +163,7 @@ func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	out := pl.outs[0].val
 	for i := range c.rows {
 		row := m[i*c.cols : (i+1)*c.cols]
-		from := ((c.sample*b.heads+c.head)*b.queries+c.from+i)*device.RowNumbers(b.keys) + c.first
+		from := ((c.sample*b.heads+c.head)*b.queries+c.firstQuery+i)*device.RowNumbers(b.keys) + c.firstKey
 		for j := 0; j < c.cols; j += pl.block {
 			n := min(pl.block, c.cols-j)
 			for _, l := range pl.index {
@@ -174,8 +175,8 @@ func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	}
 }
 
-// attentionWorker holds a worker's functions and memory. Besides the matrices of weights, the
-// memory has two matrices with a row for each query.
+// attentionWorker holds a worker's functions and memory. The memory holds the matrices of weights,
+// and two matrices with a row for each query.
 type attentionWorker struct {
 	*rowWorker
 	queries [2][]byte
@@ -209,8 +210,7 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows returns the memory of consecutive rows of a sample's head. The parameter from is the
-// number of the first of these rows, and the parameter rows is their count.
+// headRows returns the memory of consecutive rows of a sample's head: rows from to from+rows-1.
 func headRows(v *device.View, sample, head, from, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

@@ -11,10 +11,10 @@ import (
 )
 
 // attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
-// queries that share a head of keys are divided into parts. A unit of work is one part. The unit
-// computes the gradients of its queries, and a partial sum of the gradients of keys and values. If
-// there are several parts, their sums stay in memory and are added in order. Blocks and parts
-// depend only on the shapes.
+// queries that share a head of keys are divided into parts. A unit of work is one part. A unit
+// computes the gradients of its queries, and partial sums of the gradients of keys and values. If a
+// head has several parts, their sums are kept in memory and added in order at the end. Blocks and
+// parts depend only on the shapes.
 type attentionGradTask struct {
 	attentionBlocks
 	o          *device.AttentionGrad
@@ -25,8 +25,8 @@ type attentionGradTask struct {
 }
 
 // These constants determine the sizes of blocks and parts. A worker's three blocks of weights
-// together fit into a second-level cache. The number of parts gives work to about gradUnits
-// workers.
+// together fit into a second-level cache. The number of parts is chosen so that there is work for
+// about gradUnits workers.
 const (
 	gradRows  = 64
 	gradCols  = 512
@@ -59,11 +59,11 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 		}
 	}
 	pairs := o.K.Shape.Head(2).Size()
-	d.crew.parallel(pairs*t.parts, 1, t)
+	d.workers.parallel(pairs*t.parts, 1, t)
 	if t.parts > 1 {
 		const rows = 64
 		each64 := (t.keys + rows - 1) / rows
-		d.crew.parallel(pairs*each64, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
+		d.workers.parallel(pairs*each64, max(1, inlineWork/max(1, t.parts*rows*(t.features+t.values))), each(func(u int) {
 			pair, from := u/each64, u%each64*rows
 			n := min(rows, t.keys-from)
 			t.add(&o.DK, t.sumK, pair, from, n)
@@ -73,9 +73,9 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums returns the memory in which a unit sums a gradient of keys or values, and the memory's
-// strides. The parameter first is the number of the unit's first key. If there is only one part,
-// this memory is the gradient itself.
+// sums returns the memory in which a unit sums a gradient of keys or values, and the strides of
+// that memory. first is the number of the unit's first key. If there is only one part, the memory
+// is the gradient itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, first, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, first, n), d.Strides.At(2), d.Strides.At(3)
@@ -85,7 +85,7 @@ func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, fi
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add adds n rows of all parts, and stores the sums in the gradient.
+// add adds n rows of the sums of all parts, and stores the result in the gradient.
 func (t *attentionGradTask) add(d *device.View, parts []float32, pair, from, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return
@@ -114,11 +114,11 @@ func (t *attentionGradTask) run(lo, hi int) {
 				zero(x, t.keys, d.Shape.At(3), row, col)
 			}
 		}
-		// Neighbouring blocks go to different parts. With Causal, early blocks have less work, so
-		// this divides the work equally.
+		// Neighbouring blocks go to different parts. With Causal, a block near the beginning has
+		// less work, so this order divides the work equally.
 		for b := part; b < group*t.blocks; b += t.parts {
-			c := block{sample: pair / t.shared, head: pair%t.shared*group + b/t.blocks, from: b % t.blocks * t.rows}
-			c.rows = min(t.rows, t.queries-c.from)
+			c := block{sample: pair / t.shared, head: pair%t.shared*group + b/t.blocks, firstQuery: b % t.blocks * t.rows}
+			c.rows = min(t.rows, t.queries-c.firstQuery)
 			t.queryBlock(w, c, pair, part)
 		}
 	}
@@ -141,15 +141,15 @@ func zero(x []float32, rows, cols, row, col int) {
 // gradients of keys and values.
 func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part int) {
 	q, dq := at[float32](data(w.queries[0]), c.rows*t.features), at[float32](data(w.queries[1]), c.rows*t.features)
-	t.scaled(w, q, c)
-	g := headRows(&t.o.G, c.sample, c.head, c.from, c.rows)
+	t.scaleQueries(w, q, c)
+	g := headRows(&t.o.G, c.sample, c.head, c.firstQuery, c.rows)
 	gs, gc := t.o.G.Strides.At(2), t.o.G.Strides.At(3)
 	t.products(w, g, gs, gc, c)
-	copy(at[float32](w.row(1), c.rows), at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.from)*4), c.rows))
+	copy(at[float32](w.row(1), c.rows), at[float32](unsafe.Add(pointer(&t.o.LSE), ((c.sample*t.heads+c.head)*t.queries+c.firstQuery)*4), c.rows))
 	clear(dq)
-	end := t.seen(c.sample, c.from+c.rows)
-	for c.first = 0; c.first < end; c.first += t.cols {
-		c.cols = min(t.cols, end-c.first)
+	end := t.seenKeys(c.sample, c.firstQuery+c.rows)
+	for c.firstKey = 0; c.firstKey < end; c.firstKey += t.cols {
+		c.cols = min(t.cols, end-c.firstKey)
 		w.cols = c.cols
 		n := c.rows * c.cols
 		p, d, m := at[float32](data(w.space[0]), n), at[float32](data(w.space[1]), n), at[float32](data(w.space[2]), n)
@@ -157,21 +157,21 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 		weights, gradient, factors := w.matrix(ptr(p)), w.matrix(ptr(d)), w.matrix(ptr(m))
 		w.compute(expLess, c.rows, weights, weights, w.each(w.row(1)))
 		if t.Drop > 0 {
-			t.kept(w, m, c)
+			t.dropFactors(w, m, c)
 		}
 		if scores := !t.o.DQ.Absent() || !t.o.DK.Absent(); scores {
-			v := headRows(&t.o.V, pair/t.shared, pair%t.shared, c.first, c.cols)
+			v := headRows(&t.o.V, pair/t.shared, pair%t.shared, c.firstKey, c.cols)
 			gemm.F32(gemm.Serial, c.rows, c.cols, t.values, g, gs, gc, v, t.o.V.Strides.At(3), t.o.V.Strides.At(2), d, c.cols, 1, false)
 			if t.Drop > 0 {
 				w.compute(times, c.rows, gradient, gradient, factors)
 			}
 			w.compute(scaledLess, c.rows, gradient, gradient, w.each(w.row(0)), weights)
 			if !t.o.DQ.Absent() {
-				k := headRows(t.k, pair/t.shared, pair%t.shared, c.first, c.cols)
+				k := headRows(t.k, pair/t.shared, pair%t.shared, c.firstKey, c.cols)
 				gemm.F32(gemm.Serial, c.rows, t.features, c.cols, d, c.cols, 1, k, t.k.Strides.At(2), t.k.Strides.At(3), dq, t.features, 1, true)
 			}
 			if !t.o.DK.Absent() {
-				dk, row, col := t.sums(&t.o.DK, t.sumK, part, pair, c.first, c.cols)
+				dk, row, col := t.sums(&t.o.DK, t.sumK, part, pair, c.firstKey, c.cols)
 				gemm.F32(gemm.Serial, c.cols, t.features, c.rows, d, 1, c.cols, q, t.features, 1, dk, row, col, true)
 			}
 		}
@@ -179,14 +179,14 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 			if t.Drop > 0 {
 				w.compute(times, c.rows, weights, weights, factors)
 			}
-			dv, row, col := t.sums(&t.o.DV, t.sumV, part, pair, c.first, c.cols)
+			dv, row, col := t.sums(&t.o.DV, t.sumV, part, pair, c.firstKey, c.cols)
 			gemm.F32(gemm.Serial, c.cols, t.values, c.rows, p, 1, c.cols, g, gs, gc, dv, row, col, true)
 		}
 	}
 	if t.o.DQ.Absent() || t.features == 0 {
 		return
 	}
-	out, row, col := headRows(&t.o.DQ, c.sample, c.head, c.from, c.rows), t.o.DQ.Strides.At(2), t.o.DQ.Strides.At(3)
+	out, row, col := headRows(&t.o.DQ, c.sample, c.head, c.firstQuery, c.rows), t.o.DQ.Strides.At(2), t.o.DQ.Strides.At(3)
 	if col == 1 && row == t.features {
 		w.run(ops[expr.OpMul][dtype.F32], ptr(out), ptr(dq), uint64(math.Float32bits(float32(t.Scale))), len(dq))
 		return
@@ -198,13 +198,13 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 	}
 }
 
-// products stores, for each query, the dot product of its result and its gradient in row 0 of w.
-// This number is the mean of the gradients of the weights, weighted by the weights.
+// products stores the dot product of each query's result and its gradient, in row 0 of w. This
+// number is the mean of the gradients of the weights, weighted by the weights.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
-	y := headRows(&t.o.Out, c.sample, c.head, c.from, c.rows)
+	y := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)
 	sums := at[float32](w.row(0), c.rows)
-	for i := 0; i < c.rows; i += 4 { // four sums at a time, because one waits for itself
+	for i := 0; i < c.rows; i += 4 { // four sums, because each addition waits for the one before it
 		var sum [4]float64
 		var at [4]int
 		for k := range at {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// newView allocates a contiguous view with small values in it.
+// newView allocates a contiguous view and fills it with small values.
 func newView(tb testing.TB, d *Device, t dtype.Type, s ...int) device.View {
 	tb.Helper()
 	dims := shape.Of(s...)
@@ -61,8 +61,8 @@ func unaryProgram(e *expr.Expr) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 }
 
-// BenchmarkMap measures maps. Compare each result with the copy bandwidth in the same run, which is
-// the result of "copy" at the same size.
+// BenchmarkMap measures maps. Compare each result with that of "copy" at the same size in the same
+// run.
 func BenchmarkMap(b *testing.B) {
 	d := Get()
 	x := expr.X(0)
@@ -233,7 +233,7 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkSmallReduce measures the cost of a call, which here has hardly any work.
+// BenchmarkSmallReduce measures the cost of a call that has hardly any work.
 func BenchmarkSmallReduce(b *testing.B) {
 	d := Get()
 	x, one, rows := newView(b, d, dtype.F32, 4, 8), newView(b, d, dtype.F32, 1, 1), newView(b, d, dtype.F32, 4, 1)
@@ -267,12 +267,12 @@ func BenchmarkChannelSum(b *testing.B) {
 }
 
 // BenchmarkForkJoin measures the cost of sharing two units of work, without the work itself. Each
-// unit takes some time, and the caller does other work between two calls.
+// unit takes the time unit. Between two calls, the caller does other work for the time gap.
 func BenchmarkForkJoin(b *testing.B) {
 	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
 		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {
 			b.Run(fmt.Sprintf("unit=%v/gap=%v", unit, gap), func(b *testing.B) {
-				c := newCrew(2)
+				c := newWorkerPool(2)
 				defer c.dismiss()
 				t := each(func(int) { wait(unit) })
 				var took time.Duration

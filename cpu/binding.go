@@ -23,7 +23,7 @@ type access struct {
 }
 
 // binding connects a plan with operands. All workers of one call share it. It numbers the elements
-// in row-major order of dims, and the order of dims may differ from the views' dimensions.
+// in row-major order of dims. The dimensions of the views may be in another order.
 type binding struct {
 	pl     *plan
 	rank   int
@@ -31,7 +31,7 @@ type binding struct {
 	size   int
 	ins    []access
 	outs   []access
-	index  access // strides that give an element's row-major position in the views' own order
+	index  access // strides that give an element's row-major position in the views' shape
 	direct []bool // for each result, whether the step that computes it may write to the destination
 	params []uint64
 	blk    int // number of elements of a block
@@ -42,7 +42,7 @@ type binding struct {
 
 	across             int // dimension that forms tiles with the innermost one; -1: no tiles
 	tileRows, tileCols int
-	turns              bool // the map is a transposed copy, whose tiles need no memory between
+	turns              bool // the map is a transposed copy, whose tiles need no temporary memory
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
@@ -57,7 +57,7 @@ func newBinding(p *expr.Program, f form, ins []device.View, params []uint64) *bi
 		}
 	}
 	b := bindings.Get().(*binding)
-	b.pl = planFor(p, scalars, f).with(params)
+	b.pl = planFor(p, scalars, f).specialized(params)
 	b.params = append(b.params[:0], params...)
 	return b
 }
@@ -79,9 +79,9 @@ func (b *binding) release() {
 }
 
 // arrange sets the order in which the elements are traversed. It merges neighbouring dimensions if
-// all views allow it and the dimensions have the same class. If class is nil, all have the same
-// class. If the dimensions with class false come first, it returns how many of them remain after
-// merging.
+// all views allow it and the dimensions have the same class. If class is nil, all dimensions have
+// the same class. The result is the number of dimensions with class false that remain after
+// merging, if these come first.
 func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) (kept int) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
@@ -137,12 +137,12 @@ func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []d
 	}
 	b.rank = rank
 	for i := range b.ins {
-		b.settle(&b.ins[i])
+		b.cacheStrides(&b.ins[i])
 	}
 	for i := range b.outs {
-		b.settle(&b.outs[i])
+		b.cacheStrides(&b.outs[i])
 	}
-	b.settle(&b.index)
+	b.cacheStrides(&b.index)
 	return kept
 }
 
@@ -153,8 +153,8 @@ func sized(a []access, n int) []access {
 	return a[:n]
 }
 
-// settle computes, from the strides, the fields that the loops use.
-func (b *binding) settle(a *access) {
+// cacheStrides sets the fields of an access that the loops use. It computes them from the strides.
+func (b *binding) cacheStrides(a *access) {
 	a.inner = a.stride[b.rank-1]
 	p := a.size
 	a.dense = true
@@ -175,8 +175,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing decides which results are written to the destination by the step that computes them. A
-// result must not be written there if a later step still reads an operand in the same memory.
+// aliasing decides for which results the computing step writes directly to the destination. It must
+// not do so if a later step still reads an operand in the same memory.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {
@@ -185,7 +185,7 @@ func (b *binding) aliasing() {
 		if ok {
 			lo, hi := b.extent(&b.outs[k])
 			for i := range b.ins {
-				// within a loop, reading an element comes before writing a result to the same place
+				// within a loop, each element is read before a result is written to the same place
 				if b.pl.lastUse[i] > o.def || b.pl.fused != nil && !b.matches(&b.ins[i], &b.outs[k]) {
 					l, h := b.extent(&b.ins[i])
 					ok = ok && (h <= lo || hi <= l)
@@ -196,7 +196,7 @@ func (b *binding) aliasing() {
 	}
 }
 
-// matches reports whether each element of an operand has the same address as the result's element.
+// matches reports whether operand x has each element at the same address as result y.
 func (b *binding) matches(x, y *access) bool {
 	return x.base == y.base && x.size == y.size && x.stride == y.stride
 }
@@ -236,7 +236,7 @@ func (a *access) offset(c *cursor, rank int) int {
 }
 
 // next moves c from the end of a run along the innermost dimension to the start of the next run. It
-// returns the change of a's offset from the start of the old run to the start of the next run.
+// returns the difference between the offsets in a of the two runs' first elements.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {
@@ -266,10 +266,11 @@ func (b *binding) begin(n int) *runner {
 	return r
 }
 
-func (b *binding) end(r *runner) { b.pl.rest(r) }
+func (b *binding) end(r *runner) { b.pl.putRunner(r) }
 
-// rest returns the runner to its pool. It first removes the pointers to operands from the runner.
-func (pl *plan) rest(r *runner) {
+// putRunner returns the runner to the pool. It first removes the pointers to operands from the
+// runner.
+func (pl *plan) putRunner(r *runner) {
 	for _, l := range pl.loads {
 		r.reg[l.val] = unsafe.Add(r.base, pl.slot[l.val])
 	}
@@ -314,8 +315,9 @@ func (b *binding) load(r *runner, p, n int) {
 	}
 }
 
-// fetch returns the address of n elements. They begin at element p, with coordinates c. If they are
-// contiguous, fetch returns their own address. Otherwise it gathers them into space.
+// fetch returns the address of n elements. They begin at element p, with coordinates c. If the
+// elements are contiguous, fetch returns their address in the operand. Otherwise it gathers them
+// into space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)
@@ -343,7 +345,7 @@ func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) un
 	}
 }
 
-// store writes the results of elements p … p+n-1, except the results that steps have already
+// store writes the results of elements p … p+n-1. It omits the results that steps have already
 // written to the destination.
 func (b *binding) store(r *runner, p, n int) {
 	var c cursor
@@ -373,7 +375,8 @@ func (b *binding) store(r *runner, p, n int) {
 	}
 }
 
-// place returns the address of n elements, beginning with element p, if they are contiguous.
+// place returns the address of n elements that begin with element p. It returns false if they are
+// not contiguous.
 func (b *binding) place(a *access, c *cursor, p, n int) (unsafe.Pointer, bool) {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size), true
@@ -400,8 +403,7 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 	}
 }
 
-// aim makes the steps that compute results write to the destination, where the destination is
-// contiguous.
+// aim makes the steps that compute results write directly to the destination, if it is contiguous.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false
@@ -426,7 +428,7 @@ func (b *binding) aim(r *runner, p, n int) {
 	}
 }
 
-// positions stores the row-major positions of n elements. They begin at element p, with coordinates
+// positions stores the row-major positions of n elements that begin at element p, with coordinates
 // c.
 func (b *binding) positions(dst unsafe.Pointer, t dtype.Type, c cursor, p, n int) {
 	a := &b.index

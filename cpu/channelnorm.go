@@ -12,15 +12,15 @@ import (
 // channelBlock is the number of elements of a channel that the primitives handle at a time.
 const channelBlock = 1024
 
-// channelTask runs f on each channel of tensors [n, channels, inner]. One worker handles a whole
-// channel, so that its later passes find the channel in the cache.
+// channelTask calls f for each channel of tensors of shape [n, channels, inner]. One worker handles
+// a whole channel, so that later passes over the channel find it in the cache.
 type channelTask struct {
 	n, channels, inner int
 	f                  func(c *channelWorker, channel int)
 }
 
-// channelWorker holds rows in which one value is repeated for every element of a block. Small
-// planes of a channel are gathered, so that a block has the planes of many images.
+// channelWorker holds rows in which one value is repeated for every element of a block. If the
+// planes of a channel are small, they are gathered, so that a block contains planes of many images.
 type channelWorker struct {
 	*channelTask
 	rows     [4][channelBlock]float32
@@ -29,8 +29,8 @@ type channelWorker struct {
 }
 
 const (
-	gatherPlane = 256     // elements of a plane up to which planes are gathered
-	gatherLimit = 1 << 16 // limit of the elements of a gathered channel
+	gatherPlane = 256     // largest number of elements of a plane that is gathered
+	gatherLimit = 1 << 16 // largest number of elements of a gathered channel
 )
 
 // gathers reports whether the planes of a channel are gathered.
@@ -38,8 +38,9 @@ func (t *channelTask) gathers() bool {
 	return t.n > 1 && t.inner <= gatherPlane && t.n*t.inner <= gatherLimit
 }
 
-// in returns x, or the gathered elements of a channel. It uses buffer k.
-func (c *channelWorker) in(k int, x []float32, channel int) []float32 {
+// elements returns the elements of a channel of x. If planes are gathered, it gathers them into
+// buffer k.
+func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	if !c.gathers() {
 		return x
 	}
@@ -58,7 +59,7 @@ func (c *channelWorker) in(k int, x []float32, channel int) []float32 {
 	return to
 }
 
-// put stores the gathered elements of a channel in x.
+// put stores the elements of a channel in x, if they were gathered.
 func (c *channelWorker) put(x, from []float32, channel int) {
 	if !c.gathers() {
 		return
@@ -108,7 +109,7 @@ func (c *channelWorker) blocks(channel int, f func(lo, hi int)) {
 	}
 }
 
-// fill sets row k to v, for the length of a block.
+// fill sets all elements of row k, up to the length of a block, to v.
 func (c *channelWorker) fill(k int, v float32) []float32 {
 	n := c.inner
 	if c.gathers() {
@@ -121,7 +122,7 @@ func (c *channelWorker) fill(k int, v float32) []float32 {
 
 func (d *Device) channels(x *device.View, f func(c *channelWorker, channel int)) {
 	t := &channelTask{x.Shape.At(0), x.Shape.At(1), x.Shape.At(2), f}
-	d.crew.parallel(t.channels, max(1, inlineWork/max(1, t.n*t.inner)), t)
+	d.workers.parallel(t.channels, max(1, inlineWork/max(1, t.n*t.inner)), t)
 }
 
 // optional returns the elements of a view, or nil if the view is absent.
@@ -132,14 +133,14 @@ func optional(v *device.View) []float32 {
 	return floats(v)
 }
 
-// channelNorm normalises channels. It sums the elements of a block in float32, and the blocks' sums
-// in float64.
+// channelNorm normalises channels. It sums the elements of a block in float32, and adds the sums of
+// blocks in float64.
 func (d *Device) channelNorm(o *device.ChannelNorm) {
 	x, out, w, b := floats(&o.X), floats(&o.Out), optional(&o.Weight), optional(&o.Bias)
 	means, variances, roots := floats(&o.Mean), floats(&o.Variance), floats(&o.Rstd)
 	count := float64(o.X.Shape.At(0) * o.X.Shape.At(2))
 	d.channels(&o.X, func(c *channelWorker, channel int) {
-		from, to := c.in(0, x, channel), out
+		from, to := c.elements(0, x, channel), out
 		if c.gathers() {
 			to = from
 		}
@@ -184,7 +185,7 @@ func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
 	sums, products, means, roots := floats(&o.Sum), floats(&o.Product), floats(&o.Mean), floats(&o.Rstd)
 	count := float64(o.X.Shape.At(0) * o.X.Shape.At(2))
 	d.channels(&o.X, func(c *channelWorker, channel int) {
-		from, grad, to := c.in(0, x, channel), c.in(1, g, channel), dx
+		from, grad, to := c.elements(0, x, channel), c.elements(1, g, channel), dx
 		if dx != nil && c.gathers() {
 			to = grad
 		}
@@ -197,7 +198,7 @@ func (d *Device) channelNormGrad(o *device.ChannelNormGrad) {
 			times += float64(asm.DotF32(t, grad[lo:hi]))
 		})
 		root := float64(roots[channel])
-		times *= root // now times is Σ g·z
+		times *= root // now times is Σ g·z, where z is the normalised element
 		sums[channel], products[channel] = float32(all), float32(times)
 		if to == nil {
 			return

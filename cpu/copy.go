@@ -10,29 +10,29 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// copyTask copies elements between views of one shape. A run is the elements along one dimension,
-// and a unit of work is a piece of a run. Strides are in bytes.
+// copyTask copies elements between views of one shape. A run consists of the elements along one
+// dimension. A unit of work is a piece of a run. Strides are in bytes.
 type copyTask struct {
-	to, from  unsafe.Pointer
-	size      int
-	rank      int // number of dimensions besides that of the runs; the innermost last
-	dims      [shape.MaxRank]int
-	do, di    [shape.MaxRank]int
-	n         int // number of elements in a run
-	stepO     int // strides in bytes along a run
-	stepI     int
-	piece, of int // number of elements in a piece, and number of pieces in a run
+	to, from      unsafe.Pointer
+	size          int
+	rank          int // number of dimensions without that of the runs; the innermost last
+	dims          [shape.MaxRank]int
+	do, di        [shape.MaxRank]int
+	n             int // number of elements in a run
+	stepO         int // strides in bytes along a run
+	stepI         int
+	piece, pieces int // number of elements in a piece, and number of pieces in a run
 }
 
 const (
-	copyPiece = 1 << 13 // elements in a piece, and the least number of elements that a worker gets
-	copyRun   = 8       // least length of a dimension that is used for runs
+	copyPiece = 1 << 13 // number of elements in a piece, and minimum for a worker
+	copyRun   = 8       // minimum length of a dimension along which runs are
 )
 
 var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}
 
-// copied runs a map that copies elements of one type, and reports whether it did so. It leaves
-// copies between overlapping memory, and transposed copies, to other tasks.
+// copied runs a map that only copies elements, without a cast, and reports whether it did so. It
+// leaves copies between overlapping memory, and transposed copies, to other tasks.
 func (d *Device) copied(o *device.Map) bool {
 	p := o.Program
 	if len(p.Code) != 1 || p.Code[0].Op != expr.OpX || len(o.Outs) != 1 || len(o.Ins) != 1 || p.In[0] != p.Out[0] || o.Outs[0].Size() == 0 {
@@ -46,15 +46,16 @@ func (d *Device) copied(o *device.Map) bool {
 	if !t.arrange(&o.Outs[0], &o.Ins[0]) {
 		return false
 	}
-	units := t.of
+	units := t.pieces
 	for _, n := range t.dims[:t.rank] {
 		units *= n
 	}
-	d.crew.parallel(units, max(1, copyPiece/min(t.n, t.piece), units/(4*d.crew.size())), t)
+	d.workers.parallel(units, max(1, copyPiece/min(t.n, t.piece), units/(4*d.workers.size())), t)
 	return true
 }
 
-// arrange sets the order of the copy. It returns false if another task must do the copy.
+// arrange sets the order in which elements are copied. It returns false if another task must do the
+// copy.
 func (t *copyTask) arrange(out, in *device.View) bool {
 	var space [shape.MaxRank]int
 	*t = copyTask{to: pointer(out), from: pointer(in), size: out.Type.Size()}
@@ -89,7 +90,7 @@ func (t *copyTask) arrange(out, in *device.View) bool {
 	copy(t.do[run:t.rank], t.do[run+1:])
 	copy(t.di[run:t.rank], t.di[run+1:])
 	t.piece = min(t.n, copyPiece)
-	t.of = (t.n-1)/t.piece + 1
+	t.pieces = (t.n-1)/t.piece + 1
 	return true
 }
 
@@ -112,8 +113,8 @@ func (t *copyTask) overlaps() bool {
 	return lo < h && l < hi
 }
 
-// transposed reports whether the copy is a transposition: neighbours in the operand are not
-// neighbours in the result. There must be enough elements for tiles.
+// transposed reports whether the copy is a transposition: elements that are neighbours in the
+// operand are not neighbours in the result. It also requires enough elements for tiles.
 func (t *copyTask) transposed() bool {
 	last := t.rank - 1
 	if t.dims[last] < 8 || t.di[last] == t.size || t.di[last] == 0 {
@@ -133,9 +134,9 @@ func (t *copyTask) run(lo, hi int) {
 	for k := range t.rank {
 		w.dim(t.dims[k], [3]int{t.do[k], t.di[k]})
 	}
-	w.seek(lo / t.of)
-	part := lo % t.of
-	if t.of == 1 && t.stepO == t.size {
+	w.seek(lo / t.pieces)
+	part := lo % t.pieces
+	if t.pieces == 1 && t.stepO == t.size {
 		if loop, words := rowsLoop(t.n, t.size, t.stepI); loop != nil {
 			t.runLoop(loop, words, &w, hi-lo)
 			return
@@ -144,21 +145,21 @@ func (t *copyTask) run(lo, hi int) {
 	for range hi - lo {
 		at := part * t.piece
 		copyElements(unsafe.Add(t.to, w.at[0]+at*t.stepO), unsafe.Add(t.from, w.at[1]+at*t.stepI), t.size, t.stepO, t.stepI, min(t.piece, t.n-at))
-		if part++; part == t.of {
+		if part++; part == t.pieces {
 			part = 0
 			w.next()
 		}
 	}
 }
 
-// runLoop copies n runs of words, beginning at the place of w. A call of the loop copies all runs
-// along the innermost of the other dimensions.
+// runLoop copies n runs of words, beginning at the current position of w. One call of the loop
+// copies all runs along the next outer dimension.
 func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
 	for n > 0 {
 		rows, strides := 1, [2]int{}
 		if last := w.rank - 1; last >= 0 {
 			rows = min(n, w.dims[last]-w.c[last], max(1, longestUnit/words))
-			strides = [2]int{w.by[last][1], w.by[last][0]}
+			strides = [2]int{w.steps[last][1], w.steps[last][0]}
 		}
 		reg := [2]unsafe.Pointer{unsafe.Add(t.from, w.at[1]), unsafe.Add(t.to, w.at[0])}
 		loop.Run(reg[:], strides[:], words, rows)

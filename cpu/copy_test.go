@@ -13,7 +13,7 @@ import (
 // dimensions move each element to its place. They write nothing else.
 func TestCopiesBetweenAnyViews(t *testing.T) {
 	d := newDevice(3)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	rnd := rand.New(rand.NewPCG(5, 6))
 	types := []dtype.Type{dtype.U8, dtype.I16, dtype.I32, dtype.I64}
 	sizes := []int{1, 2, 3, 5, 7, 8, 9, 16, 17, 40}
@@ -50,10 +50,10 @@ func TestCopiesBetweenAnyViews(t *testing.T) {
 }
 
 // TestCopyTasksForgetMemory: the pool of copy tasks keeps no memory of tensors alive, even if
-// another task does the copy.
+// another kind of task does the copy.
 func TestCopyTasksForgetMemory(t *testing.T) {
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	out, in := newView(t, d, dtype.F32, 64, 64), newView(t, d, dtype.F32, 64, 64)
 	for _, x := range []device.View{in, {Buf: in.Buf, Type: in.Type, Layout: in.Transpose(0, 1)}} {
 		do(t, d, mapOf(castProgram(dtype.F32, dtype.F32), out, x))
@@ -63,8 +63,8 @@ func TestCopyTasksForgetMemory(t *testing.T) {
 	}
 }
 
-// anyView returns a view of shape s on zeros, with dimensions in any order and at any distance. The
-// dimensions of an operand may also be reversed or repeated.
+// anyView returns a view of shape s on memory of zeros, with dimensions in any order and with gaps.
+// If it is for an operand, dimensions may also be reversed or repeated.
 func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dims, operand bool) device.View {
 	v := device.View{Type: t, Layout: shape.Dense(s)}
 	next := 1 + rnd.IntN(2)
@@ -85,8 +85,8 @@ func anyView(tb testing.TB, d *Device, rnd *rand.Rand, t dtype.Type, s shape.Dim
 	return v
 }
 
-// TestCopiesOfOneElement: copying one element reads only that element. If a whole word is read, the
-// race detector's check of pointers reports it.
+// TestCopiesOfOneElement: copying one element reads only that element. If it read more, the pointer
+// checks of the race detector would report it.
 func TestCopiesOfOneElement(t *testing.T) {
 	d := Get()
 	for _, ty := range dtype.Types() {

@@ -10,8 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// crossEntropy computes the losses. It returns the error for a target that is not a class
-// immediately.
+// crossEntropy computes the losses. If a target is not a class, it returns the error at once.
 func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	rows, cols := o.X.Shape.At(0), o.X.Shape.At(1)
 	var bad atomic.Int64
@@ -30,7 +29,8 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	return d.meanOfTargets(o)
 }
 
-// losses computes the losses of logits. It lowers bad to the first row whose target is not a class.
+// losses computes the losses of logits. If there are rows whose target is not a class, it stores
+// the number of the first such row in bad.
 func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	cols := o.X.Shape.At(1)
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
@@ -43,7 +43,7 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 			case uint64(c) < uint64(cols):
 				b = expr.Load(x.t, readBits(unsafe.Add(x.p, i*x.row+int(c)*x.col), x.t.Size()))
 			case c != o.Ignore:
-				lower(bad, int64(lo+i))
+				storeMin(bad, int64(lo+i))
 			}
 			writeBits(unsafe.Add(total, i*w.size), w.size, b)
 		}
@@ -67,12 +67,13 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	})
 }
 
-// pickLosses does what losses does, for logarithms of probabilities.
+// pickLosses computes the losses like losses, but from logarithms of probabilities instead of
+// logits.
 func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	x, t := &o.X, o.Loss.Type
 	cols, size := uint64(x.Shape.At(1)), x.Type.Size()
 	sign := expr.Encode(t, math.Copysign(0, -1))
-	d.crew.parallel(x.Shape.At(0), inlineWork/8, each(func(i int) {
+	d.workers.parallel(x.Shape.At(0), inlineWork/8, each(func(i int) {
 		c, b := *(*int64)(element(&o.Target, i)), uint64(0)
 		switch {
 		case c == o.Ignore:
@@ -80,7 +81,7 @@ func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 			p := unsafe.Add(pointer(x), (i*x.Strides.At(0)+int(c)*x.Strides.At(1))*size)
 			b = expr.Load(x.Type, readBits(p, size)) ^ sign
 		default:
-			lower(bad, int64(i))
+			storeMin(bad, int64(i))
 		}
 		writeBits(element(&o.Loss, i), t.Size(), b)
 	}))
@@ -114,8 +115,8 @@ func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
 	return nil
 }
 
-// lower stores v in a if v is less than the value of a.
-func lower(a *atomic.Int64, v int64) {
+// storeMin stores v in a if v is less than the value of a.
+func storeMin(a *atomic.Int64, v int64) {
 	for {
 		o := a.Load()
 		if o <= v || a.CompareAndSwap(o, v) {
@@ -172,11 +173,11 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 	})
 }
 
-// pickLossesGrad computes the gradient for logarithms of probabilities.
+// pickLossesGrad computes the gradient of the loss with respect to logarithms of probabilities.
 func (d *Device) pickLossesGrad(o *device.CrossEntropyGrad) {
 	t, ct, size := o.DX.Type, o.DX.Type.Compute(), o.DX.Type.Size()
 	cols, strides := o.DX.Shape.At(1), o.DX.Strides
-	d.crew.parallel(o.DX.Shape.At(0), inlineWork/max(8, cols), each(func(i int) {
+	d.workers.parallel(o.DX.Shape.At(0), inlineWork/max(8, cols), each(func(i int) {
 		row := unsafe.Add(pointer(&o.DX), i*strides.At(0)*size)
 		if strides.At(1) == 1 {
 			clear(at8(row, cols*size))

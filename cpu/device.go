@@ -1,6 +1,6 @@
 // Package cpu is the driver of the CPU. It runs the primitives of package device on all cores.
 //
-// Programs do not import it, because package tensor does. They open its devices by name:
+// Programs do not import it, because package tensor imports it. They open the devices by name:
 // device.Open("cpu"), device.Open("cpu:1"). [Get] is for programs that want the methods of
 // [Device], such as [Device.SetWorkers].
 //
@@ -9,29 +9,30 @@
 //   - The package registers itself as kind "cpu" when it is imported. There is one device, [Get],
 //     named "cpu".
 //   - There are also ranks of the CPU, named "cpu:0", "cpu:1", …, which [device.Open] creates on
-//     request. Each rank is a separate device, as "cuda:0" and "cuda:1" are, with its own pool,
-//     statistics and workers. So a program that trains on many devices runs on ranks without a GPU.
-//     Results have the same bits as on "cpu". The memory of all ranks is host memory. So a copy
-//     between ranks is an ordinary copy, and Borrow makes one rank's memory usable on another rank.
-//     In other respects, a buffer belongs to its own device.
+//     request. Each rank is a separate device with its own pool, statistics and workers, like
+//     "cuda:0" and "cuda:1". So a program that trains on many devices also runs without a GPU, on
+//     ranks. Results have the same bits as on "cpu". The memory of all ranks is host memory. So a
+//     copy between ranks is an ordinary copy, and Borrow makes one rank's memory usable on another
+//     rank. In other respects, a buffer belongs to the device that allocated it.
 //   - Each device begins with GOMAXPROCS workers. [Device.SetWorkers] changes their number.
-//   - Work runs in the calling goroutine, with the help of permanent workers. A method returns when
-//     the work is done, so a stream has nothing queued and every event is done. All methods are
-//     safe for concurrent use, also inside of work that the device runs.
-//   - A [device.Map] gives the bits of [expr.Program.Eval], except for the payload of a NaN.
+//   - Work runs in the calling goroutine, with the help of worker goroutines that stay alive. A
+//     method returns when the work is done, so a stream has nothing queued and every event is done.
+//     All methods are safe for concurrent use. Work that runs on the device may also call them.
+//   - A [device.Map] gives the same bits as [expr.Program.Eval], except for the payload of a NaN.
 //     Results do not depend on the number of workers: sums are divided into pieces that depend only
 //     on shapes. Float32 sums are pairwise.
 //   - Products of matrices, and results computed with them (convolutions, attention, recurrent
-//     layers), have different bits with AVX-512, with AVX2 and with neither. They differ only by
-//     rounding errors. The reasons are that the order of sums depends on the vectors, and that the
-//     processor may fuse products with additions. [device.Info] names the instruction set in use
-//     (SIMD). So a training that continues on another processor, or with GODEBUG=cpu.avx512f=off,
-//     does not give the same bits as a training without this change.
+//     layers), have different bits with AVX-512, with AVX2 and without both. The differences are
+//     only rounding errors. The reasons are that the order of sums depends on the vectors, and that
+//     the processor may fuse products with additions. [device.Info] names the instruction set in
+//     use (SIMD). So a training that continues on another processor, or with
+//     GODEBUG=cpu.avx512f=off, does not give the same bits as an uninterrupted training.
 //   - Products of bfloat16 ([device.MatMul]) use VDPBF16PS, if the processor has AVX512_BF16 and
-//     SIMD is avx512. Otherwise, and for float16 and in attention, factors are first converted to
-//     float32. In both cases sums are float32, and a result is rounded once. VDPBF16PS adds the
-//     products of two neighbours in one step, so the order of sums differs. It treats subnormal
-//     factors and sums, below 2^-126, as zeros. Apart from these, the error has the same bound.
+//     SIMD is avx512. In all other cases factors are first converted to float32: on other
+//     processors, for float16, and in attention. In both cases sums are float32, and a result is
+//     rounded once. VDPBF16PS adds two neighbouring products in one step, so it sums in another
+//     order. It treats subnormal numbers, below 2^-126, as zeros, in factors and in sums. Apart
+//     from subnormal numbers, the error has the same bound.
 //   - On Linux, with AVX-512 or AVX2, elementwise programs become machine code when they first run.
 //     With AVX2 this holds only for programs whose types have at most 32 bits. The code's memory is
 //     never writable and executable at the same time. If the system refuses such memory, or with
@@ -62,15 +63,15 @@ import (
 // Device is the CPU or a rank of it. [Get] returns the CPU. [device.Open] with a name such as
 // "cpu:0" returns a rank.
 type Device struct {
-	name string
-	crew *crew
-	mem  memory
-	pool *pool.Pool
-	main stream
-	next atomic.Uint64 // number of the last stream
-	par  gemm.Parallel // runs tasks on the crew of workers, for package gemm
+	name    string
+	workers *workerPool
+	mem     memory
+	pool    *pool.Pool
+	main    stream
+	next    atomic.Uint64 // number of the last stream
+	par     gemm.Parallel // runs tasks of package gemm on the workers
 
-	own int // initial number of workers
+	initialWorkers int // initial number of workers
 }
 
 var _ device.Device = (*Device)(nil)
@@ -78,9 +79,9 @@ var _ device.Device = (*Device)(nil)
 func newDevice(workers int) *Device { return named("cpu", workers) }
 
 func named(name string, workers int) *Device {
-	d := &Device{name: name, crew: newCrew(workers), own: workers}
+	d := &Device{name: name, workers: newWorkerPool(workers), initialWorkers: workers}
 	d.main.dev = d
-	d.par = func(n int, f func(int)) { d.crew.parallel(n, 1, each(f)) }
+	d.par = func(n int, f func(int)) { d.workers.parallel(n, 1, each(f)) }
 	d.pool = pool.New(&d.mem, poolOptions(name))
 	d.SetMemoryLimit(0)
 	return d
@@ -118,36 +119,38 @@ func (d *Device) Info() device.Info {
 
 // SetMemoryLimit bounds the memory in bytes that the device's pool takes from the system. At the
 // limit Alloc runs the garbage collector. If that is not enough, Alloc fails with an error that
-// wraps [device.ErrOutOfMemory]. 0 restores the initial limit: nine tenths of the memory that the
-// process may have, or none if the system does not report it. The initial limit takes effect before
-// the limit of the system, at which Linux kills the process. It applies to the sum over "cpu" and
-// all ranks. A limit that is set applies only to this device.
+// wraps [device.ErrOutOfMemory]. The argument 0 restores the initial limit: nine tenths of the
+// memory that the process may have. There is no initial limit if the system does not report that
+// memory. The initial limit is below the limit of the system, at which Linux kills the process. The
+// initial limit applies to the total of "cpu" and all ranks. A limit that a program sets applies
+// only to this device.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {
-		bytes = int(most())
+		bytes = int(initialLimit())
 	}
 	d.pool.SetLimit(uint64(bytes))
 }
 
-// most returns the initial limit in bytes for all devices together. 0 means no limit.
-func most() uint64 { return capacity() / 10 * 9 }
+// initialLimit returns the initial limit in bytes for all devices together. The result 0 means no
+// limit.
+func initialLimit() uint64 { return capacity() / 10 * 9 }
 
 var _ device.WorkerSharer = (*Device)(nil)
 
 // SetWorkers sets how many goroutines, including the caller's, share the work of one call. For
-// example, each of two ranks on two cores gets one worker. With 1 the caller's goroutine does all
-// work. A number below 1 restores the initial number, GOMAXPROCS. A program may call SetWorkers
+// example, each of two ranks on two cores gets one worker. With n = 1, the caller's goroutine does
+// all work. A number below 1 restores the initial number, GOMAXPROCS. A program may call SetWorkers
 // while work runs: a call that has begun keeps its workers. Results do not depend on the number.
 func (d *Device) SetWorkers(n int) {
 	if n < 1 {
-		n = d.own
+		n = d.initialWorkers
 	}
-	d.crew.resize(n)
+	d.workers.resize(n)
 }
 
 // Workers returns how many goroutines share the work of one call, including the caller's.
-func (d *Device) Workers() int { return d.crew.size() }
+func (d *Device) Workers() int { return d.workers.size() }
 
 // Stats returns the counts of the pool's memory.
 func (d *Device) Stats() device.Stats { return poolStats(d.pool) }
@@ -171,7 +174,7 @@ func (d *Device) Empty() int { return int(d.pool.Empty()) }
 // Synchronize returns immediately, because every method returns only when its work is done.
 func (d *Device) Synchronize() error { return nil }
 
-// DefaultStream returns the stream that is used if the caller chooses none.
+// DefaultStream returns the stream that is used if the caller passes no stream.
 func (d *Device) DefaultStream() device.Stream { return &d.main }
 
 // NewStream returns another stream. Its priority has no effect.
@@ -179,7 +182,8 @@ func (d *Device) NewStream(int) (device.Stream, error) {
 	return d.newStream(), nil
 }
 
-// stream is a queue that is always empty, or one whose work is recorded.
+// stream is a queue of work. It is always empty, because work runs at once, unless a recording
+// records the work.
 type stream struct {
 	dev host
 	id  uint64
@@ -189,7 +193,7 @@ type stream struct {
 func (s *stream) Device() device.Device { return s.dev }
 func (s *stream) ID() uint64            { return s.id }
 
-// Record returns an event that is done, or a mark in a recording.
+// Record returns an event that has already happened. In a recording, it returns a mark in the list.
 func (s *stream) Record() (device.Event, error) {
 	if r := s.rec.Load(); r != nil {
 		return recordedEvent{r, s}, nil
@@ -200,8 +204,8 @@ func (s *stream) Record() (device.Event, error) {
 // Synchronize returns at once. If s is recorded, it returns an error.
 func (s *stream) Synchronize() error { return refused(s, "synchronize", hostWaits) }
 
-// Wait blocks the caller until the event is done, because later work runs in the caller. The list
-// of a recording keeps its order without waits.
+// Wait blocks the caller until the event is done, because the caller itself runs the later work. A
+// recording needs no waits, because a replay keeps the order of the list.
 func (s *stream) Wait(e device.Event) error {
 	r := s.rec.Load()
 	switch e := e.(type) {
@@ -219,7 +223,7 @@ func (s *stream) Wait(e device.Event) error {
 	return e.Wait()
 }
 
-// done is an event that is always done.
+// done is an event that has already happened.
 type done struct{}
 
 func (done) Done() bool  { return true }

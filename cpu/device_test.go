@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 // It uses kernels instead of loops that are compiled at run time.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	asKernels(func() { devicetest.Run(t, d) })
 }
 
@@ -103,7 +103,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 				keep(c)
 			}
 		}
-		d.crew.dismiss()
+		d.workers.dismiss()
 		if want == nil {
 			want = got
 			continue
@@ -150,7 +150,7 @@ func TestSumIsPairwise(t *testing.T) {
 	}
 }
 
-// TestSmallCallsDoNotAllocate: the ops of small steps must not allocate.
+// TestSmallCallsDoNotAllocate: ops on few elements do not allocate Go memory.
 func TestSmallCallsDoNotAllocate(t *testing.T) {
 	if poolsForget {
 		t.Skip("the race detector makes pools forget, so there is no steady state to measure")
@@ -166,7 +166,7 @@ func TestSmallCallsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestBadViewsAreRefused: an operand is refused by name if it reaches outside its memory, or if its
+// TestBadViewsAreRefused: the error names the operand if it reaches outside its memory, or if its
 // memory has been freed.
 func TestBadViewsAreRefused(t *testing.T) {
 	d := Get()
@@ -243,7 +243,7 @@ func TestSupports(t *testing.T) {
 	}
 }
 
-// TestVariantsAgree: the driver gives the same bits with every variant of the block primitives.
+// TestVariantsAgree: the driver computes the same bits with every variant of the block primitives.
 func TestVariantsAgree(t *testing.T) {
 	d := Get()
 	in := newView(t, d, dtype.F32, 5000)
@@ -318,8 +318,8 @@ func Example() {
 
 func at8ptr(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }
 
-// TestHalfScatterRoundsOnce scatters a thousand ones of a 16-bit float to one element. The sum must
-// not stop growing at 256 or 2048.
+// TestHalfScatterRoundsOnce adds a thousand ones, as 16-bit floats, to one element. The sum must
+// not stop growing at 256 or 2048, as it would if it were rounded after each addition.
 func TestHalfScatterRoundsOnce(t *testing.T) {
 	d := Get()
 	for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {
@@ -336,8 +336,8 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 	}
 }
 
-// TestLostMemoryComesBack: if the program does not free memory, the pool gets it back when the
-// garbage collector finds it. The test allocates three times the limit.
+// TestLostMemoryComesBack: if a program drops buffers without freeing them, the garbage collector
+// returns their memory to the pool. The test allocates three times the limit.
 func TestLostMemoryComesBack(t *testing.T) {
 	d := newDevice(1)
 	d.SetMemoryLimit(64 << 20)

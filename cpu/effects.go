@@ -10,13 +10,13 @@ import (
 // span is a range of memory.
 type span struct{ lo, hi uintptr }
 
-// meets reports whether two ranges share memory.
-func (s span) meets(t span) bool { return s.lo < t.hi && t.lo < s.hi }
+// overlaps reports whether two ranges share memory.
+func (s span) overlaps(t span) bool { return s.lo < t.hi && t.lo < s.hi }
 
-func meetsAny(s span, list []span) bool { return slices.ContainsFunc(list, s.meets) }
+func overlapsAny(s span, list []span) bool { return slices.ContainsFunc(list, s.overlaps) }
 
-func meetAny(a, b []span) bool {
-	return slices.ContainsFunc(a, func(s span) bool { return meetsAny(s, b) })
+func anyOverlap(a, b []span) bool {
+	return slices.ContainsFunc(a, func(s span) bool { return overlapsAny(s, b) })
 }
 
 // spanOf returns the smallest range that holds all elements of a view.
@@ -50,8 +50,8 @@ func spans(list []device.View) []span {
 	return s
 }
 
-// effects are the ranges of memory that an item reads and writes. An op may also read what it
-// writes, unless it is a map or a reduction.
+// effects holds the ranges of memory that an item reads and writes. For an op other than a map or a
+// reduction, reads contains the written ranges too, because the op may read them.
 type effects struct{ reads, writes []span }
 
 func effectsOf(it *item) (e effects) {
@@ -81,13 +81,14 @@ func bytesSpan(b []byte) span {
 	return span{lo, lo + uintptr(len(b))}
 }
 
-// sameView reports whether two views have the same elements, in the same order of the same
-// dimensions.
+// sameView reports whether two views have the same elements in memory, with the same shape and
+// order.
 func sameView(v, w *device.View) bool {
 	return v.Type == w.Type && v.Shape == w.Shape && start(v) == start(w) && sameStrides(v, w)
 }
 
-// sameStrides compares the strides of dimensions with more than one element.
+// sameStrides reports whether two views have the same strides. It ignores dimensions of one
+// element, whose stride has no effect.
 func sameStrides(v, w *device.View) bool {
 	for k := range v.Shape.Rank() {
 		if v.Shape.At(k) != 1 && v.Strides.At(k) != w.Strides.At(k) {
@@ -97,7 +98,8 @@ func sameStrides(v, w *device.View) bool {
 	return true
 }
 
-// sameOrder reports whether two views of the same elements have them at the same positions.
+// sameOrder reports whether two views have the same elements at the same row-major positions. The
+// shapes may differ.
 func sameOrder(v, w *device.View) bool {
 	return sameView(v, w) || v.Type == w.Type && start(v) == start(w) && v.Size() == w.Size() &&
 		v.Contiguous() && w.Contiguous()

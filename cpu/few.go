@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// few runs p on few elements, if one loop is the whole body and all operands are contiguous. For
-// them a [binding] would take longer than the work. It reports false if it has done nothing.
-func few(p *expr.Program, outs, ins []device.View, params []uint64) bool {
+// fewElements runs p on few elements, for which a [binding] would take longer than the work. It
+// returns false, without effect, unless one loop is the whole body and all operands are contiguous.
+func fewElements(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 	n := outs[0].Size()
 	if n > inlineWork || len(ins) > maskBits {
 		return false
@@ -20,7 +20,7 @@ func few(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 			return false
 		}
 	}
-	pl := planFor(p, scalars, stored).with(params)
+	pl := planFor(p, scalars, stored).specialized(params)
 	if pl.fused == nil || pl.fused.whole == nil || n*max(1, len(pl.fused.whole.Steps)) > inlineWork {
 		return false
 	}
@@ -53,12 +53,13 @@ func few(p *expr.Program, outs, ins []device.View, params []uint64) bool {
 		r.reg[l.Stores[k].Reg] = pointer(&outs[k])
 	}
 	pl.fused.plain.Run(r.reg, nil, n, 1)
-	pl.rest(r)
+	pl.putRunner(r)
 	return true
 }
 
-// overlap reports whether a result of n elements shares a part of the memory of the operand v. If
-// both are the same memory, the loop reads an element before it writes it.
+// overlap reports whether a result of n elements shares a part of the memory of the operand v. It
+// returns false if both occupy exactly the same memory, because the loop reads each element before
+// it writes it.
 func overlap(out, v *device.View, n int) bool {
 	lo, at := uintptr(pointer(out)), uintptr(pointer(v))
 	if lo == at && out.Type.Size() == v.Type.Size() {

@@ -16,7 +16,7 @@ type castKey struct{ to, from dtype.Type }
 
 var identities sync.Map // maps castKey to *expr.Program
 
-// castProgram returns the program that converts one stored type to another.
+// castProgram returns the program that converts elements from one stored type to another.
 func castProgram(to, from dtype.Type) *expr.Program {
 	k := castKey{to, from}
 	if p, ok := identities.Load(k); ok {
@@ -27,7 +27,7 @@ func castProgram(to, from dtype.Type) *expr.Program {
 	return p
 }
 
-// zeroProgram returns the program that fills with zeros of type t.
+// zeroProgram returns the program that fills a result of type t with zeros.
 func zeroProgram(t dtype.Type) *expr.Program {
 	k := castKey{t, dtype.Invalid}
 	if p, ok := identities.Load(k); ok {
@@ -39,7 +39,7 @@ func zeroProgram(t dtype.Type) *expr.Program {
 }
 
 // finish converts the combined values with the reduction's Finish program, and stores the results.
-// The values are in computing form.
+// values are in computing form: the form in which programs compute, as opposed to stored elements.
 func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values []byte) {
 	p, out := o.Finish, &o.Out
 	if p == nil {
@@ -65,12 +65,12 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	b.release()
 }
 
-// widen changes an access for elements in computing form. Truth values are wider in that form than
-// in memory.
+// widen changes the strides of an access to elements in computing form, of the given size. Truth
+// values are wider in that form than in memory.
 func (b *binding) widen(a *access, size int) {
 	for k := range b.rank {
 		a.stride[k] = a.stride[k] / a.size * size
 	}
 	a.size = size
-	b.settle(a)
+	b.cacheStrides(a)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// combiner returns the kernel that combines two blocks of values in computing form. For truth
-// values the sum is "or" and the product is "and".
+// combiner returns the kernel that combines two blocks of values in computing form. The sum of
+// truth values is "or", and their product is "and".
 func combiner(k device.ReduceKind, t dtype.Type) kernel {
 	op := [...]expr.Op{expr.OpAdd, expr.OpMul, expr.OpMax, expr.OpMin, expr.OpMax, expr.OpMin}[k]
 	if t == dtype.Bool {
@@ -100,8 +100,8 @@ func foldAs[T number](k device.ReduceKind, x []T) T {
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
 }
 
-// foldArg returns the extreme value of n ≥ 1 values and its first position. A NaN is the extreme
-// value.
+// foldArg returns the extreme value of n ≥ 1 values and its first position. If there is a NaN, it
+// is the extreme value.
 func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64, int) {
 	switch t {
 	case dtype.F32:
@@ -130,7 +130,7 @@ func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64
 	return uint64(x[i]), i
 }
 
-// argFloat finds the extreme value with a fast primitive, and then its position.
+// argFloat finds the extreme value with a fast primitive, and then searches for its position.
 func argFloat[T float32 | float64](k device.ReduceKind, x []T, most, least func([]T) T) int {
 	if len(x) < 16 {
 		return argOf(k, x)
@@ -166,8 +166,7 @@ func argOf[T number](k device.ReduceKind, x []T) int {
 	return best
 }
 
-// better reports whether the value v replaces the best value so far. The position of v is higher
-// than the position of that value.
+// better reports whether the value v replaces the best value so far, which has a lower position.
 func better[T number](k device.ReduceKind, v, best T) bool {
 	if best != best {
 		return false
@@ -178,7 +177,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats calls better for two values, given as bits.
+// beats calls better for two values that are given as bits.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:
@@ -194,7 +193,7 @@ func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 }
 
 // joinArg compares two lists of values with positions, and stores the better value of each pair in
-// a. The values of a come before those of b.
+// a. Positions of a are lower than positions of b.
 func joinArg(t dtype.Type, k device.ReduceKind, a, b unsafe.Pointer, pa, pb []int64) {
 	n := len(pa)
 	switch t {
@@ -261,8 +260,7 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n consecutive positions of a tile of columns. The parameter from is the first of
-// these positions.
+// tile reduces n consecutive positions of a tile of columns, beginning at position from.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)
@@ -294,8 +292,8 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		copy(r.pos[to:], pos)
 		return
 	}
-	// If rows are narrow, a block holds several rows, and per counts them. They are added as one
-	// wide row.
+	// If rows are narrow, a block holds several rows, which are added as one wide row. per is their
+	// number.
 	per := 1
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
@@ -305,7 +303,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	} else {
 		r.addTile(w, acc, at, cols, from, n, per)
 	}
-	for per > 1 { // fold the rows of a wide row: add the upper half to the lower half, repeatedly
+	for per > 1 { // fold a wide row: add its upper half to its lower half, repeatedly
 		half := (per + 1) / 2
 		r.combine(sum, sum, unsafe.Add(sum, half*cols*r.size), sum, (per-half)*cols)
 		per = half
@@ -313,7 +311,8 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
-// addTile stores the combination of n rows of a tile in acc.sum, as wide rows of per rows each.
+// addTile stores the combination of n rows of a tile in acc.sum, in wide rows that consist of per
+// rows each.
 func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols, from, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	wide := per * cols
@@ -344,13 +343,13 @@ func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols,
 	}
 }
 
-// argWords finds the extremes of a tile of 32-bit values by whole blocks. It stores the values in
-// acc.sum and their positions in acc.at. If there is a NaN, it returns false, because comparisons
-// cannot find the first of several NaN.
+// argWords finds the extremes of a tile of 32-bit values with operations on whole blocks. It stores
+// the values in acc.sum and their positions in acc.at. If there is a NaN, it returns false, because
+// these operations cannot find the first of several NaN.
 func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
 	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
 	pos, row := acc.at[:cols], acc.row[:cols]
-	// holds compares the best value with v; it is best ≥ v for a maximum, and best ≤ v for a
+	// holds compares best with a new value v: it is best ≥ v for a maximum, and best ≤ v for a
 	// minimum
 	holds := ops[expr.OpGe][r.ct]
 	if r.ct == dtype.Bool {

@@ -9,8 +9,8 @@ import (
 )
 
 // A reduction of columns also runs as one loop, if the loop can read the operands in place. The
-// loop goes down the rows of a vector of columns. So the values are never in memory, and neither
-// are the sums of a run. The order is that of [reduction.tile].
+// loop goes down the rows, for one vector of columns. So neither the values nor the sums of a run
+// are stored in memory. It adds in the same order as [reduction.tile].
 
 // chooseColumns decides whether a loop reduces the columns.
 func (r *reduction) chooseColumns() {
@@ -27,7 +27,7 @@ func (r *reduction) chooseColumns() {
 	once := uint64(0)
 	for i, l := range pl.folded.loop.Loads {
 		if pl.p.Code[l.Value].Op != expr.OpX {
-			return // a kernel computes it before the loop
+			return // a kernel must compute it before the loop
 		}
 		switch a := r.loaded(pl.folded.loop, i); a.inner {
 		case a.size:
@@ -40,8 +40,8 @@ func (r *reduction) chooseColumns() {
 	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
 }
 
-// foldTile stores the combination of n rows of a tile in acc.sum. The rows begin at row from, and
-// the columns at column c0, in the k-th group of rows. The rows form wide rows of per rows each.
+// foldTile stores the combination of n rows of a tile in acc.sum. The tile begins at row from of
+// the k-th group, and at column c0. The rows form wide rows of per rows each.
 func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, from, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}
@@ -71,7 +71,7 @@ func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, from, n, 
 	}
 }
 
-// columnTile says where a tile of columns lies.
+// columnTile is a tile of columns that a loop reduces.
 type columnTile struct {
 	*reduction
 	w             *runner
@@ -79,8 +79,8 @@ type columnTile struct {
 	c0, cols, per int
 }
 
-// fold combines the rows row, row+per, … to one row of results, and likewise the rows from row+1 on
-// to the next row, and so on.
+// fold combines the rows row, row+per, … to the first row of results, the rows row+1, row+1+per, …
+// to the second row, and so on.
 func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
 	in, l, w := t.rank-2, t.pl.folded.loop, t.w
 	most := max(1, t.pl.foldUnit()/(t.cols*depth))
@@ -100,7 +100,7 @@ func (t *columnTile) fold(row, rows, depth int, to unsafe.Pointer) {
 		w.reg[len(w.reg)-1] = to
 		t.reduction.fold.RunColumns(w.reg, w.strides, t.cols, min(rows, most), depth)
 		if rows -= most; rows <= 0 {
-			break // no pointer behind the memory is formed
+			break // a pointer to the next row would be behind the memory
 		}
 		row += most
 		to = unsafe.Add(to, most*t.cols*t.size)

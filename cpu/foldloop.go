@@ -10,7 +10,7 @@ import (
 )
 
 // A reduction of rows runs as one loop if its map can run as a loop. The loop computes the values
-// and combines them, in the order of [fold]. So the values are never in memory.
+// and combines them in the same order as [fold]. The values are not stored in memory.
 
 // foldedBody holds the loops that reduce rows of a plan's first result.
 type foldedBody struct {
@@ -22,16 +22,16 @@ type foldKey struct {
 	kind  jit.FoldKind
 	short bool
 	reads jit.Reads
-	// the loop combines columns
+	// the loop combines the elements of columns instead of rows
 	columns bool
 }
 
-// foldSpill is the size of the spill memory of a loop that reduces. Such a loop keeps accumulators
-// in registers.
+// foldSpill is the size of the spill memory of a loop that reduces. Its accumulators occupy
+// registers, so other values are spilled.
 const foldSpill = 64 * 64
 
-// foldLoop makes a loop reduce rows instead of storing values. A loop with too many operands cannot
-// go from row to row.
+// foldLoop makes a loop that reduces rows instead of storing values. It makes none if the loop has
+// too many operands to go from row to row.
 func (pl *plan) foldLoop(l *jit.Loop) {
 	if len(l.Loads)+1 > jit.MostPointers {
 		return
@@ -45,7 +45,7 @@ func (pl *plan) foldLoop(l *jit.Loop) {
 	pl.folded = &foldedBody{loop: l}
 }
 
-// foldValue gives a plan that computes nothing a loop that reduces rows.
+// foldValue makes a loop that reduces rows for a plan that computes nothing.
 func (pl *plan) foldValue(uniform []bool) {
 	o := pl.p.Outs[0]
 	if len(pl.body) > 0 || uniform[o] || avx2Only() && !narrow(pl.p) || pl.p.Code[o].Op != expr.OpX {
@@ -56,14 +56,15 @@ func (pl *plan) foldValue(uniform []bool) {
 	pl.arena += foldSpill
 }
 
-// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. Its
-// loads go through rows as given.
+// foldFor returns the loop that combines rows of n values of type t, or nil if there is none. reads
+// says how the loop loads the elements of a row.
 func (pl *plan) foldFor(k device.ReduceKind, t dtype.Type, n int, reads jit.Reads) *jit.Code {
 	short := t.IsFloat() && (k == device.Prod || k == device.Sum && n < 16)
 	return pl.foldOf(k, t, foldKey{short: short, reads: reads})
 }
 
-// foldOf does what foldFor does, for the form of loop that the key says. It sets the key's kind.
+// foldOf returns the loop that combines rows as key says, or nil if there is none. It sets the kind
+// in key.
 func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code {
 	if pl.folded == nil || k > device.Min {
 		return nil
@@ -120,13 +121,13 @@ func (r *reduction) chooseFold() {
 	}
 }
 
-// foldUnit returns how many elements one call of a loop may reduce. For a long program they are
-// fewer, because the goroutine cannot be preempted during a call.
+// foldUnit returns how many elements one call of a loop may reduce. A long program gets fewer
+// elements, because Go cannot preempt the goroutine during a call.
 func (pl *plan) foldUnit() int { return unitOfAProgram / max(1, len(pl.folded.loop.Steps)) }
 
-// foldRows reduces rows of n values each. The first row begins at element p. The last parameter is
-// the address at which the results are stored. If the operands are not read in place, all rows
-// together have at most a block.
+// foldRows reduces rows of n values each. The first row begins at element p. It stores the results
+// at address to. If the operands are not read in place, all rows together have at most as many
+// elements as a block.
 func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
 	if !r.inPlace {
 		r.load(w, p, n*rows)
@@ -163,12 +164,12 @@ func (r *reduction) foldRows(w *runner, p, n, rows int, to unsafe.Pointer) {
 	r.fold.Run(w.reg, w.strides, n, rows)
 }
 
-// foldRow does what row does, with a loop.
+// foldRow does the same as row, with a loop.
 func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 	c, blk := &acc.cascade, r.pl.block
 	c.n = 0
 	for i := 0; i < n; {
-		m, blocks := r.reach(p+i, min(blk, n-i)), 1
+		m, blocks := r.clipToRun(p+i, min(blk, n-i)), 1
 		if r.inPlace {
 			m = min(blk, n-i)
 			blocks = min(len(acc.folded), (n-i)/m, max(1, r.pl.foldUnit()/m))

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestReductionsOfManyOperands: reductions of programs with many operands give the same bits,
-// however they are computed.
+// TestReductionsOfManyOperands: reductions of programs with many operands give the same bits with
+// loops and with kernels.
 func TestReductionsOfManyOperands(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -129,11 +129,11 @@ func TestSumsOfLongPrograms(t *testing.T) {
 	}
 }
 
-// TestRunnersForgetMemory: a runner in its pool has no address of operands or results, because the
+// TestRunnersForgetMemory: a runner in its pool holds no address of operands or results. Such an
 // address would keep their memory alive.
 func TestRunnersForgetMemory(t *testing.T) {
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	e := expr.X(0).Mul(expr.X(1))
 	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, -1)
 	x, y := newView(t, d, dtype.F32, 5, 300), newView(t, d, dtype.F32, 5, 300)
@@ -154,7 +154,7 @@ func TestRunnersForgetMemory(t *testing.T) {
 	})
 }
 
-// TestUnitsOfFolds: one call of a loop that reduces does little work, even if its program is long.
+// TestUnitsOfFolds: one call of a loop that reduces is short, even if its program is long.
 func TestUnitsOfFolds(t *testing.T) {
 	if !fusing() {
 		t.Logf("loops are not made here")
@@ -180,7 +180,7 @@ func TestFormulasWithoutLoop(t *testing.T) {
 		return
 	}
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	x, y := newView(t, d, dtype.F32, 3, 1030), newView(t, d, dtype.F32, 3, 1030)
 	softmax := &device.Softmax{Out: y, X: x, Log: true}
 	do(t, d, softmax)

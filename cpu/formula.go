@@ -12,14 +12,15 @@ import (
 )
 
 // A formula is an expression that fused row operations compute for groups of rows. An operand is a
-// matrix, or has one value for each row or for each column. Operands have their stored types.
+// matrix, a value for each row, or a value for each column. Operands have their stored types.
 type formula struct {
 	e        *expr.Expr
 	programs lookup[formulaTypes, *expr.Program]
 }
 
-// lookup is a map that remembers its last entry. To compare a key takes a tenth of the time of a
-// look-up in the map. Groups of rows, such as blocks of attention, are often that short.
+// lookup is a map that remembers its last entry. Comparing a key takes a tenth of the time of a
+// look-up in the map. This matters because groups of rows, such as blocks of attention, are often
+// short.
 type lookup[K comparable, V any] struct {
 	all  sync.Map
 	last atomic.Pointer[entry[K, V]]
@@ -49,10 +50,10 @@ func (l *lookup[K, V]) store(k K, v V) {
 }
 
 // formulaTypes lists the types of the result and of the operands.
-type formulaTypes [1 + mostOperands]dtype.Type
+type formulaTypes [1 + maxOperands]dtype.Type
 
-// mostOperands is the maximum number of operands of a formula.
-const mostOperands = 7
+// maxOperands is the maximum number of operands of a formula.
+const maxOperands = 7
 
 // rowOperand is an operand or the result of a formula. Strides are in bytes. If it has one value
 // for each row, its column stride is 0. If it has one value for each column, its row stride is 0.
@@ -82,9 +83,9 @@ func (w *rowWorker) operand(v *device.View, lo, n, k int) rowOperand {
 	return rowsOf(v, lo)
 }
 
-// output returns the memory for the results in the rows of v, from row lo on. If the elements of a
-// row are neighbours, it is the memory of v. Otherwise it is space k, and store later copies the
-// rows to v.
+// output returns memory for the results of rows of v, from row lo on. If the elements of a row are
+// neighbours, it is the memory of v. Otherwise it is space k, which a later call of store copies to
+// v.
 func (w *rowWorker) output(v *device.View, lo, k int) rowOperand {
 	if v.Strides.At(1) != 1 && w.cols > 1 {
 		return w.matrix(data(w.space[k]))
@@ -146,12 +147,11 @@ func (b *binding) take(a *access, o *rowOperand) {
 	} else {
 		a.stride[1] = o.col
 	}
-	b.settle(a)
+	b.cacheStrides(a)
 }
 
-// fold combines the values of a formula in each of n rows into dst, which is in the worker's type.
-// space is memory for the values, for the case that they are computed first and combined
-// afterwards.
+// fold computes a formula for n rows and combines the values of each row. It stores the results at
+// dst, in the worker's type. space is memory for the values if no loop can combine them at once.
 func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
 	pl := planFor(f.program(w.t, ins), 0, rawResults)
 	once := uint64(0)
@@ -192,7 +192,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 			to = unsafe.Pointer(&w.stage)
 		}
 		r.reg[len(r.reg)-1] = to
-		if m < maxBlock { // for a short remainder, a special form is faster
+		if m < maxBlock { // another kind of loop is faster for a short remainder
 			if rest := pl.foldFor(k, w.t, m, jit.Reads{Once: once}); rest != nil {
 				code = rest
 			}

@@ -13,18 +13,20 @@ import (
 
 // On processors with AVX-512 or AVX2, the body of a plan is made of loops that are compiled at run
 // time (package jit). A loop keeps the values between its instructions in registers. It converts
-// stored types as it loads and stores them. An instruction that jit does not know (a random number)
-// stays a kernel. The loops before and after the kernel exchange values with it through slots.
+// stored types as it loads and stores them. An instruction that package jit does not support, such
+// as a random number, runs as a kernel. The loops before and after the kernel pass values to it and
+// from it in slots of memory.
 //
-// If one loop is the whole body, it can also run on the operands' own memory, for many rows in one
-// call: see [binding.chooseLoop].
+// If one loop is the whole body, it can also run on the operands' own memory, and compute many rows
+// in one call: see [binding.chooseLoop].
 
 // fusedBody says how the body of a plan runs as loops.
 type fusedBody struct {
-	// loop that is the whole body; nil if the body has several steps
+	// loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
 	plain *jit.Code // machine code of whole, if all operands have neighbours in rows
-	// machine code of whole for other operands, made on demand. It maps jit.Reads to *jit.Code
+	// machine code of whole for operands with other strides, made on demand: a map of jit.Reads to
+	// *jit.Code
 	variants sync.Map
 }
 
@@ -43,11 +45,11 @@ func interpreted() string {
 	return ""
 }
 
-// unfused makes new plans run as kernels. Tests set it.
+// unfused makes new plans run as kernels, for tests.
 var unfused bool
 
-// fusable reports whether a plan computes or converts anything, or fills memory with one value.
-// Copies have faster implementations.
+// fusable reports whether it pays to fuse a plan. The plan must compute or convert something, or
+// fill memory with one value, because copies have faster implementations.
 func fusable(p *expr.Program, f form) bool {
 	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
 		return false
@@ -79,15 +81,15 @@ func narrow(p *expr.Program) bool {
 	return true
 }
 
-// maskBits is the maximum number of operands of a plan that describes its operands by the bits of a
-// word.
+// maskBits is the maximum number of operands of a plan. A plan describes each operand by one bit of
+// a word.
 const maskBits = 64
 
 // fuse replaces the body of a plan by loops, and sets all fields that depend on the body. It
-// reports false if the system refuses executable memory.
+// returns false if the system refuses executable memory.
 func (pl *plan) fuse(root []int32, uniform []bool) bool {
 	p, n := pl.p, len(pl.p.Code)
-	f := &fusion{plan: pl, root: root, uniform: uniform, segment: make([]int, n), crossing: map[int32]bool{}}
+	f := &fusion{plan: pl, root: root, uniform: uniform, segment: make([]int, n), inMemory: map[int32]bool{}}
 	f.divide()
 	pl.body = nil
 	pl.slot = make([]int, n+len(p.Outs))
@@ -114,16 +116,16 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 			if err != nil {
 				return false
 			}
-			if f.alone() {
+			if f.oneLoop() {
 				pl.fused.whole, pl.fused.plain = l, code
 			}
 			f.spill = max(f.spill, code.Spill())
 			pl.body = append(pl.body, step{code: code})
 		}
-		pl.body = append(pl.body, f.behind[s]...)
+		pl.body = append(pl.body, f.laterKernels[s]...)
 	}
-	pl.body = append(f.early, pl.body...)
-	if pl.key.form == rawResults && len(f.loops) == 1 && len(f.early) == 0 {
+	pl.body = append(f.firstKernels, pl.body...)
+	if pl.key.form == rawResults && len(f.loops) == 1 && len(f.firstKernels) == 0 {
 		pl.foldLoop(f.describe(0))
 	}
 	pl.arena += f.spill + foldSpill
@@ -142,22 +144,22 @@ func (pl *plan) fuse(root []int32, uniform []bool) bool {
 // fusion holds the state of [plan.fuse].
 type fusion struct {
 	*plan
-	root     []int32
-	uniform  []bool
-	segment  []int // for each value, the loop that computes it; -1: none
-	loops    [][]int32
-	early    []step         // kernels that run before all loops
-	behind   [][]step       // kernels that run after each loop
-	crossing map[int32]bool // values that are in memory between steps
-	spill    int
+	root         []int32
+	uniform      []bool
+	segment      []int // for each value, the loop that computes it; -1: none
+	loops        [][]int32
+	firstKernels []step         // kernels that run before all loops
+	laterKernels [][]step       // kernels that run after each loop
+	inMemory     map[int32]bool // values that are in memory between steps
+	spill        int
 }
 
-// divide assigns the instructions to loops. A kernel runs before all loops if its operands allow
-// it. Otherwise the current loop ends, and the kernel runs after it.
+// divide assigns the instructions to loops. A kernel runs before all loops if its operands are
+// known there. Otherwise the current loop ends, and the kernel runs after it.
 func (f *fusion) divide() {
 	code := f.p.Code
 	outside := make([]bool, len(code)) // values computed before all loops or read from memory
-	f.loops, f.behind = [][]int32{nil}, [][]step{nil}
+	f.loops, f.laterKernels = [][]int32{nil}, [][]step{nil}
 	for i, c := range code {
 		f.segment[i] = -1
 		outside[i] = f.uniform[i] || c.Op.Arity() == 0
@@ -176,12 +178,12 @@ func (f *fusion) divide() {
 		}
 		s := f.kernel(int32(i))
 		if outside[c.A] && outside[c.B] && outside[c.C] {
-			f.early = append(f.early, s)
+			f.firstKernels = append(f.firstKernels, s)
 			outside[i] = true
 			continue
 		}
-		f.behind[len(f.loops)-1] = []step{s}
-		f.loops, f.behind = append(f.loops, nil), append(f.behind, nil)
+		f.laterKernels[len(f.loops)-1] = []step{s}
+		f.loops, f.laterKernels = append(f.loops, nil), append(f.laterKernels, nil)
 	}
 }
 
@@ -195,9 +197,9 @@ func (f *fusion) kernel(i int32) step {
 		s.k = philox[uint64](c.Draw(), shared)
 	}
 	for _, o := range []int32{s.a, s.b, s.c} {
-		f.crossing[o] = true
+		f.inMemory[o] = true
 	}
-	f.crossing[i] = true
+	f.inMemory[i] = true
 	return s
 }
 
@@ -215,7 +217,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 		done[i] = true
 		switch {
 		case f.uniform[i]:
-			f.crossing[f.root[i]] = true
+			f.inMemory[f.root[i]] = true
 			l.Same = append(l.Same, jit.Same{Value: i, Offset: f.slot[f.root[i]]})
 		case c.Op == expr.OpX:
 			t, wide := f.p.In[c.Imm], f.key.form == rawOperands
@@ -226,7 +228,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 		case jit.SameBits(c, code):
 			need(c.A)
 		default:
-			f.crossing[i] = true
+			f.inMemory[i] = true
 			l.Loads = append(l.Loads, jit.Load{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
 		}
 	}
@@ -237,7 +239,7 @@ func (f *fusion) describe(s int) *jit.Loop {
 				need(o)
 			}
 		}
-		if f.crossing[i] {
+		if f.inMemory[i] {
 			l.Stores = append(l.Stores, jit.Store{Value: i, Type: c.Type, Wide: true, Reg: int(i)})
 		}
 	}
@@ -254,12 +256,12 @@ func (f *fusion) describe(s int) *jit.Loop {
 	return l
 }
 
-// allocate gives a slot to each value that is in memory. Uniform values get the last slots: if a
-// loop is the whole body, they need little memory there.
+// allocate gives a slot to each value that is in memory. Uniform values get the last slots. If one
+// loop is the whole body, these slots are small.
 func (f *fusion) allocate() {
 	pl, code := f.plan, f.p.Code
-	needed := f.crossing
-	for _, list := range [][]step{pl.uniform, f.early, f.kernels()} {
+	needed := f.inMemory
+	for _, list := range [][]step{pl.uniform, f.firstKernels, f.kernels()} {
 		for _, s := range list {
 			needed[s.d], needed[s.a], needed[s.b], needed[s.c] = true, true, true, true
 		}
@@ -284,7 +286,7 @@ func (f *fusion) allocate() {
 		take(len(code) + k)
 	}
 	for i := range code {
-		if needed[int32(i)] && pl.slot[i] < 0 && !(f.alone() && f.uniform[i]) {
+		if needed[int32(i)] && pl.slot[i] < 0 && !(f.oneLoop() && f.uniform[i]) {
 			take(i)
 		}
 	}
@@ -297,19 +299,21 @@ func (f *fusion) allocate() {
 	}
 }
 
-// alone reports whether one loop is the whole body of the plan.
-func (f *fusion) alone() bool { return len(f.loops) == 1 && len(f.early) == 0 && len(f.index) == 0 }
+// oneLoop reports whether one loop computes the whole body of the plan.
+func (f *fusion) oneLoop() bool {
+	return len(f.loops) == 1 && len(f.firstKernels) == 0 && len(f.index) == 0
+}
 
 // kernels returns the kernels that run after loops.
 func (f *fusion) kernels() (all []step) {
-	for _, s := range f.behind {
+	for _, s := range f.laterKernels {
 		all = append(all, s...)
 	}
 	return all
 }
 
-// loopFor returns a form of the loop that is the whole body, for loads that go through rows as
-// given. It returns nil if there is no such form.
+// loopFor returns machine code of the loop that computes the whole body. r says how the code loads
+// the elements of a row. The result is nil if there is no such code.
 func (pl *plan) loopFor(r jit.Reads) *jit.Code {
 	if r == (jit.Reads{}) {
 		return pl.fused.plain
@@ -326,17 +330,18 @@ func (pl *plan) loopFor(r jit.Reads) *jit.Code {
 }
 
 // A loop over the operands' own memory works on units of at most longestUnit elements, or fewer if
-// the program is long, because a goroutine cannot be preempted within a unit. Rows of fewer than
-// shortestRow elements do not use the loop. Blocks of several rows are faster for them, because
-// such blocks fill whole vectors.
+// the program is long, because Go cannot preempt a goroutine within a unit. The loop is not used
+// for rows of fewer than shortestRow elements. For these, blocks of several rows are faster,
+// because they fill whole vectors.
 const (
 	longestUnit    = 16 << 10
 	shortestRow    = 8
 	unitOfAProgram = 1 << 20 // limit of a unit's elements times its instructions
 )
 
-// chooseLoop decides whether a loop runs on the operands' own memory. In a row of a result, the
-// elements must be neighbours in memory. In a row of an operand, loads must be able to reach them.
+// chooseLoop decides whether a loop runs on the operands' own memory. The elements of a result's
+// row must be neighbours in memory. The elements of an operand's row must have a stride that loads
+// support.
 func (b *binding) chooseLoop() bool {
 	pl := b.pl
 	if pl.fused == nil || pl.fused.whole == nil {
@@ -361,7 +366,7 @@ func (b *binding) chooseLoop() bool {
 	if b.loop = pl.loopFor(reads); b.loop == nil {
 		return false
 	}
-	b.blk = max(shortestBare, min(longestUnit, unitOfAProgram/max(1, len(l.Steps))))
+	b.blk = max(shortestSlotless, min(longestUnit, unitOfAProgram/max(1, len(l.Steps))))
 	b.divide(b.blk)
 	return true
 }
@@ -378,8 +383,8 @@ func (b *binding) divide(n int) {
 	}
 }
 
-// perUnit returns into how many units the two innermost dimensions are divided.
-func (b *binding) perUnit() (rows, cols int) {
+// unitCounts returns the numbers of units along the two innermost dimensions.
+func (b *binding) unitCounts() (rows, cols int) {
 	rows, cols = 1, (b.dims[b.rank-1]-1)/b.cols+1
 	if b.rank > 1 {
 		rows = (b.dims[b.rank-2]-1)/b.rows + 1
@@ -388,7 +393,7 @@ func (b *binding) perUnit() (rows, cols int) {
 }
 
 func (b *binding) loopUnits() int {
-	rows, cols := b.perUnit()
+	rows, cols := b.unitCounts()
 	n := rows * cols
 	for k := range b.rank - 2 {
 		n *= b.dims[k]
@@ -401,7 +406,7 @@ func (b *binding) runLoop(lo, hi int) {
 	r := b.begin(1)
 	l := b.pl.fused.whole
 	in := b.rank - 1
-	nr, nc := b.perUnit()
+	nr, nc := b.unitCounts()
 	r.strides = r.strides[:0]
 	for u := lo; u < hi; u++ {
 		var c cursor

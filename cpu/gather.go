@@ -8,18 +8,18 @@ import (
 )
 
 // indexed is a gather, or the common part of a scatter. A position is the row-major number of an
-// element of the index. The position of the first index outside the axis is recorded.
+// element of the index.
 type indexed struct {
 	out, src, index *device.View
 	axis            int
 	bound           int64
-	wrap            int64        // what is added to an index outside the axis before it is used
+	wrap            int64        // number that is added to an index outside the axis
 	bad             atomic.Int64 // position of the first index outside the axis; -1: there is none
 	shared          int          // number of neighbouring elements that share one index
-	suffix          int          // number of the first dimension of these elements
+	suffix          int          // first dimension of the elements that share one index
 }
 
-// gather runs a gather. It returns the error for an index outside the axis immediately.
+// gather runs a gather. If an index is outside the axis, it returns the error at once.
 func (d *Device) gather(o *device.Gather) error {
 	if o.Out.Size() == 0 {
 		return nil
@@ -35,7 +35,7 @@ func (d *Device) gather(o *device.Gather) error {
 		row = o.Out.Shape.At(last)
 	}
 	rows := o.Out.Size() / row
-	d.crew.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.crew.size())), g)
+	d.workers.parallel(rows, max(1, inlineWork/2/row, rows/(4*d.workers.size())), g)
 	return g.fault(o.Tag)
 }
 
@@ -66,8 +66,8 @@ func (g *indexed) fault(tag uint32) error {
 	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
-// note records a position with an index outside the axis, and keeps the lowest.
-func (g *indexed) note(p int) {
+// noteBad records the position of an index outside the axis, unless a lower one is recorded.
+func (g *indexed) noteBad(p int) {
 	for {
 		b := g.bad.Load()
 		if b >= 0 && b <= int64(p) || g.bad.CompareAndSwap(b, int64(p)) {
@@ -77,13 +77,13 @@ func (g *indexed) note(p int) {
 }
 
 // run gathers rows lo … hi-1. A row is the elements along the innermost dimension with several
-// indices. If neighbouring elements share one index, these elements are a row.
+// indices. If neighbouring elements share one index, they form a row.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()
 	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
 	is := g.index.Type.Size()
-	outer := g.last() // number of outer dimensions, whose coordinates number the rows
+	outer := g.last() // number of outer dimensions; their coordinates identify a row
 	if g.shared > 1 {
 		outer = g.suffix
 	}
@@ -115,19 +115,19 @@ func (g *indexed) run(lo, hi int) {
 				copy(dst, at8(unsafe.Add(s, int(i)*along), g.shared*size))
 			} else {
 				clear(dst)
-				g.note(row * g.shared)
+				g.noteBad(row * g.shared)
 			}
 			continue
 		}
 		l.o, l.s, l.x = o, s, x
 		if bad := l.run(size, is); bad >= 0 {
-			g.note(row*l.n + bad)
+			g.noteBad(row*l.n + bad)
 		}
 	}
 }
 
-// share finds the innermost dimensions, after the axis, for which the index does not change. The
-// elements of both other views must be contiguous there. For example, these are the columns of an
+// share finds the innermost dimensions, after the axis, along which the index does not change. The
+// elements of both other views must be contiguous along them. An example are the columns of an
 // embedding's table.
 func (g *indexed) share(a, b *device.View) {
 	g.shared, g.suffix = 1, g.index.Shape.Rank()
@@ -158,8 +158,8 @@ type gatherLine struct {
 	wrap              int64
 }
 
-// wrapped returns index i, or i+wrap if i is outside the bound. wrap is the bound if indices below
-// 0 count from the end, otherwise 0.
+// wrapped returns index i, or i+wrap if i is outside the bound. wrap is the bound if negative
+// indices count from the end, otherwise 0.
 func wrapped(i, wrap int64, bound uint64) int64 {
 	if uint64(i) >= bound {
 		return i + wrap

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// gridTaps holds the elements of one dimension that are read for a coordinate.
+// gridTaps holds the elements along one dimension that are read for a coordinate.
 type gridTaps[K float32 | float64] struct {
 	n     int
 	at    [4]int // indexes of the elements; -1 if outside of the image
@@ -16,7 +16,7 @@ type gridTaps[K float32 | float64] struct {
 	slope K      // derivative of the place with respect to the coordinate
 }
 
-// gridTask samples images of h × w elements, each at the same number of points.
+// gridTask samples images of h × w elements. All images are sampled at the same number of points.
 type gridTask[K float32 | float64] struct {
 	device.GridSampling
 	channels, h, w, points int
@@ -57,25 +57,24 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	switch {
 	case o.D.Absent():
 		t.unit = t.sample
-	// each unit is a whole plane, so that the terms of an element are added in the order of the
-	// points
+	// a unit is a whole plane, so that the terms of an element are added in the order of the points
 	case o.Input:
 		units, each = o.X.Shape.At(0)*t.channels, t.points
 		t.unit = t.spread
 	default:
 		t.unit = t.slopes
 	}
-	d.crew.parallel(units, max(1, inlineWork/(32*max(1, each))), t)
+	d.workers.parallel(units, max(1, inlineWork/(32*max(1, each))), t)
 }
 
-// taps finds the elements that are read at point i. Points are counted over all samples.
+// taps finds the elements that are read for point i. Points are numbered across all samples.
 func (t *gridTask[K]) taps(i int) (x, y gridTaps[K]) {
 	x.find(&t.GridSampling, t.grid[2*i], t.w)
 	y.find(&t.GridSampling, t.grid[2*i+1], t.h)
 	return x, y
 }
 
-// each calls f for each element inside the image that is read.
+// each calls f for each element that is read and lies inside the image.
 func (t *gridTask[K]) each(x, y *gridTaps[K], f func(at int, i, j int)) {
 	for i := range y.n {
 		for j := range x.n {
@@ -174,8 +173,8 @@ func fused[K float32 | float64](a, b, c K) K {
 	return K(math.FMA(float64(a), float64(b), float64(c)))
 }
 
-// padGrid maps a place to a place inside a dimension of the given size. sign is the derivative of
-// the mapped place with respect to the original place.
+// padGrid maps place at to a place inside a dimension of the given size, as the padding mode says.
+// sign is the derivative of the result with respect to at.
 func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign K) {
 	sign = 1
 	switch s.Padding {
@@ -208,9 +207,9 @@ func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign 
 	return at, sign
 }
 
-// gridInner is Keys' kernel with a = -¾ (R. Keys, Cubic Convolution Interpolation for Digital Image
-// Processing, 1981). u is the distance, at most 1, and v is 1-u. gridOuter is the kernel at the
-// distance 1+u.
+// gridInner is Keys' kernel of cubic interpolation with a = -¾ (R. Keys, Cubic Convolution
+// Interpolation for Digital Image Processing, 1981). u is the distance, at most 1, and v is 1-u.
+// gridOuter is the kernel at the distance 1+u.
 func gridInner[K float32 | float64](u, v K) K { return K((K(K(u*u)*-1.25) + u + 1) * v) }
 
 func gridOuter[K float32 | float64](u, v K) K { return K(K(K(u*v)*v) * -0.75) }

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// kernel runs one instruction on n elements. Operands that the instruction does not have are nil.
+// kernel runs one instruction on n elements. If the instruction has fewer operands, the others are
+// nil.
 type kernel func(d, a, b, c unsafe.Pointer, n int)
 
 // maxBlock is the largest number of elements that a kernel computes in one call.
@@ -44,8 +45,8 @@ func ternary[D, M, S any](f func(dst []D, a []M, b, c []S)) kernel {
 	return func(d, a, b, c unsafe.Pointer, n int) { f(at[D](d, n), at[M](a, n), at[S](b, n), at[S](c, n)) }
 }
 
-// notZero returns a kernel that converts numbers to truth values. It compares them with 0, with the
-// kernel ne.
+// notZero returns a kernel that converts numbers to truth values. The kernel compares them with 0
+// by calling ne.
 func notZero[S any](ne func(dst []uint32, a, b []S)) kernel {
 	return func(d, a, _, _ unsafe.Pointer, n int) {
 		ne(at[uint32](d, n), at[S](a, n), at[S](unsafe.Pointer(&zeros), n))
@@ -157,7 +158,8 @@ func fillCasts() {
 	loads[dtype.I16], stores[dtype.I16] = unary(asm.CvtI16ToI32), unary(asm.CvtU32ToU16)
 }
 
-// cvtF32ToU64 converts numbers. It rounds towards zero and saturates, and NaN becomes 0.
+// cvtF32ToU64 converts float32 numbers to uint64. It rounds towards zero and saturates, and NaN
+// becomes 0.
 func cvtF32ToU64(dst []uint64, a []float32) {
 	for i, x := range a {
 		switch {

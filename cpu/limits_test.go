@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestLimits: the minimum and maximum with params give the bits of the interpreter, also if a param
-// or an operand is NaN, infinite or a zero. Few elements and many take different paths.
+// TestLimits: minimum and maximum with params give the same bits as the interpreter, even if a
+// param or an operand is NaN, infinite or zero. The test uses few elements and many, because these
+// run in different code.
 func TestLimits(t *testing.T) {
 	d := Get()
 	negative := float32(math.Copysign(0, -1))

@@ -6,17 +6,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inlineWork is the least work that a call shares with workers, because sharing costs some
-// microseconds. The unit of work is about one instruction on one element.
+// inlineWork is the minimum amount of work for which a call uses workers, because sharing work
+// costs some microseconds. One unit is about one instruction on one element.
 const inlineWork = 1 << 15
 
-// elementwise runs a [device.Map] that is given by its fields. So a map that the driver itself
-// needs does not escape to the heap.
+// elementwise runs a [device.Map], given by its fields. So a map that the driver itself needs is
+// not allocated on the heap.
 func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []uint64) {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
 	}
-	if d.truth(p, outs, ins) || few(p, outs, ins, params) {
+	if d.truth(p, outs, ins) || fewElements(p, outs, ins, params) {
 		return
 	}
 	b := newBinding(p, stored, ins, params)
@@ -32,7 +32,8 @@ func (d *Device) cast(to, from *device.View) {
 	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }
 
-// byStride returns the dimensions of v. The dimension that is innermost in memory comes last.
+// byStride returns the dimensions of v, ordered so that the one that is innermost in memory comes
+// last.
 func byStride(order []int, v *device.View) []int {
 	n := v.Shape.Rank()
 	order = order[:n]
@@ -45,23 +46,23 @@ func byStride(order []int, v *device.View) []int {
 	return order
 }
 
-// mapAll runs a binding over all its elements.
+// mapAll runs a binding on all its elements.
 func (d *Device) mapAll(b *binding) {
 	b.choose()
-	parts := b.pace().parts(b.size, len(b.pl.body), d.crew.size())
+	parts := b.pace().parts(b.size, len(b.pl.body), d.workers.size())
 	if parts == 1 {
 		b.run(0, b.blocks())
 		return
 	}
-	if part := max(shortestBare, ((b.size-1)/parts/bareUnit+1)*bareUnit); b.loop != nil && b.across < 0 {
+	if part := max(shortestSlotless, ((b.size-1)/parts/slotlessUnit+1)*slotlessUnit); b.loop != nil && b.across < 0 {
 		b.divide(min(b.blk, part))
-	} else if b.blk == longestBare {
+	} else if b.blk == longestSlotless {
 		b.blk = part
 	}
-	d.crew.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
+	d.workers.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
 
-// pace returns the pace of the plan on operands of this kind.
+// pace returns the measured speed of the plan for operands like these.
 func (b *binding) pace() *pace {
 	if b.across >= 0 || b.whole > 0 {
 		return &b.pl.scattered
@@ -69,16 +70,16 @@ func (b *binding) pace() *pace {
 	return &b.pl.dense
 }
 
-// choose decides how the elements are traversed: in tiles or in blocks. If runs along the innermost
-// dimension are long enough to be used in place, a block does not cross the end of a run.
+// choose decides how the elements are traversed: in tiles or in blocks. If a run along the
+// innermost dimension is long enough to be used in place, blocks end at the ends of runs.
 func (b *binding) choose() {
 	b.loop = nil
 	if b.chooseTiles(); b.across >= 0 || b.chooseLoop() {
 		return
 	}
 	b.blk = b.pl.block
-	if b.bare() {
-		b.blk = longestBare
+	if b.slotless() {
+		b.blk = longestSlotless
 	}
 	b.whole = b.dims[b.rank-1]
 	if b.rank == 1 || b.whole < b.pl.block/4 {
@@ -86,18 +87,18 @@ func (b *binding) choose() {
 	}
 }
 
-// These are the sizes of a block of a program that needs no slots. A block has longestBare
-// elements. If smaller blocks share the work better, the size is a smaller multiple of bareUnit,
-// but at least shortestBare.
+// These are the sizes of a block of a program that needs no slots. A block has longestSlotless
+// elements. If smaller blocks divide the work between workers more equally, the size is a smaller
+// multiple of slotlessUnit, but at least shortestSlotless.
 const (
-	longestBare  = 16 << 10
-	shortestBare = 1 << 10
-	bareUnit     = 64
+	longestSlotless  = 16 << 10
+	shortestSlotless = 1 << 10
+	slotlessUnit     = 64
 )
 
-// bare reports whether the program is at most one instruction, whose operands and result are used
-// in place.
-func (b *binding) bare() bool {
+// slotless reports whether the program needs no slots: it has at most one instruction, whose
+// operands and result are used in place.
+func (b *binding) slotless() bool {
 	pl := b.pl
 	if len(pl.body) > 1 || len(pl.outs) != 1 || pl.outs[0].conv != nil || !b.outs[0].dense ||
 		len(pl.loads) == 0 || len(pl.consts)+len(pl.params)+len(pl.scalar)+len(pl.index) > 0 || len(pl.body) == 1 && !b.direct[0] {
@@ -112,7 +113,8 @@ func (b *binding) bare() bool {
 	return len(pl.body) == 0 || !pl.body[0].bounded
 }
 
-// blocks returns the number of units of work: tiles, blocks within runs, or blocks of all elements.
+// blocks returns the number of units of work. A unit is a tile, a block within a run, or a block of
+// consecutive elements.
 func (b *binding) blocks() int {
 	if b.across >= 0 {
 		return b.tiles()
@@ -136,7 +138,7 @@ func (b *binding) run(lo, hi int) {
 	}
 	began := clock()
 	b.runUnits(lo, hi)
-	p.note(b.size/b.blocks()*(hi-lo), clock()-began)
+	p.add(b.size/b.blocks()*(hi-lo), clock()-began)
 }
 
 func (b *binding) runUnits(lo, hi int) {

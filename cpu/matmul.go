@@ -11,7 +11,7 @@ import (
 )
 
 // matMul runs a product. If the factors are 16-bit floats, sums are computed in float32 and rounded
-// once. If there is a bias, sums begin with it.
+// once. If there is a bias, each sum starts with it.
 func (d *Device) matMul(o *device.MatMul) error {
 	for i := 0; o.Operand(i).View != nil; i++ {
 		v := o.Operand(i).View
@@ -50,7 +50,7 @@ func (d *Device) matMul(o *device.MatMul) error {
 		d.floatProduct(o)
 	default:
 		rows := out.Shape.At(0) * out.Shape.At(1)
-		d.crew.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
+		d.workers.parallel(rows, max(1, inlineWork/max(1, out.Shape.At(2)*k)), (*product)(o))
 	}
 	return nil
 }
@@ -90,29 +90,29 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	d.cast(out, &rows)
 }
 
-// smallProduct is the number of multiplications in one matrix below which the workers divide a
-// batch by whole matrices.
+// smallProduct is a number of multiplications for one matrix of a batch. Up to this number, each
+// worker gets whole matrices.
 const smallProduct = 1 << 20
 
-// floatProduct multiplies matrices of float32, float64 or bfloat16. If there is a bias, a result of
-// float32 or float64 holds the bias already, and the product is added to it.
+// floatProduct multiplies matrices of float32, float64 or bfloat16. If there is a bias, the caller
+// has stored it in a result of float32 or float64, and the product is added to it.
 func (d *Device) floatProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
-		m := *o // a batch that repeats one matrix B is one product with the rows of all matrices A
+		m := *o // a batch that repeats one matrix B is one product, with the rows of all matrices A
 		m.Out.Shape, m.A.Shape = m.Out.Shape.With(1, batch*rows), m.A.Shape.With(1, batch*rows)
 		multiply(d.par, &m, 0)
 		return
 	}
 	work := rows * o.Out.Shape.At(2) * o.A.Shape.At(2)
-	if batch == 1 || work > smallProduct && batch < 4*d.crew.size() {
+	if batch == 1 || work > smallProduct && batch < 4*d.workers.size() {
 		for i := range batch {
 			multiply(d.par, o, i)
 		}
 		return
 	}
 	p := products(*o)
-	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), &p)
+	d.workers.parallel(batch, max(1, inlineWork/max(1, work)), &p)
 }
 
 // products is a batch of products of floats. One worker computes a range of the products.
@@ -168,12 +168,12 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 	}
 }
 
-// matrix returns the memory range of matrix i of a batch.
+// matrix returns the memory that holds matrix i of a batch.
 func matrix[T float32 | float64 | uint16](v *device.View, i int) []T {
 	return matrices[T](v, i, i+1)
 }
 
-// matrices returns the memory range of matrices lo … hi-1 of a batch.
+// matrices returns the memory that holds matrices lo … hi-1 of a batch.
 func matrices[T float32 | float64 | uint16](v *device.View, lo, hi int) []T {
 	rows, cols := v.Shape.At(1), v.Shape.At(2)
 	if rows == 0 || cols == 0 {
@@ -183,18 +183,18 @@ func matrices[T float32 | float64 | uint16](v *device.View, lo, hi int) []T {
 	return at[T](unsafe.Add(pointer(v), lo*v.Strides.At(0)*v.Type.Size()), span)
 }
 
-// lowFactors reports whether the product reads its factors as bfloat16. Other products of 16-bit
+// bf16Factors reports whether the product reads its factors as bfloat16. Other products of 16-bit
 // floats convert their factors to float32.
-func lowFactors(o *device.MatMul) bool { return o.Factor() == dtype.BF16 && gemm.HasBF16() }
+func bf16Factors(o *device.MatMul) bool { return o.Factor() == dtype.BF16 && gemm.HasBF16() }
 
-// halfProduct multiplies 16-bit floats with sums in float32.
+// halfProduct multiplies 16-bit floats and adds in float32.
 func (d *Device) halfProduct(o *device.MatMul) error {
 	t, err := temporaries(d, o)
 	defer release(t[:])
 	if err != nil {
 		return err
 	}
-	low := lowFactors(o)
+	low := bf16Factors(o)
 	p := &device.MatMul{Out: o.Out, A: o.A, B: o.B, Bias: o.Bias}
 	for i, v := range [...]*device.View{&p.A, &p.B} {
 		if !low || v.Type == dtype.F32 {
@@ -219,7 +219,8 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 }
 
 // converted copies a batch of matrices to the temporary w, rounded to the 16-bit type t. If the
-// stride of rows or of columns is 1, it stays 1. If the batch repeats one matrix, so does the copy.
+// stride of rows or of columns is 1, it stays 1. If the batch repeats one matrix, the copy repeats
+// it too.
 func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.View {
 	src := *v
 	src.Shape = w.Shape
@@ -227,7 +228,7 @@ func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.V
 		w.Layout = shape.Dense(src.Transpose(1, 2).Shape).Transpose(1, 2)
 	}
 	d.cast(&w, &src)
-	if v.Type != t && w.Type != t { // the rounded values are stored in the first half of each element's memory
+	if v.Type != t && w.Type != t { // rounded values use the first half of an element
 		low := w
 		low.Type = t
 		for i := range low.Strides.Rank() {
@@ -242,7 +243,7 @@ func (d *Device) converted(w device.View, v *device.View, t dtype.Type) device.V
 	return w
 }
 
-// product computes rows of an integer product. Rows are numbered through the batch.
+// product computes rows of an integer product. Rows are numbered across the batch.
 type product device.MatMul
 
 func (m *product) run(lo, hi int) {
@@ -276,7 +277,7 @@ func (m *product) run(lo, hi int) {
 	}
 }
 
-// productRow computes n elements of a row of the product. Integers wrap, so the order of the sum
+// productRow computes n elements of a row of the product. Integers wrap, so the order of additions
 // does not matter.
 func productRow[T int64 | int32 | int16 | uint8](o, a, b unsafe.Pointer, so, sa, sk, sn, n, k int) {
 	sz := int(unsafe.Sizeof(*new(T)))

@@ -11,19 +11,20 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// memory is the pool's backing. Its events are always done, because a method returns when its work
-// is done. Each recording has an arena of its own in the pool. All other work shares one arena.
+// memory is the pool's source of memory. Its events have always happened, because a method returns
+// only when its work is done. Each recording has its own arena in the pool. All other work shares
+// one arena.
 type memory struct {
 	hostmem.Memory
-	shared atomic.Bool // the pool obeys the common limit of all devices
+	shared atomic.Bool // the limit is the common one of all devices
 }
 
 // reserved is the number of bytes that the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
-// Alloc allocates as [hostmem.Memory] does, within the common limit of all devices.
+// Alloc allocates like [hostmem.Memory], and keeps to the limit that all devices share.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
-	for limit := most(); ; {
+	for limit := initialLimit(); ; {
 		held := reserved.Load()
 		if m.shared.Load() && limit > 0 && (held > limit || size > limit-held) {
 			return 0, fmt.Errorf("the devices of the processor have %d MiB of at most %d MiB: %w",
@@ -56,8 +57,8 @@ func (*memory) Wait(pool.Event)                          {}
 
 var _ pool.Backing = (*memory)(nil)
 
-// buffer is a block of memory. With the flag freed, the driver finds most uses after Free and
-// reports them as errors.
+// buffer is a block of memory. The flag freed lets the driver report most uses after Free as
+// errors.
 type buffer struct {
 	dev   *Device
 	mem   []byte
@@ -65,7 +66,7 @@ type buffer struct {
 	gen   uint64
 	freed atomic.Bool
 	guard *stream   // while this stream is recorded, Host panics; may be nil
-	life  *lifetime // of memory that a recording allocated, else nil
+	life  *lifetime // lifetime of memory that a recording allocated, else nil
 	// release is set for memory that the driver does not own. It is called once, when the buffer is
 	// freed. The field keeps its value after that, because objects that release refers to keep the
 	// memory valid.
@@ -75,9 +76,9 @@ type buffer struct {
 var _ device.Borrower = (*Device)(nil)
 
 // Borrow returns a buffer on the caller's memory. If the function release is not nil, it is called
-// once, when the buffer is freed or queued, from any goroutine. It must not block. The buffer keeps
-// a reference to release, so that everything that release refers to is reachable as long as the
-// buffer is.
+// once, when the buffer is freed or queued. The call may come from any goroutine, and must not
+// block. The buffer keeps a reference to release. So everything that release refers to stays
+// reachable as long as the buffer.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {
 		release = func() {}
@@ -85,29 +86,29 @@ func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	return &buffer{dev: d, mem: mem, release: release}
 }
 
-// giveBack tells the tracer and the owner of borrowed memory that the memory is free, or will be
-// soon.
+// giveBack tells the tracer, and the owner of borrowed memory, that the memory is free or queued to
+// be freed.
 func (b *buffer) giveBack(queued bool) {
 	if b.release != nil {
 		b.release()
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, true, queued, device.Origin{})
+		b.report(t, true, queued, device.Origin{})
 	}
 }
 
 // Alloc returns a buffer with undefined contents. All memory of a recording comes from the pool, so
-// that small buffers are reused within it.
+// that the recording can reuse small buffers too.
 func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, flaw(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
+		return nil, operandError(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	r := recordingOf(s)
 	if bytes < device.PlainBytes && r == nil || bytes == 0 {
 		b := small(bytes)
 		b.dev = d
 		if t := device.Tracing(); t != nil {
-			b.told(t, false, false, o)
+			b.report(t, false, false, o)
 		}
 		return b, nil
 	}
@@ -116,7 +117,7 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 		arena = r.arena
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
-	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyBut(d) > 0 {
+	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyExcept(d) > 0 {
 		// All other devices have now given their cached memory back, so try again.
 		blk, err = d.pool.Alloc(uint64(bytes), arena, poolOrigin(&o))
 	}
@@ -128,10 +129,10 @@ func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buff
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
 	if r != nil {
-		b.life = &lifetime{r, alive}
+		b.life = &lifetime{r, neverFreed}
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, false, false, o)
+		b.report(t, false, false, o)
 	}
 	return b, nil
 }
@@ -193,7 +194,7 @@ func (b *buffer) Free() {
 	switch {
 	case b.freed.Swap(true):
 	case b.block != nil:
-		b.life.over()
+		b.life.noteFreed()
 		b.dev.pool.Free(b.block, b.gen)
 		fallthrough
 	default:
@@ -201,12 +202,12 @@ func (b *buffer) Free() {
 	}
 }
 
-// Queue frees the memory like Free. It is for cleanups of the garbage collector.
+// Queue frees the memory like Free. The garbage collector's cleanups call it.
 func (b *buffer) Queue() {
 	switch {
 	case b.freed.Swap(true):
 	case b.block != nil:
-		b.life.over()
+		b.life.noteFreed()
 		b.dev.pool.Queue(b.block, b.gen)
 		fallthrough
 	default:
@@ -214,16 +215,15 @@ func (b *buffer) Queue() {
 	}
 }
 
-// bytesOf returns n bytes of buf, which is a buffer of the device. The parameter off is the offset
-// of the first byte.
+// bytesOf returns n bytes of buf, a buffer of the device, from byte off on.
 func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
 	if reason := device.OutsideBytes(d, buf, off, n); reason != "" {
-		return nil, flaw(d.name, op, arg, reason)
+		return nil, operandError(d.name, op, arg, reason)
 	}
 	return buf.(*buffer).mem[off : off+n], nil
 }
 
-// Upload copies src to a place in dst. The parameter off is the place's first byte.
+// Upload copies src to dst, from byte off of dst on.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	if err := refused(s, "upload", uploadsOnce); err != nil {
 		return err
@@ -238,7 +238,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	return err
 }
 
-// Download fills dst with bytes of src. The parameter off is the first byte that it copies.
+// Download fills dst with the bytes of src from byte off on.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	if err := refused(s, "download", hostWaits); err != nil {
 		return err
@@ -253,8 +253,8 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 	return err
 }
 
-// CopyFrom copies to a buffer of this device from a buffer of this or another device of the CPU.
-// Ranges of one buffer may overlap.
+// CopyFrom copies size bytes of src to dst. dst is a buffer of this device, and src is a buffer of
+// any device of the CPU. Ranges of one buffer may overlap.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	to, err := d.bytesOf("copy", "dst", dst, dstOff, size)
 	if err != nil {
@@ -310,13 +310,13 @@ func (d *Device) move(dst, src []byte) {
 		copy(dst, src)
 		return
 	}
-	d.crew.parallel((len(src)+moveGrain-1)/moveGrain, 1, &mover{dst, src})
+	d.workers.parallel((len(src)+moveGrain-1)/moveGrain, 1, &mover{dst, src})
 }
 
 var _ device.MemoryHistorian = (*Device)(nil)
 
-// RecordMemoryHistory starts to record every allocation of at least 8 KiB and its free, with the
-// call's stack. Smaller buffers are Go memory, which runtime/pprof shows.
+// RecordMemoryHistory starts to record all allocations of at least 8 KiB and their frees, each with
+// its stack. Smaller buffers are Go memory, which runtime/pprof shows.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
 }
@@ -341,8 +341,8 @@ func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes i
 	}
 }
 
-// told reports an allocation or a free to a tracer.
-func (b *buffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
+// report reports an allocation or a free to a tracer.
+func (b *buffer) report(t device.Tracer, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory || b.release != nil {
 		return
 	}

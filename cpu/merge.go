@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// mostCode bounds the instructions of a merged program.
-const mostCode = 384
+// maxCode is the maximum number of instructions of a merged program.
+const maxCode = 384
 
-// reader is a map or a reduction that reads results of a map.
+// reader is a map or a reduction that may read results of a map.
 type reader struct {
 	program *expr.Program
 	ins     []device.View
@@ -24,18 +24,19 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	if m := l.mapAt(j); m != nil {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
-	// A reduction does not round the values of its map to halves, as a map's store does.
+	// A map that stores 16-bit floats rounds them. A reduction does not round the values of its
+	// map, so it must not be merged then.
 	if o, is := l.items[j].op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}
 	return r, false
 }
 
-// mergeInto computes one map, whose result item j reads, within j. It returns false if there is no
-// such map.
+// mergeInto finds a map whose result item j reads, and computes it within item j. It returns false
+// if there is no such map.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
-	if !ok || l.gone[j] {
+	if !ok || l.dropped[j] {
 		return false
 	}
 	var tried []int
@@ -51,105 +52,106 @@ func (l *list) mergeInto(j int) bool {
 	return false
 }
 
-// merger joins map i with item j.
+// merger merges map i into item j.
 type merger struct {
 	*list
-	i, j int
-	made *device.Map // map i
-	r    *reader
-	how  expr.Inline
-	ins  []device.View // operands of the new item
-	outs []device.View // results of the new item
-	ends []int
+	i, j     int
+	producer *device.Map // map i
+	r        *reader
+	inline   expr.Inline
+	ins      []device.View // operands of the new item
+	outs     []device.View // results of the new item
+	ends     []int
 }
 
 // merge computes map i within item j, which reads its results. The new item has the operands of
-// both, and the results of map i that other items read. It takes the place of j, or else the place
-// of i. Nobody may write the operands between the two places, or use the results of the one that
-// moves.
+// both items. Its results are those of j, and the results of map i that other items read. It takes
+// the place of j if map i can move there, otherwise the place of i. An item can move if, between
+// the two places, no item writes its operands or uses its results.
 func (l *list) merge(i, j int, r *reader) bool {
-	m := &merger{list: l, i: i, j: j, made: l.mapAt(i), r: r}
+	m := &merger{list: l, i: i, j: j, producer: l.mapAt(i), r: r}
 	if !m.operands() || !m.results() || !m.fits() {
 		return false
 	}
 	at := j
-	if !l.moves(i, i, j) {
-		if at = i; r.reduces != nil || !l.moves(j, i, j) {
+	if !l.canMove(i, i, j) {
+		if at = i; r.reduces != nil || !l.canMove(j, i, j) {
 			return false
 		}
 	}
-	p := r.program.Inlined(&m.how)
-	if len(p.Code) > mostCode {
+	p := r.program.Inlined(&m.inline)
+	if len(p.Code) > maxCode {
 		return false
 	}
-	params := slices.Concat(r.params, m.made.Params[:len(m.made.Program.Params)])
+	params := slices.Concat(r.params, m.producer.Params[:len(m.producer.Program.Params)])
 	merged := item{callers: l.items[j].callers}
 	if o := r.reduces; o != nil {
 		merged.op = &device.Reduce{Reduction: &device.Reduction{Kind: o.Kind, Map: p, Finish: o.Finish}, Out: o.Out, Ins: m.ins, Params: params}
 	} else {
 		merged.op = &device.Map{Program: p, Outs: m.outs, Ins: m.ins, Params: params}
 	}
-	l.gone[i], l.gone[j] = true, true
+	l.dropped[i], l.dropped[j] = true, true
 	if at == j {
-		l.lasts(i, j)
+		l.extendOperands(i, j)
 	}
-	l.items[at], l.effects[at], l.ends[at], l.gone[at] = merged, effectsOf(&merged), m.ends, false
+	l.items[at], l.effects[at], l.ends[at], l.dropped[at] = merged, effectsOf(&merged), m.ends, false
 	l.merged++
 	return true
 }
 
-// lasts notes that the operands of item i are read by item j instead, maybe after their buffers
-// are freed.
-func (l *list) lasts(i, j int) {
+// extendOperands extends the lifetimes of the operands of item i, because item j now reads them.
+// Their buffers may be freed before j.
+func (l *list) extendOperands(i, j int) {
 	for k := range i {
 		for n, end := range l.ends[k] {
-			if end <= j && meetsAny(l.effects[k].writes[n], l.effects[i].reads) {
+			if end <= j && overlapsAny(l.effects[k].writes[n], l.effects[i].reads) {
 				l.ends[k][n] = j + 1
 			}
 		}
 	}
 }
 
-// moves reports whether item k, which is i or j, can move to the place of the other one. What it
-// changes for other work must not move beyond an item that may fail, because a replay stops there.
-func (l *list) moves(k, i, j int) bool {
+// canMove reports whether item k, which is i or j, can move to the other place. If its results are
+// visible after a replay, it must not move across an item that may fail, because the replay stops
+// at a failed item.
+func (l *list) canMove(k, i, j int) bool {
 	e := &l.effects[k]
 	return !l.writes(i, j, e.reads) && !l.writes(i, j, e.writes) && !l.reads(i, j, e.writes) &&
-		(!slices.Contains(l.ends[k], alive) || !l.fails(i, j))
+		(!slices.Contains(l.ends[k], neverFreed) || !l.mayFail(i, j))
 }
 
-// operands collects the operands of the new item. It returns false if an operand of j is not the
-// result of map i in an order that the new item can follow.
+// operands collects the operands of the new item. It returns false if the new item cannot read the
+// operands of map i in the order in which j reads its result.
 func (m *merger) operands() bool {
-	made, r := m.made, m.r
-	own := made.Ins
-	m.how = expr.Inline{Program: made.Program, Operands: make([]int, len(r.ins)), Scalars: len(r.params)}
+	producer, r := m.producer, m.r
+	own := producer.Ins
+	m.inline = expr.Inline{Program: producer.Program, Operands: make([]int, len(r.ins)), Scalars: len(r.params)}
 	linked := false
 	for k := range r.ins {
 		v := &r.ins[k]
-		out := slices.IndexFunc(made.Outs, func(o device.View) bool { return spanOf(&o).meets(spanOf(v)) })
+		out := slices.IndexFunc(producer.Outs, func(o device.View) bool { return spanOf(&o).overlaps(spanOf(v)) })
 		if out < 0 {
-			m.how.Operands[k] = m.operand(*v)
+			m.inline.Operands[k] = m.operand(*v)
 			continue
 		}
-		ins, ok := m.follow(&made.Outs[out], v)
+		ins, ok := m.follow(&producer.Outs[out], v)
 		if !ok || linked && !slices.EqualFunc(ins, own, equalViews) {
 			return false
 		}
-		m.how.Operands[k], own, linked = ^out, ins, true
-		// They take the place of v. The order of a reduction's sum is that of the first of its
-		// operands with the most dimensions that move.
+		m.inline.Operands[k], own, linked = ^out, ins, true
+		// The operands of map i replace v. A reduction adds in an order that depends on the first
+		// of its operands with the largest number of dimensions with a stride other than 0.
 		for i := range own {
 			m.operand(own[i])
 		}
 	}
 	for i := range own {
-		m.how.Own = append(m.how.Own, m.operand(own[i]))
+		m.inline.Own = append(m.inline.Own, m.operand(own[i]))
 	}
 	return len(m.ins) > 0 || r.reduces == nil
 }
 
-// operand returns the number of an operand of the new item, which it adds if necessary.
+// operand returns the number of view v among the operands of the new item. It adds v if necessary.
 func (m *merger) operand(v device.View) int {
 	i := slices.IndexFunc(m.ins, func(w device.View) bool { return sameView(&v, &w) })
 	if i < 0 {
@@ -159,44 +161,47 @@ func (m *merger) operand(v device.View) int {
 	return i
 }
 
-// follow returns the operands of map i in the order in which v reads its result out.
+// follow returns the operands of map i, with strides so that they are read in the order in which v
+// reads the result out.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
-	made := m.made
-	// With a position, a reduction cannot merge dimensions, which its order depends on.
-	if made.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
+	producer := m.producer
+	// A program that uses the position prevents a reduction from merging dimensions. That would
+	// change the order of its additions.
+	if producer.Program.UsesIndex() && (!sameOrder(out, v) || m.r.reduces != nil && !v.Contiguous()) {
 		return nil, false
 	}
 	if sameView(out, v) {
-		return made.Ins, m.r.reduces == nil || m.alongside(made.Ins, v)
+		return producer.Ins, m.r.reduces == nil || m.sameTraversal(producer.Ins, v)
 	}
-	ins, ok := reindexed(out, v, made.Ins)
-	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
+	ins, ok := reindexed(out, v, producer.Ins)
+	if !ok || m.r.reduces != nil && !m.sameTraversal(ins, v) {
 		return nil, false
 	}
-	// A value must not be computed twice, as windows that overlap would do. And a computation
+	// A value must not be computed twice, which happens if windows overlap. And a computation
 	// should read neighbours.
 	last := v.Shape.Rank() - 1
 	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
-	if made.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
+	if producer.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
 		return nil, false
 	}
 	return ins, true
 }
 
-// alongside reports whether a reduction traverses the operands as it traverses v, so that it
-// combines values in the same order.
-func (m *merger) alongside(ins []device.View, v *device.View) bool {
+// sameTraversal reports whether a reduction traverses the operands ins in the same way as v. Then
+// it combines values in the same order.
+func (m *merger) sameTraversal(ins []device.View, v *device.View) bool {
 	return len(ins) > 0 && !slices.ContainsFunc(ins, func(w device.View) bool { return !sameStrides(&w, v) })
 }
 
-// results collects the results of the new item: those of j, and those of map i that are read later.
+// results collects the results of the new item: the results of j, and the results of map i that are
+// read later.
 func (m *merger) results() bool {
 	its := m.r.outs
 	m.outs, m.ends = slices.Clone(its), slices.Clone(m.list.ends[m.j])
-	for k := range m.made.Outs {
-		out := m.made.Outs[k]
+	for k := range m.producer.Outs {
+		out := m.producer.Outs[k]
 		s := spanOf(&out)
-		if over := slices.IndexFunc(its, func(o device.View) bool { return spanOf(&o).meets(s) }); over >= 0 {
+		if over := slices.IndexFunc(its, func(o device.View) bool { return spanOf(&o).overlaps(s) }); over >= 0 {
 			t := spanOf(&its[over])
 			if t.lo > s.lo || t.hi < s.hi || !fills(&its[over]) {
 				return false
@@ -215,34 +220,35 @@ func (m *merger) results() bool {
 		if m.r.reduces != nil || !m.inOrder(k) {
 			return false
 		}
-		m.how.Keep = append(m.how.Keep, k)
+		m.inline.Keep = append(m.inline.Keep, k)
 		m.outs, m.ends = append(m.outs, out), append(m.ends, m.list.ends[m.i][k])
 	}
 	return true
 }
 
-// inOrder reports whether j reads the results of map i in their own order. Then the new item can
-// store result k.
+// inOrder reports whether j reads the results of map i in their row-major order. Then the new item
+// can store result k.
 func (m *merger) inOrder(k int) bool {
-	for i, n := range m.how.Operands {
-		if n < 0 && !sameOrder(&m.made.Outs[^n], &m.r.ins[i]) {
+	for i, n := range m.inline.Operands {
+		if n < 0 && !sameOrder(&m.producer.Outs[^n], &m.r.ins[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// fits reports whether one loop can have all operands and results, and whether it may write results
-// while it reads operands: a result is the same view as an operand, or shares no memory with it.
+// fits reports whether one loop can have all operands and results. It also reports whether a loop
+// may write results while it reads operands. For this, a result must be the same view as an
+// operand, or share no memory with it.
 func (m *merger) fits() bool {
-	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), jit.MostPointers)
+	before := max(len(m.producer.Ins)+len(m.producer.Outs), len(m.r.ins)+len(m.r.outs), jit.MostPointers)
 	if len(m.ins)+len(m.outs) > before {
 		return false
 	}
 	for i := range m.outs {
 		s := spanOf(&m.outs[i])
 		for k := range m.ins {
-			if spanOf(&m.ins[k]).meets(s) && (m.r.reduces != nil || !sameView(&m.ins[k], &m.outs[i]) && !m.inPlace(&m.ins[k], &m.outs[i])) {
+			if spanOf(&m.ins[k]).overlaps(s) && (m.r.reduces != nil || !sameView(&m.ins[k], &m.outs[i]) && !m.inPlace(&m.ins[k], &m.outs[i])) {
 				return false
 			}
 		}
@@ -250,8 +256,8 @@ func (m *merger) fits() bool {
 	return true
 }
 
-// inPlace reports whether an operand and a result of two types of one size are the same memory in
-// the same order.
+// inPlace reports whether an operand and a result occupy the same memory in the same order. Their
+// types may differ but have the same size.
 func (m *merger) inPlace(in, out *device.View) bool {
 	v := *in
 	v.Type = out.Type

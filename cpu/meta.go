@@ -12,8 +12,9 @@ import (
 )
 
 // meta is the CPU without memory: see [device.OpenMeta]. Its pool works like that of [Device], but
-// on addresses without memory. So its Stats equal those of the same program on the CPU. They do not
-// count buffers of less than 8 KiB, or Go memory that a primitive uses internally.
+// on addresses without memory. So its Stats have the same values as those of [Device] for the same
+// program. Stats do not count buffers of less than 8 KiB, nor the Go memory that primitives use
+// internally.
 type meta struct {
 	memory int
 	pool   *pool.Pool
@@ -39,7 +40,7 @@ func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 	return d, nil
 }
 
-// addresses is the backing of a pool without memory.
+// addresses is the source of addresses for a pool without memory.
 type addresses struct{ next atomic.Uint64 }
 
 var _ pool.Backing = (*addresses)(nil)
@@ -84,11 +85,11 @@ func (b *metaBuffer) Free() {
 		b.dev.pool.Free(b.block, b.gen)
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, true, false, device.Origin{})
+		b.report(t, true, false, device.Origin{})
 	}
 }
 
-// Queue frees the addresses like Free. It is for cleanups of the garbage collector.
+// Queue frees the addresses like Free. The garbage collector's cleanups call it.
 func (b *metaBuffer) Queue() {
 	if b.freed.Swap(true) {
 		return
@@ -97,14 +98,14 @@ func (b *metaBuffer) Queue() {
 		b.dev.pool.Queue(b.block, b.gen)
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, true, true, device.Origin{})
+		b.report(t, true, true, device.Origin{})
 	}
 }
 
 // Alloc returns a buffer without memory.
 func (d *meta) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
-		return nil, flaw(d.Name(), "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
+		return nil, operandError(d.Name(), "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
 	b := &metaBuffer{dev: d, size: bytes}
 	r := recordingOf(s)
@@ -122,13 +123,13 @@ func (d *meta) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer
 		b.addr = uintptr(d.small.Add(device.PlainBytes) + 1<<50) // each small buffer has a different address
 	}
 	if t := device.Tracing(); t != nil {
-		b.told(t, false, false, o)
+		b.report(t, false, false, o)
 	}
 	return b, nil
 }
 
-// told reports an allocation or a free to a tracer.
-func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
+// report reports an allocation or a free to a tracer.
+func (b *metaBuffer) report(t device.Tracer, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory {
 		return
 	}
@@ -142,7 +143,7 @@ func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) 
 func (d *meta) Name() string   { return "cpu" }
 func (d *meta) String() string { return "cpu (meta)" }
 
-// Info describes the CPU. The size of the memory is that with which the device was opened.
+// Info describes the CPU. The memory size is the one that was given when the device was opened.
 func (d *meta) Info() device.Info {
 	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active(), Interpreted: interpreted()}
 }

@@ -20,7 +20,7 @@ func (d *meta) Owns(b device.Buffer) (reason string) {
 
 func (d *meta) checkBytes(op, arg string, b device.Buffer, off, n int) error {
 	if reason := device.OutsideBytes(d, b, off, n); reason != "" {
-		return flaw(d.Name(), op, arg, reason)
+		return operandError(d.Name(), op, arg, reason)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (d *meta) Run(s device.Stream, op device.Op, told *device.KernelEvent) erro
 	if !supports(op) {
 		return unsupported(op)
 	}
-	if noted(s, op, told) {
+	if recordOp(s, op, told) {
 		return nil
 	}
 	t, err := temporaries(d, op)

@@ -36,7 +36,7 @@ func (d *Device) multiMap(o *device.MultiMap) {
 	if work <= inlineWork {
 		m.run(0, blocks)
 	} else {
-		d.crew.parallel(blocks, max(1, blocks/(8*d.crew.size())), m)
+		d.workers.parallel(blocks, max(1, blocks/(8*d.workers.size())), m)
 	}
 	for _, b := range m.groups {
 		b.release()

@@ -62,8 +62,8 @@ func (d *Device) norm(o *device.Norm) {
 }
 
 // normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
-// x, mean, rstd, weight and bias, without the absent ones. A fused multiply-add applies weight and
-// bias. If the flag zero is set and there is no bias, -0 becomes +0.
+// those of x, mean, rstd, weight and bias that are present. A fused multiply-add applies weight and
+// bias. If zero is true and there is no bias, the formula turns -0 into +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {
@@ -117,13 +117,13 @@ func (d *Device) normGrad(o *device.NormGrad) {
 	defer scratches.Put(tmp)
 	tmp.parts = grown(tmp.parts, 2*parts*cols*t.Size())
 	n.sums = data(tmp.parts)
-	d.crew.parallel(parts, 1, n)
+	d.workers.parallel(parts, 1, n)
 	blocks := (cols + maxBlock - 1) / maxBlock
-	d.crew.parallel(2*blocks, max(1, inlineWork/max(1, parts*maxBlock)), each(func(i int) { n.join(i%2, i/2*maxBlock, parts) }))
+	d.workers.parallel(2*blocks, max(1, inlineWork/max(1, parts*maxBlock)), each(func(i int) { n.join(i%2, i/2*maxBlock, parts) }))
 }
 
-// normPartRows is the least number of rows in a part of the sums of weight and bias. The parts
-// depend only on the shape, and so does the order of the sums.
+// normPartRows is the minimum number of rows in a part of the sums for weight and bias. The parts
+// and the order of additions depend only on the shape.
 const normPartRows = 64
 
 // normGradTask computes the gradient of a normalisation of rows. A unit of work is one part of the
@@ -147,8 +147,8 @@ func (n *normGradTask) run(lo, hi int) {
 	}
 }
 
-// sum returns sums of part p. The second parameter selects the sums: 0 stands for the sums of g·z,
-// and 1 for the sums of g.
+// sum returns the address of sums of part p: the sums of g·z if which is 0, and the sums of g if
+// which is 1.
 func (n *normGradTask) sum(p, which int) unsafe.Pointer {
 	return unsafe.Add(n.sums, (2*p+which)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }
@@ -192,7 +192,7 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 		g, weight = k.matrix(y), false
 	}
 	f := normGradient(!o.RMS, weight, !o.Add.Absent())
-	var space [mostOperands]rowOperand
+	var space [maxOperands]rowOperand
 	list := append(space[:0], g)
 	if weight {
 		list = append(list, k.column(n.w.v))
@@ -217,8 +217,8 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 }
 
 // normGradientFormulas holds the formulas of the gradient of a normalisation. With h = g·weight,
-// they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g,
-// weight, z, mean(h·z), rstd, mean(h) and add, without the absent ones.
+// they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are those
+// of g, weight, z, mean(h·z), rstd, mean(h) and add that are present.
 type normGradientFormulas struct{ weighted, product, gradient *formula }
 
 func normGradient(mean, weight, add bool) normGradientFormulas {
@@ -253,7 +253,7 @@ var gradientFormulas = sync.OnceValue(func() (list [8]normGradientFormulas) {
 	return list
 })
 
-// join adds the sums of the parts pairwise, for a block of columns.
+// join adds the sums of the parts pairwise, for a block of columns that begins at column from.
 func (n *normGradTask) join(which, from, parts int) {
 	v := &n.o.DWeight
 	if which == 1 {
@@ -283,7 +283,7 @@ func column(v *device.View, lo int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), lo*v.Type.Size())
 }
 
-// divide divides each of the n values at address p by a number, the last parameter.
+// divide divides each of the n values at address p by a number.
 func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	if t == dtype.F64 {
 		for i := range at[float64](p, n) {
@@ -313,8 +313,8 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	}
 }
 
-// rowWeights holds weights in computing type. Each weight is for inner neighbouring columns, and
-// the weights repeat after period rows.
+// rowWeights holds weights in computing type. Each weight applies to inner neighbouring columns.
+// Row r uses the same weights as row r+period.
 type rowWeights struct {
 	v             unsafe.Pointer // address of the weights; nil: there are none
 	keep          []byte

@@ -13,16 +13,17 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// plan is a program prepared for blocks: it has a kernel for each instruction, and a slot of a
-// scratch arena for each value. Values that are the same for all elements are uniform. These are
-// constants, params, operands with a single element that is broadcast, and values computed from
-// these. They have their own slots and are computed once per runner.
+// plan is a program that is prepared to compute blocks of elements. It has a kernel for each
+// instruction. A value is stored in a slot, a piece of temporary memory. Values that are the same
+// for all elements are uniform. These are constants, params, operands with a single element that is
+// broadcast, and values computed from these. They have their own slots, and each runner computes
+// them once.
 type plan struct {
 	p       *expr.Program
 	key     planKey
 	block   int   // number of elements in a block
-	arena   int   // number of bytes of scratch that a runner needs
-	slot    []int // for each value, its byte offset in the arena; -1: no slot
+	arena   int   // number of bytes of temporary memory of a runner
+	slot    []int // for each value, the byte offset of its slot in that memory; -1: no slot
 	stage   int   // offset of memory for conversions between stored and computing form
 	stage2  int   // offset of a second piece of such memory
 	consts  []leaf
@@ -35,17 +36,17 @@ type plan struct {
 	outs    []result
 	lastUse []int       // for each operand, the last step of body that reads it; -1: none
 	fused   *fusedBody  // how the body runs as loops compiled at run time; nil: there are no loops
-	folded  *foldedBody // how one loop reduces rows of the first result; nil: one loop cannot do so
+	folded  *foldedBody // how one loop reduces rows of the first result; nil: no loop does
 	pool    sync.Pool
 
 	limits    []leaf // the params that are operands of a minimum or maximum of floats in loops
 	limitOnce sync.Once
-	limited   *plan // the plan for limits that are neither NaN nor 0
+	limited   *plan // the plan for params in limits that are neither NaN nor 0
 
 	wordsOnce sync.Once
 	words     *expr.Program // the program for four truth values at once; nil if there is none
 
-	dense, scattered pace // pace on contiguous operands, and pace on other operands
+	dense, scattered pace // paces on contiguous operands and on other operands
 }
 
 // leaf is a value from outside the program.
@@ -55,14 +56,14 @@ type leaf struct {
 	typ  dtype.Type
 	bits uint64
 	conv kernel // converts from stored to computing form; nil: both forms are the same
-	// The value is also a result. Another result may overwrite the operand's memory, so the value
-	// needs a slot
+	// The value is also a result. It needs a slot, because another result may overwrite the
+	// operand's memory
 	keep bool
 }
 
 type step struct {
 	k          kernel
-	code       *jit.Code // loop that takes the place of k
+	code       *jit.Code // loop that replaces k
 	d, a, b, c int32
 	bounded    bool // k accepts at most maxBlock elements
 }
@@ -82,14 +83,14 @@ type planKey struct {
 	// variant of the block primitives; not every variant has kernels for all functions
 	variant string
 	fused   bool // the body runs as loops compiled at run time
-	limited bool // no limit is NaN or 0: see the method with
+	limited bool // no param in limits is NaN or 0: see specialized
 }
 
-// form says which operands and results of a plan are in computing form.
+// form says which operands and results of a plan are in computing form instead of stored form.
 type form uint8
 
 const (
-	stored      form = iota // no operand and no result: all are in the form of tensors
+	stored      form = iota // none: all are in stored form
 	rawOperands             // the operands are in computing form
 	rawResults              // the results are in computing form
 )
@@ -99,15 +100,15 @@ var plans struct {
 	m map[planKey]*plan
 }
 
-// lately caches recently used plans by the program's address. A look-up in this table takes a tenth
-// of the time of a look-up in the map.
-var lately [256]atomic.Pointer[plan]
+// recentPlans caches recently used plans by the program's address. A look-up in it takes a tenth of
+// the time of a look-up in the map.
+var recentPlans [256]atomic.Pointer[plan]
 
-// planFor returns the plan of p. The parameter scalars is a set of bits. Each set bit stands for an
-// operand with a single element that is broadcast.
+// planFor returns the plan of p. If bit i of scalars is set, operand i has a single element that is
+// broadcast.
 func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	k := planKey{p.Key(), scalars, f, asm.Active(), fusing(), false}
-	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]
+	last := &recentPlans[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(recentPlans))]
 	pl := last.Load()
 	if pl != nil && pl.key == k {
 		return pl
@@ -130,9 +131,9 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 	return pl
 }
 
-// with returns the plan for these params. A minimum or maximum with a number that is neither NaN
-// nor 0 is one instruction in a loop, and half a dozen otherwise.
-func (pl *plan) with(params []uint64) *plan {
+// specialized returns the plan for these params. If a param in a minimum or maximum is neither NaN
+// nor 0, a loop computes it in one instruction, otherwise in about six.
+func (pl *plan) specialized(params []uint64) *plan {
 	if len(pl.limits) == 0 {
 		return pl
 	}
@@ -166,7 +167,7 @@ func (pl *plan) findLimits() {
 func compile(p *expr.Program, k planKey) *plan {
 	n := len(p.Code)
 	pl := &plan{p: p, key: k, slot: make([]int, n), lastUse: make([]int, len(p.In))}
-	root := make([]int32, n) // a conversion that keeps the bits shares its operand's slot
+	root := make([]int32, n) // for each value, the value whose slot it uses; casts may share it
 	uniform := make([]bool, n)
 	operand := make([]int, n) // index of the operand that each value loads, else -1
 	var bodyVals []int32      // value that each step of body computes
@@ -235,7 +236,7 @@ func compile(p *expr.Program, k planKey) *plan {
 				same = same && uniform[*o]
 			}
 		}
-		if s.b < 0 { // missing operands repeat the first one
+		if s.b < 0 { // a missing operand is replaced by the first one
 			s.b = s.a
 		}
 		if s.c < 0 {
@@ -281,7 +282,7 @@ func compile(p *expr.Program, k planKey) *plan {
 		pl.pool.New = func() any { return pl.newRunner() }
 		return pl
 	}
-	if fuse { // the system has refused executable memory
+	if fuse { // plan without loops, because the system has refused executable memory
 		kernels := k
 		kernels.fused = false
 		pl = compile(p, kernels)
@@ -300,7 +301,7 @@ func compile(p *expr.Program, k planKey) *plan {
 			}
 		}
 	}
-	for _, o := range pl.outs { // if a result is an operand, it is read after all computations
+	for _, o := range pl.outs { // a result that is an operand is read after all computations
 		if operand[o.val] >= 0 {
 			pl.lastUse[operand[o.val]] = len(pl.body)
 			for i := range pl.loads {
@@ -382,21 +383,21 @@ func (pl *plan) allocate(uniform []bool) {
 	pl.place(slots, w)
 }
 
-// place lays out the arena. It has the given number of slots, numbered by allocate, with elements
-// of w bytes. After them come two slots for conversions.
+// place computes the offsets of slots in the arena, for the given number of slots with elements of
+// w bytes. It adds two slots for conversions after them.
 func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2
-	// Most of the scratch arena should stay in the first-level cache. The remaining part, mainly
-	// constants, should stay in the second-level cache. Loops and kernels need different numbers of
-	// slots. So the block of a reduction must not depend on that number, because the order of sums
-	// depends on the block.
+	// Most of the arena should stay in the first-level cache. The remaining part, mainly constants,
+	// should stay in the second-level cache. In a reduction, the order of additions depends on the
+	// size of the block. So there the size must not depend on the number of slots, which differs
+	// between loops and kernels.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
-	// If slots were a power of two apart, a load would wait for an earlier store whose address has
-	// the same low 12 bits.
+	// If the distance between slots were a power of two, a load would wait for an earlier store
+	// whose address has the same low 12 bits.
 	pitch := w*pl.block + 192
 	for i, s := range pl.slot {
 		if s >= 0 {
@@ -407,13 +408,13 @@ func (pl *plan) place(slots, w int) {
 	pl.arena = slots * pitch
 }
 
-// runner holds one worker's registers of a plan.
+// runner holds the registers with which one worker runs a plan.
 type runner struct {
 	pl    *plan
 	reg   []unsafe.Pointer // for each value, the address of its slot, operand or result
 	base  unsafe.Pointer   // start of the arena
 	stage unsafe.Pointer
-	// for a loop over rows: distance in bytes between rows, for the addresses of loads and results
+	// for a loop over rows: the distance in bytes between rows, for each load and each result
 	strides []int
 }
 
@@ -421,7 +422,7 @@ func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	// after the values come the addresses of the arena and of the result of a fold
+	// after the values come the addresses of the arena and of the results of a reduction
 	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+2), base: base, stage: unsafe.Add(base, pl.stage)}
 	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// poolTask processes planes, with windows in three dimensions.
+// poolTask processes planes. The windows have three dimensions.
 type poolTask struct {
 	in, out                          [3]int
 	kernel, stride, dilation, before [3]int
@@ -24,8 +24,8 @@ func (t *poolTask) run(lo, hi int) {
 	}
 }
 
-// windows runs f on every plane of x, with the results y of its windows. The view out is the result
-// of f. It is either x or y.
+// windows runs f on every plane of x, with the results y of its windows. The view out, either x or
+// y, is the result of f.
 func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poolTask, plane int, x, y, row []float32)) {
 	if out.Size() == 0 {
 		return
@@ -36,7 +36,7 @@ func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poo
 		t.kernel[at], t.stride[at], t.dilation[at], t.before[at] = w.Kernel[i], w.Stride[i], w.Dilation[i], w.Before[i]
 	}
 	plane := max(1, x.Size()/x.Shape.At(0))
-	d.crew.parallel(x.Shape.At(0), max(1, inlineWork/plane), t)
+	d.workers.parallel(x.Shape.At(0), max(1, inlineWork/plane), t)
 }
 
 // maxPoolGrad adds each window's gradient to the element that is the maximum of the window.
@@ -47,19 +47,19 @@ func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 		first := unsafe.Add(pointer(&o.Near), i*n*o.Near.Type.Size())
 		switch o.Near.Type {
 		case dtype.U8:
-			reach(t, to, from, at[uint8](first, n))
+			addToMaxima(t, to, from, at[uint8](first, n))
 		case dtype.I16:
-			reach(t, to, from, at[int16](first, n))
+			addToMaxima(t, to, from, at[int16](first, n))
 		default:
-			reach(t, to, from, at[int32](first, n))
+			addToMaxima(t, to, from, at[int32](first, n))
 		}
 	})
 }
 
-// reach adds each window's gradient to the element at which the window had its maximum. The slice
-// from holds the gradients, and the slice to holds the sums. The slice near holds, for each window,
-// the distance of the maximum from the beginning of the window.
-func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
+// addToMaxima adds each window's gradient to the element that was the maximum of the window. from
+// holds the gradients, and to holds the sums. For each window, near holds the distance of the
+// maximum from the beginning of the window.
+func addToMaxima[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	cols, step := t.out[2], t.stride[2]
 	for z := range t.out[0] {
 		for y := range t.out[1] {
@@ -74,7 +74,7 @@ func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 }
 
 // lines returns the offsets, in a plane, of the input rows that the windows of output row (z, y)
-// cover. It uses the memory of list.
+// cover. It stores them in the memory of list.
 func (t *poolTask) lines(z, y int, list []int) []int {
 	list = list[:0]
 	for k := range t.kernel[0] {
@@ -91,8 +91,8 @@ func (t *poolTask) lines(z, y int, list []int) []int {
 	return list
 }
 
-// window returns the first element that window p of a row covers, the end, and the distance between
-// neighbouring elements. It leaves out elements in the padding.
+// window returns which elements window p of a row covers: lo, lo+step, and so on, below hi. It
+// leaves out elements in the padding.
 func (t *poolTask) window(p int) (lo, hi, step int) {
 	step = t.dilation[2]
 	lo = p*t.stride[2] - t.before[2]
@@ -103,7 +103,8 @@ func (t *poolTask) window(p int) (lo, hi, step int) {
 	return lo, hi, step
 }
 
-// sumWindows sums windows. It first adds the rows of a window, and then the elements of the sum.
+// sumWindows sums windows. It first adds the rows of all windows in an output row, and then the
+// elements of that sum for each window.
 func (d *Device) sumWindows(o *device.SumWindows) {
 	d.windows(&o.Window, &o.Y, &o.X, &o.Y, func(t *poolTask, _ int, from, to, row []float32) {
 		if t.whole() {
@@ -129,8 +130,8 @@ func (d *Device) sumWindows(o *device.SumWindows) {
 	})
 }
 
-// addWindows is the gradient of sumWindows. It expands a row of places to one row of input
-// elements, and adds it to all rows that the windows cover.
+// addWindows is the gradient of sumWindows. It first expands a row of gradients to a row of input
+// elements. It then adds that row to all input rows that the windows cover.
 func (d *Device) addWindows(o *device.AddWindows) {
 	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, _ int, to, from, row []float32) {
 		if t.whole() {
@@ -140,7 +141,7 @@ func (d *Device) addWindows(o *device.AddWindows) {
 			return
 		}
 		clear(to)
-		apart := t.apart(0) && t.apart(1) // each input row gets values from only one row of places
+		apart := t.disjoint(0) && t.disjoint(1) // each input row gets values from one output row
 		var space [64]int
 		lines := space[:0]
 		for z := range t.out[0] {
@@ -164,8 +165,8 @@ func (d *Device) addWindows(o *device.AddWindows) {
 	})
 }
 
-// addLines sets row to the sum of the rows of a plane that begin at the offsets lines. The last
-// columns of a short row are computed twice rather than one by one.
+// addLines sets row to the sum of the rows of a plane that begin at the offsets lines. It adds
+// eight columns of a short row at a time. The last eight may overlap columns that are done already.
 func addLines(row, plane []float32, lines []int) {
 	if n := len(row); n >= 8 && n < 32 { // for short rows, calling a kernel takes longer
 		for x := 0; x < n; x += 8 {
@@ -185,8 +186,8 @@ func addLines(row, plane []float32, lines []int) {
 	}
 }
 
-// repeat copies row to the offsets lines of a plane. Where rows follow one another, it copies
-// several at a time.
+// repeat copies row to the offsets lines of a plane. If several offsets belong to consecutive rows,
+// it copies to them at once.
 func repeat(plane, row []float32, lines []int) {
 	for len(lines) > 0 {
 		n := 1
@@ -201,17 +202,17 @@ func repeat(plane, row []float32, lines []int) {
 	}
 }
 
-// whole reports whether there is only one window, and it covers the whole plane.
+// whole reports whether there is only one window, which covers the whole plane.
 func (t *poolTask) whole() bool {
 	return t.kernel == t.in && t.out == [3]int{1, 1, 1} && t.dilation == [3]int{1, 1, 1} && t.before == [3]int{}
 }
 
-// apart reports whether windows do not overlap along dimension i.
-func (t *poolTask) apart(i int) bool {
+// disjoint reports whether windows do not overlap along dimension i.
+func (t *poolTask) disjoint(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
 
-// addTo adds each element of the second slice to the element of dst with the same index.
+// addTo adds each element of from to the element of dst with the same index.
 func addTo(dst, from []float32) {
 	if len(dst) < 32 {
 		from = from[:len(dst)]

@@ -2,5 +2,5 @@
 
 package cpu
 
-// poolsForget is true because, with the race detector, sync.Pool drops some values at random.
+// poolsForget says that sync.Pool drops some values at random, as it does with the race detector.
 const poolsForget = true

@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// randomRun is the largest number of elements whose random words are computed in advance, as
-// blocks.
+// randomRun is the largest number of elements whose random words are computed in advance, in whole
+// blocks of Philox.
 const randomRun = 1 << 10
 
-// philox returns the kernel of an OpPhilox of type T. If shared is set, all elements have the same
-// seed and offset. Then neighbouring elements use words of the same blocks.
+// philox returns the kernel of an OpPhilox of type T. If shared is true, all elements have the same
+// seed and offset, so neighbouring elements use words of the same block.
 func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	return func(dst, seed, offset, index unsafe.Pointer, n int) {
 		out, at := at[T](dst, n), at[int64](index, n)
@@ -33,8 +33,7 @@ func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	}
 }
 
-// neighbours returns how many numbers at the start of x are consecutive: each is one more than the
-// number before.
+// neighbours returns the length of the longest prefix of x whose numbers are consecutive.
 func neighbours(x []int64) int {
 	n := 0
 	for ; n+4 <= len(x); n += 4 {
@@ -50,7 +49,8 @@ func neighbours(x []int64) int {
 }
 
 // drawnWords holds the words of the blocks that were drawn last: two words for each element of a
-// run, and two more blocks for both ends. The two draws of a normal number use the same words.
+// run, and one more block at each end. They are kept because the two draws for a normal number use
+// the same words.
 type drawnWords struct {
 	seed, counter uint64
 	n             int // number of words
@@ -68,8 +68,8 @@ func (w *drawnWords) draw(seed, counter uint64, blocks int) []uint32 {
 	return w.words[:4*blocks]
 }
 
-// drawRun fills the slice out with the random numbers of consecutive elements. The first of these
-// elements has the given index.
+// drawRun fills out with the random numbers of consecutive elements, of which the first has the
+// given index.
 func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
 	if whole := drawBlocks(d, out, seed, offset, index); whole > 0 {
 		out, index = out[whole:], index+int64(whole)
@@ -82,7 +82,7 @@ func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index
 	for len(out) > 0 {
 		n := min(len(out), randomRun)
 		first, last := d.Word(index)/4, d.Word(index+int64(n-1))/4
-		if last < first { // the counter wraps
+		if last < first { // the counter overflows
 			n, last = 1, first
 		}
 		pick(d, out[:n], w.draw(seed, offset+first, int(last-first+1)), index, 4*first)
@@ -90,8 +90,8 @@ func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index
 	}
 }
 
-// drawBlocks draws whole blocks in place, if the numbers are all their words in order. It returns
-// how many numbers it has drawn.
+// drawBlocks draws whole blocks directly into out, if the numbers are exactly the words of the
+// blocks in order. It returns how many numbers it has drawn.
 func drawBlocks[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) int {
 	first := d.Word(index)
 	if len(out) == 0 || first%4 != 0 || d.Word(index+int64(len(out)-1)) < first { // the counter wraps
@@ -112,9 +112,8 @@ func drawBlocks[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, in
 	return 0
 }
 
-// pick fills the slice out with the random numbers of consecutive elements. The first of these
-// elements has the given index. The slice words holds consecutive words, and the parameter first is
-// the number of its first word.
+// pick fills out with the random numbers of consecutive elements, of which the first has the given
+// index. words holds consecutive words, and first is the number of words[0].
 func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, first uint64) {
 	draw := func(words []uint32) T {
 		if unsafe.Sizeof(T(0)) == 8 {
@@ -129,7 +128,7 @@ func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, 
 		}
 		return
 	}
-	if index%2 != 0 { // the second number of a pair
+	if index%2 != 0 { // this element uses the second number of a pair
 		out[0] = draw(words[d.Word(index)-first:])
 		out, index = out[1:], index+1
 	}
@@ -152,11 +151,10 @@ func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, 
 }
 
 // pickPairs sets the two elements of each pair to the first of the pair's words, or to the second
-// if odd is 1. The slice words begins with the words of the first pair. It moves two words at a
-// time.
+// if odd is 1. words begins with the words of the first pair. pickPairs moves two words at a time.
 func pickPairs(out, words []uint32, odd uint8) {
 	shift := 32 * odd
-	if pairs := len(out) / 2; pairs > 0 { // a single word is not the start of a pair's memory
+	if pairs := len(out) / 2; pairs > 0 { // otherwise the memory is too short for a uint64
 		to, from := at[uint64](unsafe.Pointer(&out[0]), pairs), at[uint64](unsafe.Pointer(&words[0]), pairs)
 		for i, w := range from {
 			w = w >> shift & math.MaxUint32

@@ -8,17 +8,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// mostRanks limits the number of ranks of the CPU.
-const mostRanks = 256
+// maxRanks limits the number of ranks of the CPU.
+const maxRanks = 256
 
 // ranks holds the opened ranks "cpu:0", "cpu:1", ….
 var ranks struct {
 	sync.Mutex
-	opened [mostRanks]*Device
+	opened [maxRanks]*Device
 }
 
-// opened lists the open devices of the CPU.
-func opened() []*Device {
+// openDevices returns the open devices of the CPU.
+func openDevices() []*Device {
 	list := []*Device{Get()}
 	ranks.Lock()
 	defer ranks.Unlock()
@@ -31,13 +31,13 @@ func opened() []*Device {
 }
 
 // EmptyAll gives the cached memory of "cpu" and of all ranks back to the system. It returns the
-// number of bytes.
-func EmptyAll() int { return emptyBut(nil) }
+// number of freed bytes.
+func EmptyAll() int { return emptyExcept(nil) }
 
-// emptyBut gives back the cached memory of all devices except spared. It returns the number of
-// bytes.
-func emptyBut(spared *Device) (bytes int) {
-	for _, d := range opened() {
+// emptyExcept gives the cached memory of all devices except spared back to the system. It returns
+// the number of freed bytes.
+func emptyExcept(spared *Device) (bytes int) {
+	for _, d := range openDevices() {
 		if d != spared {
 			bytes += d.Empty()
 		}
@@ -50,10 +50,10 @@ var _ device.RankDriver = driver{}
 // OpenRank returns the device "cpu:i".
 func (driver) OpenRank(i int) (device.Device, error) {
 	name := fmt.Sprintf("cpu:%d", i)
-	if i < 0 || i >= mostRanks {
+	if i < 0 || i >= maxRanks {
 		return nil, &device.UnavailableError{Name: name,
-			Reason: fmt.Sprintf("the processor has at most %d ranks", mostRanks),
-			Help:   fmt.Sprintf("they are cpu:0 to cpu:%d", mostRanks-1)}
+			Reason: fmt.Sprintf("the processor has at most %d ranks", maxRanks),
+			Help:   fmt.Sprintf("they are cpu:0 to cpu:%d", maxRanks-1)}
 	}
 	ranks.Lock()
 	defer ranks.Unlock()

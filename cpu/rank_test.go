@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// rank opens the rank of the CPU with the given name.
+// rank opens a rank of the CPU by its name.
 func rank(t *testing.T, name string) *Device {
 	t.Helper()
 	d, err := device.Open(name)
@@ -30,7 +30,7 @@ func rank(t *testing.T, name string) *Device {
 func TestConformanceOfRank(t *testing.T) { devicetest.Run(t, rank(t, "cpu:200")) }
 
 // TestRanksAreDevices: a rank is a separate device, and Open returns the same device each time.
-// Lists of devices do not contain it.
+// Lists of devices do not contain ranks.
 func TestRanksAreDevices(t *testing.T) {
 	a, b := rank(t, "cpu:0"), rank(t, "cpu:1")
 	if a == Get() || a == b || a != rank(t, "cpu:0") || b != rank(t, "cpu:1") {
@@ -77,8 +77,8 @@ func TestRankIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRanks: memory counts on the rank that allocated it, and other ranks refuse it. It can
-// be copied and borrowed between ranks.
+// TestMemoryOfRanks: memory counts on the rank that allocated it, and other ranks refuse to use it.
+// It can be copied and borrowed between ranks.
 func TestMemoryOfRanks(t *testing.T) {
 	a, b, host := rank(t, "cpu:2"), rank(t, "cpu:3"), Get()
 	const n = 3 << 20
@@ -152,17 +152,17 @@ func TestLimitOfRank(t *testing.T) {
 	}
 }
 
-// TestDevicesShareTheBound: the memory of all devices together counts against the initial limit.
+// TestDevicesShareTheBound: the memory of all devices together counts for the initial limit.
 func TestDevicesShareTheBound(t *testing.T) {
-	if most() == 0 {
+	if initialLimit() == 0 {
 		t.Skip("the system does not tell how much memory there is")
 	}
 	a, b := &memory{}, &memory{}
 	a.shared.Store(true)
 	b.shared.Store(true)
 	held := reserved.Load()
-	reserved.Add(most() - held - 6<<20)
-	defer func() { reserved.Add(-(most() - held - 6<<20)) }()
+	reserved.Add(initialLimit() - held - 6<<20)
+	defer func() { reserved.Add(-(initialLimit() - held - 6<<20)) }()
 	addr, err := a.Alloc(4 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	if _, err = b.Alloc(1 << 60); !errors.Is(err, pool.ErrNoMemory) {
 		t.Errorf("far beyond the bound: %v", err)
 	}
-	b.shared.Store(false) // b now has a separate limit
+	b.shared.Store(false) // b now has a limit of its own
 	own, err := b.Alloc(4 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestSetWorkers(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%d workers give other bits", n)
 		}
-		staff(t, d.crew, n-1)
+		awaitRunning(t, d.workers, n-1)
 	}
 	d.SetWorkers(-3)
 	if d.Workers() != runtime.GOMAXPROCS(0) {
@@ -243,27 +243,27 @@ func TestSetWorkers(t *testing.T) {
 		select {
 		case <-done:
 			d.SetWorkers(1)
-			staff(t, d.crew, 0)
+			awaitRunning(t, d.workers, 0)
 			return
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// staff waits until a crew has the wanted number of workers.
-func staff(t *testing.T, c *crew, want int) {
+// awaitRunning waits until a pool has the wanted number of workers.
+func awaitRunning(t *testing.T, c *workerPool, want int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); c.hired.Load() != int64(want); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); c.running.Load() != int64(want); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d workers run, want %d", c.hired.Load(), want)
+			t.Fatalf("%d workers run, want %d", c.running.Load(), want)
 		}
 	}
 }
 
-// TestCrewChangesUnderLoad: a crew shrinks and grows while it works. It keeps the promises of
-// parallel, and has the right size at the end.
+// TestCrewChangesUnderLoad: the number of workers changes while they work. All work is done, and
+// the number is right at the end.
 func TestCrewChangesUnderLoad(t *testing.T) {
-	c := newCrew(3)
+	c := newWorkerPool(3)
 	defer c.dismiss()
 	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
@@ -286,7 +286,7 @@ func TestCrewChangesUnderLoad(t *testing.T) {
 	for _, n := range []int{6, 2, 1} {
 		c.resize(n)
 		c.parallel(100, 1, each(func(int) {}))
-		staff(t, c, n-1)
+		awaitRunning(t, c, n-1)
 	}
 	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -295,10 +295,9 @@ func TestCrewChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRankTakesWhatOthersKeep: if another device caches memory, an allocation does not fail for
-// that reason.
+// TestRankTakesWhatOthersKeep: an allocation does not fail because another device caches memory.
 func TestRankTakesWhatOthersKeep(t *testing.T) {
-	if most() == 0 {
+	if initialLimit() == 0 {
 		t.Skip("the system does not tell how much memory there is")
 	}
 	a, b := rank(t, "cpu:6"), rank(t, "cpu:7")
@@ -307,7 +306,7 @@ func TestRankTakesWhatOthersKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Free()
-	gap := most() - reserved.Load() - 32<<20
+	gap := initialLimit() - reserved.Load() - 32<<20
 	reserved.Add(gap)
 	defer func() { reserved.Add(-gap) }()
 	if kept := a.Stats().Reserved; kept < 64<<20 {

@@ -18,18 +18,18 @@ var (
 	_ pool.Adopter     = (*memory)(nil)
 )
 
-// recording is a list of the primitives and copies that were queued on its streams. Nothing of it
-// runs until a replay, which runs the whole list in the calling goroutine. The list has the order
-// in which the program queued the work. So work on several streams needs no further order, and
-// memory that the program has freed serves the work behind it.
+// recording is a list of the primitives and copies that were queued on its streams. The work does
+// not run before a replay, which runs the whole list in the calling goroutine. The list is in the
+// order in which the program queued the work. So streams need not wait for each other, and later
+// work may reuse memory that the program has freed.
 //
-// The memory comes from an arena of each device's pool. No other work gets it before the replayer
-// is closed.
+// The memory of a recording comes from an arena of its own in each device's pool. No other work
+// gets that memory before the replayer is closed.
 type recording struct {
 	d     host
 	mains []*stream // the first stream of each device; the stream of d comes first
 	arena pool.StreamID
-	whom  atomic.Pointer[any] // the value of For
+	owner atomic.Pointer[any] // the value that For has stored
 
 	mu      sync.Mutex
 	live    bool
@@ -46,11 +46,11 @@ type item struct {
 	callers  []uintptr // the stack that queued the work, for errors of replays
 }
 
-// arenas counts the arenas of recordings, whose names in the pool begin at 1. Ordinary work is in
-// arena 0.
+// arenas counts the arenas of recordings. The number of an arena begins at 1, because ordinary work
+// uses arena 0.
 var arenas atomic.Uint64
 
-// host is a device of the CPU, with memory or without.
+// host is a CPU device with or without memory: *Device or *meta.
 type host interface {
 	device.Device
 	memoryPool() *pool.Pool
@@ -63,7 +63,7 @@ func (d *meta) memoryPool() *pool.Pool   { return d.pool }
 func (d *Device) newStream() *stream { return &stream{dev: d, id: d.next.Add(1)} }
 func (d *meta) newStream() *stream   { return &stream{dev: d, id: d.next.Add(1)} }
 
-// NewRecording starts a recording with a new stream on d and on each of the given devices. They
+// NewRecording starts a recording with a new stream on d and on each of the given devices. These
 // must be other ranks of the CPU.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
 	list := []host{d}
@@ -75,9 +75,9 @@ func (d *Device) NewRecording(others ...device.Device) (device.Recording, error)
 			if o != nil {
 				name = o.Name()
 			}
-			return nil, flaw(d.name, "record", "others", name+" is not a device of the CPU")
+			return nil, operandError(d.name, "record", "others", name+" is not a device of the CPU")
 		case slices.Contains(list, host(own)):
-			return nil, flaw(d.name, "record", "others", own.name+" is given twice")
+			return nil, operandError(d.name, "record", "others", own.name+" is given twice")
 		}
 		list = append(list, own)
 	}
@@ -87,7 +87,7 @@ func (d *Device) NewRecording(others ...device.Device) (device.Recording, error)
 // NewRecording starts a recording whose replays compute nothing.
 func (d *meta) NewRecording(others ...device.Device) (device.Recording, error) {
 	if len(others) > 0 {
-		return nil, flaw(d.Name(), "record", "others", "a CPU without memory is recorded alone")
+		return nil, operandError(d.Name(), "record", "others", "a CPU without memory is recorded alone")
 	}
 	return newRecording([]host{d}), nil
 }
@@ -118,7 +118,7 @@ func (r *recording) On(d device.Device) device.Stream {
 	return nil
 }
 
-// Fork returns another stream, whose work joins the same list.
+// Fork returns another stream on the device. Its work joins the same list.
 func (r *recording) Fork(on device.Device) (device.Stream, error) {
 	s, err := r.partner("fork", on)
 	if err != nil {
@@ -132,7 +132,8 @@ func (r *recording) Fork(on device.Device) (device.Stream, error) {
 	return r.newStream(s.dev), nil
 }
 
-// partner returns the first stream of a device, or an error if the device takes no part.
+// partner returns the recording's first stream of a device. It returns an error if the device is
+// not part of the recording.
 func (r *recording) partner(op string, on device.Device) (*stream, error) {
 	for _, s := range r.mains {
 		if device.Device(s.dev) == on {
@@ -143,7 +144,7 @@ func (r *recording) partner(op string, on device.Device) (*stream, error) {
 	if on != nil {
 		name = on.Name()
 	}
-	return nil, flaw(r.d.Name(), op, "on", name+" takes no part in the recording")
+	return nil, operandError(r.d.Name(), op, "on", name+" takes no part in the recording")
 }
 
 func (r *recording) refusal(op, why string) error {
@@ -151,22 +152,23 @@ func (r *recording) refusal(op, why string) error {
 }
 
 // For stores the value that identifies the recording's user.
-func (r *recording) For(whom any) { r.whom.Store(&whom) }
+func (r *recording) For(whom any) { r.owner.Store(&whom) }
 
 // Recording reports whether the work of s is being recorded.
 func (s *stream) Recording() bool { return s.rec.Load() != nil }
 
-// RecordedFor returns the value that For stored in the recording of s, nil if there is none.
+// RecordedFor returns the value that For has stored in the recording of s. It returns nil if there
+// is none.
 func (s *stream) RecordedFor() any {
 	if r := s.rec.Load(); r != nil {
-		if whom := r.whom.Load(); whom != nil {
+		if whom := r.owner.Load(); whom != nil {
 			return *whom
 		}
 	}
 	return nil
 }
 
-// Guard returns a buffer on the memory of b. While s is recorded, its Host panics.
+// Guard returns a buffer on the memory of b. While s is recorded, the buffer's method Host panics.
 func (s *stream) Guard(b device.Buffer) device.Buffer {
 	own, ok := b.(*buffer)
 	if !ok || own == nil || !s.Recording() {
@@ -175,7 +177,7 @@ func (s *stream) Guard(b device.Buffer) device.Buffer {
 	return &buffer{dev: own.dev, mem: own.mem, guard: s, life: own.life}
 }
 
-// recordingOf returns the recording of a stream, nil if its work runs at once.
+// recordingOf returns the recording of a stream, or nil if work on the stream runs at once.
 func recordingOf(s device.Stream) *recording {
 	if own, ok := s.(*stream); ok && own != nil {
 		return own.rec.Load()
@@ -183,13 +185,14 @@ func recordingOf(s device.Stream) *recording {
 	return nil
 }
 
-// the reasons for which operations cannot be recorded
+// These are the reasons why operations cannot be recorded.
 const (
 	hostWaits   = "the host would wait for work that does not run yet"
 	uploadsOnce = "replays would copy the bytes of now"
 )
 
-// refused returns the error for an operation that cannot be recorded, nil if s is not recorded.
+// refused returns the error for an operation that cannot be recorded. It returns nil if s is not
+// recorded.
 func refused(s device.Stream, op, why string) error {
 	r := recordingOf(s)
 	if r == nil {
@@ -205,7 +208,7 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 		return nil, err
 	}
 	if n < 1 {
-		return nil, flaw(r.d.Name(), "feed", "bytes", "at least one byte is wanted")
+		return nil, operandError(r.d.Name(), "feed", "bytes", "at least one byte is wanted")
 	}
 	b, err := s.dev.Alloc(n, s, o)
 	if err != nil {
@@ -222,7 +225,7 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 	return b, nil
 }
 
-// add appends an item with the caller's stack. It returns false if the recording is over.
+// add appends an item with the caller's stack. It returns false if the recording has ended.
 func (r *recording) add(it item) bool {
 	var pc [64]uintptr
 	it.callers = slices.Clone(pc[:runtime.Callers(3, pc[:])])
@@ -235,8 +238,8 @@ func (r *recording) add(it item) bool {
 	return true
 }
 
-// noted records op if s is a stream of a recording. Else it returns false.
-func noted(s device.Stream, op device.Op, told *device.KernelEvent) bool {
+// recordOp records op and returns true if s is a stream of a recording. Otherwise it returns false.
+func recordOp(s device.Stream, op device.Op, told *device.KernelEvent) bool {
 	r := recordingOf(s)
 	if r == nil || !r.add(item{op: op.Clone()}) {
 		return false
@@ -247,16 +250,16 @@ func noted(s device.Stream, op device.Op, told *device.KernelEvent) bool {
 	return true
 }
 
-// over ends the recording and makes its streams ordinary ones. It returns false if the recording
-// was over.
-func (r *recording) over() bool {
+// end ends the recording and makes its streams ordinary streams. It returns false if the recording
+// has already ended.
+func (r *recording) end() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.live {
 		return false
 	}
 	r.live = false
-	r.whom.Store(nil)
+	r.owner.Store(nil)
 	for _, s := range r.streams {
 		s.rec.Store(nil)
 	}
@@ -265,7 +268,7 @@ func (r *recording) over() bool {
 
 // Abort ends the recording without a result.
 func (r *recording) Abort() {
-	if r.over() {
+	if r.end() {
 		r.retire()
 	}
 }
@@ -279,7 +282,7 @@ func (r *recording) retire() {
 
 // Finish ends the recording and returns its list.
 func (r *recording) Finish() (device.Replayer, error) {
-	if !r.over() {
+	if !r.end() {
 		return nil, r.refusal("finish", "the recording is over")
 	}
 	g := &replayer{r: r, d: r.d, items: r.items, feeds: r.feeds, recorded: len(r.items)}
@@ -298,8 +301,8 @@ func (r *recording) Finish() (device.Replayer, error) {
 // replayer runs the list of a recording.
 type replayer struct {
 	r *recording
-	// the device whose workers run the list; for several ranks the whole CPU, because the work of
-	// one rank waits for that of another
+	// the device whose workers run the list. For several ranks it is the whole CPU, because work of
+	// one rank may wait for work of another
 	d host
 
 	mu    sync.Mutex
@@ -354,7 +357,7 @@ func (g *replayer) Close() error {
 	return nil
 }
 
-// recordedEvent is a mark in a recording. It has no time yet.
+// recordedEvent is a mark in a recording. It has no time, because the work has not run.
 type recordedEvent struct {
 	r *recording
 	s *stream
@@ -372,5 +375,5 @@ func (e recordedEvent) Wait() error {
 	return &device.RecordError{Device: e.r.d.Name(), Op: "wait for an event", Why: "its mark was made in a recording, for the streams of that"}
 }
 
-// Follow returns at once, because all work of the CPU is done when its call returns.
+// Follow returns at once, because work on the CPU is done when its call returns.
 func (*memory) Follow(_, _ pool.StreamID) error { return nil }

@@ -25,7 +25,7 @@ func floatsOn(t *testing.T, d *Device, s device.Stream, n int, values ...float32
 	return v
 }
 
-// mapped runs a program on views.
+// mapped runs a map of expression e.
 func mapped(t *testing.T, d *Device, s device.Stream, e *expr.Expr, out device.View, ins ...device.View) {
 	t.Helper()
 	types := make([]dtype.Type, len(ins))
@@ -36,9 +36,9 @@ func mapped(t *testing.T, d *Device, s device.Stream, e *expr.Expr, out device.V
 	must(t, device.Run(d, s, &device.Map{Program: p, Outs: []device.View{out}, Ins: ins}))
 }
 
-// TestRecording: recorded work runs in replays only, in the order of the list. A feed has its value
-// at its place in the list, although its memory served other work before. Freed memory serves the
-// recording again, and nobody else before Close.
+// TestRecording: recorded work runs in replays only, in the order of the list. The memory of a feed
+// may hold other values before its place in the list. The recording reuses its freed memory. Other
+// work does not get that memory before Close.
 func TestRecording(t *testing.T) {
 	d := newDevice(2)
 	x, out := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 4)
@@ -105,8 +105,8 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// TestNotRecordable: what the host would read or provide once is refused by name, and the recording
-// goes on. An aborted recording leaves an ordinary stream.
+// TestNotRecordable: an operation in which the host would read or provide data once is refused by
+// name. The recording continues. An aborted recording leaves an ordinary stream.
 func TestNotRecordable(t *testing.T) {
 	d, second := newDevice(1), newDevice(1)
 	x, far := floatsOn(t, d, nil, 2, 1, 2), floatsOn(t, second, nil, 2, 3, 4)
@@ -142,7 +142,7 @@ func TestNotRecordable(t *testing.T) {
 	if _, err := r.Fork(second); !errors.As(err, &oe) {
 		t.Errorf("a stream of another device: %v", err)
 	}
-	must(t, d.CopyFrom(s, x.Buf, 0, far.Buf, 0, 8)) // all memory is the host's
+	must(t, d.CopyFrom(s, x.Buf, 0, far.Buf, 0, 8)) // allowed, because all memory belongs to the host
 	r.Abort()
 	r.Abort()
 	must(t, d.Upload(s, x.Buf, 0, []byte{0, 0, 0, 0}))

@@ -13,9 +13,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Reductions are divided into units, which depend only on the shape, so that sums do not depend on
-// the number of workers. Elements are traversed as [outer][reduced][inner]. outer and inner are the
-// dimensions that are not reduced. inner are those after the last reduced dimension in memory.
+// A reduction is divided into units that depend only on the shape. So sums do not depend on the
+// number of workers. Elements are traversed as [outer][reduced][inner]. The groups outer and inner
+// contain the dimensions that are not reduced. The dimensions in inner come after the last reduced
+// dimension in memory.
 //
 //   - Rows (inner is 1): a unit is a number of rows, or a segment of a long row. The reducing
 //     primitives combine each block to one value, and these values are combined pairwise.
@@ -27,7 +28,7 @@ import (
 const (
 	rowSegment = 1 << 15 // largest number of elements of a row in a unit
 	tileSize   = 1 << 16 // number of elements of a tile
-	tileRows   = 128     // least number of reduced positions in a tile
+	tileRows   = 128     // minimum number of reduced positions in a tile
 	// number of blocks that are added one by one before their sum is added to the unit's sum
 	runRows = 16
 )
@@ -47,7 +48,7 @@ type reduction struct {
 	chunks     int // number of chunks, which divide the reduced positions
 	combine    kernel
 
-	fold    *jit.Code // loop that reduces rows; nil: the mapped values are computed first
+	fold    *jit.Code // loop that reduces rows; nil: mapped values are computed first
 	inPlace bool      // the loop reads the operands in place
 
 	part []byte  // combined values, in the layout [chunk][outer][inner]
@@ -92,7 +93,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 	total := red.outer * red.inner
 	direct := r.Finish == nil && out.Type == result && stores[result] == nil && isDense
 	wide := width(result)
-	var final []byte // the combined values
+	var final []byte // the combined values, in the order of traversal
 	if direct {
 		final = at8(pointer(out), total*wide)
 	} else {
@@ -122,8 +123,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 
 var plusZeros [4096]byte
 
-// fromZero turns results of -0 into +0. A sum is defined to begin with +0, so it is never -0. The
-// loop that adds rows begins with the first row instead, so it may return -0.
+// fromZero turns results of -0 into +0. A sum is defined to start with +0, so it is never -0. But
+// the loop that adds rows starts with the first row, so it may return -0.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {
@@ -143,9 +144,10 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// split orders the dimensions, and sets the sizes of the three groups outer, reduced and inner.
+// split orders the dimensions into the three groups outer, reduced and inner, and sets the sizes of
+// the groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	lead, most := 0, -1 // follow the operand with the most dimensions of stride not 0
+	lead, most := 0, -1 // follow the operand with the largest number of dimensions of stride not 0
 	for i := range ins {
 		moves := 0
 		for k := range order {
@@ -178,10 +180,10 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	if inner == 0 {
 		inner = n // if no dimension is reduced, rows have one element
 	}
-	// The innermost dimensions, from inner on, stay where they are. Before them come the remaining
-	// dimensions that are not reduced, followed by the reduced dimensions. Each group keeps its
-	// order. For ArgMax and ArgMin the reduced dimensions have the order of the view, because
-	// positions are counted in that order.
+	// The dimensions from inner on keep their places. Before them come the remaining dimensions
+	// that are not reduced, followed by the reduced dimensions. Each group keeps its order. For
+	// ArgMax and ArgMin the reduced dimensions have the order of the view, because positions are
+	// counted in that order.
 	var o [shape.MaxRank]int
 	w := 0
 	for _, k := range order[:inner] {
@@ -221,7 +223,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 }
 
-// identity returns the result of a reduction of no values, as bits in the computing type of t.
+// identity returns the result of a reduction without values, as bits in the computing type of t.
 func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	ct := t.Compute()
 	switch k {
@@ -247,10 +249,10 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// mostPartials limits the number of bytes of partial results. If a tensor fits into memory, partial
-// results are a small part of it. If a tensor is expanded to 2⁵⁰ elements, they would not fit, and
+// maxPartials limits the number of bytes of partial results. If a tensor fits into memory, its
+// partial results are small. But if a tensor is expanded to 2⁵⁰ elements, they would not fit, and
 // the sum would take years.
-const mostPartials = 1 << 33
+const maxPartials = 1 << 33
 
 // reduceAll computes the combined values, in the order of traversal.
 func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
@@ -268,7 +270,7 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	r.combine = combiner(r.kind, r.ct)
 	r.chooseFold()
 	total := r.outer * r.inner
-	if r.chunks > mostPartials/8/total {
+	if r.chunks > maxPartials/8/total {
 		return fmt.Errorf("%w: the partial results of %d elements in each of %d sums", device.ErrOutOfMemory, r.reduc, total)
 	}
 	var last []int64
@@ -292,8 +294,8 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	units := r.outer * r.tiles * r.chunks
 	work := r.rows * r.cols * (2 + len(r.pl.body))
 	grain := max(1, inlineWork/max(1, work))
-	grain = max(grain, units/(8*d.crew.size()))
-	d.crew.parallel(units, grain, r)
+	grain = max(grain, units/(8*d.workers.size()))
+	d.workers.parallel(units, grain, r)
 	if r.chunks > 1 {
 		r.join(total)
 		if r.arg {
@@ -344,13 +346,13 @@ func (r *reduction) run(lo, hi int) {
 			}
 		}
 	}
-	w.reg[len(w.reg)-1] = nil // remove the address of a fold's results
+	w.reg[len(w.reg)-1] = nil // remove the address of the results of a fold
 	r.end(w)
 	accumulators.Put(acc)
 }
 
-// evaluate computes the mapped values of elements p … p+n-1 and returns their address. They are in
-// computing form.
+// evaluate computes the mapped values of elements p … p+n-1 in computing form, and returns their
+// address.
 func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	r.load(w, p, n)
 	exec(w.reg, r.pl.body, n)
@@ -364,7 +366,7 @@ func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	return v
 }
 
-// shortRows reduces whole rows. A block holds several rows.
+// shortRows reduces rows that are short enough for a block to hold several of them.
 func (r *reduction) shortRows(w *runner, lo, hi int) {
 	per := r.pl.block / r.reduc
 	if r.inPlace {
@@ -390,8 +392,7 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n consecutive positions of one row. The parameter from is the first of these
-// positions.
+// row reduces n consecutive positions of one row, beginning at position from.
 func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	p := k*r.reduc + from
 	to := chunk*r.outer + k
@@ -400,7 +401,7 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 		var best uint64
 		at := -1
 		for i, m := 0, 0; i < n; i += m {
-			m = r.reach(p+i, min(blk, n-i))
+			m = r.clipToRun(p+i, min(blk, n-i))
 			b, a := foldArg(r.ct, r.kind, r.evaluate(w, p+i, m), m)
 			if at < 0 || beats(r.ct, r.kind, b, best) {
 				best, at = b, from+i+a
@@ -417,15 +418,15 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	c := &acc.cascade
 	c.n = 0
 	for i, m := 0, 0; i < n; i += m {
-		m = r.reach(p+i, min(blk, n-i))
+		m = r.clipToRun(p+i, min(blk, n-i))
 		c.push(r, fold(r.ct, r.kind, r.evaluate(w, p+i, m), m))
 	}
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// reach shortens a block of n elements that begins at p, so that it ends at the end of an inner
-// run. If runs are too short to be used in place, it returns n.
-func (r *reduction) reach(p, n int) int {
+// clipToRun returns n, or fewer elements so that a block from p on ends at the end of an inner run.
+// If runs are too short to be used in place, it returns n.
+func (r *reduction) clipToRun(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {
 		return n
@@ -464,7 +465,7 @@ func (c *cascade) total(r *reduction) uint64 {
 	return v
 }
 
-// two combines two values, given as bits.
+// two combines two values that are given as bits.
 func (c *cascade) two(r *reduction, a, b uint64) uint64 {
 	c.pair = [2]uint64{a, b}
 	p, q := unsafe.Pointer(&c.pair[0]), unsafe.Pointer(&c.pair[1])

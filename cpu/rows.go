@@ -10,14 +10,13 @@ import (
 )
 
 // groupSize is the approximate number of elements in a group of rows. The fused row operations work
-// on groups of rows. So short rows share the cost of calling the functions, which are plans of
-// package expr's formulas.
+// on groups of rows. So short rows share the cost of the calls.
 const groupSize = 4096
 
 // sameBlock is the number of copies of a row's value that the block primitives need at a time.
 const sameBlock = 256
 
-// function is the plan of a function of one operand in computing form. It is used on arrays.
+// function is the plan of a function of one operand. It is applied to arrays in computing form.
 type function struct {
 	pl      *plan
 	in, out int32
@@ -61,7 +60,7 @@ func (f *function) apply(r *runner, dst, src unsafe.Pointer, size, n int) {
 	}
 }
 
-// release returns a runner to its pool. It first removes the pointers to operands.
+// release returns a runner to its pool. It first removes the pointers to operands from the runner.
 func (f *function) release(r *runner) {
 	r.reg[f.in] = unsafe.Add(r.base, f.pl.slot[f.in])
 	r.reg[f.out] = unsafe.Add(r.base, f.pl.slot[f.out])
@@ -106,7 +105,7 @@ func (w *rowWorker) release() {
 }
 
 // groupRows returns the number of rows of x in a group. If the elements of a column are contiguous,
-// a group has at least as many rows as fill a cache line.
+// the rows of a group fill at least a cache line.
 func groupRows(x *device.View) int {
 	cols := max(1, x.Shape.At(1))
 	n := max(1, groupSize/cols)
@@ -116,11 +115,11 @@ func groupRows(x *device.View) int {
 	return n
 }
 
-// turned reports whether the columns of a matrix are contiguous and its rows are not.
+// turned reports whether the elements of a column are contiguous and those of a row are not.
 func turned(v *device.View) bool { return v.Strides.At(0) == 1 && v.Strides.At(1) > 1 }
 
-// grown returns a slice of n bytes, aligned for every type. If b is large enough, it returns a part
-// of b.
+// grown returns a slice of n bytes, aligned for every type. It uses the memory of b if that is
+// large enough.
 func grown(b []byte, n int) []byte {
 	if cap(b) >= n {
 		return b[:n]
@@ -131,7 +130,7 @@ func grown(b []byte, n int) []byte {
 
 func data(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// load returns rows lo … lo+n-1 of v in computing form. If possible, it returns the memory of v.
+// load returns rows lo … lo+n-1 of v in computing form. If possible, it returns their address in v.
 // Otherwise it copies the rows to space k.
 func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	size := v.Type.Size()
@@ -164,8 +163,8 @@ func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	return dst
 }
 
-// target returns the memory for the results in rows lo … lo+n-1 of v. If the rows are contiguous
-// and in computing form, it is the memory of v, otherwise space k.
+// target returns the memory for the results in rows lo … lo+n-1 of v. This is the memory of v if
+// the rows are contiguous and in computing form, otherwise space k.
 func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	if v.Type == w.t && (v.Strides.At(1) == 1 || w.cols == 1) && (v.Strides.At(0) == w.cols || n == 1) {
 		return unsafe.Add(pointer(v), lo*v.Strides.At(0)*w.size)
@@ -202,7 +201,7 @@ func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 	}
 }
 
-// run computes dst[c] = k(src[c], v) for n elements. v holds the bits of a value.
+// run computes dst[c] = k(src[c], v) for n elements. v holds the bits of the second operand.
 func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	same := unsafe.Pointer(&w.same)
 	if w.size == 4 {

@@ -11,8 +11,8 @@ import (
 // Supports reports whether the CPU has a kernel for op.
 func (d *Device) Supports(op device.Op) bool { return supports(op) }
 
-// supports reports whether the CPU has a kernel for op. The CPU without memory also calls it, so
-// that a program takes the same paths on both devices.
+// supports reports whether the CPU has a kernel for op. The meta device also calls it, so that a
+// program takes the same paths on both devices.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,
@@ -38,7 +38,7 @@ func supports(op device.Op) bool {
 	return false
 }
 
-// single reports whether all operands are float32.
+// single reports whether all operands of op are float32.
 func single(op device.Op) bool {
 	for i := 0; ; i++ {
 		v := op.Operand(i).View
@@ -51,10 +51,10 @@ func single(op device.Op) bool {
 	}
 }
 
-// Run runs op and returns when it is done. On a stream of a recording it only notes op. Only
-// [device.Run] and replays call it.
+// Run runs op and returns when it is done. If s belongs to a recording, Run only records op. Only
+// [device.Run] and replays call Run.
 func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
-	if noted(s, op, told) {
+	if recordOp(s, op, told) {
 		return nil
 	}
 	switch o := op.(type) {
@@ -129,8 +129,7 @@ func unsupported(op device.Op) error {
 	return fmt.Errorf("cpu: %s: %w", op.Name(), errors.ErrUnsupported)
 }
 
-// Owns returns "" if b is usable memory of the CPU. Otherwise it returns the reason why b is not
-// usable.
+// Owns returns "" if b is usable memory of the CPU. Otherwise it returns the reason.
 func (d *Device) Owns(b device.Buffer) (reason string) {
 	own, ok := b.(*buffer)
 	if !ok || own == nil {
@@ -149,6 +148,6 @@ func usable(own, freed bool) (reason string) {
 	return ""
 }
 
-func flaw(dev, op, arg, reason string) error {
+func operandError(dev, op, arg, reason string) error {
 	return &device.OperandError{Device: dev, Op: op, Arg: arg, Reason: reason}
 }

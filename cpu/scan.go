@@ -12,15 +12,16 @@ import (
 // scanLanes is the largest number of neighbouring columns that are scanned together.
 const scanLanes = 256
 
-// A column without neighbours is a row. scanRows rows are scanned together: each sum of a row waits
-// for the sum before, and meanwhile the processor works on other rows. A block has scanPart
-// elements of each row.
+// If a scanned column has no neighbours, it is called a row. Up to scanRows rows are scanned
+// together: each addition in a row waits for the one before, and meanwhile the processor works on
+// other rows. A block has scanPart elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
 )
 
-// scanTask scans columns. A unit of work is a block of neighbouring columns, or some rows.
+// scanTask scans columns. A unit of work is a block of neighbouring columns, or up to scanRows
+// rows.
 type scanTask struct {
 	*device.Scan
 	n      int // number of elements in a column
@@ -29,7 +30,7 @@ type scanTask struct {
 	blocks int // number of units for each outer index
 }
 
-// scan combines the elements of each column, in their order.
+// scan combines the elements of each column in their order.
 func (d *Device) scan(o *device.Scan) {
 	if o.Out.Size() == 0 {
 		return
@@ -41,7 +42,7 @@ func (d *Device) scan(o *device.Scan) {
 	if t.inner == 1 {
 		units, t.lanes = (units-1)/scanRows+1, scanRows
 	}
-	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size())), t)
+	d.workers.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.workers.size())), t)
 }
 
 // scanSpace is a worker's memory. It is reused, because clearing it takes longer than many scans.
@@ -74,8 +75,8 @@ func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u in
 	scanColumns[T](t, w, typ, u/t.blocks, j, min(t.lanes, t.inner-j))
 }
 
-// fetch reads n elements that are stride apart. It converts them to float64 or int64, as the second
-// parameter says.
+// fetch reads n elements that are stride apart. It converts them to the type to, which is float64
+// or int64.
 func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, offset, stride, n int) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	src := unsafe.Add(pointer(v), offset*size)
@@ -93,8 +94,8 @@ func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, off
 	}
 }
 
-// put writes n numbers to elements that are stride apart. The last parameter is the type of the
-// numbers, float64 or int64.
+// put writes n numbers to elements that are stride apart. The numbers have the type from, which is
+// float64 or int64.
 func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointer, from dtype.Type) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	if cast := casts[from][t]; cast != nil && t != from {
@@ -118,7 +119,7 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 	var best [scanRows]int64
 	for done := 0; done < t.n; done += scanPart {
 		m := min(scanPart, t.n-done)
-		low := done // the elements of a block are read in ascending order of their addresses
+		low := done // lowest position of the block; elements are read by address
 		if t.Reverse {
 			low = t.n - done - m
 		}
@@ -140,9 +141,9 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 		}
 		switch {
 		case (t.Kind == device.ScanSum || product) && rows > 1:
-			chains((*[maxBlock]T)(xp), &state, m, t.Reverse, product)
+			scanFourRows((*[maxBlock]T)(xp), &state, m, t.Reverse, product)
 		case t.Kind == device.ScanSum || product:
-			state[0] = chain(at[T](xp, m), state[0], t.Reverse, product)
+			state[0] = scanOneRow(at[T](xp, m), state[0], t.Reverse, product)
 		default:
 			for r := range rows {
 				at := r * scanPart
@@ -158,9 +159,9 @@ func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Ty
 	}
 }
 
-// chains replaces each of the first n elements of four rows by the sum or product of the row up to
-// there. It also computes rows that the unit does not have.
-func chains[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, reverse, product bool) {
+// scanFourRows replaces the first n elements of four rows by their cumulative sums or products. If
+// the unit has fewer rows, the results for the others are ignored.
+func scanFourRows[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, reverse, product bool) {
 	a := x[:n]
 	b, c, d := x[scanPart:][:len(a)], x[2*scanPart:][:len(a)], x[3*scanPart:][:len(a)]
 	p, q, r, s := state[0], state[1], state[2], state[3]
@@ -178,8 +179,8 @@ func chains[T float64 | int64](x *[maxBlock]T, state *[scanRows]T, n int, revers
 	*state = [scanRows]T{p, q, r, s}
 }
 
-// chain does what chains does, for one row.
-func chain[T float64 | int64](x []T, s T, reverse, product bool) T {
+// scanOneRow replaces the elements of one row by their cumulative sums or products.
+func scanOneRow[T float64 | int64](x []T, s T, reverse, product bool) T {
 	if reverse {
 		for k := len(x) - 1; k >= 0; k-- {
 			s = link(s, x[k], product)
@@ -201,8 +202,7 @@ func link[T float64 | int64](s, v T, product bool) T {
 	return s + v
 }
 
-// scanRow scans a part of one row. The parameter low is the position of the part's element that
-// comes first in memory.
+// scanRow scans a part of one row. low is the lowest position of the part.
 func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, state *T, best *int64, start bool) {
 	k, step := 0, 1
 	if t.Reverse {
@@ -233,8 +233,8 @@ func scanRow[T float64 | int64](t *scanTask, x, b []T, places []int64, low int, 
 	*state, *best = s, at
 }
 
-// next returns the state of a scan after the element v, from the state s before. start says that v
-// is the first element.
+// next returns the state of a scan after element v. s is the state before v. start says that v is
+// the first element.
 func next[T float64 | int64](kind device.ScanKind, s, v, b T, start bool) T {
 	switch {
 	case kind == device.ScanProd && start:
@@ -248,12 +248,12 @@ func next[T float64 | int64](kind device.ScanKind, s, v, b T, start bool) T {
 	case start:
 		return b
 	}
-	s = T(v * s) // round the product before the sum
+	s = T(v * s) // round the product before the addition
 	return s + b
 }
 
-// scanColumns scans w neighbouring columns of outer index o, from column j on. A block holds one
-// element of each column.
+// scanColumns scans w neighbouring columns of outer index o, beginning with column j. A block holds
+// one element of each column.
 func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	x, b, places := at[T](xp, w), at[T](bp, w), at[int64](pp, w)

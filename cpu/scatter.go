@@ -7,22 +7,22 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatter combines elements along lines of the axis. Only positions on the same line can have the
-// same target. One worker handles a line in the order of its positions, so the result does not
-// depend on the distribution of lines.
+// scatter combines elements along lines, which run in the direction of the axis. Only positions on
+// the same line can have the same target. One worker handles all positions of a line in order, so
+// the result does not depend on how lines are assigned to workers.
 type scatter struct {
 	indexed
 	dst  *device.View
 	line func(l *scatterLine) int // function that combines elements along one line
 
-	// kernel that combines parts of rows, used if all elements of a row have one index; nil:
-	// elements are combined one by one
+	// kernel that combines parts of rows, if all elements of a row share one index; nil: elements
+	// are combined one by one
 	whole       kernel
 	cols, parts int // number of columns in a part, and number of parts of a row
 }
 
-// scatter runs a scatter. It leaves out positions whose index is outside the axis, and returns the
-// error for them immediately.
+// scatter runs a scatter. It skips positions whose index is outside the axis, and returns the error
+// for them at once.
 func (d *Device) scatter(o *device.Scatter) error {
 	if o.Index.Size() == 0 {
 		return nil
@@ -40,21 +40,21 @@ func (d *Device) scatter(o *device.Scatter) error {
 	n := o.Index.Shape.At(o.Axis)
 	lines := o.Index.Size() / n
 	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
-		// If rows of a table are added, the workers share the columns.
-		s.whole, s.cols = k, max(64, (s.shared+d.crew.size()-1)/d.crew.size())
+		// If rows of a table are added, the columns are divided between the workers.
+		s.whole, s.cols = k, max(64, (s.shared+d.workers.size()-1)/d.workers.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
 		}
 		s.parts = (s.shared + s.cols - 1) / s.cols
-		d.crew.parallel(lines/s.shared*s.parts, 1, s)
+		d.workers.parallel(lines/s.shared*s.parts, 1, s)
 		return s.fault(o.Tag)
 	}
-	d.crew.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.crew.size())), s)
+	d.workers.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.workers.size())), s)
 	return s.fault(o.Tag)
 }
 
-// rowKernel returns the kernel that combines two rows. It returns nil if the stored form differs
-// from the computing form.
+// rowKernel returns the kernel that combines two rows. It returns nil if stored form and computing
+// form differ.
 func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 	if kind == device.ScatterSet {
 		size := t.Size()
@@ -67,7 +67,7 @@ func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 		device.ScatterMax: device.Max, device.ScatterMin: device.Min}[kind], t)
 }
 
-// scatterHalf combines 16-bit floats in a float32 copy of the target. It rounds the copy once at
+// scatterHalf combines 16-bit floats in a float32 copy of the target. It rounds the copy once, at
 // the end.
 func (d *Device) scatterHalf(o *device.Scatter) error {
 	t, err := temporaries(d, o)
@@ -85,7 +85,7 @@ func (d *Device) scatterHalf(o *device.Scatter) error {
 	return bad
 }
 
-// run combines lines lo … hi-1. If elements share an index, lo and hi are numbers of parts of rows.
+// run combines units lo … hi-1. A unit is a line, or a part of the rows if elements share an index.
 func (s *scatter) run(lo, hi int) {
 	if s.whole != nil {
 		for u := lo; u < hi; u++ {
@@ -112,12 +112,12 @@ func (s *scatter) run(lo, hi int) {
 		l.dst, l.src, l.index = unsafe.Add(dst, w.at[0]), unsafe.Add(src, w.at[1]), unsafe.Add(index, w.at[2])
 		w.next()
 		if bad := s.line(l); bad >= 0 {
-			s.note((line/inner*n+bad)*inner + line%inner)
+			s.noteBad((line/inner*n+bad)*inner + line%inner)
 		}
 	}
 }
 
-// rows combines one part of the rows with the given outer index. The part is the columns from c on.
+// rows combines one part of the rows with the given outer index: the columns from c on.
 func (s *scatter) rows(outer, c int) {
 	var do, so, io int
 	q := outer
@@ -135,7 +135,7 @@ func (s *scatter) rows(outer, c int) {
 	for t := range n {
 		i := wrapped(indexAt(unsafe.Add(index, t*s.index.Strides.At(s.axis)*is), is), s.wrap, uint64(s.bound))
 		if uint64(i) >= uint64(s.bound) {
-			s.note((outer*n + t) * s.shared)
+			s.noteBad((outer*n + t) * s.shared)
 			continue
 		}
 		to, from := unsafe.Add(dst, int(i)*s.dst.Strides.At(s.axis)*size), unsafe.Add(src, t*s.src.Strides.At(s.axis)*size)
@@ -152,8 +152,8 @@ type scatterLine struct {
 	wrap            int64
 }
 
-// lineInto returns the function that combines elements along a line. That function returns the
-// first position whose index is outside the axis, or -1. For truth values the sum is "or" and the
+// lineInto returns the function that combines elements along a line. The function returns the first
+// position whose index is outside the axis, or -1. The sum of truth values is "or", and their
 // product is "and".
 func lineInto(kind device.ScatterKind, t dtype.Type) func(l *scatterLine) int {
 	if kind == device.ScatterSet {

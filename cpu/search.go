@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// searchTask searches sorted rows for values. A unit of work is one value. Values are numbered row
-// by row.
+// searchTask searches sorted rows for values. A unit of work is one value. Values are numbered
+// across all rows.
 type searchTask struct {
 	*device.Search
 	find func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool)
@@ -41,7 +41,7 @@ func (d *Device) search(o *device.Search) {
 	default: // the type is U8 or Bool
 		t.find = find[uint8]
 	}
-	d.crew.parallel(n, max(inlineWork/32, n/(8*d.crew.size())), t)
+	d.workers.parallel(n, max(inlineWork/32, n/(8*d.workers.size())), t)
 }
 
 func (t *searchTask) run(lo, hi int) {
@@ -58,7 +58,7 @@ func (t *searchTask) run(lo, hi int) {
 	}
 }
 
-// find searches the row for each of m values, with a binary search. Strides are in bytes.
+// find searches one row for each of m values by binary search. Strides are in bytes.
 func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 	for i := range m {
 		v := *(*T)(unsafe.Add(values, i*valueStride))
@@ -80,7 +80,7 @@ func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStr
 	}
 }
 
-// findHalf returns a function that does what find does for 16-bit floats, which load reads.
+// findHalf returns a function like find for 16-bit floats, which load converts.
 func findHalf(load func(unsafe.Pointer) float32) func(row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 	return func(row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 		for i := range m {

@@ -9,26 +9,26 @@ import (
 
 // The list of a recording becomes shorter once, when the recording ends:
 //
-//   - A map that repeats an earlier one, whose operands and results nobody has written since, is
-//     dropped.
+//   - A map that repeats an earlier one is dropped, if no item between them writes its operands or
+//     results.
 //   - A map is computed within the map or the reduction that reads its result: see [list.merge].
-//   - A map whose results nobody reads is dropped.
+//   - A map whose results are not read is dropped.
 //
-// What happens to memory is decided by ranges of addresses, so views that share memory need no
-// special care. A range may be larger than the memory that a view uses. This can only prevent a
-// change of the list.
+// Whether items depend on each other is decided by ranges of addresses, so views that share memory
+// need no special case. A range may be larger than the memory that a view uses. This can only
+// prevent a change of the list, and never cause a wrong one.
 
-// lifetime says for which part of a list the memory of a buffer holds the buffer's values.
+// lifetime says up to which item of a list the memory of a buffer holds the buffer's values.
 type lifetime struct {
 	r   *recording
-	end int // number of the items that came before the buffer was freed; alive until then
+	end int // number of items before the buffer was freed; neverFreed until then
 }
 
-// alive is the end of memory that is not freed in the recording.
-const alive = math.MaxInt
+// neverFreed is the end of a lifetime whose memory is not freed in the recording.
+const neverFreed = math.MaxInt
 
-// over notes that the buffer is freed.
-func (l *lifetime) over() {
+// noteFreed records that the buffer is freed now.
+func (l *lifetime) noteFreed() {
 	if l == nil {
 		return
 	}
@@ -39,30 +39,30 @@ func (l *lifetime) over() {
 	}
 }
 
-// farthest is the largest distance between items that are compared, which bounds the time.
-const farthest = 512
+// maxDistance is the largest distance between items that are compared. It bounds the time.
+const maxDistance = 512
 
-// list is a recorded list that becomes shorter.
+// list is a recorded list that is being shortened.
 type list struct {
 	items   []item
 	effects []effects
 	ends    [][]int // for each result of a map: the item before which its memory is freed
-	gone    []bool
+	dropped []bool
 	savings
 }
 
-// savings counts the items that a list has lost.
+// savings counts the items that were removed from a list, by reason.
 type savings struct {
 	repeated, merged, unread int
 }
 
 func newList(r *recording, items []item) *list {
-	l := &list{items: items, effects: make([]effects, len(items)), ends: make([][]int, len(items)), gone: make([]bool, len(items))}
+	l := &list{items: items, effects: make([]effects, len(items)), ends: make([][]int, len(items)), dropped: make([]bool, len(items))}
 	for i := range items {
 		l.effects[i] = effectsOf(&items[i])
 		if m, ok := items[i].op.(*device.Map); ok {
 			for k := range m.Outs {
-				end := alive
+				end := neverFreed
 				if life := m.Outs[k].Buf.(*buffer).life; life != nil && life.r == r {
 					end = life.end
 				}
@@ -84,13 +84,13 @@ func (l *list) shorten() []item {
 	}
 	for i := len(l.items) - 1; i >= 0; i-- {
 		if m := l.mapAt(i); m != nil && !l.anyNeeded(i, len(m.Outs)) {
-			l.gone[i] = true
+			l.dropped[i] = true
 			l.unread++
 		}
 	}
 	var rest []item
 	for i := range l.items {
-		if !l.gone[i] {
+		if !l.dropped[i] {
 			rest = append(rest, l.items[i])
 		}
 	}
@@ -107,33 +107,33 @@ func (l *list) anyNeeded(i, n int) bool {
 	return false
 }
 
-// mapAt returns the map that item i is, or nil.
+// mapAt returns the map of item i, or nil if the item is not a map, is dropped, or has no elements.
 func (l *list) mapAt(i int) *device.Map {
-	if m, ok := l.items[i].op.(*device.Map); ok && !l.gone[i] && len(m.Outs) > 0 && m.Outs[0].Size() > 0 {
+	if m, ok := l.items[i].op.(*device.Map); ok && !l.dropped[i] && len(m.Outs) > 0 && m.Outs[0].Size() > 0 {
 		return m
 	}
 	return nil
 }
 
-// repeats drops map j if an earlier item has left the same results in the same memory.
+// repeats drops map j if the results of an earlier, equal map are still in the same memory.
 func (l *list) repeats(j int) {
 	m := l.mapAt(j)
-	if m == nil || meetAny(l.effects[j].reads, l.effects[j].writes) {
+	if m == nil || anyOverlap(l.effects[j].reads, l.effects[j].writes) {
 		return
 	}
-	for i := j - 1; i >= max(0, j-farthest); i-- {
-		if l.gone[i] {
+	for i := j - 1; i >= max(0, j-maxDistance); i-- {
+		if l.dropped[i] {
 			continue
 		}
 		if o := l.mapAt(i); o != nil && sameMap(o, m) {
-			l.gone[j] = true
+			l.dropped[j] = true
 			l.repeated++
-			for k := range l.ends[i] { // the values now live as long as those of j
+			for k := range l.ends[i] { // the values must now live as long as those of j
 				l.ends[i][k] = max(l.ends[i][k], l.ends[j][k])
 			}
 			return
 		}
-		if meetAny(l.effects[i].writes, l.effects[j].reads) || meetAny(l.effects[i].writes, l.effects[j].writes) {
+		if anyOverlap(l.effects[i].writes, l.effects[j].reads) || anyOverlap(l.effects[i].writes, l.effects[j].writes) {
 			return
 		}
 	}
@@ -147,48 +147,47 @@ func sameMap(a, b *device.Map) bool {
 
 func equalViews(v, w device.View) bool { return sameView(&v, &w) }
 
-// writer returns the last item before j that writes into a range, or -1.
+// writer returns the last item before j that writes into the range, or -1.
 func (l *list) writer(j int, s span) int {
-	for i := j - 1; i >= max(0, j-farthest); i-- {
-		if !l.gone[i] && meetsAny(s, l.effects[i].writes) {
+	for i := j - 1; i >= max(0, j-maxDistance); i-- {
+		if !l.dropped[i] && overlapsAny(s, l.effects[i].writes) {
 			return i
 		}
 	}
 	return -1
 }
 
-// reads and writes report whether an item between i and j, without these two, reads or writes a
-// part of the ranges.
+// reads reports whether an item between i and j, without these two, reads a part of the ranges.
 func (l *list) reads(i, j int, s []span) bool {
-	return l.between(i, j, func(e *effects) bool { return meetAny(s, e.reads) })
+	return l.anyBetween(i, j, func(e *effects) bool { return anyOverlap(s, e.reads) })
 }
 
 func (l *list) writes(i, j int, s []span) bool {
-	return l.between(i, j, func(e *effects) bool { return meetAny(s, e.writes) })
+	return l.anyBetween(i, j, func(e *effects) bool { return anyOverlap(s, e.writes) })
 }
 
-// fails reports whether an item between i and j may return an error.
-func (l *list) fails(i, j int) bool {
+// mayFail reports whether an item between i and j may return an error.
+func (l *list) mayFail(i, j int) bool {
 	for k := i + 1; k < j; k++ {
-		if _, ok := l.items[k].op.(*device.Map); !ok && l.items[k].op != nil && !l.gone[k] {
+		if _, ok := l.items[k].op.(*device.Map); !ok && l.items[k].op != nil && !l.dropped[k] {
 			return true
 		}
 	}
 	return false
 }
 
-func (l *list) between(i, j int, f func(e *effects) bool) bool {
+func (l *list) anyBetween(i, j int, f func(e *effects) bool) bool {
 	for k := i + 1; k < min(j, len(l.items)); k++ {
-		if !l.gone[k] && f(&l.effects[k]) {
+		if !l.dropped[k] && f(&l.effects[k]) {
 			return true
 		}
 	}
 	return false
 }
 
-// needed reports whether result k of map i is read after i by another item than j, or may be read
+// needed reports whether result k of map i is read after i by an item other than j, or may be read
 // after a replay.
 func (l *list) needed(i, k, j int) bool {
 	end, s := l.ends[i][k], []span{l.effects[i].writes[k]}
-	return end == alive || l.reads(i, min(end, max(j, i+1)), s) || l.reads(max(i, j), end, s)
+	return end == neverFreed || l.reads(i, min(end, max(j, i+1)), s) || l.reads(max(i, j), end, s)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// fixedList records a list by hand. Its older tensors x and y are float32.
+// fixedList records a list by hand. Its tensors x and y are float32 and older than the recording.
 type fixedList struct {
 	*randomList
 	x, y device.View
@@ -24,7 +24,7 @@ func newFixedList(t *testing.T) *fixedList {
 	return w
 }
 
-// mapTo records a map into an existing result, of the operands' types.
+// mapTo records a map into an existing result. The result and the operands have the same type.
 func (w *fixedList) mapTo(out device.View, e *expr.Expr, ins ...device.View) {
 	types := make([]dtype.Type, len(ins))
 	for i := range ins {
@@ -34,8 +34,8 @@ func (w *fixedList) mapTo(out device.View, e *expr.Expr, ins ...device.View) {
 	w.run(&device.Map{Program: p, Outs: []device.View{out}, Ins: ins, Params: w.params(p)})
 }
 
-// made records a map into new memory, in the shape of the first operand.
-func (w *fixedList) made(typ dtype.Type, e *expr.Expr, ins ...device.View) device.View {
+// newMap records a map into new memory, in the shape of the first operand.
+func (w *fixedList) newMap(typ dtype.Type, e *expr.Expr, ins ...device.View) device.View {
 	dims := w.shape
 	if len(ins) > 0 {
 		dims = ins[0].Shape
@@ -45,14 +45,14 @@ func (w *fixedList) made(typ dtype.Type, e *expr.Expr, ins ...device.View) devic
 	return out
 }
 
-// free frees temporaries. All other memory can be read after a replay.
+// free frees tensors. All other memory can be read after a replay.
 func (w *fixedList) free(list ...device.View) {
 	for _, v := range list {
 		v.Buf.Free()
 	}
 }
 
-// keep makes the tensor's memory visible to the comparison.
+// keep makes a tensor's memory visible to the comparison.
 func (w *fixedList) keep(v device.View) { w.live = append(w.live, v) }
 
 func transposed(v device.View) device.View { v.Layout = v.Transpose(0, 1); return v }
@@ -64,7 +64,8 @@ func (w *fixedList) sum(v device.View) device.View {
 	return out
 }
 
-// TestShortenedLists: each list loses the items that it should lose, and no others. The bits stay.
+// TestShortenedLists: each list loses the items that it should lose, and no others. The results
+// keep their bits.
 func TestShortenedLists(t *testing.T) {
 	x, y := expr.X(0), expr.X(1)
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)
@@ -73,60 +74,60 @@ func TestShortenedLists(t *testing.T) {
 		want   savings
 	}{
 		"a chain": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
-			b := w.made(dtype.F32, add, a, w.y)
+			a := w.newMap(dtype.F32, double, w.x)
+			b := w.newMap(dtype.F32, add, a, w.y)
 			w.free(a)
-			w.keep(w.made(dtype.F32, x.Max(expr.C(0)), b))
+			w.keep(w.newMap(dtype.F32, x.Max(expr.C(0)), b))
 			w.free(b)
 		}, savings{merged: 2}},
 		"rounded between": {func(w *fixedList) {
-			a := w.made(dtype.BF16, double, w.x)
-			w.keep(w.made(dtype.F32, add, a, w.y))
+			a := w.newMap(dtype.BF16, double, w.x)
+			w.keep(w.newMap(dtype.F32, add, a, w.y))
 			w.free(a)
 		}, savings{merged: 1}},
 		"read later too": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
-			w.keep(w.made(dtype.F32, add, a, w.y))
+			a := w.newMap(dtype.F32, double, w.x)
+			w.keep(w.newMap(dtype.F32, add, a, w.y))
 			w.keep(a)
 		}, savings{merged: 1}},
 		"read transposed later too": {func(w *fixedList) {
-			a := w.made(dtype.F32, x, w.x)
-			w.keep(w.made(dtype.F32, add, transposed(a), w.y))
+			a := w.newMap(dtype.F32, x, w.x)
+			w.keep(w.newMap(dtype.F32, add, transposed(a), w.y))
 			w.keep(a)
 		}, savings{}},
 		"in place": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
+			a := w.newMap(dtype.F32, double, w.x)
 			w.mapTo(a, add, a, w.y)
 			w.mapTo(w.y, add, a, w.y)
 			w.free(a)
 		}, savings{merged: 2}},
 		"the operand is written between, so the reader moves": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
+			a := w.newMap(dtype.F32, double, w.x)
 			w.mapTo(w.x, double, w.y)
-			w.keep(w.made(dtype.F32, add, a, a))
+			w.keep(w.newMap(dtype.F32, add, a, a))
 			w.free(a)
 		}, savings{merged: 1}},
 		"the reader needs what is written between": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
+			a := w.newMap(dtype.F32, double, w.x)
 			must(w.t, w.d.CopyFrom(w.s, w.x.Buf, 0, w.y.Buf, 0, w.x.Buf.Size()))
-			w.keep(w.made(dtype.F32, add, a, w.x))
+			w.keep(w.newMap(dtype.F32, add, a, w.x))
 			w.free(a)
 		}, savings{}},
 		"what is written between is written by the new item": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
+			a := w.newMap(dtype.F32, double, w.x)
 			w.mapTo(w.x, add, w.x, w.y)
-			w.keep(w.made(dtype.F32, add, a, w.x))
+			w.keep(w.newMap(dtype.F32, add, a, w.x))
 			w.free(a)
 		}, savings{merged: 2}},
 		"half of the result is overwritten by the reader": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
+			a := w.newMap(dtype.F32, double, w.x)
 			half := a
 			half.Layout = a.Narrow(2, 0, 4, 1)
 			w.mapTo(half, double, half)
 			w.keep(a)
 		}, savings{}},
 		"the reader writes around a result": {func(w *fixedList) {
-			all := w.made(dtype.F32, expr.C(1))
+			all := w.newMap(dtype.F32, expr.C(1))
 			middle, around, from := all, all, w.x
 			middle.Layout, from.Layout = all.Narrow(2, 2, 2, 1), from.Narrow(2, 0, 2, 1)
 			around.Layout = all.Narrow(2, 0, 2, 7)
@@ -138,39 +139,39 @@ func TestShortenedLists(t *testing.T) {
 			w.keep(all)
 		}, savings{}},
 		"positions of a transposed result": {func(w *fixedList) {
-			a := w.made(dtype.I64, expr.Index(dtype.I64))
-			w.keep(w.made(dtype.F32, x.Cvt(dtype.F32).Add(y), transposed(a), w.y))
+			a := w.newMap(dtype.I64, expr.Index(dtype.I64))
+			w.keep(w.newMap(dtype.F32, x.Cvt(dtype.F32).Add(y), transposed(a), w.y))
 			w.free(a)
 		}, savings{}},
 		"positions in order": {func(w *fixedList) {
-			a := w.made(dtype.I64, expr.Index(dtype.I64))
-			w.keep(w.made(dtype.F32, x.Cvt(dtype.F32).Add(y), a, w.y))
+			a := w.newMap(dtype.I64, expr.Index(dtype.I64))
+			w.keep(w.newMap(dtype.F32, x.Cvt(dtype.F32).Add(y), a, w.y))
 			w.free(a)
 		}, savings{merged: 1}},
 		"a transposing copy": {func(w *fixedList) {
-			a := w.made(dtype.F32, x, transposed(w.x))
-			w.keep(w.made(dtype.F32, add, a, w.y))
+			a := w.newMap(dtype.F32, x, transposed(w.x))
+			w.keep(w.newMap(dtype.F32, add, a, w.y))
 			w.free(a)
 		}, savings{merged: 1}},
 		"a cast, read transposed": {func(w *fixedList) {
-			a := w.made(dtype.F16, x, w.x)
-			w.keep(w.made(dtype.F16, x, transposed(a)))
+			a := w.newMap(dtype.F16, x, w.x)
+			w.keep(w.newMap(dtype.F16, x, transposed(a)))
 			w.free(a)
 		}, savings{merged: 1}},
 		"a part of a copy": {func(w *fixedList) {
-			a := w.made(dtype.F32, x, transposed(w.x))
+			a := w.newMap(dtype.F32, x, transposed(w.x))
 			part := a
 			part.Layout = a.Narrow(0, 1, 2, 1).Narrow(2, 3, 5, 1)
-			w.keep(w.made(dtype.F32, double, part))
+			w.keep(w.newMap(dtype.F32, double, part))
 			w.free(a)
 		}, savings{merged: 1}},
 		"computed for each of many readers": {func(w *fixedList) {
 			row := w.x
 			row.Layout = row.Narrow(0, 1, 1, 1)
-			a := w.made(dtype.F32, double, row)
+			a := w.newMap(dtype.F32, double, row)
 			wide := a
 			wide.Layout, _ = a.Expand(w.shape)
-			w.keep(w.made(dtype.F32, add, wide, w.y))
+			w.keep(w.newMap(dtype.F32, add, wide, w.y))
 			w.free(a)
 		}, savings{}},
 		"a constant for each of many readers": {func(w *fixedList) {
@@ -178,11 +179,11 @@ func TestShortenedLists(t *testing.T) {
 			w.mapTo(a, expr.C(3))
 			wide := a
 			wide.Layout, _ = a.Expand(w.shape)
-			w.keep(w.made(dtype.F32, add, wide, w.y))
+			w.keep(w.newMap(dtype.F32, add, wide, w.y))
 			w.free(a)
 		}, savings{merged: 1}},
 		"a sum": {func(w *fixedList) {
-			a := w.made(dtype.F32, x.Mul(y), w.x, w.y)
+			a := w.newMap(dtype.F32, x.Mul(y), w.x, w.y)
 			w.keep(w.sum(a))
 			w.free(a)
 		}, savings{merged: 1}},
@@ -198,28 +199,28 @@ func TestShortenedLists(t *testing.T) {
 			w.keep(out)
 		}, savings{merged: 1}},
 		"a sum in another order": {func(w *fixedList) {
-			a := w.made(dtype.F32, x, transposed(w.x))
+			a := w.newMap(dtype.F32, x, transposed(w.x))
 			w.keep(w.sum(a))
 			w.free(a)
 		}, savings{}},
 		"a repeated map": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
+			a := w.newMap(dtype.F32, double, w.x)
 			w.keep(w.sum(transposed(a)))
 			w.free(a)
-			b := w.made(dtype.F32, double, w.x)
+			b := w.newMap(dtype.F32, double, w.x)
 			w.keep(b)
 		}, savings{repeated: 1}},
 		"nobody reads": {func(w *fixedList) {
-			a := w.made(dtype.F32, double, w.x)
-			b := w.made(dtype.F32, double, a)
+			a := w.newMap(dtype.F32, double, w.x)
+			b := w.newMap(dtype.F32, double, a)
 			w.free(a, b)
-			w.keep(w.made(dtype.F32, x, w.y))
+			w.keep(w.newMap(dtype.F32, x, w.y))
 		}, savings{merged: 1, unread: 1}},
 		"both results, in two orders": {func(w *fixedList) {
 			a, b := w.dense(w.s, dtype.F32, w.shape), w.dense(w.s, dtype.F32, w.shape)
 			p := expr.MustLower([]*expr.Expr{x, x}, []dtype.Type{dtype.F32, dtype.F32}, []dtype.Type{dtype.F32}, -1)
 			w.run(&device.Map{Program: p, Outs: []device.View{a, b}, Ins: []device.View{w.x}})
-			w.keep(w.made(dtype.F32, add, a, transposed(b)))
+			w.keep(w.newMap(dtype.F32, add, a, transposed(b)))
 			w.free(a, b)
 		}, savings{}},
 		"an op between that may fail": {func(w *fixedList) {
@@ -238,12 +239,12 @@ func TestShortenedLists(t *testing.T) {
 	}
 }
 
-// TestShortenedLong: a list is shortened in a time that grows slowly with its length.
+// TestShortenedLong: the time to shorten a list grows slowly with its length.
 func TestShortenedLong(t *testing.T) {
 	w := newFixedList(t)
-	a := w.made(dtype.F32, expr.X(0).Mul(expr.C(0.5)), w.x)
+	a := w.newMap(dtype.F32, expr.X(0).Mul(expr.C(0.5)), w.x)
 	for range 3000 {
-		b := w.made(dtype.F32, expr.X(0).Mul(expr.C(0.5)).Add(expr.X(1)), a, w.y)
+		b := w.newMap(dtype.F32, expr.X(0).Mul(expr.C(0.5)).Add(expr.X(1)), a, w.y)
 		w.free(a)
 		a = b
 	}

@@ -22,7 +22,7 @@ type randomList struct {
 	shape shape.Dims
 	older []device.View // tensors that are older than the recording
 	live  []device.View // tensors of the recording
-	all   [][]byte      // all memory of the recording
+	all   [][]byte      // all memory of the recording, also freed memory
 }
 
 var listTypes = []dtype.Type{dtype.F32, dtype.F32, dtype.BF16, dtype.F16, dtype.I64, dtype.Bool, dtype.U8}
@@ -49,7 +49,8 @@ func (w *randomList) dense(s device.Stream, typ dtype.Type, dims shape.Dims) dev
 	return device.View{Buf: b, Type: typ, Layout: shape.Dense(dims)}
 }
 
-// source returns a random tensor that has a value, and a random view of it that has the shape dims.
+// source picks a random tensor that has been written, and returns a random view of it with shape
+// dims.
 func (w *randomList) source(dims shape.Dims) device.View {
 	list := slices.Concat(w.older, w.live, w.live)
 	for range 20 {
@@ -94,7 +95,7 @@ func (w *randomList) filled(dims shape.Dims) device.View {
 
 func (w *randomList) run(op device.Op) { must(w.t, device.Run(w.d, w.s, op)) }
 
-// program returns a random program of the views. The values stay small.
+// program returns a random program on the views. Its values stay small.
 func (w *randomList) program(outs []dtype.Type, ins []device.View) *expr.Program {
 	types := make([]dtype.Type, len(ins))
 	for i := range ins {
@@ -151,7 +152,7 @@ func (w *randomList) step() {
 		w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.ReduceKind(w.rand.IntN(4)), Map: p}, Out: out, Ins: []device.View{in}, Params: w.params(p)})
 		out = w.halved(out)
 		w.live = append(w.live, out)
-	case 3, 4: // in place, also a part of a tensor
+	case 3, 4: // map in place, also on a part of a tensor
 		list := slices.Concat(w.older, w.live)
 		out := list[w.rand.IntN(len(list))]
 		if w.rand.IntN(2) == 0 {
@@ -160,12 +161,12 @@ func (w *randomList) step() {
 			out.Layout = out.Narrow(k, n/2, n-n/2, 1)
 		}
 		ins := []device.View{out, w.source(out.Shape)}
-		if spanOf(&ins[1]).meets(spanOf(&out)) && !equalViews(ins[1], out) {
+		if spanOf(&ins[1]).overlaps(spanOf(&out)) && !equalViews(ins[1], out) {
 			ins[1] = out
 		}
 		p := w.program([]dtype.Type{out.Type}, ins)
 		w.run(&device.Map{Program: p, Outs: []device.View{out}, Ins: ins, Params: w.params(p)})
-	case 5: // the same op again
+	case 5: // repeat an earlier op
 		if i := len(w.r.items) - 1 - w.rand.IntN(4); i >= 0 {
 			if m, ok := w.r.items[i].op.(*device.Map); ok && !slices.ContainsFunc(slices.Concat(m.Outs, m.Ins), func(v device.View) bool { return v.Buf.(*buffer).freed.Load() }) {
 				w.run(m)
@@ -196,7 +197,7 @@ func (w *randomList) step() {
 	}
 }
 
-// halved makes the values of a reduction small again.
+// halved records a map that makes the values of a reduction small again.
 func (w *randomList) halved(v device.View) device.View {
 	p := expr.MustLower([]*expr.Expr{expr.X(0).Max(expr.C(-4)).Min(expr.C(4))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	out := w.dense(w.s, dtype.F32, v.Shape)
@@ -213,8 +214,8 @@ func (w *randomList) visible() (all []byte) {
 	return all
 }
 
-// holder describes the tensor that has byte i of visible.
-func (w *randomList) holder(i int) string {
+// ownerOf describes the tensor that has byte i of the bytes of visible.
+func (w *randomList) ownerOf(i int) string {
 	for _, v := range slices.Concat(w.older, w.live) {
 		if n := len(v.Buf.(*buffer).mem); i >= n {
 			i -= n
@@ -246,7 +247,7 @@ func (w *randomList) begin(seed uint64) {
 }
 
 // compare ends the recording. It compares replays of the whole list with replays of the shortened
-// list, and returns what the latter has saved.
+// list, and returns the savings of the shortened list.
 func (w *randomList) compare(seed uint64) savings {
 	t := w.t
 	t.Helper()
@@ -263,7 +264,7 @@ func (w *randomList) compare(seed uint64) savings {
 		must(t, whole.Replay(nil))
 		want := w.visible()
 		w.begin(2*seed + k)
-		for _, b := range w.all { // what was in the memory must not matter
+		for _, b := range w.all { // results must not depend on what was in the memory
 			clear(b)
 		}
 		must(t, g.Replay(nil))
@@ -271,7 +272,7 @@ func (w *randomList) compare(seed uint64) savings {
 		for i := range got {
 			if got[i] != want[i] {
 				t.Fatalf("seed %d: byte %d of %s is %#x, not %#x\nwhole list:\n%sshortened:\n%s",
-					seed, i, w.holder(i), got[i], want[i], listing(whole.items), listing(g.items))
+					seed, i, w.ownerOf(i), got[i], want[i], listing(whole.items), listing(g.items))
 			}
 		}
 	}
@@ -279,8 +280,8 @@ func (w *randomList) compare(seed uint64) savings {
 	return s
 }
 
-// TestShortenedRandomly: replays of the shortened list have the bits of the whole list, in all
-// memory that the program can read.
+// TestShortenedRandomly: replays of the shortened list and of the whole list leave the same bits in
+// all memory that the program can read.
 func TestShortenedRandomly(t *testing.T) {
 	was := unfused
 	defer func() { unfused = was }()
@@ -301,7 +302,7 @@ func TestShortenedRandomly(t *testing.T) {
 	}
 }
 
-// listing shows the items for a reader.
+// listing describes the items as text.
 func listing(items []item) (text string) {
 	for i := range items {
 		it := &items[i]

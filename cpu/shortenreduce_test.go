@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// laid returns a view of the given sizes, whose dimensions lie in a random order in memory. Some
-// views repeat their elements. Without a stream the memory is older than the recording.
-func (w *randomList) laid(s device.Stream, typ dtype.Type, dims shape.Dims) device.View {
+// randomLayout returns a view of the given sizes, whose dimensions are in a random order in memory.
+// Some views repeat their elements. If s is nil, the memory is older than the recording.
+func (w *randomList) randomLayout(s device.Stream, typ dtype.Type, dims shape.Dims) device.View {
 	i, j := w.rand.IntN(3), w.rand.IntN(3)
 	v := w.dense(s, typ, dims.With(i, dims.At(j)).With(j, dims.At(i)))
 	if s == nil {
@@ -26,14 +26,15 @@ func (w *randomList) laid(s device.Stream, typ dtype.Type, dims shape.Dims) devi
 	return v
 }
 
-// reduced records a map of random operands and a reduction of its result, which is then freed.
-func (w *randomList) reduced(dims shape.Dims) {
+// mapThenReduce records a map of random operands and a reduction of its result. It then frees the
+// result of the map.
+func (w *randomList) mapThenReduce(dims shape.Dims) {
 	r := w.rand
 	some := func() dtype.Type { return listTypes[r.IntN(len(listTypes))] }
-	a, typ := w.laid(nil, some(), dims), some()
+	a, typ := w.randomLayout(nil, some(), dims), some()
 	ins := []device.View{a}
 	if r.IntN(2) == 0 {
-		ins = append(ins, w.laid(nil, listTypes[r.IntN(3)], dims))
+		ins = append(ins, w.randomLayout(nil, listTypes[r.IntN(3)], dims))
 	}
 	y := w.dense(w.s, typ, dims)
 	if !a.Contiguous() && !a.Overlaps() && r.IntN(2) == 0 {
@@ -44,7 +45,7 @@ func (w *randomList) reduced(dims shape.Dims) {
 	w.run(&device.Map{Program: p, Outs: []device.View{y}, Ins: ins, Params: w.params(p)})
 	list, kept, kind := []device.View{y}, dims, device.ReduceKind(r.IntN(6))
 	if r.IntN(3) > 0 {
-		list = append(list, w.laid(nil, dtype.F32, dims))
+		list = append(list, w.randomLayout(nil, dtype.F32, dims))
 		if r.IntN(2) == 0 {
 			list[0], list[1] = list[1], list[0]
 		}
@@ -70,9 +71,10 @@ func (w *randomList) reduced(dims shape.Dims) {
 	w.live = append(w.live, out)
 }
 
-// A reduction that computes the map of its operand has the bits of the two items. The reason is
-// that the order of the sum stays, for all layouts and kinds, and for a second operand in any order
-// of dimensions. Values are rounded to 16 bits where the map stored them.
+// TestShortenedReductions: a reduction that computes the map of its operand gives the same bits as
+// the two items. The order of additions stays the same for all layouts and kinds, even with a
+// second operand in any order of dimensions. Values are rounded to 16 bits if the map would store
+// them so.
 func TestShortenedReductions(t *testing.T) {
 	d, merged, lists := newDevice(2), 0, uint64(300)
 	if testing.Short() {
@@ -86,7 +88,7 @@ func TestShortenedReductions(t *testing.T) {
 		w := &randomList{t: t, d: d, rand: rand.New(rand.NewPCG(seed, 5)), r: rec.(*recording), s: rec.Stream()}
 		dims := shape.Of(1+w.rand.IntN(5), 1+w.rand.IntN(60), 1+w.rand.IntN(300))
 		for range 3 {
-			w.reduced(dims)
+			w.mapThenReduce(dims)
 		}
 		merged += w.compare(seed).merged
 	}
@@ -95,9 +97,10 @@ func TestShortenedReductions(t *testing.T) {
 	}
 }
 
-// A map whose values depend on their position, read in another order, stays an item of its own. In
-// the reduction it would change the order of the sum. So does a map to 16 bits before a reduction
-// that would not round.
+// TestShortenedReductionsInOrder: some maps are not merged into a reduction. One kind are maps
+// whose values depend on their position, if the reduction reads them in another order. Merging
+// would change the order of additions. The other kind are maps that round to 16 bits, because the
+// reduction would not round.
 func TestShortenedReductionsInOrder(t *testing.T) {
 	f := []dtype.Type{dtype.F32}
 	position := expr.X(0).Mul(expr.C(1.1)).Add(expr.Index(dtype.I64).Cvt(dtype.F32).Mul(expr.C(1e-5)))

@@ -23,7 +23,7 @@ func (r *rowTask) run(lo, hi int) {
 	w.release()
 }
 
-// byRows runs f on groups of rows of x, in parallel.
+// byRows calls f for groups of rows of x, in parallel.
 func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	rows, cols := x.Shape.At(0), x.Shape.At(1)
 	if rows == 0 || cols == 0 {
@@ -31,10 +31,10 @@ func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	}
 	g := groupRows(x)
 	groups := (rows + g - 1) / g
-	d.crew.parallel(groups, max(1, groups/(8*d.crew.size())), &rowTask{f, x.Type.Compute(), rows, cols, g})
+	d.workers.parallel(groups, max(1, groups/(8*d.workers.size())), &rowTask{f, x.Type.Compute(), rows, cols, g})
 }
 
-// softmax computes e^(x-m)/Σe^(x-m), or the logarithm (x-m) - log Σe^(x-m), where m is the row's
+// softmax computes e^(x-m)/Σe^(x-m), or its logarithm (x-m) - log Σe^(x-m), where m is the row's
 // maximum.
 func (d *Device) softmax(o *device.Softmax) {
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {

@@ -12,17 +12,19 @@ import (
 )
 
 // The key of an element is an unsigned integer. Keys have the same order as the elements. A row is
-// sorted as words. The upper bits of a word hold the distance of the key from the row's least key,
-// and the lower bits hold the position. If the distances have too many bits for a word, their low
-// bits are left out. Then elements whose words have equal upper bits are compared by their keys.
+// sorted as a list of words, one for each element. The upper bits of a word hold the difference
+// between the key and the row's least key. The lower bits hold the position. If the differences
+// have too many bits for a word, their low bits are left out. Then elements whose words have equal
+// upper bits are compared by their keys.
 
 // sortTask sorts rows. A unit of work is a row.
 type sortTask struct {
 	*device.Argsort
-	n, k int // number of elements of a row, and of those in order that decide the result
+	n, k int // number of elements of a row, and number of sorted elements that the result needs
 }
 
-// radixLength is the least number of elements for which radix sort is used instead of comparisons.
+// radixLength is the minimum number of elements for which radix sort is used instead of
+// comparisons.
 const radixLength = 128
 
 func (d *Device) argsort(o *device.Argsort) {
@@ -37,19 +39,19 @@ func (d *Device) argsort(o *device.Argsort) {
 		t.k = t.n
 	}
 	rows := o.X.Shape.At(0)
-	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size())), t)
+	d.workers.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.workers.size())), t)
 }
 
 // radixBits is the number of upper bits by which words are sorted, if these bits differ enough.
-// Four passes of radix sort suffice for them.
+// Radix sort needs four passes for them.
 const radixBits = 32
 
-// sortSpace is a worker's memory.
+// sortSpace is a worker's temporary memory.
 type sortSpace struct {
 	keys, words, spare []uint64
 	low                int // number of lower bits of a word, which hold the position
 	high               int // number of upper bits that are in use
-	cut                int // number of low bits of keys that the words leave out
+	cut                int // number of low bits of keys that words leave out
 }
 
 var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
@@ -62,12 +64,12 @@ func (t *sortTask) run(lo, hi int) {
 		out, stride := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8), t.Out.Strides.At(1)*8
 		if t.Pick != device.PickFirst && !few {
 			s.pack(t, row)
-			*(*int64)(out) = int64(s.picked(t))
+			*(*int64)(out) = int64(s.pickPosition(t))
 			continue
 		}
 		var first []uint64
 		if few && t.X.Type == dtype.F32 && t.X.Strides.At(1) == 1 && int64(t.n) <= math.MaxUint32 {
-			first = t.leastFloats(row, s)
+			first = t.smallestFloats(row, s)
 		} else if s.pack(t, row); few {
 			first = s.least(t.k)
 		} else {
@@ -84,8 +86,8 @@ func (t *sortTask) run(lo, hi int) {
 
 func (s *sortSpace) position(w uint64) uint64 { return w & (1<<s.low - 1) }
 
-// before reports whether the element of word a comes before the element of word b.
-func (s *sortSpace) before(a, b uint64) bool {
+// less reports whether the element of word a comes before the element of word b.
+func (s *sortSpace) less(a, b uint64) bool {
 	if s.cut > 0 && a>>s.low == b>>s.low {
 		if x, y := s.keys[s.position(a)], s.keys[s.position(b)]; x != y {
 			return x < y
@@ -104,7 +106,7 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 	s.low, s.high = bits.Len(uint(t.n-1)), bits.Len64(most-least)
 	s.cut = max(0, s.low+s.high-64)
-	if t.n >= radixLength && s.high > radixBits && s.spreads(least) {
+	if t.n >= radixLength && s.high > radixBits && s.upperBitsDiffer(least) {
 		s.cut = max(s.cut, s.high-radixBits)
 	}
 	s.high -= s.cut
@@ -113,9 +115,10 @@ func (s *sortSpace) pack(t *sortTask, row int) {
 	}
 }
 
-// spreads reports whether the upper bits of nearly all keys differ, judged by a sample of them.
-// Then the words may leave out the other bits: few words are equal.
-func (s *sortSpace) spreads(least uint64) bool {
+// upperBitsDiffer reports whether the upper bits of nearly all keys differ. It looks at a sample of
+// the keys. Then the words may leave out the lower bits, because only few words have equal upper
+// bits.
+func (s *sortSpace) upperBitsDiffer(least uint64) bool {
 	var sample [64]uint64
 	step := len(s.keys) / len(sample)
 	for i := range sample {
@@ -141,12 +144,12 @@ func (s *sortSpace) sorted() []uint64 {
 	} else {
 		x = s.radix()
 	}
-	s.settle(x)
+	s.sortEqualWords(x)
 	return x
 }
 
-// settle sorts words that have equal upper bits, by their keys.
-func (s *sortSpace) settle(x []uint64) {
+// sortEqualWords sorts words that have equal upper bits by their keys.
+func (s *sortSpace) sortEqualWords(x []uint64) {
 	if s.cut == 0 {
 		return
 	}
@@ -157,7 +160,7 @@ func (s *sortSpace) settle(x []uint64) {
 		}
 		if j-i > 1 {
 			slices.SortFunc(x[i:j], func(a, b uint64) int {
-				if s.before(a, b) {
+				if s.less(a, b) {
 					return -1
 				}
 				return 1
@@ -167,8 +170,8 @@ func (s *sortSpace) settle(x []uint64) {
 	}
 }
 
-// radix sorts the words by their upper bits, eight bits at a time, from the lowest bits on. The
-// positions are already in order.
+// radix sorts the words by their upper bits. It sorts eight bits at a time, from the lowest bits
+// on. The positions are already in order.
 func (s *sortSpace) radix() []uint64 {
 	s.spare = resized(s.spare, len(s.words))
 	from, to := s.words, s.spare
@@ -237,8 +240,8 @@ func keysOf[T any](dst []uint64, p unsafe.Pointer, stride int, descending bool, 
 	}
 }
 
-// key32 returns the key of a float32. All NaN have the same key, which is the greatest, and -0 has
-// the key of 0.
+// key32 returns the key of a float32. All NaN have the same key, the greatest one. -0 has the key
+// of +0.
 func key32(v float32) uint32 {
 	if v != v {
 		return math.MaxUint32
@@ -256,10 +259,10 @@ func key64(v float64) uint64 {
 	return b ^ (uint64(int64(b)>>63) | 1<<63)
 }
 
-// leastFloats returns the words of the smallest elements of a row of float32, in order. Nearly all
-// elements are greater than the heap's maximum, and one comparison of floats suffices to skip them.
-// If a NaN occurs, it compares keys.
-func (t *sortTask) leastFloats(row int, s *sortSpace) []uint64 {
+// smallestFloats returns the words of the smallest elements of a row of float32, in order. Nearly
+// all elements are greater than the heap's maximum, so one comparison of floats suffices to skip
+// them. If an element is NaN, keys are compared.
+func (t *sortTask) smallestFloats(row int, s *sortSpace) []uint64 {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
 	if t.Descending {
@@ -294,13 +297,13 @@ func (s *sortSpace) least(k int) []uint64 {
 	heap := s.words[:k]
 	s.heapify(heap)
 	for _, w := range s.words[k:] {
-		if w>>s.low <= heap[0]>>s.low && s.before(w, heap[0]) {
+		if w>>s.low <= heap[0]>>s.low && s.less(w, heap[0]) {
 			heap[0] = w
 			s.sift(heap, 0)
 		}
 	}
-	slices.Sort(heap) // the heap is not in the order of positions, which radix would need
-	s.settle(heap)
+	slices.Sort(heap) // the heap is not ordered by positions, as radix sort would need
+	s.sortEqualWords(heap)
 	return heap
 }
 
@@ -317,10 +320,10 @@ func (s *sortSpace) sift(heap []uint64, i int) {
 		if c >= len(heap) {
 			return
 		}
-		if c+1 < len(heap) && s.before(heap[c], heap[c+1]) {
+		if c+1 < len(heap) && s.less(heap[c], heap[c+1]) {
 			c++
 		}
-		if !s.before(heap[i], heap[c]) {
+		if !s.less(heap[i], heap[c]) {
 			return
 		}
 		heap[c], heap[i] = heap[i], heap[c]

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestSortsKeysOfManyBits sorts keys that have too many bits for a word, which also holds the
+// TestSortsKeysOfManyBits sorts keys that have too many bits for a word that also holds the
 // position. Some keys differ only in the bits that words leave out. Keys of few bits are often
 // equal.
 func TestSortsKeysOfManyBits(t *testing.T) {

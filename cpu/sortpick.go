@@ -7,14 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// picked returns the one position of a packed row that is stored.
-func (s *sortSpace) picked(t *sortTask) uint64 {
+// pickPosition returns the position that is the result for a packed row.
+func (s *sortSpace) pickPosition(t *sortTask) uint64 {
 	switch rank := t.Rank; t.Pick {
 	case device.PickMode:
 		return s.mode(t)
 	case device.PickMedian:
 		if rank = (t.n - 1) / 2; s.nans(t) > 0 {
-			rank = t.n - s.nans(t) // NaN sorts after all numbers
+			rank = t.n - s.nans(t) // NaN come after all numbers
 		}
 		return s.position(s.nth(rank))
 	case device.PickNanMedian:
@@ -44,14 +44,14 @@ func (s *sortSpace) nans(t *sortTask) (n int) {
 	return n
 }
 
-// nth returns word k of the sorted words. It moves words, as Hoare's algorithm does, until word k
-// is in its place, and sorts the few that are left.
+// nth returns word k of the sorted words. It partitions the words with Hoare's algorithm until few
+// are left, and sorts these.
 func (s *sortSpace) nth(k int) uint64 {
 	if s.cut > 0 {
 		return s.sorted()[k]
 	}
 	x := s.words
-	for range 64 { // bounds the time for rows in an unlucky order
+	for range 64 { // bounds the time for rows in an unfavourable order
 		if len(x) <= 24 {
 			break
 		}
@@ -84,7 +84,8 @@ func (s *sortSpace) nth(k int) uint64 {
 	return x[k]
 }
 
-// mode returns the last position of the most frequent element, and of the least such element.
+// mode returns the last position of the most frequent element. If several elements are equally
+// frequent, it uses the least of them.
 func (s *sortSpace) mode(t *sortTask) uint64 {
 	nan, floats := t.nanKey()
 	var best uint64

@@ -10,16 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// shortestSteps is the least number of elements that a loop gathers, because a call of it takes as
-// long as Go's copy of some dozens.
+// shortestSteps is the minimum number of elements for which a loop is used. A call of the loop
+// takes as long as Go's copy of some dozens of elements.
 const shortestSteps = 64
 
-// longestPlain is the largest number of words in a row that a loop copies. Beyond it Go's copy is
-// as fast.
+// longestPlain is the largest number of words in a row that a loop copies. For longer rows, Go's
+// copy is as fast.
 const longestPlain = 512
 
-// These loops copy words of 32 bits to rows: neighbours, one word for each row, every second word,
-// and words in reverse order. They are nil if the system refuses executable memory.
+// These loops copy 32-bit words to rows. plainRows copies neighbours, onceRows one word for each
+// row, secondRows every second word, and backRows words in reverse order. They are nil if the
+// system refuses executable memory.
 var (
 	plainRows  = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{}) })
 	onceRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Once: 1}) })
@@ -37,9 +38,9 @@ func copyLoop(r jit.Reads) *jit.Code {
 	return c
 }
 
-// rowsLoop returns the loop that copies rows of n elements of the given size, which are step bytes
-// apart in the operand, and the number of words in such a row. It returns nil if there is no such
-// loop. Long rows of neighbours are faster without it.
+// rowsLoop returns a loop that copies rows of n elements, and the number of words in a row. The
+// elements have the given size and are step bytes apart in the operand. It returns nil if there is
+// no such loop, or if the rows are faster without it.
 func rowsLoop(n, size, step int) (*jit.Code, int) {
 	switch words := n * size / 4; {
 	case step == size && n*size%4 == 0 && words >= shortestRow && words <= longestPlain:
@@ -55,7 +56,7 @@ func rowsLoop(n, size, step int) (*jit.Code, int) {
 	return nil, 0
 }
 
-// stepsLoop returns what the given function returns, or nil where loops are not in use.
+// stepsLoop returns the result of which, or nil if loops are not in use.
 func stepsLoop(which func() *jit.Code) *jit.Code {
 	if asm.Active() != "avx512" || !fusing() {
 		return nil
@@ -63,7 +64,7 @@ func stepsLoop(which func() *jit.Code) *jit.Code {
 	return which()
 }
 
-// gatherSteps gathers n words of 32 bits with a loop. It reports false if it has done nothing.
+// gatherSteps gathers n words of 32 bits with a loop. It returns false if it has copied nothing.
 func gatherSteps(which func() *jit.Code, dst, src unsafe.Pointer, n int) bool {
 	if n < shortestSteps {
 		return false

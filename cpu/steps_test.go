@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestSteps: copies, maps and sums of operands with every second element, of reversed ones and of
-// repeated ones are the same bits as those of contiguous copies, in each way of running them.
+// TestSteps: copies, maps and sums give the same bits for operands with strides as for contiguous
+// copies. The operands have every second element, reversed elements or repeated elements.
 func TestSteps(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -68,5 +68,5 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// numbers returns the memory of a view of float32.
+// float32s returns the memory of a view of float32.
 func float32s(v device.View) []float32 { return at[float32](pointer(&v), len(v.Buf.Host())/4) }

@@ -8,41 +8,40 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A walk goes over positions in row-major order. For up to three views, it keeps the offset in
-// bytes of the current position. Computing them from the position would take a division for each
-// dimension.
+// walk visits positions in row-major order. It keeps the byte offset of the current position for up
+// to three views. Computing an offset from the position would take a division for each dimension.
 type walk struct {
 	rank    int
 	dims, c [shape.MaxRank]int
-	by      [shape.MaxRank][3]int
+	steps   [shape.MaxRank][3]int
 	at      [3]int // offsets of the views at the current position
 }
 
-// dim adds an inner dimension of n positions, with the views' strides in bytes.
+// dim adds an inner dimension of n positions. by holds the views' strides in bytes.
 func (w *walk) dim(n int, by [3]int) {
 	if n != 1 {
-		w.dims[w.rank], w.by[w.rank] = n, by
+		w.dims[w.rank], w.steps[w.rank] = n, by
 		w.rank++
 	}
 }
 
-// seek goes to a position.
+// seek moves to a position.
 func (w *walk) seek(p int) {
 	w.at = [3]int{}
 	for k := w.rank - 1; k >= 0; k-- {
 		c := p % w.dims[k]
 		p /= w.dims[k]
 		w.c[k] = c
-		for i, by := range w.by[k] {
+		for i, by := range w.steps[k] {
 			w.at[i] += c * by
 		}
 	}
 }
 
-// next goes to the next position.
+// next moves to the next position.
 func (w *walk) next() {
 	for k := w.rank - 1; k >= 0; k-- {
-		by, n := &w.by[k], w.dims[k]
+		by, n := &w.steps[k], w.dims[k]
 		w.at[0], w.at[1], w.at[2] = w.at[0]+by[0], w.at[1]+by[1], w.at[2]+by[2]
 		if w.c[k]++; w.c[k] < n {
 			return
@@ -90,8 +89,8 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	}
 }
 
-// reverseWords does what gather does, for words of 32 bits in reverse order. It moves two words at
-// a time.
+// reverseWords gathers like gather, for 32-bit words in reverse order. It moves two words at a
+// time.
 func reverseWords(dst, src unsafe.Pointer, n int) {
 	low := unsafe.Add(src, -4*(n-1))
 	if n%2 == 1 {
@@ -111,8 +110,7 @@ func reverseWords(dst, src unsafe.Pointer, n int) {
 	}
 }
 
-// everySecondWord does what gather does, for words of 32 bits with one word between neighbours. It
-// writes two words at a time.
+// everySecondWord gathers like gather, for every second 32-bit word. It writes two words at a time.
 func everySecondWord(dst, src unsafe.Pointer, n int) {
 	s := at[uint64](src, n-1) // the word after the last one may be outside the memory
 	*(*uint32)(unsafe.Add(dst, 4*(n-1))) = *(*uint32)(unsafe.Add(src, 8*(n-1)))

@@ -9,7 +9,7 @@ import (
 // temporaries allocates the memory that a primitive needs besides its operands. A primitive on
 // 16-bit floats needs float32 copies, so that sums and products are rounded once. A product that
 // multiplies in bfloat16 needs a float32 copy of the bias, and copies of float32 factors, rounded
-// to bfloat16. If a batch repeats one matrix, the copy has only that matrix. For the gradient of
+// to bfloat16. If a batch repeats one matrix, the copy has only one matrix. For the gradient of
 // attention, the temporaries hold partial sums. The caller must release the temporaries, also after
 // an error.
 func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
@@ -18,11 +18,11 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	switch o := op.(type) {
 	case *device.MatMul:
 		if o.Factor().IsHalf() && o.Out.Size() > 0 && o.A.Shape.At(2) > 0 {
-			s, n = [...]shape.Dims{once(&o.A), once(&o.B), o.Out.Shape}, 2
+			s, n = [...]shape.Dims{distinctBatch(&o.A), distinctBatch(&o.B), o.Out.Shape}, 2
 			if o.Out.Type.IsHalf() {
 				n = 3
 			}
-			if lowFactors(o) {
+			if bf16Factors(o) {
 				for i, v := range []*device.View{&o.A, &o.B} {
 					if types[i] = dtype.BF16; v.Type == dtype.BF16 {
 						s[i] = shape.Of(0)
@@ -60,9 +60,9 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	return t, nil
 }
 
-// once returns the shape of a batch of matrices. If the batch repeats one matrix, it is the shape
-// of a batch of one.
-func once(v *device.View) shape.Dims {
+// distinctBatch returns the shape of a batch of matrices, or of a batch of one matrix if the batch
+// repeats one.
+func distinctBatch(v *device.View) shape.Dims {
 	if v.Strides.At(0) == 0 {
 		return v.Shape.With(0, 1)
 	}

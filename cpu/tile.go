@@ -9,8 +9,9 @@ import (
 )
 
 // If an operand of a map is transposed relative to the results, the map is traversed in tiles of
-// two dimensions. These are the innermost dimension of the results and the innermost dimension of
-// the operand. So each cache line of a tile is used completely while it is in the cache.
+// two dimensions. One is the innermost dimension of the results, the other is the innermost
+// dimension of the operand. So each cache line of a tile is used completely while it is in the
+// cache.
 
 // chooseTiles chooses tiles if an operand is transposed.
 func (b *binding) chooseTiles() {
@@ -38,8 +39,8 @@ func (b *binding) chooseTiles() {
 	b.chooseTileLoop()
 }
 
-// chooseTileLoop decides whether one loop runs over the rows of a tile. It reads transposed
-// operands from slots and all else in place.
+// chooseTileLoop decides whether one loop runs over the rows of a tile. The loop reads transposed
+// operands from slots, and accesses all other memory in place.
 func (b *binding) chooseTileLoop() {
 	pl := b.pl
 	if b.turns = b.copiesTurned(); b.turns {
@@ -63,7 +64,7 @@ func (b *binding) chooseTileLoop() {
 	b.loop = pl.loopFor(reads)
 }
 
-// copiesTurned reports whether the map is a transposed copy of words of 32 bits to other memory.
+// copiesTurned reports whether the map is a transposed copy of 32-bit words to other memory.
 func (b *binding) copiesTurned() bool {
 	pl := b.pl
 	if len(pl.body) > 0 || len(pl.loads) != 1 || len(b.outs) != 1 || pl.outs[0].val != pl.loads[0].val || pl.loads[0].conv != nil || pl.outs[0].conv != nil {
@@ -75,7 +76,7 @@ func (b *binding) copiesTurned() bool {
 	return to.size == 4 && to.inner == 4 && b.turned(from) && (h <= lo || hi <= l)
 }
 
-// turned reports whether tiles of an operand are transposed.
+// turned reports whether operand a is transposed in tiles.
 func (b *binding) turned(a *access) bool {
 	return a.stride[b.across] == a.size && a.inner != a.size && a.inner != 0
 }
@@ -278,8 +279,8 @@ func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 }
 
 // transposeWords transposes 32-bit words. The rows of dst are step bytes apart, and those of src
-// are stride bytes apart. Without a kernel, it handles four rows of src at a time, so that it
-// writes 16 bytes at a time.
+// are stride bytes apart. If there is no kernel, it handles four rows of src at a time, so that
+// each write has 16 bytes.
 func transposeWords(dst, src unsafe.Pointer, step, stride, rows, cols int) {
 	j := 0
 	if stride > 0 && stride%4 == 0 && step > 0 {

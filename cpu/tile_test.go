@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestTiles: maps and copies of transposed operands are the same bits as those of contiguous
-// operands, in each way of running them. Some results are in the memory of another operand.
+// TestTiles: maps and copies of transposed operands give the same bits as with contiguous operands.
+// Some results use the memory of another operand.
 func TestTiles(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(7, 8))

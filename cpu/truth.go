@@ -7,14 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// truths is a word of four truth values that are true.
+// truths is a word of four bytes that are each true.
 const truths = 0x01010101
 
-// inWords returns a program that computes p for four truth values at once, or nil.
+// inWords returns a program that computes p for four truth values at once. It returns nil if there
+// is none.
 func inWords(p *expr.Program) *expr.Program {
 	e, all := make([]*expr.Expr, len(p.Code)), expr.C(truths)
 	for i, c := range p.Code {
-		// every value is 0 or 1, also those that are integers
+		// every value is 0 or 1, even if its type is an integer
 		if c.Type.IsFloat() || c.Op == expr.OpConst && c.Imm > 1 || c.Op == expr.OpNot && c.Type != dtype.Bool {
 			return nil
 		}
@@ -48,8 +49,8 @@ func inWords(p *expr.Program) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e[p.Outs[0]]}, []dtype.Type{dtype.I32}, in, -1)
 }
 
-// truth computes a program of truth values in words, where all operands are contiguous. It reports
-// false if it has done nothing.
+// truth computes a program of truth values four at a time, if all operands are contiguous. It
+// returns false if it has computed nothing.
 func (d *Device) truth(p *expr.Program, outs, ins []device.View) bool {
 	const operands = 4
 	n := outs[0].Size()

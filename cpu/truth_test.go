@@ -9,11 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Programs of truth values give what [expr.Program.Eval] says, for any number of elements and where
-// the result is an operand.
+// TestTruthValues: programs of truth values give the same results as [expr.Program.Eval]. The
+// numbers of elements vary, and the result may be an operand.
 func TestTruthValues(t *testing.T) {
 	d := newDevice(1)
-	defer d.crew.dismiss()
+	defer d.workers.dismiss()
 	rnd := rand.New(rand.NewPCG(7, 8))
 	x, y, zero := expr.X(0), expr.X(1), expr.C(0)
 	inWordsSeen := 0

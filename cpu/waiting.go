@@ -10,73 +10,71 @@ import (
 
 // A goroutine that spins sees a change in a tenth of a microsecond. A goroutine that sleeps must be
 // woken. Waking takes 5 to 10 µs on a physical machine and 150 µs in some virtual machines, and
-// costs the waker 2 to 12 µs. So a goroutine that waits spins as long as waking would take, and
-// then sleeps. This costs at most twice as much as the best choice. The cost for other goroutines
-// and processes is limited too:
+// costs the waker 2 to 12 µs. So a waiting goroutine spins as long as waking would take, and then
+// sleeps. This costs at most twice as much as the better one of spinning and sleeping. The cost for
+// other goroutines and processes is limited too:
 //
-//   - A worker spins only if most of its recent waits were short. These include waits in which it
-//     slept.
+//   - A worker spins only if most of its recent waits were short. Waits in which it slept count
+//     too.
 //   - If the system takes the processor away from a goroutine that spins, other programs need it.
 //     Then no goroutine spins for some milliseconds.
-//   - A worker that never sleeps yields to other goroutines, once in each period of length
-//     courtesy.
+//   - A worker that does not sleep yields to other goroutines once in each yieldPeriod.
 const (
-	leastPatience = 20 * time.Microsecond
-	mostPatience  = 200 * time.Microsecond
-	courtesy      = 100 * time.Microsecond
-	// a gap of this length between two readings of the clock shows that something else ran
+	minSpinTime = 20 * time.Microsecond
+	maxSpinTime = 200 * time.Microsecond
+	yieldPeriod = 100 * time.Microsecond
+	// a gap of this length between two readings of the clock shows that other code has run
 	interruption = 100 * time.Microsecond
-	leastTruce   = time.Millisecond
-	mostTruce    = 64 * time.Millisecond
+	minNoSpin    = time.Millisecond
+	maxNoSpin    = 64 * time.Millisecond
 )
 
 var processStart = time.Now()
 
 func clock() time.Duration { return time.Since(processStart) }
 
-// market holds what the crews have measured about the processors, which they share.
-var market struct {
-	waking     atomic.Int64 // time that waking a goroutine takes, in ns; a moving average
-	truce      atomic.Int64 // time on the package's clock before which no goroutine spins, in ns
-	length     atomic.Int64 // length of the last truce, in ns
-	processors atomic.Int64 // value of GOMAXPROCS
-	spinning   atomic.Int64 // number of workers that spin
+// measured holds measurements of the processors, which all worker pools share.
+var measured struct {
+	waking      atomic.Int64 // time that waking a goroutine takes, in ns; a moving average
+	noSpinUntil atomic.Int64 // time on clock before which no goroutine spins, in ns
+	length      atomic.Int64 // length of the last time without spinning, in ns
+	processors  atomic.Int64 // value of GOMAXPROCS
+	spinning    atomic.Int64 // number of workers that spin
 }
 
-func init() { market.waking.Store(int64(50 * time.Microsecond)) }
+func init() { measured.waking.Store(int64(50 * time.Microsecond)) }
 
-// patience returns the time for which a goroutine spins before it sleeps.
-func patience() time.Duration { return time.Duration(market.waking.Load()) }
+func spinTime() time.Duration { return time.Duration(measured.waking.Load()) }
 
-// woken notes the time that waking a worker took. On a busy machine it takes much longer, but this
-// must not lead to longer spinning.
-func woken(took time.Duration) {
-	took = min(max(took, leastPatience), mostPatience)
-	old := market.waking.Load()
-	market.waking.Store(old + (int64(took)-old)/8)
+// noteWaking records how long waking a worker took. Waking takes much longer on a busy machine. The
+// bounds prevent longer spinning then.
+func noteWaking(took time.Duration) {
+	took = min(max(took, minSpinTime), maxSpinTime)
+	old := measured.waking.Load()
+	measured.waking.Store(old + (int64(took)-old)/8)
 }
 
-// interrupted begins a truce, a time in which no goroutine spins. If the last truce was not long
-// ago, the new truce is twice as long.
+// interrupted starts a time in which no goroutine spins. If the last such time was not long ago,
+// the new one is twice as long.
 func interrupted(now time.Duration) {
-	length := time.Duration(market.length.Load())
-	if now < time.Duration(market.truce.Load())+8*length {
-		length = min(2*length, mostTruce)
+	length := time.Duration(measured.length.Load())
+	if now < time.Duration(measured.noSpinUntil.Load())+8*length {
+		length = min(2*length, maxNoSpin)
 	} else {
-		length = leastTruce
+		length = minNoSpin
 	}
-	market.length.Store(int64(length))
-	market.truce.Store(int64(now + length))
+	measured.length.Store(int64(length))
+	measured.noSpinUntil.Store(int64(now + length))
 }
 
-// truce reports whether a truce is in progress. Spinning would then take the processor away from
-// other programs.
-func truce(now time.Duration) bool { return now < time.Duration(market.truce.Load()) }
+// spinForbidden reports whether no goroutine may spin now, because spinning would take the
+// processor away from other programs.
+func spinForbidden(now time.Duration) bool { return now < time.Duration(measured.noSpinUntil.Load()) }
 
-// spinUntil calls the function done until done returns true. spinUntil gives up when its patience
-// ends, or when it is interrupted.
+// spinUntil calls done until done returns true. It gives up after spinTime, or if it is
+// interrupted.
 func spinUntil(began time.Duration, done func() bool) bool {
-	end := began + patience()
+	end := began + spinTime()
 	for last := began; ; {
 		for range 16 {
 			if done() {
@@ -102,7 +100,7 @@ func (j *job) await() {
 	if over() {
 		return
 	}
-	if now := clock(); market.processors.Load() > 1 && !truce(now) && spinUntil(now, over) {
+	if now := clock(); measured.processors.Load() > 1 && !spinForbidden(now) && spinUntil(now, over) {
 		return
 	}
 	if j.phase.CompareAndSwap(begun, awaited) {
@@ -110,18 +108,18 @@ func (j *job) await() {
 	}
 }
 
-// lead does the job of [job.work] for a caller whose workers sleep. Up to n workers can help. lead
-// wakes them if that pays. It pays if the job takes longer than waking them, or if calls come so
-// often that the woken workers find work after the job.
-func (c *crew) lead(j *job, n int) {
+// workAndWake does the work of [job.work] for a caller whose workers sleep. It wakes up to n
+// workers if that pays. This is the case if the rest of the job takes longer than waking them. It
+// is also the case if calls come so often that the woken workers find more work after the job.
+func (c *workerPool) workAndWake(j *job, n int) {
 	now := clock()
-	often := now-time.Duration(c.led.Swap(int64(now))) < patience()
-	if often && !truce(now) {
-		c.rouse(now, n)
-	} else if j.one() {
+	often := now-time.Duration(c.lastAsleep.Swap(int64(now))) < spinTime()
+	if often && !spinForbidden(now) {
+		c.wakeSome(now, n)
+	} else if j.runNext() {
 		done := clock()
-		if took := done - now; took*time.Duration(j.todo.Load()) > patience() {
-			c.rouse(done, n)
+		if took := done - now; took*time.Duration(j.untaken.Load()) > spinTime() {
+			c.wakeSome(done, n)
 		}
 	}
 	j.work()
@@ -129,74 +127,74 @@ func (c *crew) lead(j *job, n int) {
 
 // waiter decides how a worker waits for jobs.
 type waiter struct {
-	crew    *crew
-	hope    int           // number of recent waits that were short, from 0 to hopeMost
-	yielded time.Duration // time when the worker last slept or yielded
+	workers    *workerPool
+	shortWaits int           // number of recent waits that were short, up to maxShortWaits
+	yielded    time.Duration // time when the worker last slept or yielded
 }
 
-const hopeMost = 8
+const maxShortWaits = 8
 
 // next returns a job to work on. It returns nil if the worker was woken and found no job.
 func (w *waiter) next() *job {
-	if j := w.crew.find(); j != nil {
+	if j := w.workers.find(); j != nil {
 		return j
 	}
 	began := clock()
-	if began-w.yielded > courtesy {
+	if began-w.yielded > yieldPeriod {
 		runtime.Gosched()
 		began = clock()
 		w.yielded = began
 	}
 	if j := w.spin(began); j != nil {
-		w.hope = min(w.hope+1, hopeMost)
+		w.shortWaits = min(w.shortWaits+1, maxShortWaits)
 		return j
 	}
 	j, at := w.sleep()
-	if at-began <= patience() {
-		w.hope = min(w.hope+1, hopeMost)
+	if at-began <= spinTime() {
+		w.shortWaits = min(w.shortWaits+1, maxShortWaits)
 	} else {
-		w.hope = max(w.hope-1, 0)
+		w.shortWaits = max(w.shortWaits-1, 0)
 	}
 	return j
 }
 
 // spin waits for a job without sleeping. It does so only if a job is likely to come soon and no
-// other program needs the processor.
+// other program needs the processor. Otherwise it returns nil.
 func (w *waiter) spin(began time.Duration) (found *job) {
-	c := w.crew
-	if w.hope < hopeMost/2 || truce(began) {
+	c := w.workers
+	if w.shortWaits < maxShortWaits/2 || spinForbidden(began) {
 		return nil
 	}
 	// leave one processor for the callers
-	if market.spinning.Add(1) < market.processors.Load() {
+	if measured.spinning.Add(1) < measured.processors.Load() {
 		c.spinners.Add(1)
 		spinUntil(began, func() bool {
 			found = c.find()
-			return found != nil || c.crowded()
+			return found != nil || c.tooMany()
 		})
 		c.spinners.Add(-1)
 	}
-	market.spinning.Add(-1)
+	measured.spinning.Add(-1)
 	return found
 }
 
-// sleep waits until rouse wakes the worker. It returns the job that the worker then finds, and the
-// time when rouse was called.
+// sleep waits until wakeSome wakes the worker. It returns the job that the worker then finds, and
+// the time when wakeSome was called.
 func (w *waiter) sleep() (*job, time.Duration) {
-	c := w.crew
-	market.processors.Store(int64(runtime.GOMAXPROCS(0)))
+	c := w.workers
+	measured.processors.Store(int64(runtime.GOMAXPROCS(0)))
 	c.asleep.Add(1)
-	// From now on, callers that post a job see that this worker sleeps. Look for jobs that were
+	// From now on, a caller that posts a job sees that this worker sleeps. Look for jobs that were
 	// posted before
-	if j := c.find(); j != nil || c.crowded() {
+	if j := c.find(); j != nil || c.tooMany() {
 		if !c.choose() {
-			<-c.wake // rouse has chosen this worker to wake up
+			<-c.wake // wakeSome has chosen this worker to wake up
 		}
 		return j, clock()
 	}
 	at := <-c.wake
 	now := clock()
 	w.yielded = now
-	woken(now - at)
+	noteWaking(now - at)
 	return c.find(), at
 }

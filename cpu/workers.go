@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// task is work on a range of units. The ranges of one parallel call are disjoint. They may run at
+// task is work on a range of units. The ranges of one parallel call are disjoint, and may run at
 // the same time.
 type task interface{ run(lo, hi int) }
 
@@ -20,87 +20,88 @@ func (f each) run(lo, hi int) {
 	}
 }
 
-// crew is a set of workers. They share the units of a parallel call with the goroutine that makes
-// the call. The first call that needs workers starts them, and later calls start no goroutine. The
-// caller always takes part, and waits only for units that a worker has begun. So nested and
-// concurrent calls cannot deadlock: in the worst case, a caller does all of its units itself.
+// workerPool is a set of worker goroutines. They share the units of a parallel call with the
+// goroutine that makes the call. The first call that needs workers starts them. The caller always
+// takes part, and waits only for units that a worker has begun. So nested and concurrent calls
+// cannot deadlock: in the worst case, a caller does all of its units itself.
 //
 // The caller posts its job in a list, where spinning workers find it within a fraction of a
 // microsecond. The caller wakes sleeping workers only if too few workers spin, and if waking them
-// pays ([crew.lead]).
+// pays: see [workerPool.workAndWake].
 //
-// The size may change while work runs. The next call starts missing workers. Surplus workers end
-// between two jobs, and nudge wakes a surplus worker that sleeps.
-type crew struct {
-	wanted atomic.Int64 // number of goroutines including the caller, at least 1
-	hired  atomic.Int64 // number of running workers without the caller; changed under mu
-	mu     sync.Mutex
-	jobs   sync.Pool
+// The size may change while work runs. The next call starts missing workers. A surplus worker ends
+// when it has finished its job. If it sleeps, wakeSurplus wakes it.
+type workerPool struct {
+	wanted  atomic.Int64 // number of goroutines including the caller, at least 1
+	running atomic.Int64 // number of workers, without the caller; changed under mu
+	mu      sync.Mutex
+	jobs    sync.Pool
 
 	posts    []atomic.Pointer[job] // jobs that workers may join
 	posted   atomic.Int64          // number of jobs in posts
 	spinners atomic.Int64          // number of workers that look at posts all the time
-	// number of workers that wait on wake, without the workers that rouse has chosen
-	asleep atomic.Int64
-	wake   chan time.Duration // rouse sends the current time to the worker that it wakes
-	led    atomic.Int64       // when a caller last found workers asleep, in ns on the clock
+	// number of workers that wait on wake, without those that wakeSome has chosen
+	asleep     atomic.Int64
+	wake       chan time.Duration // wakeSome sends the current time to the worker that it wakes
+	lastAsleep atomic.Int64       // when a caller last found workers asleep, in ns on clock
 }
 
-// job is one parallel call. Workers may join as long as there are references to the job. A job is
-// reused and keeps its memory. So a worker that comes too late joins the next call, or none.
+// job is one parallel call. Workers may join as long as there are references to the job. Jobs are
+// reused. So a worker that comes too late joins the next call, or none.
 type job struct {
-	t      task
-	n      int
-	grain  int
-	todo   atomic.Int64 // number of ranges that no goroutine has taken; below 0 if there are none
-	left   atomic.Int64 // number of ranges that are not finished
-	refs   atomic.Int64 // number of goroutines that use the job
-	phase  atomic.Int32 // one of the phases begun, awaited and ended
-	done   chan struct{}
-	raised atomic.Pointer[raised]
+	t          task
+	n          int
+	grain      int
+	untaken    atomic.Int64 // number of ranges that no goroutine has taken; below 0 if there are none
+	unfinished atomic.Int64 // number of ranges that are not finished
+	refs       atomic.Int64 // number of goroutines that use the job
+	phase      atomic.Int32 // one of the phases begun, awaited and ended
+	done       chan struct{}
+	panicked   atomic.Pointer[panicValue]
 }
 
-// These are the phases of a job. A caller that waits on the channel done first changes begun to
-// awaited. The goroutine that finishes the last range sends to the channel only in that case.
+// These are the phases of a job. Before a caller waits on the channel done, it changes the phase
+// from begun to awaited. The goroutine that finishes the last range sends to the channel only if
+// the phase is awaited.
 const (
 	begun int32 = iota
 	awaited
 	ended
 )
 
-type raised struct{ value any }
+type panicValue struct{ value any }
 
-func newCrew(size int) *crew {
-	c := &crew{posts: make([]atomic.Pointer[job], max(8, size, runtime.NumCPU())), wake: make(chan time.Duration, max(size, runtime.NumCPU()))}
+func newWorkerPool(size int) *workerPool {
+	c := &workerPool{posts: make([]atomic.Pointer[job], max(8, size, runtime.NumCPU())), wake: make(chan time.Duration, max(size, runtime.NumCPU()))}
 	c.wanted.Store(int64(max(size, 1)))
 	c.jobs.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	return c
 }
 
 // size returns how many goroutines share a call, including the caller's.
-func (c *crew) size() int { return int(c.wanted.Load()) }
+func (c *workerPool) size() int { return int(c.wanted.Load()) }
 
-// resize changes the size, also while work runs.
-func (c *crew) resize(size int) {
+// resize changes the size. Work may run meanwhile.
+func (c *workerPool) resize(size int) {
 	c.wanted.Store(int64(max(size, 1)))
-	c.nudge()
+	c.wakeSurplus()
 }
 
-// crowded reports whether there are more workers than the size allows.
-func (c *crew) crowded() bool { return c.hired.Load() >= c.wanted.Load() }
+// tooMany reports whether there are more workers than the size allows.
+func (c *workerPool) tooMany() bool { return c.running.Load() >= c.wanted.Load() }
 
-// nudge wakes a sleeping worker if there are too many workers. Workers that are awake check the
-// size by themselves.
-func (c *crew) nudge() {
-	if c.crowded() {
-		c.rouse(clock(), 1)
+// wakeSurplus wakes a sleeping worker if there are too many workers. Workers that do not sleep
+// check the size by themselves.
+func (c *workerPool) wakeSurplus() {
+	if c.tooMany() {
+		c.wakeSome(clock(), 1)
 	}
 }
 
-// parallel runs t on the units 0 … n-1, in ranges of grain units, and returns when all are done. If
-// a worker panics, parallel panics with the same value. If n is at most grain, the caller runs all
-// units.
-func (c *crew) parallel(n, grain int, t task) {
+// parallel runs t on the units 0 … n-1, in ranges of grain units. It returns when all units are
+// done. If a worker panics, parallel panics with the same value. If n is at most grain, the caller
+// runs all units.
+func (c *workerPool) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return
 	}
@@ -110,19 +111,19 @@ func (c *crew) parallel(n, grain int, t task) {
 		t.run(0, n)
 		return
 	}
-	if int(c.hired.Load()) < size-1 {
-		c.hire()
+	if int(c.running.Load()) < size-1 {
+		c.startMissing()
 	}
 	j := c.jobs.Get().(*job)
 	j.t, j.n, j.grain = t, n, grain
-	j.todo.Store(int64(ranges))
-	j.left.Store(int64(ranges))
-	j.raised.Store(nil)
+	j.untaken.Store(int64(ranges))
+	j.unfinished.Store(int64(ranges))
+	j.panicked.Store(nil)
 	j.phase.Store(begun)
 	j.refs.Store(1)
 	post := c.post(j)
 	if missing := min(ranges, size) - 1 - int(c.spinners.Load()); post != nil && missing > 0 && c.asleep.Load() > 0 {
-		c.lead(j, missing)
+		c.workAndWake(j, missing)
 	} else {
 		j.work()
 	}
@@ -131,20 +132,19 @@ func (c *crew) parallel(n, grain int, t task) {
 		c.posted.Add(-1)
 	}
 	j.await()
-	// now the caller may change the task's data, because a worker that comes too late does not read
-	// it
+	// now the caller may change the task's data: a worker that comes too late does not read it
 	j.t = nil
-	r := j.raised.Load()
+	r := j.panicked.Load()
 	c.release(j)
 	if r != nil {
 		panic(r.value)
 	}
 }
 
-// post shows j to the workers, and returns the place of j in the list. If very many calls of
-// parallel run at the same time, the list may have no free place. Then the result is nil, and the
-// caller works alone.
-func (c *crew) post(j *job) *atomic.Pointer[job] {
+// post puts j into the list of jobs that workers may join. It returns the place of j in the list.
+// If very many calls of parallel run at the same time, the list may have no free place. Then the
+// result is nil, and the caller works alone.
+func (c *workerPool) post(j *job) *atomic.Pointer[job] {
 	for i := range c.posts {
 		if p := &c.posts[i]; p.Load() == nil && p.CompareAndSwap(nil, j) {
 			c.posted.Add(1)
@@ -156,7 +156,7 @@ func (c *crew) post(j *job) *atomic.Pointer[job] {
 
 // find returns a posted job that has ranges left. The caller gets a reference to the job. If there
 // is no such job, find returns nil.
-func (c *crew) find() *job {
+func (c *workerPool) find() *job {
 	if c.posted.Load() == 0 {
 		return nil
 	}
@@ -168,16 +168,15 @@ func (c *crew) find() *job {
 	return nil
 }
 
-// rouse wakes up to n sleeping workers.
-func (c *crew) rouse(now time.Duration, n int) {
+// wakeSome wakes up to n sleeping workers.
+func (c *workerPool) wakeSome(now time.Duration, n int) {
 	for ; n > 0 && c.choose(); n-- {
 		c.wake <- now
 	}
 }
 
-// choose subtracts one worker from the number of sleeping workers. It returns false if no worker
-// sleeps.
-func (c *crew) choose() bool {
+// choose subtracts one from the number of sleeping workers. It returns false if no worker sleeps.
+func (c *workerPool) choose() bool {
 	for n := c.asleep.Load(); n > 0; n = c.asleep.Load() {
 		if c.asleep.CompareAndSwap(n, n-1) {
 			return true
@@ -186,31 +185,31 @@ func (c *crew) choose() bool {
 	return false
 }
 
-func (c *crew) release(j *job) {
+func (c *workerPool) release(j *job) {
 	if j.refs.Add(-1) == 0 {
 		c.jobs.Put(j)
 	}
 }
 
-// dismiss ends the workers as soon as they have no work. It is for crews that tests create.
-func (c *crew) dismiss() { c.resize(1) }
+// dismiss ends the workers as soon as they have no work. Tests call it.
+func (c *workerPool) dismiss() { c.resize(1) }
 
-// hire starts the missing workers.
-func (c *crew) hire() {
+// startMissing starts the missing workers.
+func (c *workerPool) startMissing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.hired.Load() < c.wanted.Load()-1 {
-		c.hired.Add(1)
-		go c.serve()
+	for c.running.Load() < c.wanted.Load()-1 {
+		c.running.Add(1)
+		go c.workLoop()
 	}
 }
 
-// serve is the loop of a worker. It ends when the crew has too many workers.
-func (c *crew) serve() {
-	w := waiter{crew: c}
+// workLoop is the loop of a worker. It ends when there are too many workers.
+func (c *workerPool) workLoop() {
+	w := waiter{workers: c}
 	for {
-		if c.crowded() && c.leave() {
-			c.nudge() // another surplus worker may be asleep
+		if c.tooMany() && c.leave() {
+			c.wakeSurplus() // another surplus worker may be asleep
 			return
 		}
 		if j := w.next(); j != nil {
@@ -220,21 +219,20 @@ func (c *crew) serve() {
 	}
 }
 
-// leave subtracts a worker from the count of workers. It returns false if the worker is still
-// needed.
-func (c *crew) leave() bool {
+// leave subtracts one from the number of workers. It returns false if the worker is needed.
+func (c *workerPool) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.crowded() {
+	if !c.tooMany() {
 		return false
 	}
-	c.hired.Add(-1)
+	c.running.Add(-1)
 	return true
 }
 
 // join adds a reference to the job. It returns false if the job has no ranges left or has ended.
 func (j *job) join() bool {
-	if j.todo.Load() <= 0 {
+	if j.untaken.Load() <= 0 {
 		return false
 	}
 	for n := j.refs.Load(); n > 0; n = j.refs.Load() {
@@ -247,13 +245,13 @@ func (j *job) join() bool {
 
 // work runs ranges until none is left.
 func (j *job) work() {
-	for j.one() {
+	for j.runNext() {
 	}
 }
 
-// one runs a range of the job. It returns false if no range is left.
-func (j *job) one() bool {
-	k := int(j.todo.Add(-1))
+// runNext runs a range of the job. It returns false if no range is left.
+func (j *job) runNext() bool {
+	k := int(j.untaken.Add(-1))
 	if k < 0 {
 		return false
 	}
@@ -265,13 +263,13 @@ func (j *job) one() bool {
 func (j *job) runOne(lo, hi int) {
 	defer func() {
 		if v := recover(); v != nil {
-			j.raised.CompareAndSwap(nil, &raised{v})
+			j.panicked.CompareAndSwap(nil, &panicValue{v})
 		}
-		if j.left.Add(-1) == 0 && j.phase.Swap(ended) == awaited {
+		if j.unfinished.Add(-1) == 0 && j.phase.Swap(ended) == awaited {
 			j.done <- struct{}{}
 		}
 	}()
-	if j.raised.Load() == nil {
+	if j.panicked.Load() == nil {
 		j.t.run(lo, hi)
 	}
 }

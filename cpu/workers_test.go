@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// TestParallelDoesEveryUnitOnce: every unit runs exactly once, for all sizes, also with many
-// callers at the same time.
+// TestParallelDoesEveryUnitOnce: every unit runs exactly once, for all sizes, and also if many
+// callers run at the same time.
 func TestParallelDoesEveryUnitOnce(t *testing.T) {
-	c := newCrew(4)
+	c := newWorkerPool(4)
 	defer c.dismiss()
 	var wg sync.WaitGroup
 	for g := range 6 {
@@ -36,7 +36,7 @@ func TestParallelDoesEveryUnitOnce(t *testing.T) {
 }
 
 func TestParallelNests(t *testing.T) {
-	c := newCrew(3)
+	c := newWorkerPool(3)
 	defer c.dismiss()
 	var n atomic.Int32
 	finished := make(chan struct{})
@@ -59,7 +59,7 @@ func TestParallelNests(t *testing.T) {
 }
 
 func TestPanicIsRaisedByTheCaller(t *testing.T) {
-	c := newCrew(4)
+	c := newWorkerPool(4)
 	defer c.dismiss()
 	want := errors.New("broken unit")
 	for _, size := range []int{1, 2, 100} {
@@ -79,7 +79,7 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 			}()
 		}
 	}
-	var n atomic.Int32 // the crew still works after the panic
+	var n atomic.Int32 // the workers still work after the panic
 	c.parallel(50, 1, each(func(int) { n.Add(1) }))
 	if n.Load() != 50 {
 		t.Fatalf("after panics: %d of 50 units", n.Load())
@@ -87,10 +87,10 @@ func TestPanicIsRaisedByTheCaller(t *testing.T) {
 }
 
 // TestWorkersSpinAndSleep makes calls in bursts and one by one. So workers spin, fall asleep, are
-// woken, and are needed while they fall asleep. Meanwhile the number of workers changes. No unit is
+// woken, and get jobs while they fall asleep. The number of workers changes meanwhile. No unit is
 // lost, and no call hangs.
 func TestWorkersSpinAndSleep(t *testing.T) {
-	c := newCrew(4)
+	c := newWorkerPool(4)
 	defer c.dismiss()
 	gaps := []time.Duration{0, 0, time.Microsecond, 30 * time.Microsecond, 300 * time.Microsecond}
 	var wg sync.WaitGroup
@@ -124,7 +124,7 @@ func TestWorkersSpinAndSleep(t *testing.T) {
 	}
 	c.resize(4)
 	c.parallel(100, 1, each(func(int) {}))
-	quiet(t, c, 3)
+	awaitAsleep(t, c, 3)
 }
 
 // wait keeps the processor busy for a time.
@@ -133,8 +133,8 @@ func wait(d time.Duration) {
 	}
 }
 
-// quiet waits until all workers of a crew sleep. No worker spins for long without work.
-func quiet(t *testing.T, c *crew, workers int64) {
+// awaitAsleep waits until all workers sleep.
+func awaitAsleep(t *testing.T, c *workerPool, workers int64) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); c.asleep.Load() != workers; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -149,10 +149,10 @@ func quiet(t *testing.T, c *crew, workers int64) {
 	}
 }
 
-// TestMoreCallsThanPosts makes more calls than a crew has posts. The calls without a post do all of
-// their work alone.
+// TestMoreCallsThanPosts makes more calls than a pool has places for jobs. Calls without a place do
+// all of their work alone.
 func TestMoreCallsThanPosts(t *testing.T) {
-	c := newCrew(3)
+	c := newWorkerPool(3)
 	defer c.dismiss()
 	calls := 3 * len(c.posts)
 	var begun, sum atomic.Int64
@@ -173,37 +173,37 @@ func TestMoreCallsThanPosts(t *testing.T) {
 	if sum.Load() != int64(4*calls) {
 		t.Errorf("%d units, want %d", sum.Load(), 4*calls)
 	}
-	quiet(t, c, 2)
+	awaitAsleep(t, c, 2)
 }
 
-// keepMarket restores the fields of market when the test ends.
-func keepMarket(t *testing.T) {
-	length, truce, waking := market.length.Load(), market.truce.Load(), market.waking.Load()
+// restoreMeasured restores the fields of measured when the test ends.
+func restoreMeasured(t *testing.T) {
+	length, truce, waking := measured.length.Load(), measured.noSpinUntil.Load(), measured.waking.Load()
 	t.Cleanup(func() {
-		market.length.Store(length)
-		market.truce.Store(truce)
-		market.waking.Store(waking)
+		measured.length.Store(length)
+		measured.noSpinUntil.Store(truce)
+		measured.waking.Store(waking)
 	})
 }
 
-// TestTruce: spinning ends when the system interrupts it, and begins again later. If it is
+// TestTruce: spinning ends when the system interrupts it, and starts again later. If it is
 // interrupted again soon, the pause is twice as long.
 func TestTruce(t *testing.T) {
-	keepMarket(t)
-	market.length.Store(0)
-	market.truce.Store(0)
+	restoreMeasured(t)
+	measured.length.Store(0)
+	measured.noSpinUntil.Store(0)
 	at := time.Hour
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
 		want *= time.Millisecond
 		interrupted(at)
-		if !truce(at+want-1) || truce(at+want) {
-			t.Fatalf("the truce lasts until %v, want %v", time.Duration(market.truce.Load())-at, want)
+		if !spinForbidden(at+want-1) || spinForbidden(at+want) {
+			t.Fatalf("the truce lasts until %v, want %v", time.Duration(measured.noSpinUntil.Load())-at, want)
 		}
 		at += want
 	}
-	at += 8 * mostTruce
-	if interrupted(at); truce(at + leastTruce) {
-		t.Errorf("after a long time without interruption, the truce lasts %v", time.Duration(market.truce.Load())-at)
+	at += 8 * maxNoSpin
+	if interrupted(at); spinForbidden(at + minNoSpin) {
+		t.Errorf("after a long time without interruption, the truce lasts %v", time.Duration(measured.noSpinUntil.Load())-at)
 	}
 
 	slow := false
@@ -216,52 +216,52 @@ func TestTruce(t *testing.T) {
 	}) {
 		t.Error("spinning succeeds without a reason")
 	}
-	if !truce(clock()) {
+	if !spinForbidden(clock()) {
 		t.Error("no truce after an interruption")
 	}
-	c := newCrew(2)
-	w := waiter{crew: c, hope: hopeMost}
+	c := newWorkerPool(2)
+	w := waiter{workers: c, shortWaits: maxShortWaits}
 	c.post(&job{}).Load().refs.Store(1)
-	market.truce.Store(int64(time.Since(processStart) + time.Hour))
-	if c.posts[0].Load().todo.Store(1); w.spin(clock()) != nil {
+	measured.noSpinUntil.Store(int64(time.Since(processStart) + time.Hour))
+	if c.posts[0].Load().untaken.Store(1); w.spin(clock()) != nil {
 		t.Error("a worker spins during a truce")
 	}
 }
 
-// TestPatience: the time for which a goroutine spins follows the time that waking takes, within
+// TestPatience: the time for which a goroutine spins approaches the time that waking takes, within
 // bounds.
 func TestPatience(t *testing.T) {
-	keepMarket(t)
+	restoreMeasured(t)
 	for _, c := range []struct{ took, want time.Duration }{
 		{60 * time.Microsecond, 60 * time.Microsecond},
-		{time.Second, mostPatience},
-		{0, leastPatience},
+		{time.Second, maxSpinTime},
+		{0, minSpinTime},
 	} {
 		for range 200 {
-			woken(c.took)
+			noteWaking(c.took)
 		}
-		if got := patience(); got < c.want-time.Microsecond || got > c.want+time.Microsecond {
+		if got := spinTime(); got < c.want-time.Microsecond || got > c.want+time.Microsecond {
 			t.Errorf("waking takes %v: spins for %v, want %v", c.took, got, c.want)
 		}
 	}
 }
 
-// TestWhoIsWoken: a single call of little work wakes no worker. Calls that follow one another wake
+// TestWhoIsWoken: a single call with little work wakes no worker. Calls in quick succession wake
 // workers, and so does a call that takes long.
 func TestWhoIsWoken(t *testing.T) {
-	keepMarket(t)
+	restoreMeasured(t)
 	woke := func(apart, unit time.Duration) bool {
 		for try := 0; ; try++ {
-			c := newCrew(2)
+			c := newWorkerPool(2)
 			c.asleep.Store(1) // pretend that a worker sleeps
-			market.waking.Store(int64(50 * time.Microsecond))
-			market.truce.Store(0)
+			measured.waking.Store(int64(50 * time.Microsecond))
+			measured.noSpinUntil.Store(0)
 			j := &job{t: each(func(int) { wait(unit) }), n: 3, grain: 1}
-			j.todo.Store(3)
-			j.left.Store(3)
+			j.untaken.Store(3)
+			j.unfinished.Store(3)
 			began := clock()
-			c.led.Store(int64(began - apart))
-			c.lead(j, 1)
+			c.lastAsleep.Store(int64(began - apart))
+			c.workAndWake(j, 1)
 			// if a call took longer, the machine was busy with something else
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
 				return len(c.wake) == 1 && c.asleep.Load() == 0
@@ -283,7 +283,7 @@ func TestWhoIsWoken(t *testing.T) {
 // waits for could not run.
 func TestOneProcessorDoesNotSpin(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	c := newCrew(3)
+	c := newWorkerPool(3)
 	defer c.dismiss()
 	for range 200 {
 		c.parallel(6, 1, each(func(int) { runtime.Gosched() }))

@@ -51,9 +51,9 @@ func (w *Weighing) Plain() bool { return w.Lengths.Absent() && w.Mask.Absent() &
 // keys are never in memory at the same time. All views have the same floating-point type, and no
 // negative strides. For 16-bit types, attention computes in float32.
 //
-// LSE is a contiguous view of shape [batch, heads, queries], in the computing type. It gets, for
-// each query, the logarithm of the sum of exponentials of its scores, or +Inf if the query sees no
-// key. The gradient reads it. It may be absent.
+// LSE is a contiguous view of shape [batch, heads, queries], in the computing type. For each query,
+// LSE gets the logarithm of the sum of exponentials of the query's scores, or +Inf if the query
+// sees no key. The gradient op reads LSE. LSE may be absent.
 type Attention struct {
 	Out, LSE, Q, K, V View
 	Weighing
@@ -89,8 +89,8 @@ func (o *Attention) Work() Work {
 // Clone copies the op.
 func (o *Attention) Clone() Op { c := *o; return &c }
 
-// AttentionGrad sets DQ, DK and DV to the gradients of an [Attention] with the result Out, whose
-// gradient is G. DQ, DK and DV have the shapes of Q, K and V. Each of them may be absent. The
+// AttentionGrad sets DQ, DK and DV to the gradients of an [Attention] with the result Out. G is the
+// gradient of Out. DQ, DK and DV have the shapes of Q, K and V. Each of them may be absent. The
 // weights are recomputed from Q, K and LSE (T. Dao and others, arXiv:2205.14135). The order of sums
 // depends only on the shapes. A mask gets no gradient.
 type AttentionGrad struct {
@@ -132,8 +132,8 @@ func (o *AttentionGrad) Check() (arg, reason string) {
 	return arg, reason
 }
 
-// Work counts five products with as many results as there are weights, and the computation of the
-// weights. If gradients are absent, it counts fewer products.
+// Work counts the computation of the weights, and five products that have as many results as there
+// are weights. If gradients are absent, it counts fewer products.
 func (o *AttentionGrad) Work() Work {
 	if o.Out.Size() == 0 || o.DQ.Absent() && o.DK.Absent() && o.DV.Absent() {
 		return Work{}
@@ -170,7 +170,7 @@ func (w *Weighing) weights(q, k *View) int {
 	return q.Shape.At(0) * q.Shape.At(1) * n
 }
 
-// backwards returns a reason that names a negative stride of v, or "". v may have fewer strides
+// backwards returns a reason if v has a negative stride, otherwise "". v may have fewer strides
 // than dimensions.
 func (v *View) backwards() (reason string) {
 	for d := range v.Strides.Rank() {

@@ -7,8 +7,8 @@ import (
 )
 
 // CollectiveKind names a collective. In the comments on the kinds, n is the number of elements of
-// one rank's part, and W is the number of ranks. n → W·n means that the input has n elements and
-// the output has W·n.
+// one rank's part, and W is the number of ranks. The notation n → W·n means that a rank's input has
+// n elements and its output has W·n.
 type CollectiveKind uint8
 
 // These are the kinds of collectives.
@@ -69,8 +69,8 @@ type Collective struct {
 	Root int
 	Peer int // the receiver of KindSendRecv
 	// Weights, if given, holds a weight for the input of each rank, for CombineSum and CombineMean.
-	// The sum is Σ w·in, over the weights w and inputs in. The mean is that sum divided by Σ w. If
-	// a weight is not above 0, the rank's input does not count.
+	// With weights w and inputs x, the sum is Σ w·x, and the mean is Σ w·x / Σ w. If a weight is
+	// not above 0, the rank's input is ignored.
 	Weights []float64
 	Outs    []View // outputs by rank; may be absent: see [CollectiveKind.MayMiss]
 	Ins     []View // inputs by rank; may be absent: see [CollectiveKind.MayLack]
@@ -79,13 +79,14 @@ type Collective struct {
 // Reduces reports whether the kind combines elements.
 func (k CollectiveKind) Reduces() bool { return k == KindAllReduce || k == KindReduceScatter }
 
-// MayLack reports whether a rank may have neither input nor output. If the kind combines nothing,
-// the rank's part counts as zeros.
+// MayLack reports whether a rank may have neither input nor output. If the kind does not combine
+// elements, the rank's part of the results is zeros.
 func (k CollectiveKind) MayLack() bool {
 	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
 }
 
-// MayMiss reports whether a rank may do without the output that the kind gives to every rank.
+// MayMiss reports whether a rank may have no output, although the kind has an output for every
+// rank.
 func (k CollectiveKind) MayMiss() bool { return k == KindBroadcast || k == KindScatter }
 
 // Gives reports whether the given rank has an input.
@@ -190,8 +191,8 @@ type Communicator interface {
 	// later work. Only one call may run at a time. After an error that does not wrap
 	// errors.ErrUnsupported, the communicator cannot be used any more.
 	Collect(streams []Stream, c *Collective) error
-	// Close releases the communicator. Abort ends calls and kernels that hang, and any goroutine
-	// may call it.
+	// Close releases the communicator. Abort ends calls and kernels that hang. Any goroutine may
+	// call it.
 	Close() error
 	Abort() error
 }

@@ -70,7 +70,7 @@ func checkCount(v *View, needed bool) (arg, reason string) {
 }
 
 // Work counts a maximum, a difference, an exponential and a sum for each element. If Mean is
-// present, it also counts a sum and a comparison. Of logarithms of probabilities, it counts a
+// present, it also counts a sum and a comparison. For logarithms of probabilities, it counts only a
 // negation for each row.
 func (o *CrossEntropy) Work() Work {
 	w := Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
@@ -88,8 +88,8 @@ func (o *CrossEntropy) Clone() Op { c := *o; return &c }
 
 // CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i]. If the target of a
 // row is Ignore or not a class, DX of the row is 0. Top, Rest and Count are results of
-// [CrossEntropy]. G has the shape [n], and its strides may be 0. If G is absent, 1 takes its place.
-// If Count is present, G is divided by Count. DX may be the same view as X.
+// [CrossEntropy]. G has the shape [n], and its strides may be 0. If G is absent, its elements count
+// as 1. If Count is present, G is divided by Count. DX may be the same view as X.
 //
 // If X, Top and Rest are absent, DX = -onehot(Target)·G[i], the gradient for logarithms of
 // probabilities.
@@ -129,7 +129,7 @@ func (o *CrossEntropyGrad) Check() (arg, reason string) {
 }
 
 // Work counts two differences, an exponential and a product for each element. For logarithms of
-// probabilities it counts a product for each row.
+// probabilities it counts only a product for each row.
 func (o *CrossEntropyGrad) Work() Work {
 	switch {
 	case o.DX.Size() == 0:

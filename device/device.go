@@ -34,8 +34,8 @@ type Device interface {
 	// Alloc returns a buffer of the given number of bytes for use on s, with undefined contents. If
 	// there is not enough memory, the error wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
 	Alloc(bytes int, s Stream, o Origin) (Buffer, error)
-	// DefaultStream returns the stream that is used if the caller chooses none. NewStream makes
-	// another; a higher priority is more urgent.
+	// DefaultStream returns the stream that is used if the caller passes none. NewStream creates
+	// another stream. A higher priority is more urgent.
 	DefaultStream() Stream
 	NewStream(priority int) (Stream, error)
 
@@ -48,7 +48,7 @@ type Device interface {
 	CopyFrom(s Stream, dst Buffer, dstOff int, src Buffer, srcOff, size int) error
 
 	// Owns returns an empty reason if b is usable memory of the device. Otherwise the reason says
-	// why it is not usable, also for a nil b.
+	// why b is not usable. b may be nil.
 	Owns(b Buffer) (reason string)
 	// Supports reports whether the device runs op itself. If it does not, a composition of other
 	// ops replaces op. Supports looks at layouts, types and modes but not at buffers, so it can be
@@ -77,8 +77,8 @@ type Buffer interface {
 	Size() int     // the number of requested bytes
 	Addr() uintptr // address on the device; on the CPU, the address of the memory that Host returns
 	Host() []byte  // the memory itself if the host can access it, else nil
-	// Use notes that the buffer is used on another stream than its own, so that Free waits for that
-	// stream
+	// Use says that the buffer is used on a stream other than the one of Alloc. Then Free waits for
+	// that stream too
 	Use(s Stream)
 	Free()  // frees the memory in stream order
 	Queue() // frees the memory later; for cleanups of the garbage collector, which must not block
@@ -89,7 +89,7 @@ type Stream interface {
 	Device() Device
 	ID() uint64
 	Record() (Event, error) // marks the work queued so far
-	// makes later work wait for the event, also an event of another stream or device
+	// makes later work wait for the event, which may belong to another stream or device
 	Wait(Event) error
 	Synchronize() error // waits for all work queued so far
 }
@@ -141,7 +141,7 @@ func (o Origin) String() string {
 type Info struct {
 	Kind string // kind of the device: "cpu" or "cuda"
 	Name string // name of the product
-	// the processor does the work before the call returns, and can access the device's memory
+	// a call returns when its work is done, and the host can access the device's memory
 	Host       bool
 	Emulated   bool
 	Meta       bool   // the device has addresses without memory: see [OpenMeta]
@@ -202,8 +202,8 @@ type PinnedAllocator interface {
 type WorkerSharer interface {
 	Device
 	// SetWorkers sets how many goroutines, including the caller's, share the work of one call. With
-	// 1 the caller's goroutine does all work. With 0 the device uses its initial number again. A
-	// program may call SetWorkers while work runs. Results do not depend on the number.
+	// n = 1, the caller's goroutine does all work. With n = 0, the device uses its initial number
+	// again. A program may call SetWorkers while work runs. Results do not depend on the number.
 	SetWorkers(n int)
 	// Workers returns the number of workers.
 	Workers() int
@@ -212,7 +212,8 @@ type WorkerSharer interface {
 // Preparer is satisfied by devices that load code at its first use. Loading needs memory.
 type Preparer interface {
 	// Prepare loads the code of an op whose kernels do not depend on its views, such as a
-	// [MultiMap]. For other ops it does nothing. A program calls it before several launches of
-	// which all or none must run. Then an out-of-memory error comes before the first launch.
+	// [MultiMap]. For other ops it does nothing. A program calls Prepare before several launches if
+	// either all or none of them must run. Then an out-of-memory error comes before the first
+	// launch.
 	Prepare(op Op) error
 }

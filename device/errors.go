@@ -7,8 +7,8 @@ import (
 
 // Raised is an error with which a function panics if it has no error result. It is used for misuse,
 // and for a device that cannot be opened. tensor.Try returns every error that has the method
-// Raised, from any package. After any other panic, Try panics again with the same value. A program
-// may give the method to its own error types.
+// Raised, whatever package defines it. After any other panic, Try panics again with the same value.
+// A program may define the method for its own error types.
 type Raised interface {
 	error
 	Raised()
@@ -84,7 +84,7 @@ type Shortage struct {
 	Owners    []string
 }
 
-// Available returns how many bytes the program could still have allocated, if the free memory were
+// Available returns how many more bytes the program could have allocated, if the free memory were
 // in one piece.
 func (s *Shortage) Available() int {
 	n := s.Free + s.Reserved - s.Allocated
@@ -94,8 +94,8 @@ func (s *Shortage) Available() int {
 	return max(n, 0)
 }
 
-// ShortageError is satisfied by drivers' errors that wrap [ErrOutOfMemory] and know the numbers of
-// the shortage. errors.As finds it.
+// ShortageError is satisfied by errors of drivers that wrap [ErrOutOfMemory] and know the numbers
+// of the shortage. Use errors.As to find it.
 type ShortageError interface {
 	error
 	Shortage() Shortage

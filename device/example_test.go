@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Best corresponds to torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why
-// it chose the device. This program does not link in a GPU driver.
+// Best corresponds to device = "cuda" if torch.cuda.is_available() else "cpu" in PyTorch. It also
+// says why it chose the device. This program does not link in a GPU driver.
 func Example() {
 	dev, why := device.Best()
 	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
@@ -42,8 +42,8 @@ func ExampleOpen() {
 	// device "cpu:1000" is not available: the processor has at most 256 ranks; they are cpu:0 to cpu:255
 }
 
-// Each rank of the CPU is a device with a part of the workers. Two ranks train side by side as two
-// GPUs do.
+// Each rank of the CPU is a device with a part of the workers. Two ranks train side by side, like
+// two GPUs.
 func ExampleWorkerSharer() {
 	for i := range 2 {
 		dev, err := device.Open(fmt.Sprintf("cpu:%d", i))
@@ -59,7 +59,7 @@ func ExampleWorkerSharer() {
 	// cpu:1 2 true
 }
 
-// Stats counts the memory in use, as torch.cuda.memory_allocated and similar functions do.
+// Stats counts the memory in use, like torch.cuda.memory_allocated and similar functions.
 func ExampleStats() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -100,8 +100,8 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// A primitive is a Go value. A device supports a primitive if it can run it faster than a
-// composition.
+// A primitive is a Go value. A device supports a primitive if it runs the primitive faster than a
+// composition of others.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -131,7 +131,7 @@ func ExampleRun() {
 	// cpu: softmax: out: the buffer has been freed
 }
 
-// A kernel finds an index outside its axis. The next wait returns an error with its value and
+// A kernel finds an index outside its axis. The next wait returns an error with the index and its
 // position.
 func ExampleIndexError() {
 	fmt.Println(&device.IndexError{Index: 12, Bound: 10, Position: 1})

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// MemoryHistorian is satisfied by devices whose allocator can record its calls, as
-// torch.cuda.memory._record_memory_history does. Package profile/memsnap writes a snapshot as a web
-// page or for PyTorch's viewer.
+// MemoryHistorian is satisfied by devices whose allocator can record its calls, like
+// torch.cuda.memory._record_memory_history. Package profile/memsnap writes a snapshot as a web page
+// or for PyTorch's viewer.
 type MemoryHistorian interface {
 	Device
 	// RecordMemoryHistory records every allocation and free from now on, with the call's stack. It
@@ -61,8 +61,8 @@ type MemorySnapshot struct {
 	Emulated bool
 	Time     time.Time
 
-	// Recording says whether a history was being recorded, and Since says when the recording began.
-	// Without a recording there are no Events and no stacks.
+	// Recording says whether a history was being recorded. If so, Since says when the recording
+	// began. Otherwise there are no Events and no stacks.
 	Recording  bool
 	Since      time.Time
 	MaxEntries int
@@ -154,7 +154,7 @@ type HistoryEvent struct {
 	Size      uint64  // size after rounding; for ActionOOM the requested size
 	Requested uint64  // requested size of a block
 	Stream    uint64
-	// number of the block's allocation, see [MemoryBlock]; 0 if the event concerns no block
+	// number of the block's allocation, as in [MemoryBlock]; 0 if the event concerns no block
 	Number uint64
 	Owner  int // owner of the block, or of the request that failed
 	// stack of the call; 0 if there is none, as for a free by the garbage collector

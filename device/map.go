@@ -10,7 +10,7 @@ import (
 // Map computes Outs[k] = Program(Ins…) element by element. All views have the same shape; broadcast
 // operands have strides of 0. A program without operands fills the results with a value. The
 // identity program copies, converts types and gathers strided elements. Params are the bits of the
-// scalars (expr.Encode). A result may be the same view as an operand. Every device supports it.
+// scalars (expr.Encode). A result may be the same view as an operand. Every device supports Map.
 type Map struct {
 	Program   *expr.Program
 	Outs, Ins []View

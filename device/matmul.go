@@ -12,7 +12,7 @@ import (
 // may have any strides, and a broadcast batch has stride 0. Sums of 16-bit floats are computed in
 // float32, and integers wrap. For Bool, "or" is the addition and "and" the multiplication. For BF16
 // factors, a device may treat subnormal factors and sums (below 2^-126) as zeros. Every device
-// supports this much. The following is optional:
+// supports these products. The following features are optional:
 //
 //   - If the factors are 16-bit floats and Out is F32, Out gets the sums without rounding.
 //   - Bias, of shape [n], is added to each row before the result is rounded. It has the factors'

@@ -22,9 +22,9 @@ type MetaDriver interface {
 // OpenMeta returns a new device of a kind ("cuda", "cpu") that has addresses without memory:
 // PyTorch's device "meta" with an allocator. A program runs on it as on other devices of the kind,
 // with the same kernels and the same allocations, up to the limit of its memory. A run needs hardly
-// any time or memory, because work is only counted. Reading a value, as Item or a shape that
-// depends on data does, fails with an error that wraps [ErrNoValues]. Stats returns how much memory
-// the program would use.
+// any time or memory, because work is only counted. Reading a value fails with an error that wraps
+// [ErrNoValues]. Item reads a value, and so does an op whose result's shape depends on data. Stats
+// returns how much memory the program would use.
 //
 // The device has the name of the kind's first device, but [Open] does not return it. The garbage
 // collector releases it when it is unreachable. The error is an *[UnavailableError].

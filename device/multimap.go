@@ -8,13 +8,13 @@ import (
 )
 
 // MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch. An
-// optimizer's step uses it. Params is a contiguous view on the device, with the bits of a scalar in
-// each element of 8 bytes. So a captured step can use new values of the scalars. Params is absent
-// if the program has no scalars.
+// optimizer's step uses it. Params is a contiguous view on the device. Each element of 8 bytes
+// holds the bits of a scalar. So a captured step can use new values of the scalars in each replay.
+// Params is absent if the program has no scalars.
 //
-// Found may be absent. It is one F32 element that is 0 or 1. It becomes 1 if the first operand of
-// some group has an infinite or NaN element before the op. A GradScaler uses Found when it unscales
-// gradients.
+// Found may be absent. It is one F32 element that is 0 or 1. It becomes 1 if, before the op, the
+// first operand of some group has an infinite or NaN element. A GradScaler uses Found when it
+// unscales gradients.
 type MultiMap struct {
 	Program       *expr.Program
 	Outs, Ins     [][]View

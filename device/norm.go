@@ -9,7 +9,7 @@ import (
 
 // RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias. mean is the mean of
 // the row, and rstd = 1/√(v + Eps), where v is the biased variance of the row, computed in two
-// passes. If RMS is set, 0 takes the place of mean.
+// passes. If RMS is set, mean is 0.
 //
 // Weights and biases repeat every Period rows, and each of them is used for Inner neighbouring
 // columns. Element (r, c), in row r and column c, has the weight with the index (r mod Period ·
@@ -28,9 +28,10 @@ func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
 // Norm normalises the rows of X and sets Out, Mean and Rstd. All views are contiguous. X and Out
 // have the same shape [rows, columns]. Either both have the same type, or X is float32 and Out a
-// 16-bit float. In the second case the result is rounded once, as a cast rounds. Mean and Rstd have
-// the shape [rows] and the computing type. Weight and Bias have the shape [Affine(columns)] and X's
-// type or the computing type. Mean is absent with RMS. Weight and Bias may be absent.
+// 16-bit float. In the second case the result is rounded once, in the same way as by a cast. Mean
+// and Rstd have the shape [rows] and the computing type. Weight and Bias have the shape
+// [Affine(columns)] and X's type or the computing type. Mean is absent with RMS. Weight and Bias
+// may be absent.
 type Norm struct {
 	Out, Mean, Rstd, X, Weight, Bias View
 	RowNorm
@@ -75,7 +76,7 @@ func (o *Norm) Work() Work {
 func (o *Norm) Clone() Op { c := *o; return &c }
 
 // NormGrad is the gradient of a [Norm]. G is the gradient of the norm's result. Let h = g·weight,
-// let z = (x - mean)·rstd, and let m be the mean over the row. With RMS, 0 takes the place of m(h).
+// let z = (x - mean)·rstd, and let m be the mean over the row. With RMS, the term m(h) is omitted.
 // NormGrad sets
 //
 //	DX:      rstd·(h - m(h) - z·m(h·z)) + Add, where Add is another part of x's gradient

@@ -150,8 +150,8 @@ func check(d Device, op Op) error {
 	}
 }
 
-// maxOffset is the largest distance of an element from the start of its buffer, in elements. A
-// larger buffer fits into no memory, and its offsets in bytes would overflow.
+// maxOffset is the largest distance of an element from the start of its buffer, in elements. No
+// memory can hold a larger buffer, and its offsets in bytes would overflow.
 const maxOffset int64 = 1 << 55
 
 // Outside returns an empty reason if every element of v lies in usable memory of d. Otherwise the
@@ -198,8 +198,7 @@ func Outside(d Device, v *View) (reason string) {
 	return ""
 }
 
-// OutsideBytes does what [Outside] does, for n bytes of buffer b. The first of these bytes is at
-// offset off.
+// OutsideBytes is [Outside] for the n bytes of buffer b that begin at offset off.
 func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	if reason := d.Owns(b); reason != "" {
 		return reason
@@ -210,7 +209,7 @@ func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	return ""
 }
 
-// nth returns element i of a list of operands, or the zero Operand. The ops' Operand methods use
+// nth returns element i of a list of operands, or the zero Operand. The Operand methods of ops use
 // it.
 func nth(i int, list ...Operand) Operand {
 	if i < len(list) {
@@ -222,12 +221,13 @@ func nth(i int, list ...Operand) Operand {
 // clone returns a copy of a list of views.
 func clone(v []View) []View { return append([]View(nil), v...) }
 
-// sparse returns a reason if v is not a contiguous view of the given type and shape.
+// sparse returns the reason for refusing v, which is not a contiguous view of the given type and
+// shape.
 func sparse(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v with strides %v, want contiguous %v of %v", v.Shape, v.Type, v.Strides, want, t)
 }
 
-// wrong returns a reason if v is not a view of the given type and shape.
+// wrong returns the reason for refusing v, which is not a view of the given type and shape.
 func wrong(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v, want %v of %v", v.Shape, v.Type, want, t)
 }

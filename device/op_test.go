@@ -115,8 +115,8 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// shared describes a slice whose memory the two values share, by its field and type. If they share
-// none, it returns "".
+// shared returns the field and the type of a slice whose memory two values share. If they share no
+// memory, it returns "".
 func shared(a, b reflect.Value) string {
 	switch a.Kind() {
 	case reflect.Slice:
@@ -141,7 +141,7 @@ func shared(a, b reflect.Value) string {
 // refused checks that Run refuses an op, names the argument arg, and does not call the driver.
 func refused(t *testing.T, what string, op device.Op, arg string) {
 	t.Helper()
-	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error {
+	dev := &testDevice{run: func(device.Stream, device.Op, *device.KernelEvent) error {
 		t.Errorf("%s: the driver is called", what)
 		return nil
 	}}
@@ -177,7 +177,7 @@ func TestSenselessViews(t *testing.T) {
 	}
 }
 
-// TestCheck checks that the error for an operand that does not fit has the operand's name.
+// TestCheck checks that the error for a wrong operand names the operand.
 func TestCheck(t *testing.T) {
 	f := func(d ...int) device.View { return dense(dtype.F32, d...) }
 	list := func(v ...device.View) []device.View { return v }
@@ -231,14 +231,14 @@ func TestCheck(t *testing.T) {
 	} {
 		refused(t, c.name, c.op, c.arg)
 	}
-	if got := device.Refuse(&puppet{}, &device.Map{Program: add, Outs: list(f(2)), Ins: list(f(2), f(2))}, 2, "it is wet").Error(); got != "puppet: map: in 1: it is wet" {
+	if got := device.Refuse(&testDevice{}, &device.Map{Program: add, Outs: list(f(2)), Ins: list(f(2), f(2))}, 2, "it is wet").Error(); got != "puppet: map: in 1: it is wet" {
 		t.Error(got)
 	}
 }
 
-// TestRunDoesNotAllocate checks the code of Run before the call of the driver.
+// TestRunDoesNotAllocate checks that Run allocates nothing before it calls the driver.
 func TestRunDoesNotAllocate(t *testing.T) {
-	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error { return nil }}
+	dev := &testDevice{run: func(device.Stream, device.Op, *device.KernelEvent) error { return nil }}
 	s := dev.DefaultStream()
 	for _, op := range devicetest.Ops(dense) {
 		if n := testing.AllocsPerRun(20, func() { _ = device.Run(dev, s, op) }); n != 0 {

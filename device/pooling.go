@@ -66,8 +66,8 @@ func (o *AddWindows) Clone() Op { c := *o; return &c }
 // MaxPoolGrad sets DX, [planes, in…], to the gradient of the maximum of each window. G, [planes,
 // out…], is the gradient of these maxima. Near has the shape of G and says where each maximum lies:
 // the distance from the beginning of the window, in elements of the plane. Near is uint8, int16 or
-// int32. If several windows have their maximum in one element, their gradients are added in the
-// windows' order. DX and G are contiguous float32.
+// int32. If several windows have their maximum in the same element, their gradients are added in
+// the order of the windows. DX and G are contiguous float32.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window

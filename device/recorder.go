@@ -2,8 +2,8 @@ package device
 
 import "errors"
 
-// Recorder is satisfied by devices that can record work and repeat it: as one launch of a CUDA
-// graph, or as one call that runs a list of primitives on the CPU.
+// Recorder is satisfied by devices that can record work and repeat it. On a GPU, a repetition is
+// one launch of a CUDA graph. On the CPU, it is one call that runs a list of primitives.
 type Recorder interface {
 	// NewRecording starts a recording of work on this device. If other devices of the same driver
 	// are given, it records their work too. Several recordings may be open at the same time. Work

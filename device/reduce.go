@@ -10,10 +10,10 @@ import (
 // ReduceKind says how a reduction combines values.
 type ReduceKind uint8
 
-// These are the ways to combine values. Max and Min propagate NaN. A reduction of no elements gives
-// the identity of the operation (0, 1, ∓Inf or the extreme integer). ArgMax and ArgMin return the
-// first position of the extreme value, as I64, in row-major order of the reduced dimensions. They
-// treat NaN as the extreme value.
+// These are the ways to combine values. Max and Min propagate NaN. The result of a reduction
+// without elements is the identity of the operation (0, 1, ∓Inf or the extreme integer). ArgMax and
+// ArgMin return the first position of the extreme value, as I64, in row-major order of the reduced
+// dimensions. They treat NaN as the extreme value.
 const (
 	Sum ReduceKind = iota
 	Prod
@@ -40,7 +40,7 @@ type Reduction struct {
 }
 
 // Reduce combines Map(Ins…) over the dimensions that have size 1 in Out but not in Ins. Out has the
-// rank of Ins. Params are the bits of the scalars. Every device supports it.
+// rank of Ins. Params are the bits of the scalars. Every device supports Reduce.
 type Reduce struct {
 	*Reduction
 	Out    View
@@ -103,7 +103,8 @@ func (r *Reduce) Check() (arg, reason string) {
 	return checkParams(f, len(r.Params))
 }
 
-// Work counts Map and one combination for each element, and Finish for each result.
+// Work counts, for each element, the operations of Map and one combination, and for each result the
+// operations of Finish.
 func (r *Reduce) Work() Work {
 	if r.Out.Size() == 0 {
 		return Work{}

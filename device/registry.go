@@ -24,9 +24,9 @@ var registry = struct {
 }{drivers: map[string]Driver{}}
 
 // RankDriver is satisfied by drivers with ranks: numbered devices, in addition to the driver's
-// device without a number. The CPU is one device, "cpu". Its ranks "cpu:0", "cpu:1", … share it,
-// and there may be any number of them. With ranks a program trains as on several devices. Count and
-// lists of devices do not include the ranks.
+// device without a number. The CPU is one device, "cpu". Its ranks "cpu:0", "cpu:1", … share the
+// CPU, and there may be many of them. With ranks, a program trains as if there were several
+// devices. Count and lists of devices do not include the ranks.
 type RankDriver interface {
 	Driver
 	// OpenRank returns rank i. It returns the same value each time. If i is too large for the
@@ -39,7 +39,7 @@ type RankDriver interface {
 type OpenedDriver interface {
 	Driver
 	// Opened returns the device with the lowest number among the devices that the program has
-	// opened. If there are none, it returns nil. It does not open a device.
+	// opened. If the program has opened none, Opened returns nil.
 	Opened() Device
 }
 
@@ -117,10 +117,10 @@ func Open(name string) (Device, error) {
 	return d.Open(i)
 }
 
-// OpenAny returns some device of a kind. It is for services that are the same on all devices of the
-// kind, such as page-locked memory. If the program has opened a device of the kind, OpenAny returns
-// that device ([OpenedDriver]). Otherwise it opens the first device. So a program that uses only
-// "cuda:1" creates no context on "cuda:0". The error is an *[UnavailableError].
+// OpenAny returns some device of a kind. It is used for services that are the same on all devices
+// of the kind, such as page-locked memory. If the program has opened a device of the kind, OpenAny
+// returns that device ([OpenedDriver]). Otherwise it opens the first device. So a program that uses
+// only "cuda:1" creates no context on "cuda:0". The error is an *[UnavailableError].
 func OpenAny(kind string) (Device, error) {
 	name := kind + ":0"
 	d, err := driver(kind, name)
@@ -154,7 +154,7 @@ func Count(kind string) (int, error) {
 	return d.Count()
 }
 
-// Best returns the first GPU if there is one, else the CPU. It also returns a line that says why.
+// Best returns the first GPU if there is one, else the CPU. It also returns a line with the reason.
 // If no driver is linked in, the device is nil.
 func Best() (Device, string) {
 	why := ""

@@ -14,9 +14,11 @@ const (
 	ScanSum ScanKind = iota
 	ScanProd
 	ScanLogSumExp // logarithm of the sum of the exponentials so far
-	// position of the maximum so far, as I64; of equal elements the last; NaN is the greatest value
+	// position of the maximum so far, as I64. Among equal elements it is the last. NaN is the
+	// greatest value
 	ScanMax
-	// position of the minimum so far, as I64; of equal elements the last; NaN is the least value
+	// position of the minimum so far, as I64. Among equal elements it is the last. NaN is the least
+	// value
 	ScanMin
 	// linear recurrence; the operands are the factors a and the terms b: y₀ = b₀ and yᵢ = bᵢ +
 	// aᵢ·yᵢ₋₁

@@ -10,8 +10,8 @@ import (
 // Search counts elements of sorted rows. Sorted has the shape [rows, n], and each row is in
 // ascending order. Values has the shape [rows, m] and the same type. Out is I64, with the shape of
 // Values. Each element of Out becomes the number of elements in its row of Sorted that are less
-// than its value. If Right is set, it becomes the number of elements that are not greater than the
-// value. For a NaN value it becomes n.
+// than its value. If Right is set, it becomes the number of elements that are not greater than its
+// value. If the value is NaN, it becomes n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool

@@ -26,8 +26,8 @@ func (o *Softmax) Operand(i int) Operand {
 // Check checks the shapes and types of the operands.
 func (o *Softmax) Check() (arg, reason string) { return checkRows(o, 2) }
 
-// Work counts, for each element, the maximum, the difference, the exponential and the sum. Then it
-// counts a division, or a difference for the logarithm.
+// Work counts, for each element, the maximum, the difference, the exponential and the sum. It also
+// counts a division, or a difference if Log is set.
 func (o *Softmax) Work() Work { return Work{(4 + expCost) * o.X.Size(), bytesOf(o.Out, o.X)} }
 
 // Clone copies the op.
@@ -59,7 +59,7 @@ func (o *SoftmaxGrad) Operand(i int) Operand {
 // Check checks the shapes and types of the operands.
 func (o *SoftmaxGrad) Check() (arg, reason string) { return checkRows(o, 3) }
 
-// Work counts for each element a product, a sum, a difference and a product. For the logarithm, an
+// Work counts, for each element, two products, a sum and a difference. If Log is set, an
 // exponential replaces the first product.
 func (o *SoftmaxGrad) Work() Work {
 	each := 4

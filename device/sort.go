@@ -12,23 +12,24 @@ import (
 // A SortPick says which positions of a sorted row an [Argsort] stores.
 type SortPick uint8
 
-// These are the positions that an [Argsort] can pick. All but PickFirst store one for each row.
+// These are the positions that an [Argsort] can pick. All kinds except PickFirst store one position
+// for each row.
 const (
 	PickFirst SortPick = iota // the first positions, as many as Out has columns
 	PickRank                  // the position with number Rank
-	// the lower one of the middle positions, or that of the first NaN if the row has any
+	// the lower one of the middle positions, or the position of the first NaN if the row has one
 	PickMedian
-	PickNanMedian // the lower one of the middle positions among those that are not NaN
-	// the last position of the most frequent element; if there are several, of the least. NaN
-	// equals no other NaN
+	PickNanMedian // the lower one of the middle positions, without those of NaN
+	// the last position of the most frequent element; among equally frequent elements, the least
+	// counts. NaN equals no other NaN
 	PickMode
 )
 
 // Argsort sorts the rows of X. Each row of Out, which is I64, gets positions of elements of X, in
 // ascending or descending order of the elements. Both views have rank 2 and the same number of
-// rows. Out may have fewer columns than X, and then gets the first positions only. NaN is the
-// greatest value. 0 and -0 are equal, and all NaN are equal. Equal elements keep their order, also
-// in descending order. If Pick is not PickFirst, the order is ascending and Out has one column.
+// rows. Out may have fewer columns than X. Then it gets only the first positions. NaN is the
+// greatest value. 0 and -0 are equal, and all NaN are equal. Equal elements keep their order, even
+// if Descending is set. If Pick is not PickFirst, the order is ascending and Out has one column.
 type Argsort struct {
 	Out, X     View
 	Descending bool

@@ -14,10 +14,10 @@ import (
 // device or a tensor.
 //
 // The library reports kernels, copies, waits and memory when the call is over. It reports spans
-// when they open and when they close. The tracer must find the span to which a kernel belongs. It
-// is the span that the same goroutine opened last and has not closed. Drivers do not know tensors,
-// so the event of a kernel cannot name its span. But tensor always calls a driver on the goroutine
-// of the op.
+// when they open and when they close. The tracer itself must find the span to which a kernel
+// belongs: the span that the same goroutine opened last and has not closed. Drivers do not know
+// tensors, so the event of a kernel cannot name its span. But package tensor always calls a driver
+// on the goroutine of the op.
 type Tracer interface {
 	// Wants is called before each event, so that the library collects only data that the tracer
 	// needs.
@@ -27,9 +27,8 @@ type Tracer interface {
 	// set.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost op of the calling goroutine has become a node of the graph.
-	// The argument is the node's number. The span of the node's backward work has this number in
-	// its field Node.
+	// Recorded says that the innermost op of the calling goroutine has become node number node of
+	// the graph. The span of the node's backward work has this number in its field Node.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)
@@ -50,7 +49,7 @@ type SpanID uint64
 
 var spanIDs atomic.Uint64
 
-// NewSpanID returns a number that no span has yet.
+// NewSpanID returns a number that no span has.
 func NewSpanID() SpanID { return SpanID(spanIDs.Add(1)) }
 
 // SpanKind says what opened a span.
@@ -129,9 +128,10 @@ type LaunchEvent struct {
 // waits for it.
 type Interval interface {
 	// Resolve waits for the work and returns when it began and ended. The times are on the clock of
-	// [Now], as far as the device's clock can be aligned with it. It may be called once. The
-	// resolution of NVIDIA's events is about half a microsecond. An emulated device has virtual
-	// times: their differences come from the cost model, and their origin has no meaning.
+	// [Now], as exactly as the device's clock can be aligned with that clock. Resolve may be called
+	// only once. The resolution of NVIDIA's events is about half a microsecond. An emulated device
+	// has virtual times: their differences come from the cost model, and their origin has no
+	// meaning.
 	Resolve() (start, end time.Duration, err error)
 }
 

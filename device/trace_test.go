@@ -47,7 +47,7 @@ func (c *counter) Copy(e device.CopyEvent)     { c.add("copy " + e.Kind.String()
 func (c *counter) Sync(e device.SyncEvent)     { c.add("sync " + e.Call) }
 func (c *counter) Memory(m device.MemoryEvent) { c.add("memory") }
 
-// TestOneTracer: only one tracer can be set: a second one is refused until the first is removed.
+// TestOneTracer: only one tracer can be set. A second one is refused until the first is removed.
 func TestOneTracer(t *testing.T) {
 	a, b := &counter{}, &counter{}
 	if device.Tracing() != nil {
@@ -66,42 +66,42 @@ func TestOneTracer(t *testing.T) {
 	}
 }
 
-// puppet is a device whose method Run calls a given function.
-type puppet struct {
+// testDevice is a device whose method Run calls a given function.
+type testDevice struct {
 	device.Device
 	run func(s device.Stream, op device.Op, told *device.KernelEvent) error
 }
 
-func (p *puppet) Name() string                 { return "puppet" }
-func (p *puppet) DefaultStream() device.Stream { return &strand{dev: p} }
-func (p *puppet) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
+func (p *testDevice) Name() string                 { return "puppet" }
+func (p *testDevice) DefaultStream() device.Stream { return &testStream{dev: p} }
+func (p *testDevice) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
 	return p.run(s, op, told)
 }
 
-func (*puppet) Owns(device.Buffer) string { return "" }
+func (*testDevice) Owns(device.Buffer) string { return "" }
 
-type strand struct {
+type testStream struct {
 	device.Stream
-	dev *puppet
+	dev *testDevice
 }
 
-func (s *strand) Device() device.Device { return s.dev }
+func (s *testStream) Device() device.Device { return s.dev }
 
-// room is a buffer of a given size without memory.
-type room struct{ device.Buffer }
+// testBuffer is a buffer of a given size without memory.
+type testBuffer struct{ device.Buffer }
 
-func (room) Size() int { return 1 << 60 }
+func (testBuffer) Size() int { return 1 << 60 }
 
-// TestRunTells checks that Run reports each op that has run. The report has the op's own
-// description and what the device adds.
+// TestRunTells checks that Run reports each op that has run. The report contains the op's
+// description and the launches that the device adds.
 func TestRunTells(t *testing.T) {
-	dev := &puppet{}
+	dev := &testDevice{}
 	launch := device.LaunchEvent{Kernel: "k"}
 	for _, shapes := range []bool{true, false} {
 		for _, op := range devicetest.Ops(dense) {
 			c, ran := &counter{wants: device.TraceWants{KernelShapes: shapes}}, false
 			dev.run = func(s device.Stream, o device.Op, told *device.KernelEvent) error {
-				if _, ok := s.(*strand); !ok || o != op {
+				if _, ok := s.(*testStream); !ok || o != op {
 					t.Errorf("%s: stream %v, op %+v", op.Name(), s, o)
 				}
 				ran = true
@@ -124,7 +124,7 @@ func TestRunTells(t *testing.T) {
 				len(k.Launches) != 1 || k.Launches[0] != launch {
 				t.Errorf("%s: told %+v", op.Name(), k)
 			}
-			if _, ok := k.Stream.(*strand); !ok {
+			if _, ok := k.Stream.(*testStream); !ok {
 				t.Errorf("%s: told of stream %v", op.Name(), k.Stream)
 			}
 			var want []shape.Dims
@@ -149,7 +149,7 @@ func TestRunTellsNothing(t *testing.T) {
 	x, none := dense(dtype.F32, 2, 3), dense(dtype.F32, 0, 3)
 	failed := errors.New("failed")
 	ran := 0
-	dev := &puppet{run: func(_ device.Stream, _ device.Op, told *device.KernelEvent) error {
+	dev := &testDevice{run: func(_ device.Stream, _ device.Op, told *device.KernelEvent) error {
 		ran++
 		if told != nil {
 			return failed
@@ -180,7 +180,8 @@ func BenchmarkTracingOff(b *testing.B) {
 	}
 }
 
-// A tracer is called for every primitive on every device. The tracer of this example counts them.
+// A tracer is called for every primitive on every device. The tracer of this example counts the
+// calls.
 func ExampleSetTracer() {
 	dev, err := device.Open("cpu")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 // Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
 //
 // A multiplication followed by an addition counts as two operations. In an expression every
-// operation counts as one, also comparisons, conversions and integer arithmetic. So exp counts as
-// about twenty operations, the instructions of its implementation. An operand that is broadcast is
-// read once.
+// operation counts as one, including comparisons, conversions and integer arithmetic. So exp counts
+// as about twenty operations, the instructions of its implementation. An operand that is broadcast
+// is read once.
 type Work struct {
 	FLOPs, Bytes int
 }
@@ -22,7 +22,7 @@ type Work struct {
 // Add returns the sum of two Works.
 func (w Work) Add(v Work) Work { return Work{w.FLOPs + v.FLOPs, w.Bytes + v.Bytes} }
 
-// Intensity returns FLOPs divided by Bytes, 0 if Bytes is 0.
+// Intensity returns FLOPs divided by Bytes, or 0 if Bytes is 0.
 func (w Work) Intensity() float64 {
 	if w.Bytes == 0 {
 		return 0
@@ -79,7 +79,7 @@ func touched(v *View) int {
 // expCost is the number of operations of exp in float32, as package expr implements it.
 var expCost = expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1).Cost()
 
-// Peak holds the peak rates of a device, from its maker's data or from measurement.
+// Peak holds the peak rates of a device, from data of its maker or from a measurement.
 type Peak struct {
 	FLOPs float64 // float32 operations per second
 	// operations per second in products of 16-bit floats, with tensor cores if there are any; 0

@@ -11,7 +11,7 @@ import (
 
 // dense returns a contiguous view without a buffer.
 func dense(t dtype.Type, d ...int) device.View {
-	return device.View{Buf: room{}, Type: t, Layout: shape.Dense(shape.Of(d...))}
+	return device.View{Buf: testBuffer{}, Type: t, Layout: shape.Dense(shape.Of(d...))}
 }
 
 // TestWork compares the work of primitives with counts by hand.

@@ -33,10 +33,10 @@ func ToFloat16(x float32) Float16 {
 		return Float16(sign | 0x7c00)
 	case u >= 0x38800000: // numbers from 2⁻¹⁴ on are normal
 		return Float16(sign | uint16((u-0x38000000+0xfff+u>>13&1)>>13))
-	case u < 0x33000000: // numbers below half of the smallest denormal become 0
+	case u < 0x33000000: // numbers below half of the smallest subnormal become 0
 		return Float16(sign)
 	}
-	// A denormal is the fraction with its hidden bit, in units of 2⁻²⁴.
+	// A subnormal result is the fraction with its hidden bit, in units of 2⁻²⁴.
 	shift := 126 - u>>23
 	m := u&0x7fffff | 0x800000
 	q := m >> shift

@@ -17,8 +17,8 @@ func (f format) piMinus(r *Expr) *Expr {
 	return C(2 * c[0]).Sub(r.Sub(C(2 * c[1])))
 }
 
-// asinParts returns two results for a ≥ 0. big says whether a > 0.57. If so, r is asin(√((1-a)/2))
-// = acos(a)/2. Otherwise r is asin(a).
+// asinParts returns two results for a ≥ 0. big says whether a > 0.57. If big is true, r is
+// asin(√((1-a)/2)), which is acos(a)/2. Otherwise r is asin(a).
 func (f format) asinParts(a *Expr) (big, r *Expr) {
 	big = a.Gt(C(0.57))
 	z := C(-0.5).FMA(a, C(0.5))

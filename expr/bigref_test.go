@@ -18,8 +18,7 @@ func bigMul(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec)
 func bigDiv(a, b *big.Float) *big.Float { return new(big.Float).SetPrec(bigPrec).Quo(a, b) }
 func bigNeg(a *big.Float) *big.Float    { return new(big.Float).SetPrec(bigPrec).Neg(a) }
 
-// ulps64 returns |got-want| in units in the last place of the float64 numbers around the value
-// want.
+// ulps64 returns |got-want| in units in the last place of the float64 numbers near want.
 func ulps64(got float64, want *big.Float) float64 {
 	if got != got || math.IsInf(got, 0) {
 		if w, _ := want.Float64(); w == got {
@@ -66,7 +65,7 @@ func bigExp(x *big.Float) *big.Float {
 	return new(big.Float).SetPrec(bigPrec).Set(sum)
 }
 
-// bigAtanhSeries returns Σ sign^k·s^(2k+1)/(2k+1): atanh for sign 1, atan for -1.
+// bigAtanhSeries returns Σ sign^k·s^(2k+1)/(2k+1): atanh(s) for sign 1, and atan(s) for sign -1.
 func bigAtanhSeries(s *big.Float, sign float64) *big.Float {
 	z := bigMul(bigMul(s, s), bf(sign))
 	sum, pow := bf(0), new(big.Float).Copy(s)
@@ -82,7 +81,7 @@ func bigAtanhSeries(s *big.Float, sign float64) *big.Float {
 
 var bigLn2 = bigMul(bf(2), bigAtanhSeries(bigDiv(bf(1), bf(3)), 1))
 
-// bigLog is 2·atanh((m-1)/(m+1)) + e·ln2; its argument may carry more than 53 bits.
+// bigLog is 2·atanh((m-1)/(m+1)) + e·ln2. Its argument may have more than 53 bits.
 func bigLog(x *big.Float) *big.Float {
 	m := new(big.Float)
 	e := x.MantExp(m)
@@ -145,7 +144,7 @@ func bigLog2(x *big.Float) *big.Float { return bigDiv(bigLog(x), bigLn2) }
 
 func bigLog10(x *big.Float) *big.Float { return bigDiv(bigLog(x), bigLog(bf(10))) }
 
-// bigLog1p computes log(1+x), with enough bits in 1+x for any float64.
+// bigLog1p computes log(1+x), precisely for any float64 x.
 func bigLog1p(x *big.Float) *big.Float {
 	if x.MantExp(nil) > -200 {
 		return bigLog(bigAdd(x, bf(1)))

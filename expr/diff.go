@@ -1,14 +1,15 @@
 package expr
 
 // Diff returns the derivative of e with respect to X(i). It returns nil if e does not depend on
-// X(i), or only through ops whose derivative is 0. Subexpressions of the derivative that equal e
-// become [Y]. So a gradient saves the op's result instead of computing it again.
+// X(i), or depends on X(i) only through ops whose derivative is 0. Subexpressions of the derivative
+// that equal e become [Y]. So a gradient can use the saved result of the op instead of computing it
+// again.
 //
-// Diff removes only the zeros and ones that differentiation itself introduces. It never removes a
-// float operation of the formula: 0·x keeps a NaN. At kinks the derivatives are as follows. The
-// derivative of Abs at 0 is 0. On a tie, Min and Max give half of the gradient to each side. Select
-// has the derivative of the selected branch. Floor, Trunc, RoundEven, comparisons and bit
-// operations have the derivative 0.
+// Diff removes only zeros and ones that differentiation itself introduces. It removes no float
+// operation of the formula, because, for example, 0·x may be NaN. At kinks the derivatives are as
+// follows. The derivative of Abs at 0 is 0. On a tie, Min and Max give half of the gradient to each
+// side. Select has the derivative of the selected branch. Floor, Trunc, RoundEven, comparisons and
+// bit operations have the derivative 0.
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)
@@ -30,8 +31,8 @@ type differ struct {
 	root *Expr
 }
 
-// mul returns a·b. It drops a factor that is identically 1, and returns nil for a factor of nil,
-// which stands for 0.
+// mul returns a·b. It drops a factor that is identically 1. A nil factor stands for 0, and makes
+// the result nil.
 func mul(a, b *Expr) *Expr {
 	switch {
 	case a == nil || b == nil:
@@ -160,7 +161,7 @@ func replaceRoot(g, root *Expr) *Expr {
 		return g // root is a leaf: Y would not replace any computation
 	}
 	num := numbering{ids: map[nodeKey]int{}, memo: map[*Expr]int{}}
-	want := num.of(root)
+	want := num.number(root)
 	memo := map[*Expr]*Expr{}
 	var walk func(*Expr) *Expr
 	walk = func(e *Expr) *Expr {
@@ -168,7 +169,7 @@ func replaceRoot(g, root *Expr) *Expr {
 			return r
 		}
 		r := e
-		if num.of(e) == want {
+		if num.number(e) == want {
 			r = Y()
 		} else if len(e.args) > 0 {
 			in := make([]*Expr, len(e.args))
@@ -201,13 +202,13 @@ type nodeKey struct {
 	a, b, c int
 }
 
-func (n *numbering) of(e *Expr) int {
+func (n *numbering) number(e *Expr) int {
 	if id, ok := n.memo[e]; ok {
 		return id
 	}
 	k := nodeKey{op: e.op, typ: uint8(e.typ), bits: e.bits, val: f64bits(e.val), idx: e.idx, fn: e.fn, a: -1, b: -1, c: -1}
 	for i, in := range e.args {
-		switch id := n.of(in); i {
+		switch id := n.number(in); i {
 		case 0:
 			k.a = id
 		case 1:
@@ -227,8 +228,8 @@ func (n *numbering) of(e *Expr) int {
 	return id
 }
 
-// Uses reports which operands X(i) occur in e, and whether Y does. If e is a gradient, these values
-// must be saved.
+// Uses returns which operands X(i) occur in e, and whether Y occurs. If e is a gradient, these
+// values must be saved.
 func Uses(e *Expr) (x map[int]bool, y bool) {
 	x = map[int]bool{}
 	seen := map[*Expr]bool{}

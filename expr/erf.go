@@ -23,7 +23,7 @@ func init() {
 			e.lo = sq.lo.Neg().FMA(e.hi, e.lo)
 
 			g := poly(c.Sub(C(2)).Div(c.Add(C(2))), pick(f, erfcCoef32, erfcCoef64))
-			// fastSum needs 2c ≥ 1. For a smaller c the result is the variable near.
+			// fastSum needs 2c ≥ 1. For a smaller c the result is near, computed above.
 			d := fastSum(c.Add(c), C(1))
 			inv := C(1).Div(d.hi)
 			v := pair{hi: g.Mul(inv)}
@@ -65,7 +65,7 @@ func init() {
 	})
 }
 
-// Erfc returns 1 - erf(x), accurate also where the result is small.
+// Erfc returns 1 - erf(x). It is accurate even if the result is small.
 func (x *Expr) Erfc() *Expr { return Call("erfc", x) }
 
 // Erfinv returns the y for which erf(y) = x: ±Inf at ±1, NaN for |x| > 1.

@@ -238,13 +238,13 @@ func float64Op(op Op, a, b, c float64) float64 {
 }
 
 // FMA32 returns a·b + c, rounded once. The product is exact in float64. The sum is rounded to odd
-// in float64, so that rounding it to float32 gives the right result (S. Boldo, G. Melquiond:
-// Emulation of FMA and correctly rounded sums, 2008).
+// in float64, so that rounding it to float32 gives the correctly rounded result (S. Boldo, G.
+// Melquiond: Emulation of FMA and correctly rounded sums, 2008).
 func FMA32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
 	u := math.Float64bits(s)
-	// the sum is finite and its last bit is 0; a last bit of 1 already decides ties
+	// if the last bit of the sum is 1, it already decides ties
 	if u&1 == 0 && s-s == 0 {
 		t := s - p
 		if e := (p - (s - t)) + (float64(c) - t); e != 0 {

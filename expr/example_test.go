@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The derivative of a function is again an expression; here it needs the function's result only.
+// The derivative of a function is again an expression. The derivative of this function needs only
+// the function's result.
 func Example() {
 	y := expr.X(0).Tanh()
 	d := expr.Diff(y, 0)
@@ -20,7 +21,7 @@ func Example() {
 	// Output: true 0.786448
 }
 
-// Functions are formulas over primitives: the same bits on every device.
+// Functions are formulas of primitives, so they give the same bits on every device.
 func ExampleCall() {
 	p := expr.MustLower([]*expr.Expr{expr.Call("exp", expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	one := expr.Encode(dtype.F32, 1)
@@ -28,7 +29,7 @@ func ExampleCall() {
 	// Output: 0x402df854
 }
 
-// Element i of an op's random numbers depends on the seed, the offset and i alone. In float32, four
+// Element i of an op's random numbers depends only on the seed, the offset and i. In float32, four
 // elements share a block. So offset + 1 gives the numbers of the next four elements.
 func ExampleRandomNormal() {
 	e := expr.RandomNormal(dtype.F32, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64))

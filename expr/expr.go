@@ -11,12 +11,12 @@
 // Lower resolves types, expands named functions (exp, tanh, …) into primitives and shares common
 // subexpressions. The Program that it returns is typed code in static single assignment form.
 // [Program.Eval] defines what it computes, and every backend gives the same bits. Every float
-// operation is rounded by itself. A fused multiply-add happens only where Expr.FMA is written.
+// operation rounds its result. Operations are fused only by Expr.FMA.
 //
-// A constant or parameter takes the type of its sibling. Operands of different types meet at their
-// promoted type. 16-bit floats are computed in float32 and narrow integers in int32, and are
-// rounded or wrapped once when stored. Bool is a truth value: the sum of two values is "or", and
-// their product is "and".
+// A constant or parameter without a type takes the type of the other operand. Operands of different
+// types are converted to their promoted type. 16-bit floats are computed in float32 and narrow
+// integers in int32, and are rounded or wrapped once when stored. Bool is a truth value: the sum of
+// two values is "or", and their product is "and".
 package expr
 
 import (
@@ -49,8 +49,8 @@ const (
 	OpFloor        // rounds to an integer towards -∞
 	OpTrunc        // rounds to an integer towards 0
 	OpRoundEven    // rounds to the nearest integer, ties to even
-	// comparisons of operands of one type, with a Bool as result. If an operand is NaN, Ne is true
-	// and the other comparisons are false.
+	// comparisons of two operands of the same type, with a Bool as result. If an operand is NaN, Ne
+	// is true and the other comparisons are false.
 	OpEq
 	OpNe
 	OpLt
@@ -100,8 +100,8 @@ func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
 // An Expr is an immutable node. Make one with [X], [C] and the methods.
 type Expr struct {
 	op Op
-	// type of a Cvt, Bitcast, Index or Philox, or of a typed constant or Param; otherwise Invalid,
-	// and Lower infers the type
+	// type of a Cvt, Bitcast, Index or Philox, or of a typed constant or Param. For other nodes it
+	// is Invalid, and Lower infers the type
 	typ  dtype.Type
 	val  float64 // value of an untyped constant
 	bits uint64  // bits of a typed constant, or the Draw of OpPhilox
@@ -118,10 +118,10 @@ func X(i int) *Expr { return &Expr{op: OpX, idx: i} }
 // Y returns the op's result. It may occur only in gradients.
 func Y() *Expr { return &Expr{op: OpY} }
 
-// C returns a constant with the value v and the type of the other operand.
+// C returns a constant with the value v. It takes the type of the other operand.
 func C(v float64) *Expr { return &Expr{op: OpConst, val: v} }
 
-// Bits returns a constant of type t with the bits in the low bytes of b.
+// Bits returns a constant of type t. Its bits are in the low bytes of b.
 func Bits(t dtype.Type, b uint64) *Expr { return &Expr{op: OpConst, typ: t, bits: b} }
 
 // F64Const returns the float64 constant v.
@@ -249,7 +249,7 @@ type Func struct {
 	Expand func(t dtype.Type, x []*Expr) *Expr
 	// Diff returns the partial derivative with respect to each argument. y is the function's value.
 	Diff func(x []*Expr, y *Expr) []*Expr
-	// Ref computes the function with package math; it is the specification.
+	// Ref computes the function with package math. It is the specification
 	Ref func(x []float64) float64
 }
 
@@ -284,8 +284,8 @@ func Call(name string, x ...*Expr) *Expr {
 // Scale returns c·x.
 func (x *Expr) Scale(c float64) *Expr { return x.Mul(C(c)) }
 
-// Substitute returns e with each leaf X(i) replaced by x(i), and Y by y. A nil result of x keeps
-// the leaf.
+// Substitute returns e with each leaf X(i) replaced by x(i), and Y by y. If x returns nil, the leaf
+// stays.
 func Substitute(e *Expr, x func(i int) *Expr, y *Expr) *Expr {
 	memo := map[*Expr]*Expr{}
 	var walk func(*Expr) *Expr

@@ -55,13 +55,13 @@ func TestDiffStructure(t *testing.T) {
 	if Diff(X(0), 1) != nil || Diff(X(0).Floor(), 0) != nil {
 		t.Fatal("no dependence must be nil")
 	}
-	// The derivative uses Y, the value of the root, so that a gradient saves only the result.
+	// The derivative uses Y, the value of the root. So a gradient needs to save only the result.
 	d := Diff(X(0).Sqrt(), 0)
 	xs, y := Uses(d)
 	if !y || len(xs) != 0 {
 		t.Fatalf("sqrt' uses %v, %v", xs, y)
 	}
-	// The program keeps the formula's 0·x, which may be NaN.
+	// The program keeps the product 0·x of the formula, which may be NaN.
 	p := MustLower([]*Expr{X(0).Mul(C(0))}, f32, f32, -1)
 	if got := p.Eval(nil, []uint64{Encode(dtype.F32, math.NaN())}, nil, 0)[0]; Decode(dtype.F32, got) == 0 {
 		t.Fatal("0·NaN must stay NaN")

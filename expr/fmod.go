@@ -7,9 +7,10 @@ import (
 )
 
 // reduceBy returns the remainder of r by y > 0, or that remainder minus y, if n steps are enough.
-// Each step replaces r by r - q·y, where q is r/y rounded to 53 bits and truncated. The new r is
-// smaller than the old one. Like the old r and y, it is a multiple of the smaller of their units in
-// the last place. So the fused multiply-add is exact. Each step shrinks the quotient by 2⁵³.
+// Each step replaces r by r - q·y, where q is r/y rounded to 53 bits and truncated. Let u be the
+// smaller one of the units in the last place of r and y. Then r and y are multiples of u, and so is
+// the new r, which is smaller. So the fused multiply-add is exact. Each step shrinks the quotient
+// by 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)
@@ -41,7 +42,8 @@ func init() {
 	Define(Func{
 		Name: "copysign", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).copySign(x[0].Abs(), x[1]) },
-		// At x = 0 torch's derivative is 0. y only chooses a sign, so its derivative is 0.
+		// As in torch, the derivative with respect to x is 0 at x = 0. y only chooses a sign, so
+		// the derivative with respect to y is 0.
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{x[0].Eq(C(0)).Select(C(0), y.Div(x[0])), C(0)}
 		},
@@ -49,7 +51,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "fmod", Arity: 2,
-		// The result is exact, like that of C's fmod. float32 is computed in float64.
+		// The result is exact, like that of C's fmod. float32 operands are computed in float64.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			r := fmod(x[0].Cvt(dtype.F64), x[1].Cvt(dtype.F64), t == dtype.F64).Cvt(t)
@@ -60,8 +62,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "hypot", Arity: 2,
-		// float32 is computed in float64, where no square overflows. float64 operands are scaled by
-		// a power of two.
+		// float32 operands are computed in float64, where no square overflows. float64 operands are
+		// scaled by a power of two.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			a, b := x[0].Abs(), x[1].Abs()
 			inf := C(math.Inf(1))

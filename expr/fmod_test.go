@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestRemainderFunctions compares the functions of two operands with Go's, at special values and
-// over all exponents. fmod and copysign are exact.
+// TestRemainderFunctions compares the functions of two operands with those of package math, at
+// special values and for all exponents. fmod and copysign are exact.
 func TestRemainderFunctions(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -75,7 +75,7 @@ func TestRemainderFunctions(t *testing.T) {
 	}
 }
 
-// exactHypot is math.Hypot without its error of up to two units.
+// exactHypot corrects math.Hypot, whose error is up to two units in the last place.
 func exactHypot(x, y float64) float64 {
 	h := math.Hypot(x, y)
 	if math.IsInf(x, 0) || math.IsInf(y, 0) || h != h || h == 0 {

@@ -8,9 +8,9 @@ import (
 
 // The named functions are formulas over the primitives, one for float32 and one for float64. So a
 // result has the same bits on every device. A Select computes both branches. So a formula limits
-// the arguments of a branch where it is not selected and could overflow. The sign of a NaN is not
+// the argument of a branch that could overflow when it is not selected. The sign of a NaN is not
 // defined. Errors are at most 2 units in the last place over the whole range of the type, including
-// denormal arguments and results, unless a function says otherwise.
+// subnormal arguments and results, unless the comment of a function says otherwise.
 
 // format describes a binary float type for the formulas.
 type format struct {
@@ -65,7 +65,7 @@ func poly(x *Expr, c []float64) *Expr {
 }
 
 // reduceExp returns r and n, where x = k·ln2 + r for an integer k, and |r| ≤ ln2/2. n is a bit
-// pattern whose low part holds k + off. It comes from adding 1.5·2^mant, which rounds to an
+// pattern whose low part is k + off. It is computed by adding 1.5·2^mant, which rounds to an
 // integer.
 func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
@@ -74,20 +74,20 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	return k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x)), t.Bitcast(f.u)
 }
 
-// missing returns 1 - (1+e)·r, the residual if r approximates 1/(1+e).
-func missing(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
+// residual returns 1 - (1+e)·r, the residual if r approximates 1/(1+e).
+func residual(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
 
 // inverse returns 1/(1+e). It starts from a polynomial with coefficients c and applies the given
 // number of Newton steps. A division would be slower, and would contain a branch.
 func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	r := poly(e, c)
 	for range steps {
-		r = r.FMA(missing(e, r), r)
+		r = r.FMA(residual(e, r), r)
 	}
 	return r
 }
 
-// reduceHalf is reduceExp of 2x, but returns r/2 instead of r.
+// reduceHalf is reduceExp for the argument 2x, but returns r/2 instead of r.
 func (f format) reduceHalf(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(2*f.log2e[0]), magic)
@@ -111,8 +111,8 @@ func (f format) power(x *Expr, off int) (p, n *Expr) {
 	return poly(r, append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)), n
 }
 
-// exp2 returns 2^(x+lo). x may exceed the range of exponents only a little, so that the result
-// overflows or vanishes. lo is much smaller than x and may be nil.
+// exp2 returns 2^(x+lo). x may be slightly outside the range of exponents, so that the result
+// overflows or becomes 0. lo is much smaller than x and may be nil.
 func (f format) exp2(x, lo *Expr) *Expr {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(2*f.bias))
 	t := x.Add(magic)
@@ -130,7 +130,7 @@ func (f format) exp(x *Expr) *Expr {
 }
 
 // expFull returns eˣ for any x between the bounds of [expBounds]. It multiplies by the power of two
-// in two factors, so that only the last product can overflow or become denormal.
+// in two factors, so that only the last product can overflow or become subnormal.
 func (f format) expFull(x *Expr) *Expr {
 	p, n := f.power(x, 2*f.bias)
 	return f.scale(p, n)
@@ -176,7 +176,7 @@ func init() {
 			e := f.expBelow(x[0].Abs().Neg().Max(lo))
 			r := f.inverse(e, pick(f, oneCoef32, oneCoef64), pick(f, 1, 2))
 			y := x[0].Lt(C(0)).Select(e, C(1)).Mul(r)
-			return y.FMA(missing(e, r), y)
+			return y.FMA(residual(e, r), y)
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{y.Mul(C(1).Sub(y))} },
 		Ref: func(x []float64) float64 {
@@ -261,7 +261,7 @@ func init() {
 // Exp returns eˣ.
 func (x *Expr) Exp() *Expr { return Call("exp", x) }
 
-// Sigmoid returns 1/(1+e⁻ˣ). For very negative x the result is denormal, not zero.
+// Sigmoid returns 1/(1+e⁻ˣ). For very negative x the result is subnormal, not zero.
 func (x *Expr) Sigmoid() *Expr { return Call("sigmoid", x) }
 
 // Tanh returns the hyperbolic tangent of x.

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// spec is what the tests need to know about a function.
+// spec describes a function for the tests.
 type spec struct {
 	// range of arguments for the tests of float64 accuracy and derivatives
 	lo, hi  float64
@@ -86,8 +86,8 @@ func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s s
 	}
 }
 
-// ulps32 returns |got-want| in units in the last place of the float32 numbers around want. It
-// returns 0 for equal special values.
+// ulps32 returns |got-want| in units in the last place of the float32 numbers near want. It returns
+// 0 for equal special values.
 func ulps32(got float32, want float64) float64 {
 	w := float32(want)
 	switch {
@@ -111,8 +111,8 @@ func ulps32(got float32, want float64) float64 {
 	return math.Abs(float64(got)-want) / math.Ldexp(1, max(e-24, -149))
 }
 
-// TestFloat32Accuracy compares the results for bit patterns of float32 with math's float64
-// function. By default it takes a sample of the patterns. With FLAMBEAU_SOAK=1 it takes all
+// TestFloat32Accuracy compares the function for float32 arguments with package math's function in
+// float64. By default it takes a sample of the patterns. With FLAMBEAU_SOAK=1 it takes all
 // patterns, which needs an hour per function. With FLAMBEAU_SOAK=n it takes every nth pattern.
 func TestFloat32Accuracy(t *testing.T) {
 	stride := uint64(90001)

@@ -11,10 +11,10 @@ import (
 func init() {
 	Define(Func{
 		Name: "gelu", Arity: 1,
-		// x·Φ(x) is max(x, 0) - |x|·Φ(-|x|). A polynomial p gives Φ(-a) = 2^p(a). An absolute error
-		// of at most 2⁻²⁴ adds to the rounding of the result. The relative error is 2⁻²¹ for x
-		// between -3 and 0, and 2⁻¹⁷ for x between -5.5 and -3. Below -10 the result is the tiny
-		// value at -10. The formula for float64 uses the error function.
+		// x·Φ(x) is max(x, 0) - |x|·Φ(-|x|). A polynomial p gives Φ(-a) = 2^p(a). The absolute
+		// error is at most 2⁻²⁴, in addition to the rounding of the result. The relative error is
+		// 2⁻²¹ for x between -3 and 0, and 2⁻¹⁷ for x between -5.5 and -3. Below -10 the result is
+		// the tiny value at -10. The formula for float64 uses the error function.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			if t == dtype.F64 {

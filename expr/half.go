@@ -7,8 +7,8 @@ import (
 )
 
 // Rounded returns the float32 x, rounded to the nearest number of type t, ties to even. The result
-// equals storing x as t and loading it again. For types other than 16-bit floats it returns x. The
-// bits of a NaN are kept.
+// is the same as if x were stored as t and loaded again. For types other than 16-bit floats it
+// returns x. The bits of a NaN are kept.
 func (x *Expr) Rounded(t dtype.Type) *Expr {
 	bits := func(v uint32) *Expr { return Bits(dtype.U32, uint64(v)) }
 	b := x.Bitcast(dtype.U32)

@@ -24,8 +24,8 @@ func (f format) log1pUnit(e *Expr) *Expr {
 	return f.natural(big.Select(C(1), C(0)), big.Select(e.FMA(C(0.5), C(-0.5)), e))
 }
 
-// softTail returns log(1+e^-a) for a ≥ 0.
-func (f format) softTail(a *Expr) *Expr {
+// log1pExpNeg returns log(1+e^-a) for a ≥ 0.
+func (f format) log1pExpNeg(a *Expr) *Expr {
 	lo, _ := f.expBounds()
 	return f.log1pUnit(f.expFull(a.Neg().Max(lo)))
 }
@@ -34,7 +34,7 @@ func init() {
 	Define(Func{
 		Name: "softplus", Arity: 1,
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
-			return x[0].Max(C(0)).Add(formatOf(t).softTail(x[0].Abs()))
+			return x[0].Max(C(0)).Add(formatOf(t).log1pExpNeg(x[0].Abs()))
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{x[0].Sigmoid()} },
 		Ref:  func(x []float64) float64 { return math.Max(x[0], 0) + math.Log1p(math.Exp(-math.Abs(x[0]))) },
@@ -42,7 +42,7 @@ func init() {
 	Define(Func{
 		Name: "logsigmoid", Arity: 1,
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
-			return x[0].Min(C(0)).Sub(formatOf(t).softTail(x[0].Abs()))
+			return x[0].Min(C(0)).Sub(formatOf(t).log1pExpNeg(x[0].Abs()))
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{x[0].Neg().Sigmoid()} },
 		Ref:  func(x []float64) float64 { return math.Min(x[0], 0) - math.Log1p(math.Exp(-math.Abs(x[0]))) },
@@ -52,10 +52,10 @@ func init() {
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			// equal infinities differ by 0, not by NaN
 			d := x[0].Eq(x[1]).Select(C(0), x[0].Sub(x[1]).Abs())
-			return x[0].Max(x[1]).Add(formatOf(t).softTail(d))
+			return x[0].Max(x[1]).Add(formatOf(t).log1pExpNeg(d))
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr {
-			return []*Expr{rising(x[0].Sub(x[1])), rising(x[1].Sub(x[0]))}
+			return []*Expr{accurateSigmoid(x[0].Sub(x[1])), accurateSigmoid(x[1].Sub(x[0]))}
 		},
 		Ref: func(x []float64) float64 {
 			if x[0] == x[1] {
@@ -160,7 +160,7 @@ func twoSumError(a, b, s *Expr) *Expr {
 	return a.Sub(s.Sub(bb)).Add(b.Sub(bb))
 }
 
-// Softplus returns log(1+eˣ). For very negative x the result is denormal, not zero.
+// Softplus returns log(1+eˣ). For very negative x the result is subnormal, not zero.
 func (x *Expr) Softplus() *Expr { return Call("softplus", x) }
 
 // LogSigmoid returns -log(1+e⁻ˣ).
@@ -185,9 +185,9 @@ func (x *Expr) Acosh() *Expr { return Call("acosh", x) }
 // Atanh returns the inverse hyperbolic tangent of x, ±Inf at ±1, NaN beyond.
 func (x *Expr) Atanh() *Expr { return Call("atanh", x) }
 
-// rising returns 1/(1+e⁻ᵈ). Unlike Sigmoid it has a derivative that is accurate where the result is
-// near 1: Sigmoid's derivative computes 1 - y.
-func rising(d *Expr) *Expr {
+// accurateSigmoid returns 1/(1+e⁻ᵈ). Its derivative is accurate even if the result is near 1. The
+// derivative of Sigmoid is not, because it computes 1 - y.
+func accurateSigmoid(d *Expr) *Expr {
 	low := d.Lt(C(0))
 	e := low.Select(d, d.Neg()).Exp()
 	return low.Select(e, C(1)).Div(e.Add(C(1)))

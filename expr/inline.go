@@ -6,25 +6,28 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Inline says how a program computes operands that are results of another program.
+// Inline says how a new program computes operands of a program, the reader, that are results of
+// another program.
 type Inline struct {
 	// Program computes the operands.
 	Program *Program
-	// Operands holds the number in the new program of each operand of the reader.
-	// A negative number ^k stands for result k of Program.
+	// Operands holds, for each operand of the reader, its number in the new program. A negative
+	// number ^k stands for result k of Program
 	Operands []int
-	// Own holds the number in the new program of each operand of Program.
+	// Own holds, for each operand of Program, its number in the new program
 	Own []int
-	// Scalars is the number of the reader's scalars, after which come those of Program.
+	// Scalars is the number of scalars of the reader. The scalars of Program follow them
 	Scalars int
-	// Keep holds results of Program that the new program has after those of the reader.
+	// Keep lists results of Program that the new program also returns, after the results of the
+	// reader
 	Keep []int
 }
 
-// Inlined returns a program that computes the results of p, and that computes some operands of p
-// itself. Its results have the bits of both programs, one after the other: a value that Program
-// stores is rounded, or wraps, as the stored type does. The payload of a NaN may differ. Position
-// and shape of an element must be the same in both programs if Program uses the position.
+// Inlined returns a new program that computes the results of p. It also computes some operands of
+// p, as n says. Its results have the same bits as if both programs ran one after the other. A value
+// that n.Program would store is rounded or wraps like the stored type. The payload of a NaN may
+// differ. If n.Program uses the position of an element, positions and shapes must be the same in
+// both programs.
 func (p *Program) Inlined(n *Inline) *Program {
 	q := n.Program
 	l := &lowerer{p: &Program{}, y: -1, seen: map[Instr]int32{}, memo: map[emitKey]int32{},
@@ -68,7 +71,7 @@ func (p *Program) Inlined(n *Inline) *Program {
 	return l.p
 }
 
-// operands notes the types of the operands that have numbers in the new program.
+// operands records the types of the operands. number holds their numbers in the new program.
 func (l *lowerer) operands(in []dtype.Type, number []int) {
 	for i, k := range number {
 		for len(l.p.In) <= k {
@@ -80,8 +83,8 @@ func (l *lowerer) operands(in []dtype.Type, number []int) {
 	}
 }
 
-// append adds the code of a program. The function leaf returns the instruction of an operand or a
-// scalar. The result holds the new number of each instruction.
+// append adds the code of a program. leaf returns the instruction of an operand or of a scalar. The
+// result holds, for each instruction of p, its new number.
 func (l *lowerer) append(p *Program, leaf func(Instr) int32) []int32 {
 	id := make([]int32, len(p.Code))
 	for i, c := range p.Code {

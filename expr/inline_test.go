@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// randomBits returns the bits of an element of type t. They are not those of a NaN, whose payload
-// may change.
+// randomBits returns the bits of a random element of type t. It returns no NaN, because the payload
+// of a NaN may change.
 func randomBits(r *rand.Rand, t dtype.Type) uint64 {
 	if t == dtype.Bool {
 		return uint64(r.IntN(2))
@@ -26,8 +26,8 @@ func randomBits(r *rand.Rand, t dtype.Type) uint64 {
 	}
 }
 
-// TestInlined: a program that computes its operand has the bits of two programs, one of which
-// stores what the other loads. The stored type rounds or wraps.
+// TestInlined: a program that computes its operand gives the same bits as two programs, one of
+// which stores the operand. The stored type rounds or wraps.
 func TestInlined(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	x, y := X(0), X(1)
@@ -90,7 +90,7 @@ func isNaN(t dtype.Type, a, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(f(a)) && math.IsNaN(f(b))
 }
 
-// TestInlinedTwice: equal code of both programs is computed once, and the name tells the operations
+// TestInlinedTwice: code that both programs contain is computed once. The name lists the operations
 // in order.
 func TestInlinedTwice(t *testing.T) {
 	f := []dtype.Type{dtype.F32}

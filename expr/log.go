@@ -7,17 +7,17 @@ import (
 )
 
 // logParts returns e and m with x = 2ᵉ·m and √½ ≤ m < √2. x is positive and finite, and may be
-// denormal.
+// subnormal.
 func (f format) logParts(x *Expr) (e, m *Expr) {
 	minNormal := math.Ldexp(1, 1-f.bias)
-	// a denormal is scaled by 2^up; its exponent bits are then corrected by subtracting up
+	// a subnormal number is scaled by 2^up, and up is then subtracted from its exponent
 	up := f.mant + 2
 	low := x.Lt(C(minNormal))
 	return f.splitBits(low.Select(x.Mul(C(math.Ldexp(1, up))).Bitcast(f.u).Sub(f.word(uint64(up)<<f.mant)), x.Bitcast(f.u)))
 }
 
-// splitBits is logParts for the bits of a normal x. The bits of a denormal must first be changed to
-// the bits that it would have with a larger exponent field.
+// splitBits is logParts for the bits of a normal x. For a subnormal x, the caller first changes the
+// bits to those that x would have with a larger exponent field.
 func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // root holds the bits of √½
 	if f.t == dtype.F32 {
@@ -33,7 +33,7 @@ func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	return e, d.And(f.word(1<<52 - 1)).Add(root).Bitcast(f.t)
 }
 
-// logDomain returns y for 0 < x < ∞. For other x it returns the special values of a logarithm.
+// logDomain returns y if 0 < x < ∞. For other x it returns the special values of a logarithm.
 func logDomain(x, y *Expr) *Expr {
 	y = x.Lt(C(math.Inf(1))).Select(y, x)
 	return x.Gt(C(0)).Select(y, x.Eq(C(0)).Select(C(math.Inf(-1)), C(math.NaN())))
@@ -60,9 +60,8 @@ func (f format) natural(e, d *Expr) *Expr {
 	return e.FMA(C(f.ln2[0]), e.FMA(C(f.ln2[1]), f.logTail(d)).Add(d))
 }
 
-// logBase returns the logarithm of x to base b. The parameter unit is 1/ln(b), and the parameter
-// log2 is the logarithm of 2 to base b. Each of the two parameters is given as a sum of two
-// numbers.
+// logBase returns the logarithm of x to base b. unit is 1/ln(b), and log2 is the logarithm of 2 to
+// base b. Each of them is given as a sum of two numbers.
 func (f format) logBase(x *Expr, unit, log2 []float64) *Expr {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))
@@ -105,14 +104,14 @@ func init() {
 	Define(Func{
 		Name: "log1p", Arity: 1,
 		// 1+x is 2ᵉ·(1+d), where e comes from the rounded sum. Then d is 2⁻ᵉ·x + (2⁻ᵉ-1). If e = 0,
-		// d is x itself. If e ≠ 0, the result is not near 0.
+		// then d = x, so a result near 0 is precise. If e ≠ 0, the result is not near 0.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			u := x[0].Add(C(1))
 			e, _ := f.logParts(u)
 			// the low bits hold e - bias - 2
 			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u)
-			// s is 2⁻ᵉ, which is denormal for the largest x
+			// s is 2⁻ᵉ, which is subnormal for the largest x
 			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25)
 			y := logDomain(u, f.natural(e, s.FMA(x[0], s.Sub(C(1)))))
 			return x[0].Eq(C(0)).Select(x[0], y) // so that -0 gives -0

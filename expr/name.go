@@ -51,7 +51,7 @@ func (p *Program) setName(outs []*Expr) {
 	p.name = p.nameOf(len(outs) == 1 && outs[0].called == "" && overOperands(outs[0], len(p.In)))
 }
 
-// nameOf returns the name of the finished program. The flag single says that it is one operation on
+// nameOf returns the name of the finished program. single says that the program is one operation on
 // its operands in order.
 func (p *Program) nameOf(single bool) string {
 	words, types := p.words, slices.Concat(p.In, p.Out)
@@ -91,7 +91,7 @@ func (p *Program) nameOf(single bool) string {
 	return name
 }
 
-// copies reports whether the program is the same as the program of X(0) alone.
+// copies reports whether the program only copies its operand, like the program of X(0).
 func (p *Program) copies() bool {
 	if len(p.In) != 1 || len(p.Out) != 1 {
 		return false
@@ -103,8 +103,8 @@ func (p *Program) copies() bool {
 // reserved lists the names of programs that do not belong to a function.
 var reserved = append([]string{"copy", "cast", "fill"}, opNames[:]...)
 
-// overOperands reports whether x is one operation on n operands in order. Then its name and the
-// types determine the program.
+// overOperands reports whether x is one operation on n operands in order. In this case the name and
+// the types determine the program.
 func overOperands(x *Expr, n int) bool {
 	if x.operation() == "" || len(x.args) != n || x.op == opCall && slices.Contains(reserved, x.fn.Name) {
 		return false
@@ -117,7 +117,7 @@ func overOperands(x *Expr, n int) bool {
 	return true
 }
 
-// operations lists the operations of the expressions, operands before results.
+// operations lists the operations of the expressions. The operations of operands come first.
 func operations(outs []*Expr) (words []string) {
 	seen := map[*Expr]bool{}
 	var walk func(x *Expr)

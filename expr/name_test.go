@@ -54,7 +54,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A name does not change the computation. A node that has the name already is returned as it is.
+// TestNamed: a name does not change the computation. A node that already has the name is returned
+// unchanged.
 func TestNamed(t *testing.T) {
 	f32 := []dtype.Type{dtype.F32}
 	e := X(0).Mul(C(3))
@@ -70,7 +71,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// A name without a key belongs to exactly one program.
+// TestNamesWithoutKeys: a name without a key belongs to exactly one program.
 func TestNamesWithoutKeys(t *testing.T) {
 	keys := map[string]string{}
 	types := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I32, dtype.I64, dtype.U8, dtype.Bool}
@@ -108,8 +109,8 @@ func TestNamesWithoutKeys(t *testing.T) {
 	}
 }
 
-// A name has a key if the function has more operands than a name has types, or if the function has
-// the name of an operation.
+// TestNamesOfFunctions: a name contains a key in two cases. The function has more operands than a
+// name has types, or the function has the name of an operation.
 func TestNamesOfFunctions(t *testing.T) {
 	for _, f := range []Func{{Name: "four", Arity: 4}, {Name: "add", Arity: 2}} {
 		f.Expand = func(_ dtype.Type, x []*Expr) *Expr { return x[0].Sub(x[1]) }

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A pair is the unevaluated sum hi + lo of two floats, |lo| ≤ ulp(hi).
+// A pair is the unevaluated sum hi + lo of two floats, with |lo| ≤ ulp(hi).
 type pair struct{ hi, lo *Expr }
 
 // fastSum returns a + b as a pair, for |a| ≥ |b| or a = 0 (T. J. Dekker: A floating-point technique
@@ -52,8 +52,8 @@ func (f format) log2Pair(x *Expr) pair {
 	return pair{sum.hi, sum.lo.Add(l.lo)}
 }
 
-// pow returns x^(y+low) with the special values of C99's annex F for xʸ. The parameter low is much
-// smaller than y and may be nil.
+// pow returns x^(y+low) with the special values of C99's annex F for xʸ. low is much smaller than
+// y, and may be nil.
 func (f format) pow(x, y, low *Expr) *Expr {
 	a := x.Abs()
 	finite := a.Lt(C(math.Inf(1)))
@@ -77,8 +77,8 @@ func (f format) pow(x, y, low *Expr) *Expr {
 	return one.Select(C(1), r)
 }
 
-// powRef is math.Pow, but avoids denormal bases. For denormal bases Go 1.26 is wrong: Pow(5e-324,
-// 0.25) returns 1e-77 instead of 2^-268.5.
+// powRef is math.Pow, corrected for subnormal bases. There Go 1.26 is wrong: Pow(5e-324, 0.25)
+// returns 1e-77 instead of 2^-268.5.
 func powRef(x []float64) float64 {
 	if a := math.Abs(x[0]); a > 0 && a < 0x1p-1022 {
 		return math.Pow(math.Ldexp(x[0], 60), x[1]) * math.Exp2(-60*x[1])
@@ -119,8 +119,8 @@ func init() {
 }
 
 // Pow returns xʸ with the special values of C99: x⁰ and 1ʸ are 1 even for NaN. For negative x and a
-// y that is not an integer the result is NaN. As in torch, the derivative with respect to y is 0
-// where x = 0 and y ≥ 0. The derivative with respect to x is 0 where y = 0.
+// y that is not an integer the result is NaN. As in torch, the derivative with respect to y is 0 if
+// x = 0 and y ≥ 0. The derivative with respect to x is 0 if y = 0.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
 
 // PowSum returns x^(y+low). It is for an exponent that is known more precisely than its type

@@ -32,8 +32,8 @@ const (
 )
 
 // A Draw says which word of a sequence of Philox blocks an element uses: word number index<<Shift
-// &^ Clear | Add. Several elements share a block if the block has words for all of them. The lower
-// half of a U64 is this word, and the upper half is the next word.
+// &^ Clear | Add. Several elements share a block if the block has words for all of them. For a U64,
+// this word is the lower half, and the next word is the upper half.
 type Draw struct{ Shift, Clear, Add uint8 }
 
 // Draw returns the Draw in the Imm of an OpPhilox.
@@ -53,8 +53,8 @@ func (d Draw) Value(seed, offset uint64, index int64) uint64 {
 	return uint64(w[n%4|1])<<32 | uint64(w[n%4])
 }
 
-// word returns the drawn word as an expression of type U32 or U64. The words of a U64 begin at even
-// numbers.
+// word returns the drawn word as an expression of type U32 or U64. The first word of a U64 has an
+// even number.
 func (d Draw) word(t dtype.Type, seed, offset, index *Expr) *Expr {
 	e := node(OpPhilox, seed, offset, index)
 	e.typ = t
@@ -76,13 +76,13 @@ func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
 	return RandomBits(seed, offset, index).Gt(limit)
 }
 
-// DropLimit returns the limit for [RandomKeeps]. p is a probability in (0, 1], and is rounded up to
+// DropLimit returns the limit for [RandomKeeps]. p is a probability in (0, 1]. It is rounded up to
 // a multiple of 2⁻³².
 func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 
 // RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]. An F32
 // consists of the upper 24 bits of a word. An F64 consists of the upper 53 bits of two words, so
-// one block gives two F64. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
+// one block is enough for two F64. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
 	// the signed conversion is safe, because the upper bits of the shifted word are 0
@@ -96,8 +96,9 @@ func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 
 // RandomNormal returns a random number of the standard normal distribution as an F32 or F64, for
 // the arguments of [RandomBits] (G. Box, M. Muller, 1958). For an even index it is √(-2·log u)·cos
-// 2πv. The odd index after it uses the same u and v, and sin instead of cos. For F32, u and v have
-// 32 bits, and the results reach ±6.7. For F64, they have 64 bits, and the results reach ±9.5.
+// 2πv. The next index, which is odd, uses the same u and v, and sin instead of cos. For F32, u and
+// v have 32 bits, and the results reach ±6.7. For F64, they have 64 bits, and the results reach
+// ±9.5.
 func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	f := formatOf(t)
 	size := pick(f, 32, 64)

@@ -103,9 +103,9 @@ func TestDropLimit(t *testing.T) {
 	}
 }
 
-// TestRandomDistributions checks moments, correlations of neighbours and χ² of 256 cells to five
-// standard deviations. It checks the Kolmogorov–Smirnov statistic at a probability below 10⁻⁶. The
-// random numbers are always the same, so the test cannot fail by chance.
+// TestRandomDistributions checks that moments, correlations of neighbours and χ² of 256 cells are
+// within five standard deviations. It checks the Kolmogorov–Smirnov statistic at a probability
+// below 10⁻⁶. The random numbers are always the same, so the test cannot fail by chance.
 func TestRandomDistributions(t *testing.T) {
 	const n = 30000
 	phi := func(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }

@@ -1,9 +1,9 @@
-// Package shape is the integer arithmetic of tensors: shapes, strides, broadcasting and views.
+// Package shape is the arithmetic of shapes, strides, broadcasting and views.
 //
-// A [Dims] is a value of up to [MaxRank] integers held inline, so a tensor's shape needs no slice.
-// [Broadcast] combines two shapes as PyTorch does. A [Layout] says where the elements of a view lie
-// in its storage. Its methods make other views: [Layout.Transpose], [Layout.Narrow],
-// [Layout.Expand].
+// A [Dims] is a value that holds up to [MaxRank] integers, so a tensor's shape needs no slice.
+// [Broadcast] combines two shapes by the same rules as PyTorch. A [Layout] says where the elements
+// of a view lie in its storage. Its methods make layouts of other views: [Layout.Transpose],
+// [Layout.Narrow], [Layout.Expand].
 //
 // Element (i₀, i₁, …) of a layout is at Offset + Σ iₖ·Stridesₖ, counted in elements.
 package shape
@@ -122,8 +122,8 @@ func (s Dims) Contiguous() Dims {
 }
 
 // Broadcast returns the shape to which a and b broadcast, aligned at the last dimension. ok is
-// false if the sizes of some dimension differ and neither is 1. Then dim is the first such
-// dimension, counted from the end.
+// false if the two sizes of some dimension differ and neither of them is 1. Then dim is the first
+// such dimension, counted from the end.
 func Broadcast(a, b Dims) (s Dims, dim int, ok bool) {
 	if a == b {
 		return a, 0, true
@@ -145,8 +145,8 @@ func Broadcast(a, b Dims) (s Dims, dim int, ok bool) {
 	return s, 0, true
 }
 
-// Axis resolves a possibly negative dimension index for rank n. As in torch, rank 0 counts as 1. It
-// returns false if the index is out of range.
+// Axis resolves a possibly negative dimension index for rank n. As in torch, rank 0 counts as rank
+// 1. Axis returns false if the index is out of range.
 func Axis(i, n int) (int, bool) {
 	n = max(n, 1)
 	if i < -n || i >= n {
@@ -209,8 +209,8 @@ func (l Layout) Span() (lo, hi int, ok bool) {
 }
 
 // Overlaps reports whether two different indices may refer to the same element, because of a
-// broadcast dimension or of overlapping strides. In doubt it returns true, since an output must not
-// overlap.
+// broadcast dimension or of overlapping strides. If it cannot decide, it returns true, because an
+// output must not overlap.
 func (l Layout) Overlaps() bool {
 	type dim struct{ n, s int }
 	var d []dim
@@ -304,8 +304,8 @@ func (l Layout) Squeeze(i int) Layout {
 	return l
 }
 
-// View returns a layout of the same elements with shape s. ok is false if the shape s needs a copy.
-// Both shapes must have the same number of elements.
+// View returns a layout of the same elements with shape s. It returns false if shape s needs a
+// copy. Both shapes must have the same number of elements.
 func (l Layout) View(s Dims) (Layout, bool) {
 	if s.Size() == 0 || l.Contiguous() {
 		return Layout{Shape: s, Strides: s.Contiguous(), Offset: l.Offset}, true
@@ -356,7 +356,7 @@ func (l Layout) Collapse() Layout {
 	return r
 }
 
-// CollapseTogether merges adjacent dimensions of several layouts of one shape, where all layouts
+// CollapseTogether merges adjacent dimensions of several layouts of the same shape, if all layouts
 // allow it. So a kernel needs as few loops as possible. It returns the common shape and each
 // layout's strides.
 func CollapseTogether(s Dims, strides []Dims) (Dims, []Dims) {

@@ -18,9 +18,9 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// peerResult is the result of one variant of the peer. It has the times of its rounds in seconds,
-// and the median ratio of the peer's time to our time. A ratio of 2 means that our side is twice as
-// fast.
+// peerResult is the result of one variant of the peer. It contains the times of its rounds in
+// seconds, and the median ratio of the peer's time to our time. A ratio of 2 means that our side is
+// twice as fast.
 type peerResult struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 	Ratio  float64   `json:"ratio,omitempty"`
@@ -84,8 +84,8 @@ func (p *peer) close() error {
 	return p.command.Wait()
 }
 
-// answered stores the peer's answer to a line in the row.
-func (r *run) answered(m map[string]answer, err error) {
+// storeAnswers stores the peer's answers to a request in the row.
+func (r *run) storeAnswers(m map[string]answer, err error) {
 	if err != nil {
 		m, r.peer = map[string]answer{"": {Error: err.Error()}}, nil
 	}
@@ -103,12 +103,12 @@ func (r *run) answered(m map[string]answer, err error) {
 	}
 }
 
-// peerRound asks the peer to measure one round. It rests before and after, because the threads of a
-// side that has ended its round may spin for some milliseconds.
+// peerRound asks the peer to measure one round. It waits before and after the round, because
+// threads of the other side may spin for some milliseconds after their round.
 func (r *run) peerRound() {
 	if r.peer != nil {
 		time.Sleep(rest)
-		r.answered(r.peer.request("round"))
+		r.storeAnswers(r.peer.request("round"))
 		time.Sleep(rest)
 	}
 }
@@ -130,20 +130,20 @@ func (r *run) ratios() {
 	}
 }
 
-// measurePair measures a case in alternation with the peer, which may be nil. It returns whether
-// both sides measured everything.
+// measurePair measures a case, alternating with the peer, which may be nil. It reports whether both
+// sides measured everything.
 func measurePair(r *run, p *peer, c pairCase) bool {
 	r.peer, r.Theirs = p, map[string]*peerResult{}
 	if m, err := train.FindGPU(r.Name); err == nil && !r.trial {
 		r.Bound = minSeconds(m, c.pieces)
 	}
 	if p != nil {
-		r.answered(p.request("case " + c.name))
+		r.storeAnswers(p.request("case " + c.name))
 	}
-	err := r.carryOut(c.benchCase)
+	err := r.measureCase(c.benchCase)
 	if r.peer != nil {
 		if _, e := p.request("end"); e != nil {
-			r.answered(nil, e)
+			r.storeAnswers(nil, e)
 		}
 	}
 	r.ratios()
@@ -237,7 +237,7 @@ func runAgainst(args []string) {
 	}
 }
 
-// fastest returns the ratio of the peer's fastest variant, or 0 without any ratio.
+// fastest returns the ratio of the peer's fastest variant, or 0 if there is no ratio.
 func (r *run) fastest() (ratio float64) {
 	for _, v := range r.Theirs {
 		if v.Ratio > 0 && (ratio == 0 || v.Ratio < ratio) {
@@ -247,8 +247,8 @@ func (r *run) fastest() (ratio float64) {
 	return ratio
 }
 
-// spin keeps a processor busy until the standard input ends. At the latest, the input ends with the
-// process that started this one.
+// spin keeps a processor busy until the standard input ends. The input ends at the latest when the
+// parent process ends.
 func spin() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

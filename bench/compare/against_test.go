@@ -23,8 +23,8 @@ func pairRun(dev device.Device, p *peer, c pairCase) (*run, bool) {
 	return r, measurePair(r, p, c)
 }
 
-// TestAgainstOnEmulatedGPU runs all cases on an emulated GPU, in alternation with a peer. The run
-// must report no ratios.
+// TestAgainstOnEmulatedGPU runs all cases on an emulated GPU, alternating with a peer. The run must
+// report no ratios, because the clocks cannot be compared.
 func TestAgainstOnEmulatedGPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
 	if err != nil {
@@ -84,8 +84,8 @@ func stubPeer(t *testing.T, mode string) *peer {
 	return p
 }
 
-// TestAgainstPeers: the ratio of a variant is the median over its rounds. If a variant fails, or
-// the peer ends, the row says so, and our side is still measured.
+// TestAgainstPeers: the ratio of a variant is the median over its rounds. If a variant fails, or if
+// the peer ends, the row reports it, and our side is still measured.
 func TestAgainstPeers(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -183,7 +183,7 @@ func TestJudgeAgainst(t *testing.T) {
 		if len(list) != len(pairs())+1 || list[0].Bound != "0.25" || !strings.HasPrefix(list[0].Measured, "40.00 ms") || list[1].Word != want {
 			t.Errorf("%s: %+v", text, list[:2])
 		}
-		if last := list[len(list)-1]; last.Measured != none || last.Word != told {
+		if last := list[len(list)-1]; last.Measured != none || last.Word != noPromise {
 			t.Errorf("%+v", last)
 		}
 	}
@@ -191,7 +191,7 @@ func TestJudgeAgainst(t *testing.T) {
 
 // TestLeast: the bound of a step counts the products of GPT-2. There are six operations per token
 // and weight, as in J. Kaplan et al. (arXiv:2001.08361, table 1). The products of the last layer
-// and of attention are added.
+// and of attention come in addition.
 func TestLeast(t *testing.T) {
 	h100, err := train.FindGPU("h100")
 	if err != nil {

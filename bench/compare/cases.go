@@ -23,9 +23,9 @@ type benchCase struct {
 // is more than any cache.
 const vectorSize = 256 << 20
 
-// cases holds the cases. Those with a promised result (see report.go) come first, so that even a
-// run that is aborted early measures them. In the measured peaks of PyTorch's trainings, cuBLAS has
-// a workspace of up to 32 MiB on an H200. peak_test.go compares with the peaks without this
+// cases holds the cases. Cases with a promised result (see report.go) come first, so that even a
+// run that is aborted early measures them. The measured peaks of PyTorch's trainings contain a
+// workspace of cuBLAS, up to 32 MiB on an H200. peak_test.go compares with the peaks without this
 // workspace.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
@@ -119,8 +119,7 @@ func mlp(sizes ...int) builder {
 	}
 }
 
-// cnn builds models.CNN for images of 28×28 pixels. charGPT builds a small GPT for rows of 64
-// characters.
+// cnn builds models.CNN for images of 28×28 pixels.
 func cnn(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
 	m, size := models.NewCNN(1, 10, nn.In(home)), r.n(28, 8)
 	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
@@ -180,8 +179,8 @@ func (r *run) plan(gpu *cuda.Device, build builder, batch int) {
 	r.Planned = p.Peak
 }
 
-// replaying measures the same steps as the function training, but as a captured graph. The model is
-// in the root scope.
+// replaying measures the same steps as the function training, but as replays of a captured graph.
+// The model is in the root scope.
 func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		batch, modes := r.n(batch, 2), []tensor.Option{tensor.On(r.dev), tensor.Autocast(autocast)}
@@ -203,7 +202,7 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 }
 
 // launching adds 1 to a tensor with a single element, a thousand times between two waits. It
-// measures how much time an operation takes on the host.
+// measures the time that an operation takes on the host.
 func launching(r *run) {
 	tensor.Do(func(data *tensor.Scope) {
 		a, one := data.Zeros(1), data.Ones(1)

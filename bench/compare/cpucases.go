@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// cpuCases run only on the CPU, after the cases that are not for GPUs alone.
+// cpuCases lists the cases that run only on the CPU. They run after those in cases that also run on
+// the CPU.
 var cpuCases = []benchCase{
 	{"mlp_digits_b1", "samples/s", false, training(1, dtype.Invalid, mlp(64, 128, 10))},
 	{"mlp_digits_b64", "samples/s", false, training(64, dtype.Invalid, mlp(64, 128, 10))},
@@ -77,7 +78,7 @@ func inferring(r *run) {
 	r.Rate = 1 / r.Median
 }
 
-// decoding computes the token after 128 earlier tokens by GPT-2 124M, again and again. The keys and
+// decoding repeatedly computes the token after 128 earlier tokens with GPT-2 124M. The keys and
 // values of the earlier tokens are in a cache.
 func decoding(r *run) {
 	c, prompt := models.GPT2(), r.n(128, 8)
@@ -98,7 +99,7 @@ func decoding(r *run) {
 	r.Rate = 1 / r.Median
 }
 
-// count stores the number of parameters, which PyTorch's side stores too.
+// count stores the number of parameters in the row. PyTorch's side stores it too.
 func (r *run) count(m any) {
 	for _, p := range nn.Parameters(m) {
 		r.Parameters += p.Size()

@@ -20,7 +20,7 @@ func onCPU(t *testing.T) (list []*row) {
 	}
 	for _, c := range casesOn(cpu) {
 		r := newRun(cpu, c, 0.01, true)
-		if err := r.carryOut(c); err != nil {
+		if err := r.measureCase(c); err != nil {
 			t.Fatal(err)
 		}
 		list = append(list, r.row)
@@ -28,7 +28,8 @@ func onCPU(t *testing.T) (list []*row) {
 	return list
 }
 
-// All cases run on the CPU. A product stands beside the peak of FMAs, if there is a loop of them.
+// All cases run on the CPU. If there is a loop of FMAs for the processor, the row of a product
+// contains the peak rate of FMAs.
 func TestCasesOnCPU(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -43,7 +44,7 @@ func TestCasesOnCPU(t *testing.T) {
 	}
 }
 
-// The models of both sides have the same number of parameters and losses of the same size.
+// The models of both sides have the same number of parameters, and their losses are about equal.
 // PyTorch's process can answer the rounds of this program.
 func TestCasesOnCPUBesidePyTorch(t *testing.T) {
 	python := pythonWithTorch(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// fmaRate returns the rate in GFLOP/s that all threads together reach with independent FMAs in
-// registers, the median of some runs. It is 0 where no loop is written for the processor.
+// fmaRate returns the rate in GFLOP/s of independent FMAs on registers, on all threads together. It
+// is the median of some runs. The result is 0 if there is no loop for the processor.
 func fmaRate(dev device.Device) float64 {
 	info := dev.Info()
 	f, lanes := fmaLoop(info.SIMD)

@@ -8,7 +8,8 @@ func fma512(n int)
 //go:noescape
 func fma256(n int)
 
-// fmaLoop returns the loop for a kind of SIMD, and how many float32 an FMA has.
+// fmaLoop returns the loop for an instruction set, and the number of float32 values in one of its
+// FMAs.
 func fmaLoop(simd string) (func(n int), int) {
 	switch simd {
 	case "avx512":

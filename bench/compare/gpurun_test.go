@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// bundle is a folder like that of scripts/gpu-bundle, with programs that only record their calls.
-// When cuda.test or compare would compile the kernels, it sleeps once for the given number of
-// seconds.
+// bundle is a folder like the one that scripts/gpu-bundle makes, but its programs only record their
+// calls. When cuda.test or compare would compile kernels for the first time, it sleeps for the
+// given number of seconds instead.
 type bundle struct {
 	dir string
 	env []string

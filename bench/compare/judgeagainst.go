@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// stepsAhead holds the cases that must be faster than PyTorch's eager variants.
+// stepsAhead lists the cases that must be faster than PyTorch's eager variants.
 var stepsAhead = []string{"gpt2_8x1024_bf16"}
 
 // judgeAgainst reports two numbers for each case: the fraction of the bound that is reached, and
@@ -18,7 +18,7 @@ func judgeAgainst(work string) (list []verdict) {
 	ours := rows(filepath.Join(work, "against.json"), "")
 	for _, c := range pairs() {
 		r, ok := ours[c.name]
-		v := verdict{c.name, "", none, told}
+		v := verdict{c.name, "", none, noPromise}
 		least := 0.0
 		if ok {
 			said := []string{seconds(r.Median)}

@@ -2,23 +2,24 @@
 // of JSON for each case and device. Some cases are training steps of perceptrons, a CNN and a small
 // GPT, eager and as graphs, with their peak memory. Other cases are matrix products, elementwise
 // operations, reductions and copies. bench/compare/torch_compare.py measures the cases in PyTorch.
-// On a shared machine single numbers mean little. So quote only ratios of numbers from one run.
+// On a shared machine the numbers themselves are not reliable. So quote only ratios of numbers from
+// one run.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
 //	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] DEVICE [COMMAND …]
 //	go run ./bench/compare report tests|bench|against|sweep|sanitizer WORK OUT
 //
-// -trial makes all sizes small, to check on an emulated GPU that everything runs.
+// -trial makes all sizes small, for a check on an emulated GPU that everything runs.
 //
-// The command against measures the parts of a transformer and GPT-2's whole step, in alternation
-// with COMMAND. COMMAND runs PyTorch: python3 torch_against.py cuda:0. Each round gives a ratio.
-// The output has their median, and the least time that the GPU's published rates allow. On the CPU
-// it measures the cases of the first form, and COMMAND is python3 torch_compare.py --peer cpu. The
-// option -load starts processes that spin beside both sides. With -graphs our training steps are
-// captured.
+// The command against measures the parts of a transformer and GPT-2's whole step, alternating with
+// COMMAND. COMMAND runs PyTorch: python3 torch_against.py cuda:0. Each round gives a ratio. The
+// output contains the median of the ratios, and the minimum time that the GPU's published rates
+// allow. On the CPU, against measures the same cases as the command without a name, and COMMAND is
+// python3 torch_compare.py --peer cpu. The option -load starts processes that keep processors busy
+// during the run. With -graphs our training steps are captured.
 //
 // The command report collects the files that scripts/gpu-run.sh has left in WORK. It writes results
-// and log to OUT. It prints each failure, and whether the promises are kept.
+// and log to OUT. It prints each failure, and says which promises are kept.
 package main
 
 import (
@@ -51,7 +52,7 @@ type row struct {
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
-	// peak memory of the case in a step, measured after the first steps
+	// peak memory of a step, measured after the first steps
 	Peak    int `json:"peak_bytes"`
 	Planned int `json:"planned_bytes,omitempty"` // the same peak, as train.Plan computes it
 	// the GPU's memory in use outside of the pool
@@ -61,10 +62,10 @@ type row struct {
 	// on the CPU: the number of parameters, and the loss after all steps
 	Parameters int     `json:"parameters,omitempty"`
 	Loss       float64 `json:"loss,omitempty"`
-	// the rate of float32 FMAs that all threads reach in this run
+	// the rate of float32 FMAs that all threads together reach in this run
 	FMAs float64 `json:"fma_gflops,omitempty"`
 
-	// the least time that the GPU's published rates allow
+	// the minimum time that the GPU's published rates allow
 	Bound float64 `json:"bound_seconds,omitempty"`
 	// the median of each round, in seconds
 	Rounds []float64 `json:"rounds,omitempty"`
@@ -78,7 +79,7 @@ type run struct {
 	budget time.Duration
 	trial  bool
 	base   int  // number of bytes in use before the case
-	graphs bool // training steps are captured and replayed, as train.Fit does
+	graphs bool // training steps are captured and replayed, as by train.Fit
 	rounds int  // number of rounds, after each of which the peer measures; 0 means 1
 	peer   *peer
 	*row
@@ -131,7 +132,7 @@ func main() {
 			}
 			measured++
 			r := newRun(dev, c, *seconds, *trial)
-			if r.carryOut(c) != nil {
+			if r.measureCase(c) != nil {
 				failed = append(failed, c.name+" on "+r.Device)
 			}
 			if err := out.Encode(r.row); err != nil {
@@ -157,8 +158,8 @@ func newRun(dev device.Device, c benchCase, seconds float64, trial bool) *run {
 		row: &row{Device: dev.Name(), Name: info.Name, Emulated: info.Emulated, Case: c.name, Unit: c.unit}}
 }
 
-// carryOut measures a case, stores the result in the row, and prints it.
-func (r *run) carryOut(c benchCase) error {
+// measureCase measures a case, stores the result in the row, and prints it.
+func (r *run) measureCase(c benchCase) error {
 	runtime.GC() // collect the garbage of the previous case
 	r.base = r.dev.Stats().Allocated
 	err := tensor.Try(func() { c.run(r) })
@@ -176,10 +177,9 @@ func (r *run) carryOut(c benchCase) error {
 }
 
 // measure measures the function step until the time budget of each round is used up. One
-// measurement covers several calls; calls is their number. Before the first
-// measurement, measure warms up, which compiles kernels and raises clock rates. If gpuTime is set,
-// it takes the GPU's time, otherwise the host's time including the final wait. After each round the
-// peer measures.
+// measurement covers the given number of calls. Before the first measurement, measure runs some
+// steps, which compiles kernels and raises clock rates. If gpuTime is true, it uses the GPU's time,
+// otherwise the host's time including the final wait. After each round, the peer measures its side.
 func (r *run) measure(calls int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {
@@ -263,7 +263,7 @@ func timer(d *cuda.Device) *cuda.Event {
 	return e
 }
 
-// must panics with err, which tensor.Try returned, if err is not nil.
+// must panics with err, a result of tensor.Try, if err is not nil.
 func must(err error) {
 	if err != nil {
 		panic(tensor.NewError("compare", tensor.ErrValue, strings.TrimSpace(err.Error())))

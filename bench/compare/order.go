@@ -31,8 +31,8 @@ func logits(s *tensor.Scope, rows int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.Randn(rows, 50257)}
 }
 
-// tokenRows returns three tensors: one row per token, the tokens, and a table with one row per
-// word.
+// tokenRows returns three tensors: one row per token, the tokens, and a table with one row per word
+// of the vocabulary.
 func tokenRows(s *tensor.Scope, n int) []*tensor.Tensor {
 	vocab := min(50257, 16*n)
 	return []*tensor.Tensor{s.Randn(n, 768), s.RandInt(0, vocab, n), s.Zeros(vocab, 768)}

@@ -9,16 +9,16 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A pairCase is a case that is measured in alternation with PyTorch. Its pieces are the work, at
-// full size, that every implementation must do.
+// A pairCase is a case that is measured alternately with PyTorch. Its pieces are the work, at full
+// size, that every implementation must do.
 type pairCase struct {
 	benchCase
 	pieces []piece
 }
 
-// A piece is work that must wait for the previous piece. It consists of a number of operations on
-// bfloat16 that accumulate in float32, and of a number of bytes. The bytes are each operand, which
-// is read once, and each result, which is written once.
+// A piece is work that must wait for the previous piece. FLOPs is the number of operations on
+// bfloat16, which accumulate in float32. Bytes counts each operand, which is read once, and each
+// result, which is written once.
 type piece struct {
 	FLOPs, Bytes float64
 }
@@ -55,15 +55,15 @@ var linears = []struct {
 	{"head", gptVocab, gptWidth, true},
 }
 
-// An attending is scaled dot product attention on bfloat16. Queries have the shape [batch, heads,
-// queries, features], keys have [batch, heads, keys, features].
-type attending struct {
+// An attentionCase is scaled dot product attention on bfloat16. Queries have the shape [batch,
+// heads, queries, features]. Keys have the shape [batch, heads, keys, features].
+type attentionCase struct {
 	name                                  string
 	batch, heads, queries, keys, features int
 	causal                                bool
 }
 
-var attentions = []attending{
+var attentions = []attentionCase{
 	{"8x12x1024x64_causal", 8, 12, 1024, 1024, 64, true},
 	{"1x12x8192x64_causal", 1, 12, 8192, 8192, 64, true},
 	{"8x12x1x64_keys4096", 8, 12, 1, 4096, 64, false},
@@ -131,10 +131,10 @@ func gpt2(r *run, home *tensor.Scope, to device.Device, batch int) *train.Planne
 }
 
 // pieces returns the work of attention. It does not count pairs of query and key that causal
-// attention masks. The gradient has five products, the forward pass two, and the gradient reads the
+// attention masks. The forward pass has two products. The gradient has five products, and reads the
 // operands and the result again. T. Dao counts in the same way ("FlashAttention-2",
 // arXiv:2307.08691, section 4.1).
-func (a attending) pieces(gradient bool) []piece {
+func (a attentionCase) pieces(gradient bool) []piece {
 	seen := float64(a.queries) * float64(a.keys)
 	if a.causal {
 		seen = float64(a.queries) * float64(a.queries+1) / 2
@@ -149,7 +149,7 @@ func (a attending) pieces(gradient bool) []piece {
 }
 
 // measure measures attention. If gradient is set, it also measures the backward pass.
-func (a attending) measure(gradient bool) func(*run) {
+func (a attentionCase) measure(gradient bool) func(*run) {
 	return func(r *run) {
 		small := a
 		small.batch, small.heads = r.n(a.batch, 1), r.n(a.heads, 2)
@@ -216,5 +216,6 @@ func linear(n, k int, tied bool, suffix string) func(*run) {
 	}
 }
 
-// calls returns a number of calls between two events such that the clock's resolution suffices.
+// calls returns how many calls are measured between two events, so that the clock's resolution
+// suffices.
 func calls(flops float64) int { return int(min(100, max(1, 2e11/flops))) }

@@ -23,7 +23,7 @@ type results struct {
 	Steps    []stepResult `json:"steps"`
 	Failures []failure    `json:"failures"`
 	Verdicts []verdict    `json:"verdicts"`
-	// outputs of the steps devices, training and measurements
+	// outputs of the steps "devices", "training" and "measurements"
 	Pieces map[string]any `json:"pieces"`
 }
 
@@ -36,7 +36,8 @@ type stepResult struct {
 	Failed  int     `json:"failed"`
 }
 
-// failure is a failed test, or a failed step without tests. It has the beginning of the output.
+// failure is a failed test, or a failed step without tests. Lines holds the beginning of the
+// output.
 type failure struct {
 	Step  string   `json:"step"`
 	Test  string   `json:"test"`
@@ -134,8 +135,8 @@ func readJSON(path string) any {
 	return list
 }
 
-// read counts the tests in a test binary's log (-test.v). It returns the failed tests that have no
-// failed subtest, with their output.
+// read counts the passed and failed tests in the log of a test binary (-test.v). It returns the
+// failed tests, without those that only failed because of a subtest, and their output.
 func (s *stepResult) read(log []byte) (list []failure) {
 	said, current := map[string][]string{}, ""
 	var failed []string
@@ -204,7 +205,7 @@ func tail(b []byte, n int) []string {
 }
 
 // print prints as many failures as fit on the terminal, then the steps, and then the verdicts.
-// Promises come last.
+// Verdicts about promises come last.
 func (r *results) print() {
 	var end strings.Builder
 	broken := 0
@@ -223,7 +224,7 @@ func (r *results) print() {
 		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", head[0], head[1], head[2])
 		for _, promised := range []bool{false, true} { // the most important lines come last
 			for _, v := range r.Verdicts {
-				if (v.Word != told) != promised {
+				if (v.Word != noPromise) != promised {
 					continue
 				}
 				fmt.Fprintf(&end, "%-50s %-12s %-36s %s\n", v.What, v.Bound, v.Measured, v.Word)
@@ -246,7 +247,7 @@ func (r *results) print() {
 	for _, f := range r.Failures {
 		text := fmt.Sprintf("-- %s %s\n", f.Step, f.Test)
 		lines := f.Lines[:min(each, len(f.Lines))]
-		if f.Test == "" { // for a program, the end of the output matters most
+		if f.Test == "" { // for a program, print the end of the output
 			lines = f.Lines[max(0, len(f.Lines)-each):]
 		}
 		for _, l := range lines {
@@ -273,10 +274,10 @@ type verdict struct {
 }
 
 const (
-	holds = "PASS"
-	fails = "FAIL"
-	none  = "not measured"
-	told  = "-" // marks a verdict without a promise
+	holds     = "PASS"
+	fails     = "FAIL"
+	none      = "not measured"
+	noPromise = "-" // marks a verdict without a promise
 )
 
 // rows returns the measurements on a kind of device, by case.
@@ -311,7 +312,7 @@ func judge(mode, work string) (list []verdict) {
 	}
 	ours, theirs := rows(filepath.Join(work, "bench.json"), "cuda"), rows(filepath.Join(work, "torch.json"), "cuda")
 	cpu := rows(filepath.Join(work, "bench.json"), "cpu")
-	// The function compare adds a verdict about the ratio a/b, which must be between low and high.
+	// compare adds a verdict about the ratio a/b, which must be between low and high.
 	compare := func(what, bound string, a, b, low, high float64, format string) {
 		v := verdict{what, bound, none, fails}
 		if a > 0 && b > 0 {
@@ -321,7 +322,7 @@ func judge(mode, work string) (list []verdict) {
 			}
 		}
 		if low == 0 && math.IsInf(high, 1) {
-			v.Word = told
+			v.Word = noPromise
 		}
 		list = append(list, v)
 	}
@@ -354,7 +355,8 @@ func judge(mode, work string) (list []verdict) {
 	return append(list, losses(work)...)
 }
 
-// nonzero returns NaN for 0, which means that x was not measured. Then a ratio with x is NaN too.
+// nonzero returns x, or NaN if x is 0, which means that it was not measured. Then a ratio that
+// contains x is NaN too.
 func nonzero(x float64) float64 {
 	if x > 0 {
 		return x

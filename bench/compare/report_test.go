@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestReport: the results are valid JSON, whatever files the steps left behind. They name each
-// failed test with its output.
+// TestReport: the results are valid JSON, even if files of the steps are missing or broken. They
+// contain each failed test with its output.
 func TestReport(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	files := map[string]string{
@@ -59,7 +59,7 @@ func TestReport(t *testing.T) {
 	}
 	for what, want := range map[string]string{"add_256M_f32: of the memory's 4.8 TB/s": holds, "relu_256M_f32: of the memory's 4.8 TB/s": fails, "add_256M_bf16: of the memory's 4.8 TB/s": fails,
 		"matmul_4096_f32: of PyTorch (cuBLAS, no TF32)": holds, "cnn_b256: peak over PyTorch's": holds, "cnn_b256: plan over measured peak": holds,
-		"chargpt_b32: peak over PyTorch's": fails, "cnn_b256: speed over PyTorch's": told, "losses of training, cuda:0 and cpu": fails} {
+		"chargpt_b32: peak over PyTorch's": fails, "cnn_b256: speed over PyTorch's": noPromise, "losses of training, cuda:0 and cpu": fails} {
 		if words[what] != want {
 			t.Errorf("%s: %q, want %q", what, words[what], want)
 		}
@@ -88,7 +88,7 @@ func TestCasesInPyTorch(t *testing.T) {
 }
 
 // TestPromisesComeFirst: the cases with promises are measured first, so that even a run that is
-// aborted early has them. PyTorch's program uses the same order.
+// aborted early contains them. PyTorch's program uses the same order.
 func TestPromisesComeFirst(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
@@ -97,7 +97,7 @@ func TestPromisesComeFirst(t *testing.T) {
 	asked, last := []string{}, 0
 	for _, v := range judge("bench", t.TempDir()) {
 		name, _, _ := strings.Cut(v.What, ":")
-		if v.Word != told && !strings.Contains(name, " ") && !strings.Contains(v.What, "graph") && !slices.Contains(asked, name) {
+		if v.Word != noPromise && !strings.Contains(name, " ") && !strings.Contains(v.What, "graph") && !slices.Contains(asked, name) {
 			asked = append(asked, name)
 		}
 	}
@@ -120,8 +120,8 @@ func TestPromisesComeFirst(t *testing.T) {
 	}
 }
 
-// TestTerminal: with many failures of long lines and all verdicts, the output is still short enough
-// for machines that return only its end. The promises come last.
+// TestTerminal: the output is short enough for machines that return only its end, even with many
+// failures, long lines and all verdicts. The promises come last.
 func TestTerminal(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	var steps, bench, failed strings.Builder

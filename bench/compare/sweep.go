@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// swept is a line of the output of package cuda's TestSweep. It has a case, and the rate of each
-// variant. The first variant is the planner's choice.
-type swept struct {
+// sweepLine is a line of the output of package cuda's TestSweep. It contains a case, and the rate
+// of each variant. The first variant is the planner's choice.
+type sweepLine struct {
 	Case     string `json:"case"`
 	Unit     string `json:"unit"`
 	Variants []struct {
@@ -21,7 +21,7 @@ type swept struct {
 
 // judgeSweep reports, for each case, the rate of the planner's choice and of the best variant. It
 // compares both rates with a limit. For ops that move memory, the limit is the driver's copy. For
-// products it is PyTorch's speed. There are no promises.
+// products it is PyTorch's speed. None of the verdicts is a promise.
 func judgeSweep(work string) []verdict {
 	list, limit, theirs := []verdict{}, 0.0, rows(filepath.Join(work, "torch.json"), "cuda")
 	f, err := os.Open(filepath.Join(work, "sweep.json"))
@@ -30,7 +30,7 @@ func judgeSweep(work string) []verdict {
 	}
 	defer f.Close()
 	for d := json.NewDecoder(f); d.More(); {
-		var s swept
+		var s sweepLine
 		if d.Decode(&s) != nil || len(s.Variants) == 0 {
 			break // the end of the file is missing
 		}
@@ -50,7 +50,7 @@ func judgeSweep(work string) []verdict {
 		if s.Unit != "GB/s" {
 			of, name = theirs[s.Case].Rate, "PyTorch"
 		}
-		v := verdict{What: s.Case, Bound: fmt.Sprintf("%.0f", chosen.Rate), Word: told}
+		v := verdict{What: s.Case, Bound: fmt.Sprintf("%.0f", chosen.Rate), Word: noPromise}
 		if chosen.Error != "" {
 			v.Bound = "failed"
 		} else if of > 0 {

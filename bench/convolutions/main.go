@@ -21,8 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layer returns the function to measure for an op with one operand and perhaps a weight. The
-// argument pass says whether the function computes the forward pass or one of the gradients.
+// layer returns the function to measure for an op with one operand and an optional weight. pass
+// says whether the function computes the forward pass or one of the gradients.
 func layer(pass string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
 	if pass == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil
@@ -45,8 +45,8 @@ func layer(pass string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor
 	}, nil
 }
 
-// makeCase parses the name of a case, which has a kind, a part and sizes. It returns the function
-// to measure.
+// makeCase parses the name of a case, which consists of a kind, a part and sizes. It returns the
+// function to measure.
 func makeCase(name string) (func(), error) {
 	var kind, part string
 	var n, in, size, out, kernel, stride, groups int

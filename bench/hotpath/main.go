@@ -1,6 +1,6 @@
 // Command hotpath compares the cost of single ops in two builds of itself. Ops on small tensors
-// show the overhead around the kernels. There are also larger tensors. The command runs both builds
-// alternately, so that other load on the machine affects both builds.
+// show the overhead around the kernels. The command also measures larger tensors. The command runs
+// both builds alternately, so that other load on the machine affects both builds.
 //
 //	go build -o new ./bench/hotpath
 //	(in the tree before) go build -o old ./bench/hotpath

@@ -1,14 +1,14 @@
-// Command interop compares torchvision's full-size ResNet-50 and ViT-B/16 with the models here. It
-// tests both directions and both file formats:
+// Command interop compares torchvision's ResNet-50 and ViT-B/16, at full size, with this library's
+// models. It tests both directions and both file formats:
 //
 //	python _golden/interop_vision.py write DIR
 //	go run ./bench/interop DIR
 //	python _golden/interop_vision.py check DIR
 //
 // The script writes a .safetensors and a .pt file of each model, with images and logits. The
-// command loads these files and prints the differences of the logits. It also saves models that it
-// made, with their logits, and the script compares them. The command ends with status 1 if logits
-// differ by more than 1e-4 times the largest logit.
+// command loads these files and prints the differences between its logits and those in the file. It
+// also saves its own models with their logits, and the script compares them. The command ends with
+// status 1 if logits differ by more than 1e-4 times the largest logit.
 package main
 
 import (

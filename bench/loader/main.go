@@ -1,6 +1,6 @@
 // Command loader measures the overhead of a loader. It runs an empty loop over samples that are
 // already in memory, and prints the seconds per batch. With -python it also measures PyTorch's
-// DataLoader, case by case, and prints ratios. On a shared machine single numbers mean little.
+// DataLoader, case by case, and prints ratios. On a shared machine only the ratios are reliable.
 //
 //	go run ./bench/loader -python python3
 package main
@@ -26,7 +26,7 @@ type benchCase struct {
 	size    int  // number of elements in a sample
 	batch   int
 	workers int
-	torch   string // number of PyTorch's workers, in words
+	torch   string // number of workers in PyTorch, in words
 }
 
 const samples = 8192

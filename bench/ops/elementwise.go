@@ -12,8 +12,8 @@ var cases = func() (list []bench) {
 	return list
 }()
 
-// of1 makes a case from a method of one tensor, and of2 from a method of two tensors. grad is empty
-// if the op has no gradient.
+// of1 makes a case from a method of one tensor, and of2 from a method of two tensors. grad is "" if
+// the op has no gradient.
 func of1(name, kind, grad, call string, f func(*T) *T) bench {
 	return bench{name, kind + ":n", grad, call, func(x []*T) *T { return f(x[0]) }, "tml"}
 }
@@ -198,7 +198,8 @@ var typed = []bench{
 	of1("cast_i64_i32", "g", "", "a.int()", func(x *T) *T { return x.Cast(dtype.I32) }),
 }
 
-// inPlace holds ops in place. Their operands are such that repeated calls keep the values in range.
+// inPlace holds ops in place. Their operands are chosen so that repeated calls keep the values in
+// range.
 var inPlace = []bench{
 	{"add_in_place", "f:n p:n", "", "a.add_(b)", pair((*T).AddInPlace), "tml"},
 	{"mul_in_place", "f:n 1:n", "", "a.mul_(b)", pair((*T).MulInPlace), "tml"},

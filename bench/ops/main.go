@@ -35,8 +35,8 @@ type bench struct {
 	grad string // operands whose gradients are computed, a subset of "abcd"
 	call string // the call in PyTorch, as an expression of a, b, c and d
 	f    func(x []*T) *T
-	// sizes are the sizes at which the case runs: t for tiny, m for medium, l for large, h for the
-	// large size of an expensive op, and f for the dimensions as written.
+	// sizes lists the sizes at which the case runs: t is tiny, m is medium, l is large, h is the
+	// large size for an expensive op, and f means fixed dimensions
 	sizes string
 }
 
@@ -51,7 +51,7 @@ var dims = map[byte]map[string]int{
 
 var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "large", 'f': "fixed"}
 
-// An operand describes a tensor that both sides make.
+// An operand describes a tensor that both this program and PyTorch's side make.
 type operand struct {
 	// one of normal, positive, unit, ones, half (bfloat16), index, bool and spd
 	Kind  string `json:"kind"`
@@ -206,7 +206,7 @@ func (c *bench) batch(size byte) int {
 	return 1
 }
 
-// data holds the operands that were already made, by description.
+// data holds the operands that were made so far, by their description.
 type data struct {
 	scope    *tensor.Scope
 	operands map[string]*T

@@ -1,7 +1,7 @@
 // Command optimizers times optimizer steps on the CPU for bench/optimizers/compare.py, which also
 // times PyTorch's optimizers and prints ratios. It reads lines with the names of an optimizer and
 // of a set of parameters ("adamw small"), and answers with the seconds of one step. So compare.py
-// alternates between the two libraries, and other load on the machine affects both.
+// can alternate between the two libraries, and other load on the machine affects both.
 package main
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sets holds the sets of parameters: numbers of parameters with their sizes, by the name of the
-// set.
+// sets holds the sets of parameters by name. A set is a list of [number of parameters, size].
 var sets = map[string][][2]int{
 	"small": {{400, 256}},
 	"mixed": {{60, 64}, {60, 4096}, {40, 36864}},

@@ -53,7 +53,8 @@ func main() {
 	compare("product of 1024", 1, 1e-2, *rounds, *seconds, products())
 }
 
-// compare runs each contender some times, compares their last results, and measures them in turns.
+// compare runs each contender a few times, compares their last results, and measures them
+// alternately.
 func compare(name string, steps int, tolerance float64, rounds int, seconds float64, list []contender) {
 	results := make([]float64, len(list))
 	for i, c := range list {
@@ -87,7 +88,8 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// perceptrons train from the same weights on the same batch.
+// perceptrons returns the contenders that train a perceptron, with the same weights and the same
+// batch.
 func perceptrons() []contender {
 	home := tensor.Root()
 	first, second := nn.NewLinear(in, hidden), nn.NewLinear(hidden, classes)

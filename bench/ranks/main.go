@@ -1,5 +1,5 @@
-// Command ranks compares training on several ranks of the CPU with training on one device with as
-// many workers, in alternating rounds.
+// Command ranks compares training on several ranks of the CPU with training on one device with the
+// same number of workers, in alternating rounds.
 //
 //	go run ./bench/ranks [-rounds 31] [-world 2]
 //
@@ -87,7 +87,7 @@ func (w workload) step(s *tensor.Scope, m nn.Module, opt optim.Optimizer, n int)
 	opt.ZeroGrad()
 }
 
-// warm is the number of steps before the measurement.
+// warm is the number of steps before a measurement.
 const warm = 3
 
 func (w workload) alone(d device.Device, steps int) time.Duration {

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionSize holds the dimensions of a case. shared is the number of heads of keys and values.
+// attentionSize holds the dimensions of a case. shared is the number of heads of keys and values,
+// which heads of queries share.
 type attentionSize struct{ batch, heads, shared, queries, keys, features, values int }
 
 // attentionCase is a [device.Attention] and its operands; absent operands are nil.
@@ -74,8 +75,8 @@ func (c *attentionCase) setMask(r *rig, t dtype.Type, s shape.Dims, f form) {
 	c.w.Mask = c.mask.v
 }
 
-// setLengths sets each sample's number of keys. It takes half of the keys, none, all, far more than
-// there are, and half of the keys rounded up.
+// setLengths sets each sample's number of keys. The numbers are, in turn: half of the keys, none,
+// all, far more than there are, and half rounded up.
 func (c *attentionCase) setLengths(r *rig) {
 	c.lengths = r.array(dtype.I64, shape.Of(c.batch), strided, func(i int) uint64 {
 		return uint64([]int{c.keys / 2, 0, c.keys, min(1<<40, math.MaxInt), (c.keys + 1) / 2}[(i+c.queries)%5])
@@ -89,8 +90,8 @@ func (a *array) expand(s shape.Dims) {
 	a.at = offsets(a.v.Layout)
 }
 
-// seenAs returns a view of the array's storage with another layout.
-func (a *array) seenAs(f form, l shape.Layout) *array {
+// withLayout returns a view of the array's storage with another layout.
+func (a *array) withLayout(f form, l shape.Layout) *array {
 	b := *a
 	b.v.Layout, b.form, b.at = l, f, offsets(l)
 	return &b
@@ -102,7 +103,7 @@ func (c *attentionCase) operands(r *rig, f form) {
 	switch {
 	case f == packed && c.heads == c.shared && c.queries == c.keys && c.features == c.values:
 		all := r.small(c.t, shape.Of(c.batch, c.keys, 3, c.heads, c.features), contiguous)
-		part := func(i int) *array { return all.seenAs(packed, all.v.Layout.Select(2, i).Transpose(1, 2)) }
+		part := func(i int) *array { return all.withLayout(packed, all.v.Layout.Select(2, i).Transpose(1, 2)) }
 		c.q, c.k, c.v = part(0), part(1), part(2)
 		return
 	case f == shared:
@@ -128,7 +129,7 @@ func testAttention(r *rig) {
 	}
 	edges := []attentionSize{
 		{1, 1, 1, 300, 260, 8, 5}, {2, 2, 1, 1, 700, 8, 8}, {1, 0, 0, 3, 3, 3, 3}, {2, 2, 2, 0, 3, 3, 3}, {1, 4, 2, 6, 3, 0, 5}, {2, 2, 2, 3, 4, 5, 0}, {2, 2, 1, 3, 0, 4, 5}, {1, 2, 1, 70, 130, 64, 64},
-		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16}, // sizes as they occur in decoding
+		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16}, // sizes that occur in decoding
 	}
 	if r.large {
 		edges = append(edges, attentionSize{1, 2, 1, 130, 1050, 16, 8})
@@ -147,14 +148,14 @@ func testAttention(r *rig) {
 		for kind := range attentionKinds {
 			try(s, kind)
 		}
-		n++ // so that at the next size each kind has another type and another form
+		n++ // so that each kind gets another type and another form at the next size
 	}
 	for i, s := range edges {
 		for kind := range 3 {
 			try(s, (i+3*kind)%len(attentionKinds))
 		}
 	}
-	// at one size, run all kinds with each type, so that every pair of kind and type is covered
+	// at one size, run every kind with every type
 	for _, t := range types {
 		for kind := range attentionKinds {
 			n = kind*6 + int(t)%6
@@ -177,9 +178,9 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		if n%3 > 0 {
 			return r.empty(t, s, form)
 		}
-		// the layout [batch, length, heads, features], from which a model concatenates the heads
+		// the layout [batch, length, heads, features], which a model needs to concatenate the heads
 		a := r.empty(t, shape.Of(s.At(0), s.At(2), s.At(1), s.At(3)), contiguous)
-		return a.seenAs("heads inside", a.v.Layout.Transpose(1, 2))
+		return a.withLayout("heads inside", a.v.Layout.Transpose(1, 2))
 	}
 	if !r.dev.Supports(&device.Attention{Out: emptyView(c.t, s.Slice()...), Q: c.q.v, K: c.k.v, V: c.v.v, Weighing: c.w}) {
 		return
@@ -202,8 +203,8 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		}
 	}
 	// Compute the gradient from the reference's result, not from the device's result.
-	g, out := r.small(c.t, s, form), r.exactly(c.t, s, transposed, want.out.v)
-	lse = r.exactly(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
+	g, out := r.small(c.t, s, form), r.fromValues(c.t, s, transposed, want.out.v)
+	lse = r.fromValues(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
 	grads := c.gradients(g.floats(), out.floats(), lse.floats())
 	dense := func(a *array) shape.Dims { return a.v.Shape }
 	// which gradients are absent: none, one, or all but one
@@ -227,8 +228,8 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 	}
 }
 
-// exactly returns an array of the given values, rounded to its type.
-func (r *rig) exactly(t dtype.Type, s shape.Dims, f form, values []float64) *array {
+// fromValues returns an array of the given values, rounded to type t.
+func (r *rig) fromValues(t dtype.Type, s shape.Dims, f form, values []float64) *array {
 	r.Helper()
 	a := r.empty(t, s, f)
 	for i, at := range a.at {

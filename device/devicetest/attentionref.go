@@ -8,20 +8,20 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// judged holds reference values, in v, and bounds of a device's errors, in tol.
-type judged struct{ v, tol []float64 }
+// expected holds reference values, in v, and bounds of a device's errors, in tol.
+type expected struct{ v, tol []float64 }
 
-func (j *judged) bound(i int) float64 { return j.tol[i] }
+func (j *expected) bound(i int) float64 { return j.tol[i] }
 
-func (j *judged) put(v, by float64) { j.v, j.tol = append(j.v, v), append(j.tol, by) }
+func (j *expected) put(v, by float64) { j.v, j.tol = append(j.v, v), append(j.tol, by) }
 
-// sumError bounds the error of a float32 sum of n products, relative to the sum of their
-// magnitudes. The bound assumes eight partial sums, which are scaled and added at the end.
+// sumError returns a bound of the error of a float32 sum of n products, relative to the sum of
+// their magnitudes. It assumes eight partial sums, which are scaled and added at the end.
 func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
 
-// rounding bounds the error of a weight, or of its gradient, if a device rounds it to the operands'
-// type before it multiplies. The first result is the bound relative to the value, and the second is
-// the absolute bound.
+// rounding returns bounds of the error of a weight, or of its gradient, that is rounded to the
+// operands' type before a multiplication. The first result is the bound relative to the value, and
+// the second is the absolute bound.
 func rounding(t dtype.Type) (part, least float64) {
 	switch t {
 	case dtype.BF16:
@@ -108,14 +108,14 @@ func (c *attentionCase) known() (x operandValues) {
 	return x
 }
 
-// expError bounds the relative error of exp(s - top). bound is the bound of the error of s. The
-// result includes the rounding of the difference, and some units in the last place.
+// expError returns a bound of the relative error of exp(s - top). bound is the bound of the error
+// of s. The result includes the rounding of the difference, and some units in the last place.
 func expError(s, bound, top float64) float64 {
 	return 1.01*bound + (math.Abs(s)+math.Abs(top)+16)*0x1p-22
 }
 
 // reference computes the attention's result and the logarithms LSE in float64.
-func (c *attentionCase) reference() (r struct{ out, lse judged }) {
+func (c *attentionCase) reference() (r struct{ out, lse expected }) {
 	x := c.known()
 	part, least := rounding(c.t)
 	for row := range c.batch * c.heads * c.queries {
@@ -160,12 +160,12 @@ func (c *attentionCase) firstKey(row int) int {
 }
 
 // gradients computes the gradients of queries, keys and values in float64.
-func (c *attentionCase) gradients(g, out, lse []float64) (d [3]judged) {
+func (c *attentionCase) gradients(g, out, lse []float64) (d [3]expected) {
 	x := c.known()
 	part, least := rounding(c.t)
-	space := func(n int) judged { return judged{make([]float64, n), make([]float64, n)} }
+	space := func(n int) expected { return expected{make([]float64, n), make([]float64, n)} }
 	size := space(len(x.q))
-	d = [3]judged{space(len(x.q)), space(len(x.k)), space(len(x.v))}
+	d = [3]expected{space(len(x.q)), space(len(x.k)), space(len(x.v))}
 	sizes := [3][]float64{size.v, make([]float64, len(x.k)), make([]float64, len(x.v))}
 	add := func(i, at int, v, by float64) {
 		d[i].v[at] += v

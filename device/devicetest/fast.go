@@ -105,7 +105,7 @@ func testSoftmax(r *rig) {
 			}
 		}
 	}
-	// The op works in place, also on rows that contain infinities or NaN.
+	// The op works in place. This also holds for rows that contain infinities or NaN.
 	inf, nan := math.Inf(1), math.NaN()
 	vals := []float64{1, 2, -inf, nan, 0, 1, -inf, -inf, -inf, inf, 0, 1}
 	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
@@ -178,7 +178,7 @@ func testCrossEntropy(r *rig) {
 				dx := r.empty(t, s, outForms[n%len(outForms)])
 				o := device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore}
 				r.run(what, &o)
-				// The products use G/Count. If G is absent, they use 1/Count.
+				// The products contain G/Count, or 1/Count if G is absent.
 				for _, given := range []bool{true, false} {
 					by, has := g.floats(), o
 					part := r.array(ct, shape.Of(rows), contiguous, func(i int) uint64 {

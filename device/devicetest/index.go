@@ -123,7 +123,7 @@ func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ..
 }
 
 // checkRows selects rows of a table, with one index for all elements of a row, as in an embedding.
-// If bad is set, one index is outside.
+// If bad is true, one index is outside the axis.
 func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	r.Helper()
 	c := indexCase{shape.Of(rows, width), shape.Of(n, width), 0}
@@ -173,8 +173,8 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	grad.close("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
 }
 
-// combined returns the new value of a target element a when a scatter adds element b to it, or
-// combines them as kind says.
+// combined returns the new value of a target element a when a scatter of the given kind combines it
+// with element b.
 func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
 	switch kind {
 	case device.ScatterSet:
@@ -253,7 +253,7 @@ func testScatter(r *rig) {
 		}
 		r.end()
 	}
-	// Operands have special values, such as NaN, unless the kind rounds.
+	// Operands contain special values, such as NaN, unless the kind rounds its results.
 	operand := func(kind device.ScatterKind, t dtype.Type, s shape.Dims, f form) *array {
 		if kind == device.ScatterAdd || kind == device.ScatterProd {
 			return r.small(t, s, f)

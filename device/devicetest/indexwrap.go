@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testIndexWrap checks that an index that counts from the end selects what the same index from the
-// start selects, and that an index before -n is an error.
+// testIndexWrap checks indices that count from the end of an axis. Such an index selects the same
+// element as the corresponding index from the start. An index before -n is an error.
 func testIndexWrap(r *rig) {
 	if !r.dev.Supports(&device.Gather{Wrap: true}) || !r.dev.Supports(&device.Scatter{Wrap: true}) {
 		r.Logf("%s does not count indices from the end: nothing to test", r.dev.Name())

@@ -91,7 +91,7 @@ func testMapPrimitives(r *rig) {
 	}
 }
 
-// testMapCasts runs the identity between all pairs of types, also inside expressions.
+// testMapCasts runs the identity between all pairs of types, both as a map and inside expressions.
 func testMapCasts(r *rig) {
 	s := shape.Of(67)
 	for _, from := range dtype.Types() {
@@ -170,8 +170,8 @@ func testMapForms(r *rig) {
 		r.checkMap("map of parameters alone", lower(expr.Param(0, dtype.I64).Mul(expr.Param(0, dtype.I64)), dtype.I32), []*array{r.empty(dtype.I32, s, strided)}, nil, []uint64{7})
 
 		for _, f := range []form{contiguous, strided} {
-			// Run in place: on the first operand, on the second, with both results on both
-			// operands, and on an operand that the program reads again later.
+			// Run in place: over the first operand, over the second, with two results over both
+			// operands, and over an operand that the program reads again later.
 			a, b := r.random(dtype.F32, s, f), r.random(dtype.F32, s, f)
 			r.checkMap("map in place over operand 0", lower(x.Sub(y).Mul(x).Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{a}, []*array{a, b}, nil)
 			r.checkMap("map in place over operand 1", lower(x.Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{b}, []*array{a, b}, nil)

@@ -84,7 +84,7 @@ func (r *rig) testMatMulBias() {
 }
 
 // testMatMulAct applies activations with one and two operands, if the device supports it. The bits
-// must be those of the program applied to the product without an activation. Pre gets the product
+// must be the same as if the program were applied to the product afterwards. Pre gets the product
 // before the activation.
 func (r *rig) testMatMulAct() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}}
@@ -244,8 +244,8 @@ func (r *rig) checkMatMul(a, b, bias, out *array) {
 				case t.IsInteger():
 					sum = wrap(t, sum)
 				default:
-					// Tensor cores add eight or more products and truncate the sum once. The errors
-					// of a long sum do not all have the same sign.
+					// Tensor cores add eight or more products and truncate the sum once. In a long
+					// sum, these errors partly cancel.
 					e := epsilon(t.Compute())
 					bound[o] = (float64(k)/4+4)*e*mag + 4*e*math.Abs(added[c]) + epsilon(out.v.Type)*math.Abs(sum)
 				}

@@ -45,7 +45,7 @@ func tf32(a *array) []float64 {
 }
 
 // nearProduct compares y with the float64 product of a and b, a batch of products of sizes z. It
-// describes the first element that is not near. If all are near, it returns "".
+// describes the first element that is not close. If all are close, it returns "".
 func (y *array) nearProduct(z [4]int, a, b []float64) string {
 	for at, v := range y.floats() {
 		row, column := at/z[3], at%z[3]

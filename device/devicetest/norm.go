@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normSizes returns the sizes [rows, columns] with the layouts of the weights.
+// normSizes returns the sizes [rows, columns] with the periods and inner sizes of the weights.
 func (r *rig) normSizes() []normSize {
 	s := []normSize{{3, 1, 1, 1}, {4, 10, 1, 1}, {2, 65, 1, 1}, {0, 5, 1, 1}, {4, 12, 2, 3}, {6, 8, 3, 8}, {4, 16, 2, 4}, {2, 64, 1, 1}}
 	if r.large {

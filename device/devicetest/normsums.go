@@ -59,7 +59,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 		forward.Weight, back.Weight, w = a.v, a.v, a.floats()
 	}
 	r.run(what, &forward)
-	if x != y { // the result must be the float32 result, rounded
+	if x != y { // the result must be the float32 result, rounded once
 		wide := r.empty(x, dims, f)
 		forward.Out = wide.v
 		r.run(what+", in float32", &forward)

@@ -16,8 +16,8 @@ import (
 )
 
 // Ops returns small valid ops, at least one of each type. They cover every kind of each op, with
-// and without the operands that may be absent. The function view creates their views. Results have
-// several elements. Integer operands of 1 are valid for every op.
+// and without the operands that may be absent. The function view creates the views of the operands.
+// Results have several elements. Every op accepts the value 1 in its integer operands.
 func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	f := func(dims ...int) device.View { return view(dtype.F32, dims...) }
 	i := func(dims ...int) device.View { return view(dtype.I64, dims...) }

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// generator creates random well-typed expressions. It reuses subexpressions, so that their values
-// must be kept for a long time.
+// generator creates random well-typed expressions. It reuses subexpressions, so that devices must
+// keep their values for a long time.
 type generator struct {
 	r    *rig
 	in   []dtype.Type
@@ -94,8 +94,7 @@ var functions = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// call returns a call of a random function. Its operand is the expression a, or its operands are a
-// and b.
+// call returns a call of a random function, with the operand a or with the operands a and b.
 func (g *generator) call(a, b *expr.Expr) *expr.Expr {
 	name := functions()[g.int(len(functions()))]
 	return expr.Call(name, []*expr.Expr{a, b}[:expr.Funcs()[name].Arity]...)

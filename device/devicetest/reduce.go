@@ -33,7 +33,7 @@ func groups(in, out shape.Dims) [][]int {
 	return g
 }
 
-// reference combines values as the contract of Reduce says. It also returns the sum of their
+// reference combines values as [device.Reduce] specifies. It also returns the sum of their
 // magnitudes, for error bounds.
 func reference(k device.ReduceKind, t dtype.Type, v []float64) (r, magnitude float64) {
 	switch k {
@@ -180,9 +180,8 @@ func wrap(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, uint64(int64(v))&(1<<(8*t.Size()-1)<<1-1))
 }
 
-// axesOf returns the shapes that s gets when dimensions are reduced to size 1. It reduces no
-// dimension, one, all but one, or all. If there are four dimensions, it also reduces the first and
-// the third together.
+// axesOf returns shapes in which some dimensions of s are reduced to size 1: none, one, all but
+// one, or all. If there are four dimensions, it also reduces the first and the third together.
 func axesOf(s shape.Dims) []shape.Dims {
 	var out []shape.Dims
 	seen := map[shape.Dims]bool{}
@@ -238,7 +237,7 @@ func testReduce(r *rig) {
 			}
 		}
 	}
-	// A reduction of no elements gives the identity of the operation.
+	// The result of a reduction without elements is the identity of the operation.
 	for _, t := range dtype.Types() {
 		for _, k := range kinds[:4] {
 			r.checkReduce(k, t, r.small(t, shape.Of(3, 0), contiguous), r.empty(t, shape.Of(3, 1), contiguous))
@@ -331,8 +330,8 @@ func testReduceForms(r *rig) {
 		out.close(c.name, want, func(int) float64 { return 0 })
 	}
 
-	// 16-bit floats combine in float32. In 16 bits, a sum of 4096 ones and some small numbers would
-	// stop growing at 256 or 2048.
+	// 16-bit floats are combined in float32. In 16 bits, a sum of 4096 ones and some small numbers
+	// would stop growing at 256 or 2048.
 	for _, t := range []dtype.Type{dtype.F16, dtype.BF16} {
 		ones := r.array(t, shape.Of(1, 4096), contiguous, func(int) uint64 { return expr.Encode(t, 1) })
 		for _, res := range []dtype.Type{t, dtype.F32} {

@@ -26,7 +26,7 @@ func (w *window) sees(p, k [2]int) (at int, inside bool) {
 	return at, true
 }
 
-// forEach calls f for each place of the window, and there for each element of the window that is
+// forEach calls f for each place of the window and each element of the window at that place that is
 // inside the plane.
 func (w *window) forEach(f func(place, element, offset int)) {
 	for p := range w.out[0] * w.out[1] {
@@ -216,7 +216,7 @@ func testChannelNorm(r *rig) {
 					most = max(most, math.Abs(v))
 				}
 				scale := 1 + most
-				if k == 1 { // dx is a sum of terms of magnitude 1/√eps, which cancel each other
+				if k == 1 { // dx is a sum of terms of magnitude 1/√eps, which cancel
 					scale += 100 * most
 					for _, v := range wants[4] {
 						scale = max(scale, 10*v)

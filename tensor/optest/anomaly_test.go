@@ -12,14 +12,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// nextLine returns file:line of the line after its call, in the form that errors use.
+// nextLine returns the position of the line after its call, as file:line in the form that errors
+// use.
 func nextLine() string {
 	_, _, n, _ := runtime.Caller(1)
 	return fmt.Sprintf("optest/anomaly_test.go:%d", n+1)
 }
 
 func TestDetectAnomaly(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		var at string
 		for _, c := range []struct {
 			what   string
@@ -122,8 +123,8 @@ func TestDetectAnomaly(t *testing.T) {
 		}
 		x := s.From([]float32{0}).RequiresGrad()
 		y := x.Sqrt().MulScalar(0)
-		// Here only Backward runs with DetectAnomaly, so the site of the op is not known. The
-		// message says so.
+		// Here only Backward runs with DetectAnomaly, so the line that called the op is not known.
+		// The message says so.
 		err := tensor.Try(func() {
 			s.Do(func(c *tensor.Scope) { y.In(c).Sum().Backward() }, tensor.DetectAnomaly())
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An answer holds PyTorch 2.15's result of a call: type, shape and numbers.
+// An answer holds the result of a call in PyTorch 2.15: type, shape and numbers.
 type answer struct {
 	call string
 	f    func(s *tensor.Scope) *tt
@@ -24,7 +24,7 @@ type answer struct {
 // GPU.
 func answered(t *testing.T, list []answer) {
 	t.Helper()
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for _, a := range list {
 			var y *tt
 			if err := tensor.Try(func() { y = a.f(s) }); err != nil {
@@ -51,7 +51,7 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
 // The second derivative is finite even if the last running value is huge. No running value follows
-// it, so no factor of the gradient depends on it.
+// the last one, so no factor of the gradient depends on it.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
@@ -69,8 +69,8 @@ func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	})
 }
 
-// If Einsum sums integers over a letter of one operand alone, the result is int64. For bool
-// operands the result is always int64. A product of matrices keeps the type and wraps.
+// If Einsum sums integers over a letter that occurs in only one operand, the result is int64. For
+// bool operands the result is always int64. A product of matrices keeps the type and wraps.
 func TestEinsumOfIntegers(t *testing.T) {
 	hundreds := func(s *tensor.Scope, ty dtype.Type, dims ...int) *tt { return s.Typed(ty).Full(100, dims...) }
 	var list []answer
@@ -105,7 +105,7 @@ func TestEinsumOfIntegers(t *testing.T) {
 			answer{ty.String() + " ij,ij->i of a column", einsum("ij,ij->i", []int{3, 1}, []int{3, 3}), dtype.I64, []int{3}, full(3, 30000)},
 			answer{ty.String() + " ij,kj->ik", einsum("ij,kj->ik", []int{3, 4}, []int{3, 4}), ty, []int{3, 3}, full(9, wrapped(40000))},
 			answer{ty.String() + " ij,kj,l->ik", einsum("ij,kj,l->ik", []int{3, 3}, []int{3, 3}, []int{3}), dtype.I64, []int{3, 3}, full(9, wrapped(30000)*300)},
-			// PyTorch applies its own rules of types inconsistently to this equation.
+			// PyTorch does not apply its rules of types consistently to this equation.
 			answer{ty.String() + " ij,j->", einsum("ij,j->", []int{3, 4}, []int{4}), dtype.I64, nil, []float64{120000}},
 		)
 	}
@@ -118,7 +118,7 @@ func TestEinsumOfIntegers(t *testing.T) {
 	answered(t, list)
 }
 
-// The fractions of both ends are cut off before the steps between the ends are computed.
+// Linspace and Logspace of integers truncate both ends before they compute the steps between them.
 func TestSpacesOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I32, dtype.I64} {

@@ -43,7 +43,7 @@ func TestSearchsortedBySorter(t *testing.T) {
 			return x(s).Select(0, 0).Searchsorted(values(s), false, x(s).Select(0, 0).Argsort(-1, false))
 		}, dtype.I64, []int{2, 3}, []float64{0, 2, 4, 3, 0, 4}},
 	})
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		order := x(s).Argsort(-1, false)
 		refused(t, "another shape", func() { x(s).Searchsorted(values(s), false, order.Select(0, 0)) }, tensor.ErrShape, "searchsorted", "one sorter")
 		refused(t, "two", func() { x(s).Searchsorted(values(s), false, order, order) }, tensor.ErrShape, "one sorter")
@@ -144,8 +144,8 @@ func TestIsCloseOfNaN(t *testing.T) {
 	})
 }
 
-// A fill value may be a tensor of rank 0. Its gradient is the sum of the gradients at the filled
-// places.
+// A fill value may be a tensor of rank 0. The gradient of the fill value is the sum of the
+// gradients at the filled places.
 func TestFillByTensors(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(0, 6, 1).Reshape(2, 3) }
 	mask := func(s *tensor.Scope) *tt { return s.From([]bool{true, false, true, false, true, false}, 2, 3) }
@@ -184,7 +184,7 @@ func TestFillByTensors(t *testing.T) {
 		}, dtype.I64, []int{2, 3}, []float64{3, 1, 3, 3, 4, 3}},
 		{"index_fill of rank 0", func(s *tensor.Scope) *tt { return seven(s).IndexFillBy(0, index(s, 0), s.Full(2)) }, dtype.F64, nil, []float64{2}},
 	})
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		row := s.From([]float64{3})
 		refused(t, "a vector", func() { x(s).MaskedFillBy(mask(s), row) }, tensor.ErrShape, "masked_fill", "rank 0")
 		refused(t, "a vector", func() { x(s).IndexFillByInPlace(1, index(s, 0), row) }, tensor.ErrShape, "index_fill", "rank 0")
@@ -232,7 +232,7 @@ func TestEmbeddingWithMaxNorm(t *testing.T) {
 			x.T().EmbeddingRenormInPlace(s.From([]int64{1}).Reshape(), 2, 2)
 			return x.T()
 		}, dtype.F64, []int{2, 4}, []float64{-3, -1, 1, 3, -0.8164965642610598, 0, 0.8164965642610598, 1.6329931285221195}}))
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x := w(s).RequiresGrad()
 		refused(t, "a leaf", func() { x.EmbeddingRenormInPlace(twice(s), 2, 2) }, tensor.ErrGrad, "embedding_renorm")
 		version := x.Version()

@@ -41,8 +41,8 @@ func each(dims []int, f func(i int, idx []int)) {
 	}
 }
 
-// offset returns the position of idx in v. If a is broadcast, idx may be longer than the dimensions
-// of a. Then only the last entries of idx count. A dimension of size 1 accepts any entry.
+// offset returns the position of idx in v. If a is broadcast, idx may have more entries than a has
+// dimensions. Then only the last entries are used. A dimension of size 1 accepts any entry.
 func (a array) offset(idx []int) int {
 	idx = idx[len(idx)-len(a.dims):]
 	at := 0
@@ -80,7 +80,7 @@ func (a array) expand(dims []int) array {
 	return y
 }
 
-// sumTo is the adjoint of expand: it sums over the dimensions that expand repeats.
+// sumTo sums over the dimensions that expand repeats. It is the adjoint of expand.
 func (a array) sumTo(dims []int) array {
 	y := newArray(dims...)
 	each(a.dims, func(i int, idx []int) { y.v[y.offset(idx)] += a.v[i] })
@@ -155,7 +155,7 @@ func round(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, expr.Encode(t, v))
 }
 
-// ulp returns the distance between the neighbours of v in type t. For v = 0 it returns the smallest
+// ulp returns the distance from v to its neighbours in type t. For v = 0 it returns the smallest
 // positive number.
 func ulp(t dtype.Type, v float64) float64 {
 	// bits of the significand after the point; exponent of the smallest normal number

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// With the unit matrix as values, the result shows which weights Dropout set to 0. The gradients
+// If the values are the unit matrix, the result shows which weights Dropout set to 0. The gradients
 // and the second gradients equal those of a product with the same weights.
 func TestAttentionDropout(t *testing.T) {
 	const p = 0.4
@@ -99,7 +99,8 @@ func TestAttentionMasks(t *testing.T) {
 }
 
 // The kernels of a GPU need memory that is linear in the length. For float64 there is no kernel.
-// The scores of all queries and keys are in memory at most twice, and only during a pass.
+// There the scores of all queries and keys are in memory at most twice, and only during a forward
+// or backward pass.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {
@@ -111,7 +112,7 @@ func TestAttentionMemory(t *testing.T) {
 		mask := s.On(d).Typed(dtype.Bool).Empty(1, n)
 		for _, c := range []struct {
 			t dtype.Type
-			// peak memory, and the gradients' memory, in multiples of the weights' bytes
+			// peak memory and memory of the gradients, as multiples of the size of the weights
 			peak, gradients float64
 		}{{dtype.F32, 0, 0}, {dtype.BF16, 0, 0}, {dtype.F64, 2, 4}} {
 			m := s.On(d).Typed(c.t)

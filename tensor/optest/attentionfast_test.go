@@ -9,7 +9,7 @@ import (
 )
 
 // attentionInputs holds queries, keys and values as parts of one projection [batch, length, 3,
-// heads, features], and all further operands that a call can have.
+// heads, features], and all other operands that a call can have.
 type attentionInputs struct {
 	all               *tt
 	mask, add, length *tt
@@ -77,8 +77,8 @@ func TestAttentionKernelsAndComposition(t *testing.T) {
 	}
 }
 
-// With 0 and 1 as values, the results show which weights the kernels dropped. The composition drops
-// the same weights.
+// If the values are 0 and 1, the results show which weights the kernels dropped. The composition of
+// ops drops the same weights.
 func TestAttentionDropsTheSame(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		q, k, v := s.Randn(2, 3, 50, 4), s.Randn(2, 3, 40, 4), s.Typed(dtype.F32).Eye(40).Expand(2, 3, 40, 40)
@@ -96,13 +96,13 @@ func TestAttentionDropsTheSame(t *testing.T) {
 }
 
 // The kernel reads parts of a projection in place. There is one primitive forward and one backward.
-// The heads of the result can be joined without a copy. Only what is returned stays in memory.
+// The heads of the result can be joined without a copy. Only the returned tensors stay in memory.
 func TestAttentionCopiesNothing(t *testing.T) {
 	d, err := device.OpenMeta("cpu", device.MetaConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &strays{dev: d, ops: map[string]int{}}
+	c := &foreignWork{dev: d, ops: map[string]int{}}
 	if !device.SetTracer(c) {
 		t.Fatal("there is another tracer")
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// autocastCase describes an op as autocast treats it. Autocast casts the floating point operands,
-// which floats marks, and leaves the other operands as they are.
+// autocastCase describes an op as autocast treats it. floats marks the floating point operands,
+// which autocast casts. It does not change the other operands.
 type autocastCase struct {
 	name   string // name of the method or function, as in _golden/amp.py
 	op     string
@@ -20,7 +20,7 @@ type autocastCase struct {
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
 	only   []dtype.Type // the row's field only: the types that it accepts
-	mixed  bool         // the row computes more than the op: the type is not compared
+	mixed  bool         // the row computes more than the op, so the type is not compared
 }
 
 // autocastCases lists every op of the registry: the declared elementwise ops and reductions, the

@@ -6,15 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sizes returns one number for each dimension. The first parameter is the number of dimensions. A
-// single given number applies to all dimensions. If no number is given, the last parameter is the
-// number for each dimension.
-func sizes(rank int, given []int, otherwise int) []int {
+// sizes returns one number for each of rank dimensions. If one number is given, it applies to all
+// dimensions. If no number is given, each dimension gets the fallback.
+func sizes(rank int, given []int, fallback int) []int {
 	v := make([]int, rank)
 	for i := range v {
 		switch {
 		case len(given) == 0:
-			v[i] = otherwise
+			v[i] = fallback
 		case len(given) == 1:
 			v[i] = given[0]
 		default:

@@ -23,8 +23,8 @@ func emulated(t *testing.T) *cuda.Device {
 	return devices[0]
 }
 
-// someOps selects a few ops of each kind. The race detector makes emulation slower still, so it
-// runs these ops only.
+// someOps selects a few ops of each kind. With the race detector emulation is even slower, so the
+// tests run only these ops.
 var someOps = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
 
 // TestCUDA runs the whole walk on an emulated GPU.
@@ -70,7 +70,7 @@ func TestGoldenCUDA(t *testing.T) {
 var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.5, 0x1p-149, -0x1p-130, 0x1p-126, 1e-20, -1e20, math.MaxFloat32, -math.MaxFloat32,
 	math.Inf(1), math.Inf(-1), math.NaN(), 3, -7, 88.7, -104}
 
-// specialIntegers are cut to the range of the type.
+// specialIntegers are limited to the range of the type.
 var specialIntegers = []float64{0, 1, -1, 2, -2, 3, 7, -8, 31, 32, 63, 64, 100, -128, math.MaxInt32, math.MinInt32, 1<<53 + 2, 1 << 62, math.MaxInt64, math.MinInt64}
 
 // sameBits compares the bytes of two tensors. It treats all NaNs as equal.
@@ -176,7 +176,7 @@ func TestSameRandomNumbers(t *testing.T) {
 	}
 }
 
-// Casts between all types have the same bits on every device, also for special values.
+// Casts between all types have the same bits on every device, including special values.
 func TestCasts(t *testing.T) {
 	gpu := emulated(t)
 	values := append(append([]float64(nil), special...), 255, 256, -129, 65504, 65520, 1e9, -3e9, 1<<40, 0x1p62, 0x1p63, -0x1p63, 0.9999, 2.5, -0.5, 3.4e38)

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// dropouts lists the kinds of dropout, each with a shape. Each entry also names how many leading
-// dimensions select one unit, which is dropped as a whole.
+// dropouts lists the kinds of dropout, each with a shape. whole is the number of leading dimensions
+// that select a unit. A unit is dropped as a whole.
 var dropouts = []struct {
 	name  string
 	f     func(x *tt, p float64) *tt
@@ -33,9 +33,8 @@ var dropouts = []struct {
 	{"FeatureAlphaDropout of vectors", (*tt).FeatureAlphaDropout, []int{70, 60}, 2, true},
 }
 
-// Every kind drops with the probability that it is given, and drops whole channels where the unit
-// is a channel. A dropped element has the value of the formula. Gradients and second gradients use
-// the same mask.
+// Every kind drops units with the given probability. A dropped element has the value of the
+// formula. Gradients and second gradients use the same mask.
 func TestDropouts(t *testing.T) {
 	const p = 0.3
 	for _, c := range dropouts {
@@ -76,7 +75,7 @@ func TestDropouts(t *testing.T) {
 					t.Errorf("%s drops %v too many of each", c.name, off)
 				}
 				// The gradient is linear in the incoming gradient, with the same mask. Therefore
-				// its own gradient uses that mask too.
+				// the gradient of the gradient uses that mask too.
 				again := tensor.Gradients(g, []*tt{seed}, tensor.GradOutput(seed))[0]
 				if !slices.Equal(again.Floats(), grad) {
 					t.Errorf("%s: the gradient's gradient is another", c.name)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// both runs f on the CPU and on an emulated GPU.
-func both(t *testing.T, f func(t *testing.T, s *tensor.Scope)) {
+// onBothDevices runs f on the CPU and on an emulated GPU.
+func onBothDevices(t *testing.T, f func(t *testing.T, s *tensor.Scope)) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(d.Info().Kind, func(t *testing.T) {
 			if err := tensor.Try(func() { tensor.Do(func(s *tensor.Scope) { f(t, s) }, tensor.On(d)) }); err != nil {
@@ -30,7 +30,7 @@ func want(t *testing.T, what string, x *tt, v ...float64) {
 }
 
 func TestEightDimensions(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		dims := []int{2, 1, 3, 2, 1, 2, 3, 2}
 		a := newArray(dims...)
 		for i := range a.v {
@@ -44,7 +44,7 @@ func TestEightDimensions(t *testing.T) {
 			t.Error("sum:", msg)
 		}
 		over := []int{0, 3, 6}
-		dimsOut, groups, _ := gathered(b, over)
+		dimsOut, groups, _ := groupsOf(b, over)
 		sum := newArray(dimsOut...)
 		for i, g := range groups {
 			for _, v := range g {
@@ -58,7 +58,7 @@ func TestEightDimensions(t *testing.T) {
 }
 
 func TestInt32Indices(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		w := s.From([]float32{1, 2, 3, 4, 5, 6}, 3, 2).RequiresGrad()
 		for _, ty := range []dtype.Type{dtype.I32, dtype.I64} {
 			ix := s.Typed(ty).From([]int32{2, 0, 2})
@@ -71,7 +71,7 @@ func TestInt32Indices(t *testing.T) {
 }
 
 func TestInfiniteNumbers(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x := s.From([]int64{-7, 0, 9})
 		want(t, "clamp", x.Clamp(math.Inf(-1), 5), -7, 0, 5)
 		want(t, "sum", x.AddScalar(math.Inf(1)), math.Inf(1), math.Inf(1), math.Inf(1))
@@ -89,7 +89,7 @@ func TestInfiniteNumbers(t *testing.T) {
 // TestEngine checks sums over paths, accumulation, retained graphs, and second derivatives that
 // Backward adds to leaves.
 func TestEngine(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		a := w.Exp()
 		y := a.Mul(w).Add(a).Sub(w.MulScalar(2)).Sum() // y is e^w·w + e^w - 2w
@@ -108,7 +108,7 @@ func TestEngine(t *testing.T) {
 		}
 		w.ZeroGrad()
 		seed := s.From([]float64{1, 10, 100})
-		w.Add(w).Backward(tensor.GradOutput(seed)) // the leaf receives two handles of one gradient
+		w.Add(w).Backward(tensor.GradOutput(seed)) // the leaf receives the same gradient twice
 		want(t, "gradient", w.Grad(), 2, 20, 200)
 		want(t, "seed", seed, 1, 10, 100)
 		w.T().Backward(tensor.GradOutput(seed))
@@ -156,7 +156,7 @@ func TestEngine(t *testing.T) {
 // These are second derivatives at kinks of the first derivative and at points where finite
 // differences cannot check them. The expected values are PyTorch 2.15's.
 func TestSecondDerivatives(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		inf, nan := math.Inf(1), math.NaN()
 		for name, c := range map[string]struct {
 			f       func(x *tt) *tt
@@ -197,7 +197,7 @@ func TestSecondDerivatives(t *testing.T) {
 // The gradient of atan2 is 0 at the origin, and where both squares are too small for the type.
 // These are PyTorch 2.15's values.
 func TestAtan2AtTheOrigin(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)
 		y, x := s.From([]float64{0, 0, zero, zero, 1e-200, 2}).RequiresGrad(), s.From([]float64{0, zero, 0, zero, 1e-200, 0}).RequiresGrad()
 		y.Atan2(x).Sum().Backward()

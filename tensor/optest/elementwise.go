@@ -12,23 +12,21 @@ import (
 // noBool lists the ops that PyTorch does not define for bool operands.
 var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
-// slack lists ops whose formula cancels. The function returns how far the result may be off,
-// besides its own rounding, for a first operand x. The unit of that distance is 2⁻²⁴, or 2⁻⁵³ in
-// float64.
+// slack lists ops whose formula cancels. For a first operand x, the function returns an additional
+// error that is allowed besides the rounding of the result. Its unit is 2⁻²⁴, or 2⁻⁵³ in float64.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
 	"clamp":     func(float64) float64 { return 0 }, "clamp_plain": func(float64) float64 { return 0 },
 	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // x³ is rounded twice
-	// a term is rounded before it is added: the number is the largest such term in the domain
+	// a term is rounded before it is added; the number is the largest such term in the domain
 	"lerp": constant(8), "lerp_scalar": constant(8), "addcmul": constant(48), "addcdiv": constant(24),
 	"tanhshrink": constant(1), "logaddexp": constant(4),
 }
 
 func constant(v float64) func(float64) float64 { return func(float64) float64 { return v } }
 
-// spec describes one arrangement of operands. The operands broadcast, and each has dimensions and a
-// layout.
+// spec gives the dimensions and the layouts of operands, which are broadcast.
 type spec struct {
 	name string
 	dims [][]int // the dimensions of operand k are dims[k%len(dims)]
@@ -57,7 +55,7 @@ func (w *walk) elementwise(t reporter) {
 			t.Errorf("%s has no reference", e.Name)
 			continue
 		}
-		if !w.wants(e.Name) {
+		if !w.selects(e.Name) {
 			continue
 		}
 		types := elementTypes(e)
@@ -72,7 +70,7 @@ func (w *walk) elementwise(t reporter) {
 				if w.o.Small && ty != dtype.F32 && sp.name != "contiguous" {
 					continue
 				}
-				if len(sp.dims) > 1 && e.Arity == 1 || w.leavesOut(e, ty, i) {
+				if len(sp.dims) > 1 && e.Arity == 1 || w.skips(e, ty, i) {
 					continue
 				}
 				w.values(t, e, ty, sp)
@@ -92,7 +90,7 @@ func (w *walk) elementwise(t reporter) {
 	}
 }
 
-// elementTypes lists the types that an op is defined for. The walk uses these types.
+// elementTypes lists the types for which an op is defined. The walk uses these types.
 func elementTypes(e *tensor.Elementwise) []dtype.Type {
 	return slices.DeleteFunc(slices.Clone(dtype.Types()), func(ty dtype.Type) bool {
 		return ty == dtype.Bool && (e.NoBool || slices.Contains(noBool, e.Name)) || e.Result == tensor.FixedFloat && !ty.IsFloat() ||
@@ -134,8 +132,8 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 	if margin > 0 {
 		for k := range in {
 			for i, v := range in[k].v {
-				// Kinks lie at 0, at the parameters and where operands are equal. Each operand uses
-				// a grid of its own between these points.
+				// Kinks are at 0, at the parameters, and at equal operands. Each operand uses its
+				// own grid of numbers, which avoids these points.
 				if e.Fixed>>k&1 == 0 {
 					in[k].v[i] = round(ty, math.Round(v*16)/16+float64(k+1)/64)
 				}
@@ -247,7 +245,7 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 	}
 	for _, ty := range types {
 		// the other types are compared with float64
-		if ty != dtype.F64 && w.leavesOut(e, ty, number) {
+		if ty != dtype.F64 && w.skips(e, ty, number) {
 			continue
 		}
 		w.walked.add(elementName(e), ty, 1)

@@ -17,11 +17,10 @@ import (
 // line is the source line of the latest mistake.
 var line int
 
-// here stores the number of its caller's line in the variable line. The mistake is on its caller's
-// line.
+// here stores the number of its caller's line in line. The mistake is on that line.
 func here() { _, _, line, _ = runtime.Caller(1) }
 
-// The test makes typical mistakes. Each error names the op, its operands and the caller's line.
+// The test makes typical mistakes. Each error must name the op, its operands and the caller's line.
 func TestMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) { mistakes(t, dev) })
@@ -45,7 +44,8 @@ func mistakes(t *testing.T, dev device.Device) {
 		f16 := m.Typed(dtype.F16).Ones(3, 2)
 		far := m.Typed(dtype.I64).From([]int64{0, 2, 7})
 		behind := m.Typed(dtype.I64).From([]int64{1, -1})
-		// A late error is reported here. It still names the op and the line that queued the op.
+		// A late error is reported by this call. It still names the op and the line that queued the
+		// op.
 		wait := func() { a.Sum().Item() }
 		y := w.MulScalar(2)
 		square := w.Mul(w)

@@ -12,8 +12,9 @@ import (
 
 func isExpr(op string) bool { return op == "expr" }
 
-// The test walks expressions alone on the CPU and the emulated GPU, in all types and layouts. It
-// compares first and second derivatives with differences. The whole walks contain them too.
+// The test walks only expressions, on the CPU and the emulated GPU, in all types and layouts. It
+// compares first and second derivatives with differences. The complete walks contain expressions
+// too.
 func TestExprOnDevices(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		Run(t, dev, Options{Only: isExpr, Small: true, FirstOrder: dev != hostDevice()})

@@ -119,7 +119,7 @@ var goldenOps = map[string]goldenOp{
 	"embedding":    binaryOp((*tensor.Tensor).Embedding),
 }
 
-// The rule applies to every case. There is no list of exceptions.
+// TestGolden applies the same rule to every case, without exceptions.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.safetensors.gz")
 	if err != nil || len(files) < 6 {
@@ -186,8 +186,8 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
 // goldenCase runs one case on dev and describes what is wrong. On the CPU it uses both precisions.
-// Elsewhere it uses float32 only: float64 would need more kernels, and the walk compares float64
-// results between devices.
+// On other devices it uses only float32. float64 would need more kernels, and the walk compares
+// float64 results between devices.
 func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]
 	if op == nil {
@@ -213,7 +213,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 					}
 				}
 				y := op(c.Args, in)
-				if msg := against(y, stored[run.out.DType], c.Out[0].F32, c.Out[0].F64, golden.Rule{Terms: terms.out, Torn: c.Out[0].Torn}); msg != "" {
+				if msg := compareGolden(y, stored[run.out.DType], c.Out[0].F32, c.Out[0].F64, golden.Rule{Terms: terms.out, Torn: c.Out[0].Torn}); msg != "" {
 					wrong = append(wrong, fmt.Sprintf("%v: %s", run.t, msg))
 				}
 				if c.Out[0].Seed == nil {
@@ -222,7 +222,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 				seed := s.From(c.Out[0].Seed.Float64s(), c.Out[0].Seed.Shape...).Reshape(c.Out[0].Seed.Shape...).Cast(run.t).To(dev)
 				for k, g := range tensor.Gradients(y, leaves, tensor.GradOutput(seed)) {
 					i := grads[k]
-					if msg := against(g, run.t, *c.In[i].GradF32, *c.In[i].GradF64, golden.Rule{Terms: terms.grads[i], Rounded64: rounded64[c.Op]}); msg != "" {
+					if msg := compareGolden(g, run.t, *c.In[i].GradF32, *c.In[i].GradF64, golden.Rule{Terms: terms.grads[i], Rounded64: rounded64[c.Op]}); msg != "" {
 						wrong = append(wrong, fmt.Sprintf("%v: gradient %d: %s", run.t, i, msg))
 					}
 				}
@@ -235,14 +235,14 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 	return wrong
 }
 
-// rounded64 lists the relative error of PyTorch's float64 gradients, by op. The float32 rule also
-// uses these gradients as its reference. Their error is small enough for that rule.
+// rounded64 lists the relative error of PyTorch's float64 gradients, by op. The rule for float32
+// also uses these gradients as its reference, because their error is small enough for it.
 var rounded64 = map[string]float64{
 	"hardsigmoid": 0x1p-24, // PyTorch multiplies by 1/6 in float32
 }
 
-// against compares a result with torch's by golden.Rule. Types and shapes must be equal.
-func against(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, rule golden.Rule) string {
+// compareGolden compares a result with torch's by golden.Rule. Types and shapes must be equal.
+func compareGolden(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, rule golden.Rule) string {
 	if got.Type() != t {
 		return fmt.Sprintf("type is %v, want %v", got.Type(), t)
 	}

@@ -140,9 +140,9 @@ func gridOptions(a golden.Args) (o tensor.GridSampleOptions) {
 	return o
 }
 
-// gridTerms returns sums of the elements that are read, plus the error of a place that is off by
-// one rounding. This error is a multiple of the largest element. For the gradient of places it also
-// grows with the size of the image.
+// gridTerms returns sums of the elements that are read, plus the error that a rounding of the place
+// causes. This error is a multiple of the largest element. For the gradient of places it also grows
+// with the size of the image.
 func gridTerms(c golden.Case) terms {
 	x, grid := viewed(c.In[0]).apply(finite), viewed(c.In[1])
 	sum := func(x array) array { return gridRef(gridOptions(c.Args), math.Abs)([]array{x, grid}) }

@@ -94,8 +94,8 @@ func brackets(spec string, tensors []*tt) (ix []any) {
 }
 
 // indexedTerms returns the terms of a case whose results are sums of products. It runs the case on
-// the absolute values of its numbers, so that nothing cancels. Integers are indices and stay as
-// they are. An op that selects extremes has no terms.
+// the absolute values of its numbers, so that nothing cancels. It does not change integers, which
+// are indices. An op that selects extremes has no terms.
 func indexedTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.Args.Has("reduce") && c.Args.Text("reduce")[0] == 'a' {
@@ -126,7 +126,7 @@ func indexedTerms(c golden.Case) (t terms) {
 			in = append(in, x)
 		}
 		if !in[0].Type().IsFloat() && c.Op != "bincount" || c.In[0].Base.DType == "BOOL" {
-			return // whole numbers are exact
+			return // sums of whole numbers are exact
 		}
 		y := goldenOps[c.Op](c.Args, in)
 		t.out = y.Floats()

@@ -77,7 +77,7 @@ func TestGoldenIsComplete(t *testing.T) {
 		}
 		var missing []string
 		for _, k := range kinds {
-			if why := senseless[op+" "+k]; why != "" {
+			if why := invalidKinds[op+" "+k]; why != "" {
 				used[op+" "+k] = true
 				if have[k] {
 					t.Errorf("%s has golden cases of kind %s: it is listed as without (%s)", op, k, why)
@@ -97,7 +97,7 @@ func TestGoldenIsComplete(t *testing.T) {
 			t.Errorf("%s: %d golden cases, want five", op, len(cases[called]))
 		}
 	}
-	for _, m := range []map[string]string{goldenNames, notInTorch, senseless} {
+	for _, m := range []map[string]string{goldenNames, notInTorch, invalidKinds} {
 		for name := range m {
 			if !used[name] {
 				t.Errorf("%s is listed for the golden files, but no op needs it", name)
@@ -106,8 +106,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// goldenNames maps ops to the golden cases of another name. Such an op is a part of a PyTorch
-// function, or several ops of this library are one PyTorch function.
+// goldenNames maps ops to golden cases that have another name. Such an op is a part of a PyTorch
+// function, or several ops of this library correspond to one PyTorch function.
 var goldenNames = map[string]string{
 	"pow": "pow_tensor", "pow_scalar": "pow", "pow_rsqrt": "pow", "pow_cube": "pow", "pow_fraction": "pow", "clamp_min": "clamp", "clamp_plain": "clamp", "clamp_max": "clamp", "gelu_tanh": "gelu", "logit_eps": "logit",
 	"floor_divide": "div_floor", "floor_divide_integer": "floor_divide", "trunc_divide": "div_trunc", "remainder_integer": "remainder", "fmod_integer": "fmod",
@@ -130,7 +130,7 @@ var notInTorch = map[string]string{
 	"gather_to_device": "PyTorch has it for GPUs alone", "reduce_add_to_device": "PyTorch has it for GPUs alone",
 }
 
-// senseless lists the kinds of operands that an op cannot have, each with the reason.
-var senseless = map[string]string{
+// invalidKinds lists the kinds of operands that an op cannot have, each with the reason.
+var invalidKinds = map[string]string{
 	"quantile empty": "PyTorch refuses what has no elements", "nanquantile empty": "PyTorch refuses what has no elements",
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// init adds the ops of _golden/linalg.py. Each library chooses the signs of vectors itself. The
+// init adds the ops of _golden/linalg.py. Libraries choose different signs for the vectors. The
 // compared results do not depend on these signs.
 func init() {
 	type args = golden.Args
@@ -84,7 +84,7 @@ func init() {
 	goldenTerms["cross"] = crossTerms
 }
 
-// tolerances returns the tolerances for a rank: none, or the relative and the absolute one.
+// tolerances returns the tolerances for a rank: none, or the relative one and the absolute one.
 func tolerances(a golden.Args) []float64 {
 	if a.Has("tolerances") {
 		return a.Floats("tolerances")
@@ -124,7 +124,8 @@ func linalgTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// crossTerms returns the terms of a cross product: it adds where the product subtracts.
+// crossTerms returns the terms of a cross product. It adds products where the cross product
+// subtracts them.
 func crossTerms(c golden.Case) (t terms) {
 	x := []array{viewed(c.In[0]), viewed(c.In[1])}
 	sums := func(a, b array) array {

@@ -15,8 +15,8 @@ func init() {
 		}
 		return nil
 	}
-	// The operands of a channel norm are x; or x and statistics; or x, weight, bias and statistics.
-	// Parts 1 and 2 of the result are the statistics after the call.
+	// The operands of a channel norm are x, or x and the statistics, or x, weight, bias and the
+	// statistics. Parts 1 and 2 of the result are the statistics after the call.
 	channel := func(f func(x, mean, variance, w, b *tt, training bool, momentum, eps float64) *tt) goldenOp {
 		return func(a args, x []*tt) *tt {
 			var w, b *tt
@@ -164,8 +164,7 @@ func normTerms(c golden.Case) (t terms) {
 		each(x.dims, func(i int, idx []int) { db[affine(idx)] += seed.v[i] })
 		t.grads[2] = db
 	}
-	// The operands are stored expanded, so the gradient of an expanded operand is the gradient of
-	// the view. Nothing needs to be summed.
+	// The gradient of an expanded operand is the gradient of the view, so it needs no sum.
 	return t
 }
 

@@ -154,8 +154,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 				}
 			}
 		}
-	// Variance and deviation depend on distances from the mean. Its rounding error is that of the
-	// greatest element.
+	// Variance and deviation depend on distances from the mean. The rounding error of the mean is
+	// as large as that of the greatest element.
 	case "var", "std":
 		t.out = absolute(out).v
 		most, factor := 0.0, 0.0
@@ -180,13 +180,13 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 }
 
 // maximaOf returns the greatest element of each group that a reduction over dims combines. It also
-// returns the places of the elements of each group.
+// returns, for each group, the places of its elements.
 func maximaOf(x array, dims []int) (most []float64, places [][]int) {
 	dims = slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == tensor.KeepDim })
 	if len(x.dims) == 0 {
 		dims = nil
 	}
-	_, groups, places := gathered(x, dims)
+	_, groups, places := groupsOf(x, dims)
 	for _, g := range groups {
 		v := math.Inf(-1)
 		for _, e := range g {
@@ -221,7 +221,7 @@ func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, gr
 }
 
 // distanceTerms returns the terms of the gradients of distances: g·sign(d)·(|d|/‖d‖)^(p-1) for each
-// difference d. The factor max(p, 1) covers how the power amplifies a rounding.
+// difference d. The factor max(p, 1) is needed because the power amplifies a rounding.
 func distanceTerms(op string, x []array, out, seed array, p float64) map[int][]float64 {
 	a, b, rows := x[0], x[1], slices.Clone(out.dims)
 	if op == "cdist" { // the shapes become [..., n, 1, m] and [..., 1, k, m]

@@ -13,15 +13,15 @@ import (
 )
 
 // terms holds, for each element of a result and of its gradients, the sum of the absolute values of
-// the terms that are added. Another order of the sum or another rounding of a term changes the
-// element. The change is at most the rounding of that sum. A slice is nil if nothing is added or
-// cancels.
+// the terms that are added. If terms are added in another order or rounded in another way, the
+// element changes. The change is at most the rounding error of that sum. A slice is nil if nothing
+// is added or nothing cancels.
 type terms struct {
 	out   []float64
 	grads map[int][]float64
 }
 
-// viewed returns the operand as the op sees it, with its views applied.
+// viewed returns the operand with its views applied, as the op reads it.
 func viewed(o golden.Operand) array {
 	a := arrayOf(o.Base)
 	for _, v := range o.Views {

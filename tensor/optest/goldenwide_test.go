@@ -10,7 +10,7 @@ import (
 )
 
 // fromMethods lists the golden ops that run through [methods]. The values name the arguments of a
-// case that are passed, if there are any.
+// case that are passed to the method.
 var fromMethods = map[string][]string{
 	"sin": nil, "cos": nil, "tan": nil, "asin": nil, "acos": nil, "atan": nil, "sinh": nil, "cosh": nil, "asinh": nil, "acosh": nil, "atanh": nil, "atan2": nil,
 	"hypot": nil, "exp2": nil, "expm1": nil, "log2": nil, "log10": nil, "log1p": nil, "erf": nil, "erfc": nil, "erfinv": nil, "log_sigmoid": nil,
@@ -56,8 +56,8 @@ func init() {
 	})
 }
 
-// cancels lists ops whose result or gradient is a difference. Each function adds the terms, instead
-// of subtracting them, for operands x and result y.
+// cancels lists ops whose result or gradient is a difference. Each function adds the terms instead
+// of subtracting them. Its arguments are the operands x and the result y.
 var cancels = map[string]struct {
 	out, grad func(x []float64, a golden.Args, y float64) float64
 }{
@@ -122,7 +122,7 @@ func elementTerms(c golden.Case) (t terms) {
 		var at []int
 		for i, o := range c.In {
 			a := viewed(o)
-			if c.Op != "prelu" { // expand a, so that each element has terms of its own
+			if c.Op != "prelu" { // expand a, so that there are terms for each element
 				a = a.expand(out)
 			}
 			x := s.On(hostDevice()).Typed(dtype.F64).From(a.v).Reshape(a.dims...)

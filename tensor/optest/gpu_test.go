@@ -10,7 +10,8 @@ import (
 )
 
 // part reads FLAMBEAU_TEST_PART. For example, "3/12" selects the fourth of twelve parts of the ops.
-// Several processes, each with one part, compile the walk's ten thousand or so kernels in parallel.
+// Several processes, each with one part, compile the about ten thousand kernels of the walk in
+// parallel.
 func part(t *testing.T) func(op string) bool {
 	v := os.Getenv("FLAMBEAU_TEST_PART")
 	if v == "" {

@@ -9,28 +9,29 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// row describes one case of a heavy op, a view or an in-place form.
+// row describes one case of a heavy op (any op that is neither elementwise nor a reduction), of a
+// view or of an in-place form.
 type row struct {
 	op string
 	// methods of *tensor.Tensor, or functions of package tensor, that the row tests
-	methods []string
-	in      [][]int // shapes of the operands
-	index   map[int]int
-	call    func(x []*tt) *tt
-	ref     func(x []array) array
-	terms   func(x []array) array // Σ|terms| for each element; nil: the result is exact
-	ints    bool                  // the op is defined for integers and bool as well
-	noGrad  bool
-	kernels bool // devices may have fast kernels: the walk runs the composition too
-	result  dtype.Type
-	whole   dtype.Type   // the type of the result for integers and bool, if it is not their type
-	only    []dtype.Type // the floating point types that the op accepts, float64 first; nil: all
-	noBool  bool
-	reads   int    // how many numbers the op reads back from the device, to learn sizes
-	sends   int    // how many lists the op uploads from the host
-	text    string // the expression, for an op whose argument is text
-	weighs  bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
-	rounds  bool   // an intermediate result as large as terms is rounded to the operands' type
+	methods       []string
+	in            [][]int // shapes of the operands
+	index         map[int]int
+	call          func(x []*tt) *tt
+	ref           func(x []array) array
+	terms         func(x []array) array // Σ|terms| for each element; nil: the result is exact
+	ints          bool                  // the op is defined for integers and bool as well
+	noGrad        bool
+	kernels       bool // devices may have fast kernels, so the walk also runs the composition
+	result        dtype.Type
+	whole         dtype.Type   // type of the result for integers and bool; Invalid: their own type
+	only          []dtype.Type // floating point types that the op accepts, float64 first; nil: all
+	noBool        bool
+	reads         int    // how many numbers the op reads back from the device, to learn sizes
+	uploads       int    // how many lists the op uploads from the host
+	text          string // the expression, for an op whose argument is text
+	roundsWeights bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
+	rounds        bool   // an intermediate result as large as terms is rounded to the operands' type
 }
 
 func (r *row) String() string {
@@ -40,13 +41,14 @@ func (r *row) String() string {
 	return fmt.Sprintf("%s %v", r.op, r.in)
 }
 
-// floatTypes lists the floating point types of the walk. float64 is first: its gradients are
-// compared with differences, and the gradients of the other types are compared with float64's.
+// floatTypes lists the floating point types of the walk. float64 comes first. Its gradients are
+// compared with differences, and the gradients of the other types are compared with those in
+// float64.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 
-// twice reports whether second derivatives are walked. A result that the op rounds to another type
-// has none, since differences do not see the rounding.
-func (r *row) twice() bool {
+// secondOrder reports whether second derivatives are walked. An op that rounds its result to
+// another type has none, because differences in float64 do not contain that rounding.
+func (r *row) secondOrder() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
 }
 
@@ -58,7 +60,7 @@ func (r *row) floats() []dtype.Type {
 	return floatTypes
 }
 
-// integers returns the types that a row with ints accepts besides floating point.
+// integers returns the types other than floating point that a row with ints accepts.
 func (r *row) integers() []dtype.Type {
 	return slices.DeleteFunc(dtype.Types(), func(t dtype.Type) bool { return t.IsFloat() || r.noBool && t == dtype.Bool })
 }
@@ -68,7 +70,7 @@ func (r *row) leaves() int { return len(r.in) - len(r.index) }
 
 func (w *walk) heavy(t reporter) {
 	for _, r := range table() {
-		if !w.wants(r.op) {
+		if !w.selects(r.op) {
 			continue
 		}
 		layouts := []layout{contiguous, transposed, strided, expanded}
@@ -88,7 +90,7 @@ func (w *walk) heavy(t reporter) {
 			for _, lay := range layouts {
 				w.heavyCase(t, name, &r, lay, floats, mode)
 			}
-			if !w.o.Small && r.twice() {
+			if !w.o.Small && r.secondOrder() {
 				w.heavySecond(t, name, &r, mode)
 			}
 		}
@@ -116,8 +118,8 @@ func (r *row) operands(t dtype.Type) []array {
 	return in
 }
 
-// place puts the operands on the device. Where a layout repeats entries, place changes the arrays
-// of the parameter in to match.
+// place puts the operands on the device. If a layout repeats entries, place changes the arrays in
+// to match.
 func (r *row) place(w *walk, s *tensor.Scope, in []array, t dtype.Type, lay layout) (x, leaves []*tt, at []int) {
 	for k := range in {
 		if _, ok := r.index[k]; ok {
@@ -171,7 +173,7 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 						return 0
 					}
 					tol := 2*ulp(result, want.v[i]) + 8*acc*terms.v[i]
-					if r.weighs && ty.IsHalf() && !w.dev.Info().Host {
+					if r.roundsWeights && ty.IsHalf() && !w.dev.Info().Host {
 						tol += ulp(result, 1)
 					}
 					if r.rounds {
@@ -214,7 +216,7 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 }
 
 // jacobian returns the gradient of Σ seed·ref with respect to operand k, by central differences. It
-// also returns Σ|terms| of each entry.
+// also returns Σ|terms| for each entry.
 func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
 	g, size = newArray(in[k].dims...), newArray(in[k].dims...)
 	moved := slices.Clone(in)
@@ -261,7 +263,8 @@ func (w *walk) heavySecond(t reporter, name string, r *row, mode []tensor.Option
 		tensor.Do(func(s *tensor.Scope) {
 			inner := func(w *walk, s *tensor.Scope, in []array, opts ...tensor.GradOption) (*tt, []*tt, []int) {
 				x, leaves, at := r.place(w, s, in, dtype.F64, contiguous)
-				// With the square, the gradient that arrives at the op depends on the operands too.
+				// Because of the square, the gradient that arrives at the op depends on the
+				// operands too.
 				y := r.call(x).Square()
 				seed := sample(random(r.op, "seed"), dtype.F32, 0.5, 1, y.Shape().Slice()...)
 				var sum *tt

@@ -12,12 +12,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Hooks run in torch's order and receive torch's values. The expected numbers are PyTorch 2.15's.
+// Hooks run in the same order and receive the same values as in torch. The expected numbers are
+// results of PyTorch 2.15.
 func TestHooks(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
 		times := func(v float64) func(g *tt) *tt { return func(g *tt) *tt { return g.MulScalar(v) } }
-		{ // A hook on a leaf runs once a run, with the whole gradient, also for Gradients.
+		{ // A hook on a leaf gets the complete gradient, once per run, also of Gradients.
 			x, seen := leaf(), []string{}
 			x.RegisterHook(func(g *tt) *tt { seen = append(seen, fmt.Sprint(g.Floats())); return g.MulScalar(10) })
 			y := x.MulScalar(2).Sum().Add(x.MulScalar(3).Sum())
@@ -43,7 +44,7 @@ func TestHooks(t *testing.T) {
 				t.Errorf("the order is %s", seen)
 			}
 		}
-		{ // a hook on an input of Gradients, whether or not the gradient goes further back
+		{ // a hook on an input of Gradients, which runs even if no older node needs the gradient
 			x := leaf()
 			y := x.MulScalar(2)
 			y.RegisterHook(times(10))
@@ -60,7 +61,7 @@ func TestHooks(t *testing.T) {
 			y.Backward(tensor.GradOutput(s.Ones(3)))
 			want(t, "gradient", x.Grad(), 6, 6, 6)
 		}
-		{ // If a tensor changes in place, its hook stays with the value at the registration.
+		{ // If a tensor changes in place, its hook still receives the gradient of the old value.
 			x, seen := leaf(), ""
 			y := x.MulScalar(2)
 			y.RegisterHook(func(g *tt) *tt { seen += fmt.Sprint("a", g.Floats()); return nil })
@@ -103,7 +104,7 @@ func TestHooks(t *testing.T) {
 			y.Sum().Backward()
 			want(t, "kept gradient", kept, 1, 1, 1)
 		}
-		{ // a result named in Into keeps its gradient from then on, once per run
+		{ // A result that is named in Into keeps its gradient, once per run.
 			x := leaf()
 			y := x.MulScalar(2)
 			z := y.MulScalar(3).Sum()
@@ -195,10 +196,10 @@ func TestHooksAtOnce(t *testing.T) {
 	}
 }
 
-// Gradients walks only the paths to its inputs. Nodes beside these paths are not computed and may
+// Gradients walks only the paths to its inputs. Nodes outside these paths are not computed, and may
 // already be freed.
 func TestOnlyNeededPaths(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		var calls []string
 		x, w := s.From([]float64{1, 2}).RequiresGrad(), s.From([]float64{3, 4}).RequiresGrad()
 		h := tensor.Apply(&counted{"h", &calls}, x, w)
@@ -226,7 +227,7 @@ func TestOnlyNeededPaths(t *testing.T) {
 	})
 }
 
-// counted computes x + y. It records the calls of its VJP and which gradients each call needs.
+// counted computes x + y. It records each call of its VJP, and which gradients the call needs.
 type counted struct {
 	name  string
 	calls *[]string

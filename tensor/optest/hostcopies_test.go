@@ -23,19 +23,19 @@ var hostCopies = map[string]struct {
 	"IndexPut":     {0, 1, 8, "of a bool mask, as MaskedSelect"},
 }
 
-// copyWatch counts what an op copies.
+// copyWatch counts the copies that an op makes.
 type copyWatch struct {
 	t    *testing.T
 	gpu  *cuda.Device
 	seen map[string]bool
-	host map[string]bool // the ops that work on the host; true if the op has copied
-	// The row of the table allows these copies: uploads of host lists, and downloads of numbers.
+	host map[string]bool // ops that work on the host, with true if the op has copied
+	// copies that the row of the table allows: uploads of host lists, and downloads of numbers
 	rowSends, rowReads uint64
 }
 
-// hold runs an op. It fails if the op copies more between host and GPU than hostCopies or the op's
+// check runs an op. It fails if the op copies more between host and GPU than hostCopies or the op's
 // row of the table allows.
-func (c *copyWatch) hold(what string, names []string, f func()) {
+func (c *copyWatch) check(what string, names []string, f func()) {
 	c.t.Helper()
 	before := c.gpu.Counters()
 	f()
@@ -60,9 +60,9 @@ func (c *copyWatch) hold(what string, names []string, f func()) {
 	}
 }
 
-// twice computes first and second derivatives of y with respect to its leaves, with seeds on the
-// device.
-func twice(y *tt, leaves []*tt) {
+// secondDerivatives computes first and second derivatives of y with respect to its leaves, with
+// seeds on the device.
+func secondDerivatives(y *tt, leaves []*tt) {
 	if len(leaves) == 0 || !y.NeedsGrad() || !y.Type().IsFloat() {
 		return
 	}
@@ -82,8 +82,8 @@ func twice(y *tt, leaves []*tt) {
 	}
 }
 
-// With operands on the device, no op waits for the device or copies data from or to the host. This
-// holds for every op of the matrix, in the forward pass, the backward pass, and for second
+// If the operands are on the device, no op waits for the device or copies data from or to the host,
+// except as listed above. The test runs every op of the matrix forward, backward, and for second
 // derivatives.
 func TestNoHostCopies(t *testing.T) {
 	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}, 0, 0}
@@ -112,7 +112,7 @@ func TestNoHostCopies(t *testing.T) {
 				}
 			}
 			walked[elementName(e)] = true
-			c.hold(e.Name, []string{elementName(e)}, func() { twice(call(e, x), leaves) })
+			c.check(e.Name, []string{elementName(e)}, func() { secondDerivatives(call(e, x), leaves) })
 		})
 	}
 	for _, r := range tensor.Reductions() {
@@ -124,7 +124,7 @@ func TestNoHostCopies(t *testing.T) {
 				leaves = append(leaves, x.RequiresGrad())
 			}
 			walked[reductionName(r)] = true
-			c.hold(r.Name, []string{reductionName(r)}, func() { twice(applyReduction(r, x, 1), leaves); applyReduction(r, x) })
+			c.check(r.Name, []string{reductionName(r)}, func() { secondDerivatives(applyReduction(r, x, 1), leaves); applyReduction(r, x) })
 		})
 	}
 	for _, r := range table() {
@@ -144,9 +144,9 @@ func TestNoHostCopies(t *testing.T) {
 					if r.noGrad {
 						leaves = nil
 					}
-					c.rowSends, c.rowReads = uint64(r.sends), uint64(r.reads)
+					c.rowSends, c.rowReads = uint64(r.uploads), uint64(r.reads)
 					defer func() { c.rowSends, c.rowReads = 0, 0 }()
-					c.hold(r.String(), rowNames(&r), func() { twice(r.call(x), leaves) })
+					c.check(r.String(), rowNames(&r), func() { secondDerivatives(r.call(x), leaves) })
 				}, mode...)
 			})
 			if err != nil {
@@ -174,19 +174,19 @@ func TestNoHostCopies(t *testing.T) {
 				l.RequiresGrad()
 			}
 			walked[f.name+"InPlace"] = true
-			c.hold(f.name+"InPlace", nil, func() {
-				twice(f.inPlace(append([]*tt{x[0].Clone()}, x[1:]...)), leaves)
+			c.check(f.name+"InPlace", nil, func() {
+				secondDerivatives(f.inPlace(append([]*tt{x[0].Clone()}, x[1:]...)), leaves)
 			})
 		})
 	}
 	for _, src := range sources {
-		// these ops make a tensor from numbers of the host
+		// these ops make a tensor from numbers on the host
 		if walked[src.name] = true; src.name == "From" || src.name == "NewTensor" {
 			continue
 		}
 		guard(t, src.name, func(s *tensor.Scope) {
 			ty := src.types[len(src.types)-1]
-			c.hold(src.name, []string{src.name}, func() { src.call(s.On(gpu).Typed(ty), ty) })
+			c.check(src.name, []string{src.name}, func() { src.call(s.On(gpu).Typed(ty), ty) })
 		})
 	}
 	for _, o := range Matrix() {
@@ -204,7 +204,7 @@ func TestNoHostCopies(t *testing.T) {
 	}
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.On(gpu).Ones(4, 5).RequiresGrad()
-		c.hold("a step", nil, func() {
+		c.check("a step", nil, func() {
 			y := x.Gelu().Dropout(0.5).Add(s.On(gpu).Randn(5)).Softmax(-1).Amax(0, tensor.KeepDim).Mean()
 			y.Backward()
 			x.In(s).Detach().AddInPlace(x.Grad())

@@ -8,21 +8,21 @@ import (
 
 func init() { rowTables = append(rowTables, indexRows) }
 
-// wholes is an index tensor and masks is a mask. Both stay arrays until the function beside puts
-// them on a device.
+// intArray is an index tensor, and boolArray is a mask. Both stay arrays until onDeviceOf puts them
+// on a device.
 type (
-	wholes array
-	masks  array
+	intArray  array
+	boolArray array
 )
 
-// beside returns the index with its tensors on x's device.
-func beside(x *tt, ix []any) []any {
+// onDeviceOf returns the index with its tensors on x's device.
+func onDeviceOf(x *tt, ix []any) []any {
 	out := make([]any, len(ix))
 	for k, v := range ix {
 		switch v := v.(type) {
-		case wholes:
+		case intArray:
 			out[k] = placedIndex(x, array(v))
-		case masks:
+		case boolArray:
 			out[k] = truths(x, array(v))
 		default:
 			out[k] = v
@@ -31,11 +31,12 @@ func beside(x *tt, ix []any) []any {
 	return out
 }
 
-// span is a range in the form of the reference: start, stop and step, within the dimension.
+// span is a range with start, stop and step, which are within the dimension.
 type span struct{ start, stop, step int }
 
-// placesOf returns the shape of x[ix…] and the places in x of its elements. It follows the words of
-// NumPy's manual and looks up the numbers one by one. An index outside the dimension is an error.
+// placesOf returns the shape of x[ix…], and the places of its elements in x. It implements the
+// rules of NumPy's manual directly, one element at a time. An index outside the dimension is an
+// error.
 func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 	// Each part of the index selects from some dimensions of x. The entries of a tensor depend on
 	// the coordinates of the common shape.
@@ -51,9 +52,9 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 	consumed := 0
 	for _, v := range ix {
 		switch v := v.(type) {
-		case masks:
+		case boolArray:
 			consumed += len(v.dims)
-		case int, span, wholes, []int:
+		case int, span, intArray, []int:
 			consumed++
 		}
 	}
@@ -98,7 +99,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 			d++
 		case span:
 			s, n := strides[d], 0
-			if v.step > 0 { // the part outside the dimension is cut off
+			if v.step > 0 { // the part outside the dimension is ignored
 				v.start, v.stop = min(v.start, dims[d]), min(v.stop, dims[d])
 			} else {
 				v.start = min(v.start, dims[d]-1)
@@ -117,7 +118,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 			}
 			tensorAxis(a, strides[d])
 			d++
-		case wholes:
+		case intArray:
 			n := dims[d]
 			a := array(v).apply(func(v float64) float64 { return float64(inside(v, n)) })
 			if len(a.dims) == 0 { // a tensor of rank 0 is like an int on the device
@@ -127,7 +128,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 				tensorAxis(a, strides[d])
 			}
 			d++
-		case masks:
+		case boolArray:
 			columns := make([][]float64, len(v.dims))
 			for i, n := range v.dims {
 				if dims[d+i] != n {
@@ -165,7 +166,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 			}
 		}
 	}
-	// The common shape replaces the tensors where they stand if only ints stand between them.
+	// The common shape replaces the index tensors at their position, if only ints are between them.
 	// Otherwise the common shape comes first.
 	first, last, between := -1, -1, false
 	for k, a := range axes {
@@ -260,11 +261,11 @@ func indexPutRef(dims []int, ix []any, accumulate bool) func(x []array) array {
 func indexRows() []row {
 	var rows []row
 	dims := []int{2, 3, 4}
-	ints := func(dims []int, v ...float64) wholes { return wholes{dims, v} }
-	bits := func(dims []int, v ...float64) masks { return masks{dims, v} }
+	ints := func(dims []int, v ...float64) intArray { return intArray{dims, v} }
+	bits := func(dims []int, v ...float64) boolArray { return boolArray{dims, v} }
 	for _, c := range []struct {
 		ix    []any
-		apart bool  // true if no place occurs twice
+		apart bool  // no place occurs twice
 		value []int // shape of the value to put; nil for none
 	}{
 		{[]any{1, span{0, 3, 2}}, true, []int{4}},
@@ -282,14 +283,14 @@ func indexRows() []row {
 		reads, sends := 0, 0
 		for _, v := range full {
 			switch v.(type) {
-			case masks:
+			case boolArray:
 				reads++
 			case []int:
 				sends++
 			}
 		}
-		get := func(x *tt) *tt { return x.Index(beside(x, spans(full))...) }
-		rows = append(rows, row{op: "index", methods: []string{"Index"}, in: [][]int{dims}, ints: true, reads: reads, sends: sends, ref: indexRef(dims, full), call: func(x []*tt) *tt { return get(x[0]) }})
+		get := func(x *tt) *tt { return x.Index(onDeviceOf(x, spans(full))...) }
+		rows = append(rows, row{op: "index", methods: []string{"Index"}, in: [][]int{dims}, ints: true, reads: reads, uploads: sends, ref: indexRef(dims, full), call: func(x []*tt) *tt { return get(x[0]) }})
 		if c.value == nil {
 			continue
 		}
@@ -298,8 +299,8 @@ func indexRows() []row {
 				continue
 			}
 			ref := indexPutRef(dims, full, accumulate)
-			r := row{op: "index_put", methods: []string{"IndexPut"}, in: [][]int{dims, c.value}, ints: true, reads: reads, sends: sends, ref: ref,
-				call: func(x []*tt) *tt { return x[0].IndexPut(x[1], accumulate, beside(x[0], spans(full))...) }}
+			r := row{op: "index_put", methods: []string{"IndexPut"}, in: [][]int{dims, c.value}, ints: true, reads: reads, uploads: sends, ref: ref,
+				call: func(x []*tt) *tt { return x[0].IndexPut(x[1], accumulate, onDeviceOf(x[0], spans(full))...) }}
 			if accumulate {
 				r.terms = absAll(ref)
 			}
@@ -309,22 +310,22 @@ func indexRows() []row {
 			}
 			r.call = func(x []*tt) *tt {
 				if y := x[0].Clone(); accumulate {
-					return y.IndexPutInPlace(x[1], true, beside(y, spans(full))...)
+					return y.IndexPutInPlace(x[1], true, onDeviceOf(y, spans(full))...)
 				} else {
-					return y.SetIndex(x[1], beside(y, spans(full))...)
+					return y.SetIndex(x[1], onDeviceOf(y, spans(full))...)
 				}
 			}
 			rows = append(rows, r)
 		}
 	}
-	one := masks{[]int{2, 3}, []float64{0, 1, 1, 0, 0, 1}}
+	one := boolArray{[]int{2, 3}, []float64{0, 1, 1, 0, 0, 1}}
 	for _, v := range []any{1, 1.0, true} {
-		rows = append(rows, row{op: "index_put", methods: []string{"SetIndex"}, in: [][]int{dims}, ints: true, call: func(x []*tt) *tt { return x[0].Clone().SetIndex(v, beside(x[0], []any{one})...) },
+		rows = append(rows, row{op: "index_put", methods: []string{"SetIndex"}, in: [][]int{dims}, ints: true, call: func(x []*tt) *tt { return x[0].Clone().SetIndex(v, onDeviceOf(x[0], []any{one})...) },
 			ref: func(x []array) array {
 				return indexPutRef(dims, []any{one}, false)([]array{x[0], {nil, []float64{1}}})
 			}})
 	}
-	rows = append(rows, row{op: "index_put", methods: []string{"SetIndex"}, in: [][]int{dims, {}}, ints: true, call: func(x []*tt) *tt { return x[0].Clone().SetIndex(x[1], beside(x[0], []any{one})...) },
+	rows = append(rows, row{op: "index_put", methods: []string{"SetIndex"}, in: [][]int{dims, {}}, ints: true, call: func(x []*tt) *tt { return x[0].Clone().SetIndex(x[1], onDeviceOf(x[0], []any{one})...) },
 		ref: indexPutRef(dims, []any{one}, false)})
 	return rows
 }

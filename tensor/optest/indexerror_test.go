@@ -72,8 +72,9 @@ func TestIndexMistakes(t *testing.T) {
 	}
 }
 
-// Ints, ranges, Ellipsis and NewAxis return views that share memory, also as views of views.
-// Tensors return copies. Every form of assignment writes the memory itself and raises the version.
+// Indexing with ints, ranges, Ellipsis and NewAxis returns views that share memory, also of views.
+// Indexing with tensors returns copies. Every form of assignment writes the memory itself and
+// raises the version.
 func TestIndexViewsAndAssignments(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -159,8 +160,8 @@ func places(x *tt, is func(v float64) bool) (at []int) {
 	return at
 }
 
-// An assignment is part of a graph: the old values receive no gradient, the new values receive
-// theirs. Backward refuses a tensor that was saved before the assignment.
+// An assignment is part of a graph: the overwritten values receive no gradient, and the assigned
+// values receive their gradient. Backward refuses a tensor that was saved before the assignment.
 func TestAssignmentsInAGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, v := s.From([]float64{1, 2, 3, 4}).RequiresGrad(), s.From([]float64{10, 20}).RequiresGrad()

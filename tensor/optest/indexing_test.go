@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mistake is a misuse, with the kind of its error and the words of the message.
+// mistake is a wrong call, with the kind of its error and words of the message.
 type mistake struct {
 	name  string
 	kind  error

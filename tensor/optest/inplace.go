@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inPlaceForm holds both forms of a function. The operands are integers, or numbers from [0.3,
-// 0.9], where every function is defined.
+// inPlaceForm holds an in-place function and the form that returns a new tensor. The operands are
+// integers, or numbers from [0.3, 0.9], for which every function is defined.
 type inPlaceForm struct {
 	name    string // name of the method; the name of the in-place method ends in InPlace
 	arity   int
@@ -67,7 +67,7 @@ func (f *inPlaceForm) types() []dtype.Type {
 // the same bits and the same gradients, and the in-place form changes x itself.
 func (w *walk) inPlaces(t reporter) {
 	for _, f := range inPlaceForms {
-		if !w.wants("in place") {
+		if !w.selects("in place") {
 			continue
 		}
 		layouts := []layout{contiguous, transposed, strided}

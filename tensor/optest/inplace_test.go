@@ -12,8 +12,8 @@ import (
 )
 
 // An in-place op with a gradient makes a new node for its result. The changed tensor and its views
-// move to that node, as in PyTorch. Another handle of the memory is stale. Its use is an error, not
-// a wrong gradient.
+// move to that node, as in PyTorch. All other handles of the memory are stale. Using one is an
+// error, because its gradient would be wrong.
 func TestStaleHandles(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2, 3, 4}).RequiresGrad()
@@ -27,7 +27,7 @@ func TestStaleHandles(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// These uses stay right: the changed tensor, its new views, values that were read before,
+		// These uses stay valid: the changed tensor, its new views, values that were read before,
 		// detached handles, and earlier results.
 		x := s.Zeros(4)
 		v, d := x.Narrow(0, 0, 2), x.Detach()
@@ -50,14 +50,14 @@ func TestStaleHandles(t *testing.T) {
 	})
 }
 
-// program is a random sequence of in-place ops on views of one tensor. It also runs the same
-// sequence with ops that return new tensors, as the specification. It keeps views and uses them
-// again after their memory has changed through other views.
+// program runs a random sequence of in-place ops on views of one tensor. It runs the same sequence
+// with ops that return new tensors, whose results are the expected ones. It uses views again after
+// their memory has changed through other views.
 type program struct {
 	r       *rand.Rand
 	w       *tt   // the leaf of the graph
 	changed *tt   // the tensor that changes in place
-	plain   *tt   // the same elements, flat, from ops that return new tensors
+	plain   *tt   // the same elements in one dimension, computed by ops that return new tensors
 	views   []*tt // views of changed
 	places  []*tt // for each view, the positions of its elements in plain
 }
@@ -136,7 +136,7 @@ func (p *program) step() {
 	case 5:
 		v.MulInPlace(other)
 		want = old.Mul(other)
-	case 6: // the operand lies in the memory that changes
+	case 6: // the operand is in the memory that changes
 		from := p.changed.Reshape(-1).Narrow(0, 0, 1)
 		base := p.plain.Narrow(0, 0, 1)
 		v.MulInPlace(from.Reshape())
@@ -148,7 +148,7 @@ func (p *program) step() {
 }
 
 func TestInPlaceViews(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		seeds := uint64(40)
 		if s.Device() != hostDevice() {
 			seeds = 6
@@ -162,7 +162,7 @@ func TestInPlaceViews(t *testing.T) {
 					p.step()
 				}
 				weights := c.Typed(dtype.F64).ArangeStep(1, 25, 1)
-				k := p.r.IntN(len(p.views)) // the test reads one of the views and the tensor itself
+				k := p.r.IntN(len(p.views)) // read one of the views and the tensor itself
 				got := p.changed.Reshape(-1).Mul(weights).Sum().Add(p.views[k].Square().Sum())
 				want := p.plain.Mul(weights).Sum().Add(p.plain.Gather(0, p.places[k].Reshape(-1)).Square().Sum())
 				if d := math.Abs(got.Item() - want.Item()); !(d <= 1e-12*(1+math.Abs(want.Item()))) {
@@ -188,7 +188,8 @@ func TestInPlaceViews(t *testing.T) {
 	})
 }
 
-// In-place products save the factor that their gradient needs. x may be its own operand.
+// In-place products save the factor that their gradient needs. Both operands may be the same
+// tensor.
 func TestInPlaceOfItself(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -291,7 +292,7 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		// e repeats the elements of z, except in the row that changes, which is z itself.
+		// e repeats the elements of z. Its row that changes in place is z itself.
 		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)

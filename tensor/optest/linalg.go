@@ -13,10 +13,10 @@ func init() {
 	functions = append(functions, "MultiDot")
 }
 
-// away is added to the operands of linear algebra. It has increasing numbers on the diagonal and
-// small ones beside it. The sums are far from singular, and no two eigenvalues or singular values
-// are close.
-func away(dims []int) array {
+// wellConditioned returns matrices that are added to the operands of linear algebra. They have
+// increasing numbers on the diagonal and small ones elsewhere. The sums are far from singular, and
+// no two eigenvalues or singular values are close.
+func wellConditioned(dims []int) array {
 	return arrayOfFunc(dims, func(idx []int) float64 {
 		i, j := idx[len(idx)-2], idx[len(idx)-1]
 		if i == j {
@@ -27,7 +27,7 @@ func away(dims []int) array {
 }
 
 func moved(x array) array {
-	y, by := x.clone(), away(x.dims)
+	y, by := x.clone(), wellConditioned(x.dims)
 	for i := range y.v {
 		y.v[i] += by.v[i]
 	}
@@ -35,7 +35,7 @@ func moved(x array) array {
 }
 
 func movedTensor(x *tt) *tt {
-	by := away(x.Shape().Slice())
+	by := wellConditioned(x.Shape().Slice())
 	return x.Add(x.Scope().On(x.Device()).Typed(x.Type()).From(by.v).Reshape(by.dims...))
 }
 
@@ -58,7 +58,7 @@ func linalgRows() []row {
 			only = []dtype.Type{dtype.F64, dtype.F32}
 		}
 		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: call, ref: ref, only: only,
-			// a bound on the sums in the routines, for operands as well conditioned as these
+			// a bound for the sums in the routines, if operands are as well conditioned as these
 			terms: func(x []array) array {
 				return absolute(ref(x)).apply(func(v float64) float64 { return 40 * (1 + v) })
 			}})

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// lists names the ops that PyTorch users look for. Capitals may differ from the Go names. Each op
-// is in the matrix, by this name or by its name in nameHere, or it is in awaited.
+// lists names the ops that PyTorch users look for. Upper and lower case may differ from the Go
+// names. Each op must be in the matrix, by this name or by its name in localNames, or be listed in
+// awaited.
 var lists = map[string]string{
 	"creation": "Zeros Ones Full Empty Arange Linspace Logspace Eye Rand Randn RandInt RandPerm Bernoulli Multinomial Normal Uniform TruncNormal " +
 		"ZerosLike OnesLike FullLike EmptyLike RandLike RandnLike RandIntLike",
@@ -38,8 +39,8 @@ var lists = map[string]string{
 		"PixelUnshuffle Fold ScaledDotProductAttention Glu",
 }
 
-// nameHere maps names that differ from PyTorch's words by more than capitals.
-var nameHere = map[string]string{"FloorDiv": "FloorDivide", "Mm": "MatMul", "Mv": "MatMul", "TakeAlongDim": "TakeAlong"}
+// localNames maps PyTorch's names to Go names that differ by more than upper and lower case.
+var localNames = map[string]string{"FloorDiv": "FloorDivide", "Mm": "MatMul", "Mv": "MatMul", "TakeAlongDim": "TakeAlong"}
 
 // notAnOp lists names that are not ops of this library, each with its replacement.
 var notAnOp = map[string]string{
@@ -59,7 +60,7 @@ func TestNothingIsMissingInTheLists(t *testing.T) {
 		for _, name := range strings.Fields(lists[list]) {
 			listed[name] = true
 			here := name
-			if other, ok := nameHere[name]; ok {
+			if other, ok := localNames[name]; ok {
 				here = other
 			}
 			switch there, waits := have[strings.ToLower(here)], slices.Contains(strings.Fields(awaited), name); {
@@ -77,8 +78,8 @@ func TestNothingIsMissingInTheLists(t *testing.T) {
 	}
 }
 
-// awaited has the names of ops that the library does not have yet. When such an op exists the test
-// fails, until its name is removed here.
+// awaited lists ops that the library does not have yet. If one of them exists, the test fails until
+// its name is removed here.
 const awaited = `
 Put NanSum NanMean Aminmax VarMean StdMean DStack Rot90
 `

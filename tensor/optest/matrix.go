@@ -66,7 +66,7 @@ func Matrix() []Op {
 			if !r.noGrad && r.leaves() > 0 {
 				o.Gradient = append(o.Gradient, r.floats()...)
 			}
-			o.Second = o.Second || r.twice()
+			o.Second = o.Second || r.secondOrder()
 		}
 	}
 	for _, f := range inPlaceForms {
@@ -112,8 +112,8 @@ func reductionName(r *tensor.Reduction) string {
 	return r.Name
 }
 
-// rowNames lists the methods that a row tests. If the row names none, rowNames lists the methods of
-// another row of the same op.
+// rowNames lists the methods that a row tests. If the row names no method, rowNames lists the
+// methods of another row of the same op.
 func rowNames(r *row) []string {
 	if len(r.methods) > 0 {
 		return r.methods
@@ -154,8 +154,9 @@ func (w Walked) addRow(r *row, t dtype.Type, order int) {
 	}
 }
 
-// Differences lists what the matrix contains but the walk missed, and what the walk covered but the
-// matrix lacks. It compares the ops for which only(op) is true, or all ops if only is nil.
+// Differences lists the entries of the matrix that the walk has not checked, and the checks of the
+// walk that the matrix does not contain. It compares the ops for which only(op) is true, or all ops
+// if only is nil.
 func (w Walked) Differences(only func(op Op) bool) []string {
 	want := Walked{}
 	named := map[string]bool{}

@@ -29,7 +29,8 @@ func TestSecondDerivativesAreWalked(t *testing.T) {
 	}
 }
 
-// Differences finds what a walk missed, and what it covered although the matrix lacks it.
+// Differences finds entries of the matrix that a walk has not checked, and checks that the matrix
+// does not contain.
 func TestDifferences(t *testing.T) {
 	w := Walked{}
 	for _, o := range Matrix() {

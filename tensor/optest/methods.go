@@ -34,7 +34,7 @@ func withWhole(name string, f func(*tt, int64) *tt) method {
 	return method{name, func(x []*tt, p []float64) *tt { return f(x[0], int64(p[0])) }}
 }
 
-// init adds the methods that forms.go does not list, since they do more than apply an op.
+// init adds the methods that forms.go does not list, because they do more than apply an op.
 func init() {
 	maps.Copy(methods, map[string]method{
 		"pow_scalar":     withScalar("PowScalar", (*tt).PowScalar),

@@ -16,7 +16,7 @@ func init() {
 
 // lossRef computes the cross entropy of logits x[0]. The classes are in dimension 1, or in
 // dimension 0 of a vector. x[1] holds classes, or probabilities with x[0]'s shape. x[2] holds
-// weights. If the flag logs is set, x[0] holds logarithms of probabilities.
+// weights. If logs is true, x[0] holds logarithms of probabilities.
 func lossRef(smoothing float64, ignore int, logs bool) func(x []array) array {
 	return func(x []array) array {
 		dim := min(1, len(x[0].dims)-1)
@@ -90,7 +90,7 @@ func crossEntropyRows() []row {
 
 // attentionRef computes attention by its definition. x holds queries, keys, values, and an optional
 // mask. The mask consists of 1 and 0. If additive is true, the mask is added to the scores instead.
-// If ragged, the last operand holds the lengths of the samples.
+// If ragged is true, the last operand holds the lengths of the samples.
 func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) array {
 	return func(x []array) array {
 		var lengths array
@@ -177,7 +177,7 @@ func attentionRows() []row {
 		{in: [][]int{{2, 2, 3, 2}, {2, 1, 4, 2}, {1, 2, 4, 2}, {2, 1, 3, 4}, {2}}, mask: true, ragged: true},
 		{in: [][]int{{2, 0, 3}, {2, 2, 3}, {2, 2, 2}}}, {in: [][]int{{2, 2, 3}, {2, 0, 3}, {2, 0, 2}}},
 	} {
-		r := row{op: "scaled_dot_product_attention", methods: []string{"ScaledDotProductAttention"}, in: c.in, kernels: true, weighs: true,
+		r := row{op: "scaled_dot_product_attention", methods: []string{"ScaledDotProductAttention"}, in: c.in, kernels: true, roundsWeights: true,
 			ref: attentionRef(c.o.Scale, c.o.Causal, c.additive, c.ragged),
 			call: func(x []*tt) *tt {
 				o := c.o
@@ -243,7 +243,7 @@ func ropeRows() []row {
 	for _, c := range []struct {
 		in    [][]int
 		o     tensor.RoPEOptions
-		given bool // an earlier call of RoPEAngles computes the angles
+		given bool // RoPEAngles computes the angles before
 	}{
 		{in: [][]int{{3, 4}}}, {in: [][]int{{2, 3, 6}}, o: tensor.RoPEOptions{Interleaved: true}},
 		{in: [][]int{{2, 2, 3, 8}}, o: tensor.RoPEOptions{Offset: 100, Base: 500, Dims: 4}}, {in: [][]int{{3, 5}}, o: tensor.RoPEOptions{Interleaved: true, Dims: 4}},

@@ -83,8 +83,8 @@ type walk struct {
 	walked Walked
 }
 
-// leavesOut reports whether a sparse walk skips op e in type ty with the operands of specs[spec].
-func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
+// skips reports whether a sparse walk skips op e in type ty with the operands of specs[spec].
+func (w *walk) skips(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	first := dtype.F32
 	if e.Result == tensor.Integral {
 		first = dtype.I64
@@ -101,7 +101,7 @@ func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	return (turn+spec)%3 != 0
 }
 
-func (w *walk) wants(op string) bool { return w.o.Only == nil || w.o.Only(op) }
+func (w *walk) selects(op string) bool { return w.o.Only == nil || w.o.Only(op) }
 
 // random returns a source of random numbers that depends only on names.
 func random(names ...string) *rand.Rand {

@@ -45,8 +45,8 @@ func rowsOf(x array, dim int, f func(v []float64) []float64) array {
 	return y
 }
 
-// running returns a function whose results are those of f on the first 1, 2, … elements.
-func running(f func(v []float64) float64) func(v []float64) []float64 {
+// prefixes returns a function that applies f to the first 1, 2, … elements.
+func prefixes(f func(v []float64) float64) func(v []float64) []float64 {
 	return func(v []float64) []float64 {
 		y := make([]float64, len(v))
 		for i := range v {
@@ -97,9 +97,9 @@ func scanRows() []row {
 	}{{[]int{3, 11}, -1}, {[]int{5, 2, 3}, 0}, {[]int{2, 6, 2}, 1}, {[]int{}, 0}, {[]int{3, 0}, 1}, {[]int{0, 3}, 1}} {
 		composed := c.dim == -1 // one shape of each op is enough for the composition
 		add := func(op, method string, call func(x *tt) *tt, f, terms func(v []float64) float64) {
-			r := one(op, method, c.in, call, func(x array) array { return rowsOf(x, c.dim, running(f)) })
+			r := one(op, method, c.in, call, func(x array) array { return rowsOf(x, c.dim, prefixes(f)) })
 			r.ints, r.whole, r.kernels = op != "logcumsumexp", dtype.I64, composed
-			r.terms = func(x []array) array { return rowsOf(x[0], c.dim, running(terms)) }
+			r.terms = func(x []array) array { return rowsOf(x[0], c.dim, prefixes(terms)) }
 			rows = append(rows, r)
 		}
 		add("cumsum", "CumSum", func(x *tt) *tt { return x.CumSum(c.dim) }, sum, sizes(sum))
@@ -111,7 +111,7 @@ func scanRows() []row {
 			better     func(a, b float64) bool
 		}{{"cummax", "CumMax", func(x *tt) (*tt, *tt) { return x.CumMax(c.dim) }, func(a, b float64) bool { return a >= b }},
 			{"cummin", "CumMin", func(x *tt) (*tt, *tt) { return x.CumMin(c.dim) }, func(a, b float64) bool { return a <= b }}} {
-			at := running(last(e.better))
+			at := prefixes(last(e.better))
 			r := one(e.op, e.method, c.in, func(x *tt) *tt { y, _ := e.call(x); return y }, func(x array) array {
 				return rowsOf(x, c.dim, func(v []float64) []float64 {
 					y := at(v)
@@ -121,8 +121,8 @@ func scanRows() []row {
 					return y
 				})
 			})
-			// The elements of a repeated row are equal, so there are no differences to compare
-			// with.
+			// If a row is repeated, the gradient cannot be compared with differences, because the
+			// elements of a column are equal.
 			r.kernels, r.noGrad = composed, c.dim == 0
 			rows = append(rows, r)
 			r = one(e.op+" index", e.method, c.in, func(x *tt) *tt { _, i := e.call(x); return i }, func(x array) array { return rowsOf(x, c.dim, at) })
@@ -131,7 +131,7 @@ func scanRows() []row {
 		}
 	}
 	// In the first case each row has one factor of 0. In the second case it has two. The gradient
-	// at such a factor needs the product of the other factors.
+	// with respect to such a factor needs the product of the other factors.
 	for _, zeros := range [][]int{{1}, {0, 3}} {
 		spare := func(x array) array {
 			return rowsOf(x, 1, func(v []float64) []float64 {
@@ -139,7 +139,7 @@ func scanRows() []row {
 				for _, z := range zeros {
 					v[z] = 0
 				}
-				return running(product)(v)
+				return prefixes(product)(v)
 			})
 		}
 		r := one("cumprod", "CumProd", []int{2, 5}, func(x *tt) *tt {

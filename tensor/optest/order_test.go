@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wrongUse is a call that must panic with an error of the kind that contains the words.
+// wrongUse is a call that must panic. The error must have the given kind and contain the given
+// words.
 type wrongUse struct {
 	name  string
 	kind  error

@@ -47,7 +47,7 @@ func TestPeaks(t *testing.T) {
 			if held := float64(dev.Stats().Allocated-before) / size; held > 1.2 {
 				t.Errorf("%s: holds %.2f times its result", name, held)
 			}
-			y.Free() // tensors that the gradient needs stay with the scope
+			y.Free() // keep only the tensors that the gradient needs
 		}
 		c.Close()
 		if left := dev.Stats().Allocated; left != 0 {

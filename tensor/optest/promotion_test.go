@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// promotions holds what _golden/promotion.py records of PyTorch's rules of types.
+// promotions holds PyTorch's rules of types, as _golden/promotion.py has recorded them.
 type promotions struct {
 	Binary map[string]map[string][][]string
 	Scalar map[string]map[string][]string
@@ -71,8 +71,8 @@ func outcome(t *testing.T, f func() *tt) (s string) {
 	return s
 }
 
-// goTypes applies the documented differences in types. From PyTorch's type it returns the type of
-// this library.
+// goTypes returns the type that this library uses if PyTorch uses the given type. It applies the
+// documented differences.
 func goTypes(op string, torch string, operands ...dtype.Type) string {
 	floats := slices.ContainsFunc(operands, dtype.Type.IsFloat)
 	truth := slices.Contains(operands, dtype.Bool)
@@ -232,8 +232,9 @@ func equalBits(a, b *tt) bool {
 	return true
 }
 
-// Casts between all types, and integers that overflow, have PyTorch's bits on every device. C does
-// not define casts of floats outside the range of an integer type. TestCasts checks those casts.
+// Casts between all types, and overflowing integers, give the same bits as PyTorch on every device.
+// C does not define casts of floats outside the range of an integer type. TestCasts checks those
+// casts.
 func TestCastsAndOverflowAreTorchs(t *testing.T) {
 	p := readPromotions(t)
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawArray draws a shape of minRank to maxRank dimensions, some of them 1 or 0. The elements are
-// whole numbers, so that sums are exact.
+// drawArray draws a shape of minRank to maxRank dimensions, some of which have size 1 or 0. The
+// elements are whole numbers, so that sums are exact.
 func drawArray(t *rapid.T, minRank, maxRank int) array {
 	dims := rapid.SliceOfN(rapid.IntRange(1, 4), minRank, maxRank).Draw(t, "dims")
 	if len(dims) > 0 && rapid.IntRange(0, 19).Draw(t, "empty") == 0 {
@@ -85,7 +85,7 @@ func same(t *rapid.T, what string, x *tt, a array) {
 	}
 }
 
-// A chain of views has the values of its copy, also as an operand of ops.
+// A chain of views has the same values as its copy, also as an operand of ops.
 func TestViewsReadAsCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -104,8 +104,8 @@ func TestViewsReadAsCopies(t *testing.T) {
 	})
 }
 
-// The gradient of Σ seed·view scatters the seed to the places that the view reads. So the gradient
-// of a view is its adjoint.
+// The gradient of Σ seed·view adds the seed to the places that the view reads. So the gradient of a
+// view is the adjoint of the view.
 func TestViewGradientsAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -149,7 +149,7 @@ func TestPermuteInverse(t *testing.T) {
 	})
 }
 
-// A sum over several dimensions equals the sums over one dimension after the other, in any order.
+// A sum over several dimensions is equal to sums over one dimension after the other, in any order.
 func TestSumOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {

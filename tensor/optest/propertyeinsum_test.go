@@ -43,8 +43,8 @@ func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	return y
 }
 
-// Einsum returns the result of plain loops for any letters, repeated or not, in any order. Its
-// gradients are adjoint to it.
+// Einsum returns the same result as plain loops, for any letters in any order, repeated or not. Its
+// gradients are its adjoints.
 func TestEinsumIsLoops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[byte]int{}
@@ -136,7 +136,7 @@ func TestCatOfSplit(t *testing.T) {
 	})
 }
 
-// An op on a view has the values and gradients of the same op on the view's copy. The test draws
+// An op on a view has the same values and gradients as the op on a copy of the view. The test draws
 // ops of every kind.
 func TestOpsOnViewsAreThoseOnCopies(t *testing.T) {
 	ops := map[string]func(x *tt) *tt{

@@ -65,7 +65,7 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 				}
 				ix = append(ix, list)
 			} else {
-				ix = append(ix, wholes(a))
+				ix = append(ix, intArray(a))
 			}
 			d++
 		case kind >= 7:
@@ -74,15 +74,15 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 			for i := range a.v {
 				a.v[i] = float64(rapid.IntRange(0, 1).Draw(t, "bit"))
 			}
-			ix = append(ix, masks(a))
+			ix = append(ix, boolArray(a))
 			d += n
 		}
 	}
 	return ix
 }
 
-// Index reads, and IndexPut writes, the places of a plain loop, in any layout. An index that the
-// loop refuses is an error. The gradient of Index puts its seed back into these places.
+// Index reads, and IndexPut writes, the same places as a plain loop, in any layout. An index that
+// the loop refuses is an error. The gradient of Index adds its seed to these places.
 func TestIndexIsTheLoop(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) {
@@ -101,12 +101,12 @@ func indexIsTheLoop(t *rapid.T, m tensor.Maker) {
 		x, a, turned = x.Permute(p...), a.permute(p), true
 	}
 	ix := drawIndex(t, a.dims)
-	args := beside(x, spans(ix))
+	args := onDeviceOf(x, spans(ix))
 	shape, places, wrong := placesOf(a.dims, ix)
 	var y *tt
 	err := tensor.Try(func() {
 		y = x.Index(args...)
-		m.Ones(1).Item() // a late error is reported here
+		m.Ones(1).Item() // a late error is reported by this call
 	})
 	if wrong != nil || len(shape) > 8 {
 		var e *tensor.Error

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawRow draws numbers from few values, so that many are equal. For floats it also draws some
-// special values.
+// drawRow draws numbers from a small set of values, so that many are equal. For floats it also
+// draws some special values.
 func drawRow(t *rapid.T, ty dtype.Type, lengths ...int) []float64 {
 	n := rapid.SampledFrom(lengths).Draw(t, "length")
 	span := rapid.SampledFrom([]int{2, 7, 100, 1 << 20}).Draw(t, "span")
@@ -49,8 +49,8 @@ func lengthsOf(dev device.Device) []int {
 	return []int{0, 1, 2, 5, 33, 64, 100, 511, 512, 1000, 3000}
 }
 
-// on checks a property on the CPU, with kernels and composed, and on an emulated device with fewer
-// runs.
+// on checks a property on the CPU, once with kernels and once with compositions, and on an emulated
+// device with fewer runs.
 func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)) {
 	gpu := emulated(t)
 	for _, c := range []struct {
@@ -167,7 +167,8 @@ func TestSumsOfDifferences(t *testing.T) {
 	})
 }
 
-// Unique returns its elements in order, and the inverse maps each element to its equal.
+// Unique returns its elements in order, and the inverse maps each element to the equal element of
+// the result.
 func TestDistinctElements(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		v := drawRow(t, dtype.I32, lengthsOf(dev)...)

@@ -7,30 +7,30 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// strays counts allocations and kernels on a device, by op.
-type strays struct {
+// foreignWork counts allocations and kernels on device dev, by op.
+type foreignWork struct {
 	dev device.Device
 	mu  sync.Mutex
 	ops map[string]int
 	all int // allocations and kernels on other devices
 }
 
-func (c *strays) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }
-func (c *strays) Begin(device.Span) (id device.SpanID) { return 0 }
-func (c *strays) End(device.SpanID)                    {}
-func (c *strays) Recorded(uint64)                      {}
-func (c *strays) Copy(device.CopyEvent)                {}
-func (c *strays) Sync(device.SyncEvent)                {}
+func (c *foreignWork) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }
+func (c *foreignWork) Begin(device.Span) (id device.SpanID) { return 0 }
+func (c *foreignWork) End(device.SpanID)                    {}
+func (c *foreignWork) Recorded(uint64)                      {}
+func (c *foreignWork) Copy(device.CopyEvent)                {}
+func (c *foreignWork) Sync(device.SyncEvent)                {}
 
-func (c *strays) Kernel(k device.KernelEvent) { c.note(k.Device, k.Primitive) }
+func (c *foreignWork) Kernel(k device.KernelEvent) { c.note(k.Device, k.Primitive) }
 
-func (c *strays) Memory(m device.MemoryEvent) {
+func (c *foreignWork) Memory(m device.MemoryEvent) {
 	if !m.Freed {
 		c.note(m.Device, m.Origin.Op)
 	}
 }
 
-func (c *strays) note(d device.Device, what string) {
+func (c *foreignWork) note(d device.Device, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d == c.dev {
@@ -40,14 +40,14 @@ func (c *strays) note(d device.Device, what string) {
 	}
 }
 
-// TestRank walks a rank of the CPU. The rank has host memory as the CPU has, but is another device.
+// TestRank walks a rank of the CPU. The rank uses host memory like the CPU, but is another device.
 // No op allocates memory on the CPU or computes there.
 func TestRank(t *testing.T) {
 	d, err := device.Open("cpu:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &strays{dev: hostDevice(), ops: map[string]int{}}
+	c := &foreignWork{dev: hostDevice(), ops: map[string]int{}}
 	if !device.SetTracer(c) {
 		t.Fatal("there is another tracer")
 	}

@@ -20,7 +20,7 @@ var reduceMethods = map[string]struct {
 	"any": {"Any", (*tt).Any}, "all": {"All", (*tt).All}, "count_nonzero": {"CountNonzero", (*tt).CountNonzero},
 }
 
-// reduceSpec describes one arrangement of a reduction.
+// reduceSpec describes the operand and the dimensions of a reduction.
 type reduceSpec struct {
 	dims []int
 	over []int // the reduced dimensions; nil: all dimensions
@@ -33,7 +33,7 @@ var reduceSpecs = []reduceSpec{
 	{[]int{3, 4, 5}, []int{-1}, transposed},
 	{[]int{}, nil, contiguous},
 	{[]int{3, 0}, []int{0}, contiguous},
-	// there are no elements, so this spec is only for sums and products
+	// without elements, this spec is only for sums and products
 	{[]int{0, 3}, []int{0}, contiguous},
 	{[]int{3, 0}, nil, contiguous},
 	{[]int{2, 0, 3}, []int{1}, contiguous},
@@ -61,7 +61,7 @@ func (w *walk) reductions(t reporter) {
 			t.Errorf("%s has no reference", r.Name)
 			continue
 		}
-		if !w.wants(r.Name) {
+		if !w.selects(r.Name) {
 			continue
 		}
 		types, list := dtype.Types(), reduceSpecs
@@ -103,9 +103,9 @@ func applyReduction(r *tensor.Reduction, x *tt, dims ...int) *tt {
 	return r.Apply(x, dims...)
 }
 
-// gathered returns the elements that each element of a reduction's result combines, in order, and
-// their places.
-func gathered(x array, over []int) (dims []int, groups [][]float64, places [][]int) {
+// groupsOf returns, for each element of a reduction's result, the elements that it combines, in
+// order, and their places.
+func groupsOf(x array, over []int) (dims []int, groups [][]float64, places [][]int) {
 	kept := slices.Clone(x.dims)
 	for i := range kept {
 		if over == nil || slices.Contains(over, i) || slices.Contains(over, i-len(kept)) {
@@ -143,7 +143,7 @@ func (w *walk) reduced(t reporter, r *tensor.Reduction, ty dtype.Type, sp reduce
 	w.walked.add(reductionName(r), ty, 0)
 	guard(t, name, func(s *tensor.Scope) {
 		x := w.put(s, &in, ty, sp.lay)
-		dims, groups, _ := gathered(in, sp.over)
+		dims, groups, _ := groupsOf(in, sp.over)
 		want, terms := newArray(dims...), newArray(dims...)
 		for i, g := range groups {
 			want.v[i] = round(result, r.Ref(g))
@@ -193,7 +193,7 @@ func (w *walk) reducedGradient(t reporter, r *tensor.Reduction, sp reduceSpec) {
 			g := tensor.Gradients(y, []*tt{x}, tensor.GradOutput(w.put(s, &seed, ty, contiguous)))[0]
 			if want.v == nil {
 				want, terms = newArray(sp.dims...), newArray(sp.dims...)
-				_, groups, places := gathered(in, sp.over)
+				_, groups, places := groupsOf(in, sp.over)
 				for i, group := range groups {
 					for k, at := range places[i] {
 						v := group[k]
@@ -209,9 +209,9 @@ func (w *walk) reducedGradient(t reporter, r *tensor.Reduction, sp reduceSpec) {
 			}
 			tolerance := func(i int) float64 { return 4*ulp(ty, 1)*terms.v[i] + 1e-8 }
 			if sp.lay == expanded && r.Kind != device.Prod || r.Name == "amax" || r.Name == "amin" {
-				// Equal greatest elements share the gradient, and central differences do not show
-				// that. Therefore the test compares the sum over each group.
-				_, groups, places := gathered(in, sp.over)
+				// If several elements are the greatest, they share the gradient, which central
+				// differences do not show. Therefore the test compares the sum over each group.
+				_, groups, places := groupsOf(in, sp.over)
 				have := g.Floats()
 				for i := range groups {
 					sum := 0.0

@@ -11,7 +11,7 @@ import (
 
 // along applies f to the groups of a reduction over dimensions.
 func along(x array, over []int, f func(v []float64) float64) array {
-	dims, groups, _ := gathered(x, over)
+	dims, groups, _ := groupsOf(x, over)
 	y := newArray(dims...)
 	for i, g := range groups {
 		y.v[i] = f(g)
@@ -63,7 +63,7 @@ func logSumExpRef(v []float64) float64 {
 	return m + math.Log(s)
 }
 
-// reductionRows returns the rows of the reductions that are compositions.
+// reductionRows returns the rows of the reductions that are compositions of other ops.
 func reductionRows() []row {
 	var rows []row
 	add := func(op, method string, in []int, over []int, call func(x *tt) *tt, f func(v []float64) float64, terms func(v []float64) float64) {

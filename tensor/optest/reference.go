@@ -2,7 +2,7 @@ package optest
 
 import "math"
 
-// The references of the heavy ops are their definitions, written plainly.
+// The reference of a heavy op is a plain implementation of its definition.
 
 func matmulRef(x []array) array {
 	a, b := x[0], x[1]
@@ -99,7 +99,7 @@ func softmax(x array, dim int) (p, below array) {
 	return p, below
 }
 
-// crossRef computes the loss of each row. A row with class ignore has loss 0.
+// crossRef computes the loss of each row. The loss of a row is 0 if its class is ignore.
 func crossRef(ignore int) func(x []array) array {
 	return func(x []array) array {
 		p, _ := softmax(x[0], 1)

@@ -9,7 +9,7 @@ import (
 // elimination, Cholesky decomposition, Gram-Schmidt orthogonalisation, and Jacobi rotations.
 
 // eachMatrix applies f to the m×n matrices in the last two dimensions. Each result has the
-// dimensions own(m, n).
+// dimensions that own(m, n) returns.
 func eachMatrix(x array, own func(m, n int) []int, f func(m, n int, a []float64) []float64) array {
 	r := len(x.dims)
 	m, n := x.dims[r-2], x.dims[r-1]
@@ -144,7 +144,7 @@ func choleskyRef(x array) array {
 	})
 }
 
-// qrRef returns |Q| and |R| of the reduced decomposition.
+// qrRef returns the absolute values of Q and R of the reduced decomposition.
 func qrRef(x array) (q, r array) {
 	least := func(m, n int) int { return min(m, n) }
 	run := func(m, n int, a []float64) (q, r []float64) {
@@ -155,7 +155,7 @@ func qrRef(x array) (q, r array) {
 			for i := range m {
 				col[i] = a[i*n+j]
 			}
-			for range 2 { // two passes are enough
+			for range 2 { // two passes are precise enough
 				for p := range min(j, k) {
 					d := 0.0
 					for i := range m {
@@ -235,8 +235,8 @@ func eighRef(x array) (l, v array) {
 	return l, eachMatrix(x, sameSize, func(n, _ int, a []float64) []float64 { _, v := jacobi(n, a); return v })
 }
 
-// svdRef returns |U|, S and |Vᵀ| of the reduced decomposition. It computes them from the
-// eigenvectors of x·xᵀ and of xᵀ·x.
+// svdRef returns S, and the absolute values of U and Vᵀ, of the reduced decomposition. It computes
+// them from the eigenvectors of x·xᵀ and of xᵀ·x.
 func svdRef(x array) (u, s, vt array) {
 	t := turnRef(x)
 	// reversed returns the last k entries of the last dimension, in reverse order.

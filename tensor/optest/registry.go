@@ -14,13 +14,13 @@ var noValue = map[string]string{
 	"SyncBatchNorm": "needs ranks: package dist holds it to batch_norm of the whole batch",
 }
 
-// functions lists the ops that are functions of package tensor and not methods, since reflection
-// cannot list functions. Files with their own rows add to it in init.
+// functions lists the ops that are functions of package tensor instead of methods, because
+// reflection cannot list functions. Files with their own rows add to it in init.
 var functions = []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"}
 
 // Unwalked returns the names that no row of the tables calls. It examines the declared elementwise
-// ops and reductions, and the methods of *tensor.Tensor that return a tensor. A user's own op needs
-// no row: name such ops in known.
+// ops and reductions, and the methods of *tensor.Tensor that return a tensor. Ops of a user need no
+// row: name them in known.
 func Unwalked(known ...string) []string {
 	covered := map[string]bool{}
 	for name := range noValue {

@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ReluDropout has the bits of Dropout after Relu. Its gradients do too, also with CreateGraph. Both
-// leave the generator in the same state. The operands contain infinities and NaN.
+// ReluDropout gives the same bits as Relu followed by Dropout. Its gradients have the same bits
+// too, even with CreateGraph. Both leave the generator in the same state. The operands contain
+// infinities and NaN.
 func TestReluDropout(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -18,9 +18,9 @@ func keys(t float64) float64 {
 	return 0
 }
 
-// resampleRef resizes the spatial dimensions of x. The parameter to has their new sizes. The
-// weights follow the definition of each mode. cubic is the kernel of the cubic mode. It is the
-// function keys, or the absolute value of keys if the absolute values of all terms are to be added.
+// resampleRef resizes the spatial dimensions of x. to holds the new sizes. The weights follow the
+// definition of each mode. cubic is the kernel of the cubic mode: the function keys, or its
+// absolute value if the caller needs the sum of the absolute values of terms.
 func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
 		y := x
@@ -72,8 +72,8 @@ func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align b
 	}
 }
 
-// smoothRef does what resampleRef does, with antialiasing. It applies the function each to the
-// weights of the sum, but not to the weights of the divisor.
+// smoothRef resizes like resampleRef, with antialiasing. It divides a sum by the sum of the
+// weights. It applies the function each only to the weights of the first sum.
 func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float64) func(x array) array {
 	filter := func(t float64) float64 { return math.Max(0, 1-math.Abs(t)) }
 	if o.Mode == tensor.InterpolateCubic { // Keys' kernel with a = -½

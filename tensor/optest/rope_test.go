@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// One launch rotates the features, forward and backward, with the same bits on every device. A
+// One launch rotates the features, both forward and backward, with the same bits on every device. A
 // second launch makes the angles if they are not given. A third launch copies the features that are
 // not rotated.
 func TestRoPELaunches(t *testing.T) {
@@ -30,7 +30,7 @@ func TestRoPELaunches(t *testing.T) {
 							t.Errorf("%s, %s: %d launches, want %d", what, step, n, most)
 						}
 					}
-					// The queries and keys of a projection lie next to each other.
+					// The queries and keys of a projection are neighbours in memory.
 					x := s.Typed(typ).Arange(batch*length*3*heads*features).MulScalar(0.01).Reshape(batch, length, 3*heads, features).RequiresGrad()
 					qk := x.Narrow(2, 0, 2*heads).Transpose(1, 2)
 					o := tensor.RoPEOptions{Interleaved: interleaved, Dims: dims, Offset: 3}

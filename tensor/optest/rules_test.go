@@ -10,10 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestRules checks PyTorch 2.15's rules of requires_grad, of in-place ops and of the engine, one
-// per row. The second column is what torch prints, or the kind of the error that torch raises.
+// TestRules checks one rule of PyTorch 2.15 per row: rules of requires_grad, of in-place ops and of
+// the engine. The second column is the text that torch prints, or the kind of the error that torch
+// raises.
 func TestRules(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
 		grads := func(x ...*tt) string {
 			var all []string

@@ -134,7 +134,7 @@ func TestSameSamples(t *testing.T) {
 // Drawing into a result is recorded as Fill is: the gradient of the old values is 0. A leaf may be
 // drawn into, a view of a leaf may not.
 func TestDrawingOverResults(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {
 			draw func(x *tt) *tt
 			v    float64

@@ -18,12 +18,12 @@ func placedIndex(x *tt, a array) *tt {
 	return y.Reshape(a.dims...)
 }
 
-// truths makes a bool tensor in the way of placedIndex.
+// truths makes a bool tensor, like placedIndex.
 func truths(x *tt, a array) *tt { return placedIndex(x, a).NeScalar(0) }
 
-// spread expands a vector of indices to a full index. The full index has the shape dims, except in
-// the axis.
-func spread(index array, axis int, dims []int) array {
+// fullIndex expands a vector of indices along the axis to an index of shape dims, except in the
+// axis.
+func fullIndex(index array, axis int, dims []int) array {
 	ones, to := make([]int, len(dims)), append([]int(nil), dims...)
 	for i := range ones {
 		ones[i] = 1
@@ -32,10 +32,9 @@ func spread(index array, axis int, dims []int) array {
 	return index.reshape(ones...).expand(to)
 }
 
-// intoRef combines src into x by index along axis. If self is true, an element of x counts too
-// where elements of src arrive. The last parameter is the function that combines the elements of
-// one place, in order.
-func intoRef(x, index, src array, axis int, self bool, of func(v []float64) float64) array {
+// intoRef combines src into x by index along axis. combine combines the elements of one place, in
+// order. If self is true, these include the element of x.
+func intoRef(x, index, src array, axis int, self bool, combine func(v []float64) float64) array {
 	met := make([][]float64, len(x.v))
 	hit := make([]bool, len(x.v))
 	for i, v := range x.v {
@@ -52,7 +51,7 @@ func intoRef(x, index, src array, axis int, self bool, of func(v []float64) floa
 	y := x.clone()
 	for i := range y.v {
 		if hit[i] {
-			y.v[i] = of(met[i])
+			y.v[i] = combine(met[i])
 		}
 	}
 	return y
@@ -77,7 +76,7 @@ func lastOf(v []float64) float64 { return v[len(v)-1] }
 
 func meanOf(v []float64) float64 { return totalOf(v) / float64(len(v)) }
 
-func mostOf(v []float64) float64 {
+func maxOf(v []float64) float64 {
 	m := v[0]
 	for _, a := range v[1:] {
 		m = math.Max(m, a)
@@ -97,8 +96,8 @@ func scatterRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
 
-	// apart is an index along dimension 1 of the shape [3, 4]. Each place occurs once, because
-	// differences do not give the gradient of a place that is set twice.
+	// apart is an index along dimension 1 of the shape [3, 4]. Each place occurs only once, because
+	// differences do not give the right gradient if a place is set twice.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
 	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}} // index along dimension 0
 	for _, c := range []struct {
@@ -136,8 +135,8 @@ func scatterRows() []row {
 		dims := []int{3, 4}
 		src := append([]int(nil), dims...)
 		src[axis] = 3
-		rowsRef := func(self bool, of func(v []float64) float64) func(x []array) array {
-			return func(x []array) array { return intoRef(x[0], spread(x[1], axis, dims), x[2], axis, self, of) }
+		rowsRef := func(self bool, combine func(v []float64) float64) func(x []array) array {
+			return func(x []array) array { return intoRef(x[0], fullIndex(x[1], axis, dims), x[2], axis, self, combine) }
 		}
 		in, at := [][]int{dims, {3}, src}, map[int]int{1: dims[axis]}
 		sum := rowsRef(true, totalOf)
@@ -150,13 +149,13 @@ func scatterRows() []row {
 		}), call: func(x []*tt) *tt { return x[0].Clone().IndexAddInPlace(axis, x[1], x[2], -2) }})
 		order := array{[]int{3}, []float64{2, 0, 1}}
 		set := func(x []array) array {
-			return intoRef(x[0], spread(order, axis, dims), x[1], axis, false, lastOf)
+			return intoRef(x[0], fullIndex(order, axis, dims), x[1], axis, false, lastOf)
 		}
 		add(row{op: "index_copy", methods: []string{"IndexCopy"}, in: [][]int{dims, src}, ints: true, ref: set, call: func(x []*tt) *tt { return x[0].IndexCopy(axis, placedIndex(x[0], order), x[1]) }})
 		add(row{op: "index_copy", methods: []string{"IndexCopyInPlace"}, in: [][]int{dims, src}, ints: true, ref: set,
 			call: func(x []*tt) *tt { return x[0].Clone().IndexCopyInPlace(axis, placedIndex(x[0], order), x[1]) }})
 		fill := func(x []array) array {
-			return intoRef(x[0], spread(x[1], axis, dims), newArray(src...).apply(func(float64) float64 { return 1 }), axis, false, lastOf)
+			return intoRef(x[0], fullIndex(x[1], axis, dims), newArray(src...).apply(func(float64) float64 { return 1 }), axis, false, lastOf)
 		}
 		add(row{op: "index_fill", methods: []string{"IndexFill"}, in: [][]int{dims, {3}}, index: at, ints: true, ref: fill, call: func(x []*tt) *tt { return x[0].IndexFill(axis, x[1], 1) }})
 		add(row{op: "index_fill", methods: []string{"IndexFillInPlace"}, in: [][]int{dims, {3}}, index: at, ints: true, ref: fill,
@@ -164,7 +163,7 @@ func scatterRows() []row {
 		fillBy := func(x []array) array {
 			src := append([]int(nil), dims...)
 			src[axis] = 3
-			return intoRef(x[0], spread(x[1], axis, dims), newArray(src...).apply(func(float64) float64 { return x[2].v[0] }), axis, false, lastOf)
+			return intoRef(x[0], fullIndex(x[1], axis, dims), newArray(src...).apply(func(float64) float64 { return x[2].v[0] }), axis, false, lastOf)
 		}
 		by := [][]int{dims, {3}, {}}
 		add(row{op: "index_fill", methods: []string{"IndexFillBy"}, in: by, index: at, ints: true, ref: fillBy, call: func(x []*tt) *tt { return x[0].IndexFillBy(axis, x[1], x[2]) }})
@@ -176,7 +175,7 @@ func scatterRows() []row {
 		name   string
 		of     func(v []float64) float64
 		scaled bool // the function is a sum, a product or a mean, which rounds
-	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", mostOf, false}, {"amin", leastOf, false}} {
+	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", maxOf, false}, {"amin", leastOf, false}} {
 		for _, self := range []bool{true, false} {
 			r := row{op: "scatter_reduce", methods: []string{"ScatterReduce"}, in: [][]int{{3, 4}, {3, 3}, {3, 4}}, index: map[int]int{1: 4}, ints: c.name != "mean",
 				ref:  func(x []array) array { return intoRef(x[0], x[1], x[2], 1, self, c.of) },
@@ -186,7 +185,7 @@ func scatterRows() []row {
 			}
 			add(r)
 			r.op, r.methods, r.in, r.index = "index_reduce", []string{"IndexReduce"}, [][]int{{3, 4}, {5}, {5, 4}}, map[int]int{1: 3}
-			r.ref = func(x []array) array { return intoRef(x[0], spread(x[1], 0, []int{3, 4}), x[2], 0, self, c.of) }
+			r.ref = func(x []array) array { return intoRef(x[0], fullIndex(x[1], 0, []int{3, 4}), x[2], 0, self, c.of) }
 			if c.scaled {
 				r.terms = absAll(r.ref)
 			}
@@ -231,7 +230,7 @@ func scatterRows() []row {
 	return rows
 }
 
-// renormRef shortens the rows of a table that the index selects to a length of 1.5.
+// renormRef limits the length of the rows that the index selects to 1.5.
 func renormRef(x []array) array {
 	y, n := x[0].clone(), x[0].dims[1]
 	for _, at := range x[1].v {

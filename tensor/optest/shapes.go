@@ -29,7 +29,7 @@ func arrayOfFunc(dims []int, f func(idx []int) float64) array {
 	return y
 }
 
-// joined flattens and concatenates results, so that one row can test several.
+// joined flattens results and concatenates them, so that one row can test several results.
 func joined(x []*tt) *tt {
 	flat := make([]*tt, len(x))
 	for i, t := range x {

@@ -62,8 +62,8 @@ func even(x *tt) *tt {
 	return x.Round()
 }
 
-// pairRows returns rows for an op that selects positions along a dimension. They test its values
-// and its indices, for distinct and for equal elements.
+// pairRows returns rows for an op that selects positions along a dimension. The rows test its
+// values and its indices, for distinct and for equal elements.
 func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) (*tt, *tt), at func(v []float64) []int) []row {
 	shaped := func(x array) array {
 		if keep {
@@ -78,7 +78,8 @@ func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) 
 		return shaped(rowsOf(x, dim, func(v []float64) []float64 { return floatsOf(at(v)) }))
 	}
 	first := one(op, method, in, func(x *tt) *tt { y, _ := call(x); return y }, values)
-	// The elements of a repeated row are equal, so there are no differences to compare with.
+	// If a row is repeated, the gradient cannot be compared with differences, because the elements
+	// of a column are equal.
 	first.noGrad = dim == 0
 	first.kernels = op == "sort" && dim == 1 && len(in) == 2 && in[1] > 0
 	second := one(op+" index", method, in, func(x *tt) *tt { _, i := call(x); return i }, indices)
@@ -153,7 +154,7 @@ func sortRows() []row {
 	return rows
 }
 
-// quantileRef returns the quantile q of a row, with the kind of interpolation in how.
+// quantileRef returns the quantile q of a row, with the interpolation how.
 func quantileRef(q float64, how tensor.Interpolation) func(v []float64) float64 {
 	return func(v []float64) float64 {
 		v = slices.Clone(v)
@@ -201,8 +202,8 @@ func quantileRows() []row {
 	return rows
 }
 
-// distinctRef returns the distinct elements of v, sorted. If consecutive, it compares neighbours
-// only and does not sort.
+// distinctRef returns the distinct elements of v, sorted. If consecutive is true, it compares only
+// neighbours and does not sort.
 func distinctRef(v []float64, consecutive bool) (values, inverse, counts []float64) {
 	inverse = make([]float64, len(v))
 	order := orderOf(v, false)
@@ -251,8 +252,8 @@ func uniqueRows() []row {
 			}, ref(2), dtype.I64)
 		}
 	}
-	// digits maps each entry of a dimension to one number with the entry's elements as digits. The
-	// elements have few values, so the numbers tell the entries apart.
+	// digits maps each entry of a dimension to one number whose digits are the entry's elements.
+	// The elements have few values, so different entries have different numbers.
 	digits := func(x array) []float64 {
 		x = x.apply(func(v float64) float64 { return math.Copysign(1, v) })
 		y := make([]float64, x.dims[1])
@@ -382,7 +383,7 @@ func searchRows() []row {
 			return x
 		})
 		r.terms = func(x []array) array { return r.ref(x).apply(func(float64) float64 { return 8 }) }
-		// the reference does not hold for second differences of bools
+		// the reference is not valid for second differences of bools
 		r.rounds, r.ints = c.n > 1, c.n != 2
 		rows = append(rows, r)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// source is an op that makes a tensor from no tensor, or from random numbers. The walk runs it on
+// source is an op that makes a tensor without operands, or from random numbers. The walk runs it on
 // every device and in each of its types.
 type source struct {
 	name  string // name of the method of tensor.Maker, or of *tensor.Tensor
@@ -83,7 +83,7 @@ func numbers() []dtype.Type { return dtype.Types()[1:] }
 func (w *walk) sources(t reporter) {
 	for i := range sources {
 		s := &sources[i]
-		if !w.wants(s.name) {
+		if !w.selects(s.name) {
 			continue
 		}
 		for _, ty := range s.types {

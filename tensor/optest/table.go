@@ -26,7 +26,7 @@ func ones(x []array) array {
 
 func first(x []array) array { return x[0].clone() }
 
-// rowTables holds further parts of the table. Each part has a file of its own that adds it in init.
+// rowTables holds further parts of the table. A file with a part adds it in init.
 var rowTables []func() []row
 
 // table lists the heavy ops, the views and the in-place forms.
@@ -148,7 +148,8 @@ func table() []row {
 			}})
 	}
 
-	// An in-place op changes a copy that is an intermediate result, so gradients flow through it.
+	// The in-place op changes a copy of the operand, which is an intermediate result with a
+	// gradient.
 	inPlace := func(method string, call func(x, y *tt) *tt, f func(a, b float64) float64) {
 		add(row{op: "in place", methods: []string{method}, in: [][]int{{3, 4}, {4}}, call: func(x []*tt) *tt { return call(x[0].Clone(), x[1]) },
 			terms: ones, ref: func(x []array) array {

@@ -30,8 +30,8 @@ func TestNarrowFromTheEnd(t *testing.T) {
 	})
 }
 
-// Negative sizes cut elements off. reflect and replicate still read these elements, circular does
-// not.
+// Negative padding removes elements. The modes reflect and replicate still read these elements, but
+// circular does not.
 func TestPadsThatCutOff(t *testing.T) {
 	pads := map[string]func(x *tt, pads ...int) *tt{"reflect": (*tt).PadReflect, "replicate": (*tt).PadReplicate, "circular": (*tt).PadCircular}
 	var list []answer
@@ -97,7 +97,7 @@ func eight(s *tensor.Scope, ty dtype.Type) *tt {
 	return s.From([]int64{-3, 2, 5, 0, 1, -7, 4, 9}, 2, 4).Cast(ty)
 }
 
-// Average pools and LocalResponseNorm accept int64. Their means lose the fractions.
+// Average pools and LocalResponseNorm accept int64. Their means are truncated.
 func TestMeansOfIntegers(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return eight(s, dtype.I64).Reshape(1, 2, 4) }
 	two := []int{2}
@@ -230,7 +230,7 @@ func TestLogitBeyondHalf(t *testing.T) {
 
 // BatchNorm returns an empty vector unchanged and does not change the running statistics.
 func TestBatchNormOfNothing(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		for _, training := range []bool{true, false} {
 			mean, variance := s.Zeros(3), s.Ones(3)
 			x := s.Zeros(0).RequiresGrad()
@@ -254,7 +254,7 @@ func TestBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// A pool needs channels. Only the batch may be empty.
+// The input of a pool needs channels. Only its batch may be empty.
 func TestPoolsOverEmptyChannels(t *testing.T) {
 	o, a := tensor.MaxPoolOptions{Kernel: []int{2}}, tensor.AvgPoolOptions{Kernel: []int{2}}
 	tensor.Do(func(s *tensor.Scope) {

@@ -95,9 +95,9 @@ func unpoolRows() []row {
 			return pool(x, tensor.FractionalPoolOptions{Kernel: c.kernel, Size: c.size, Samples: u})
 		}
 		rows = append(rows,
-			row{op: "fractional_max_pool", methods: []string{name}, in: [][]int{c.in}, sends: 1, call: func(x []*tt) *tt { y, _ := both(x[0]); return y },
+			row{op: "fractional_max_pool", methods: []string{name}, in: [][]int{c.in}, uploads: 1, call: func(x []*tt) *tt { y, _ := both(x[0]); return y },
 				ref: func(x []array) array { return fractionalRef(kernel, c.size, c.samples, greatest)(x[0]) }},
-			row{op: "fractional_max_pool places", in: [][]int{c.in}, noGrad: true, sends: 1, result: dtype.I64, call: func(x []*tt) *tt { _, at := both(x[0]); return at },
+			row{op: "fractional_max_pool places", in: [][]int{c.in}, noGrad: true, uploads: 1, result: dtype.I64, call: func(x []*tt) *tt { _, at := both(x[0]); return at },
 				ref: func(x []array) array { return fractionalRef(kernel, c.size, c.samples, greatestAt)(x[0]) }})
 	}
 	return rows

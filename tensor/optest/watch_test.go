@@ -13,24 +13,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// diary is a watcher that records the calls for each run.
-type diary struct {
+// watchLog is a watcher that records its calls for each run.
+type watchLog struct {
 	leaves []*tt
 	mu     sync.Mutex
-	runs   []*diaryRun
-	begin  func(s *tensor.Scope, r *diaryRun) tensor.BackwardRun // nil: Begin returns r
-	ready  func(r *diaryRun, i int)
+	runs   []*watchRun
+	begin  func(s *tensor.Scope, r *watchRun) tensor.BackwardRun // nil: Begin returns r
+	ready  func(r *watchRun, i int)
 }
 
-type diaryRun struct {
-	d     *diary
+type watchRun struct {
+	d     *watchLog
 	scope *tensor.Scope
 	words []string
 	ended []error
 }
 
-func (d *diary) Begin(s *tensor.Scope, reached []bool) tensor.BackwardRun {
-	r := &diaryRun{d: d, scope: s}
+func (d *watchLog) Begin(s *tensor.Scope, reached []bool) tensor.BackwardRun {
+	r := &watchRun{d: d, scope: s}
 	for _, on := range reached {
 		r.words = append(r.words, map[bool]string{true: "+", false: "-"}[on])
 	}
@@ -44,20 +44,20 @@ func (d *diary) Begin(s *tensor.Scope, reached []bool) tensor.BackwardRun {
 	return r
 }
 
-func (r *diaryRun) Ready(i int) {
+func (r *watchRun) Ready(i int) {
 	r.words = append(r.words, fmt.Sprintf("ready %d%v", i, r.d.leaves[i].Grad().Floats()))
 	if r.d.ready != nil {
 		r.d.ready(r, i)
 	}
 }
 
-func (r *diaryRun) Missed(i int) { r.words = append(r.words, fmt.Sprint("missed ", i)) }
+func (r *watchRun) Missed(i int) { r.words = append(r.words, fmt.Sprint("missed ", i)) }
 
-func (r *diaryRun) End(failed error) { r.ended = append(r.ended, failed) }
+func (r *watchRun) End(failed error) { r.ended = append(r.ended, failed) }
 
-// wrote checks that there was one run since the last call of wrote, with these words. Without words
-// it checks that there was no run.
-func (d *diary) wrote(t *testing.T, what string, words ...string) {
+// expect checks that there was exactly one run since the last call of expect, with these words.
+// Without words it checks that there was no run.
+func (d *watchLog) expect(t *testing.T, what string, words ...string) {
 	t.Helper()
 	if len(words) == 0 {
 		if len(d.runs) != 0 {
@@ -73,68 +73,69 @@ func (d *diary) wrote(t *testing.T, what string, words ...string) {
 	d.runs = nil
 }
 
-func watch(x ...*tt) (*diary, func()) {
-	d := &diary{leaves: x}
+func watch(x ...*tt) (*watchLog, func()) {
+	d := &watchLog{leaves: x}
 	return d, tensor.WatchBackward(x, d)
 }
 
-// forgetful computes the product of its operands. Its VJP returns no gradient for the second.
-type forgetful struct{}
+// noSecondGradient computes the product of its operands. Its VJP returns no gradient for the second
+// operand.
+type noSecondGradient struct{}
 
-func (forgetful) Name() string                            { return "forgetful" }
-func (forgetful) Forward(_ *tensor.Context, in []*tt) *tt { return in[0].Mul(in[1]) }
-func (forgetful) VJP(_ *tensor.Context, g *tt) []*tt      { return []*tt{g, nil} }
-func (forgetful) apply(a, b *tt) *tt                      { return tensor.Apply(forgetful{}, a, b) }
+func (noSecondGradient) Name() string                            { return "forgetful" }
+func (noSecondGradient) Forward(_ *tensor.Context, in []*tt) *tt { return in[0].Mul(in[1]) }
+func (noSecondGradient) VJP(_ *tensor.Context, g *tt) []*tt      { return []*tt{g, nil} }
+func (noSecondGradient) apply(a, b *tt) *tt                      { return tensor.Apply(noSecondGradient{}, a, b) }
 
 // Begin tells a watcher which leaves a run reaches. Ready is called as soon as a leaf is complete.
 func TestWatchBackward(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b, c := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad(), s.From([]float32{3}).RequiresGrad()
 		clear := func() { a.ZeroGrad(); b.ZeroGrad(); c.ZeroGrad() }
 		d, remove := watch(a, b, c)
 
-		// The result does not use c. b lies nearer to the result, and a occurs twice.
+		// The result does not use c. b is nearer to the result than a, and a occurs twice.
 		f := func() *tt { return a.Square().Mul(a).Mul(b).Sum() }
 		f().Backward()
-		d.wrote(t, "a run", "++-", "ready 1[1]", "ready 0[6]")
+		d.expect(t, "a run", "++-", "ready 1[1]", "ready 0[6]")
 		f().Backward()
-		d.wrote(t, "a second run adds", "++-", "ready 1[2]", "ready 0[12]")
+		d.expect(t, "a second run adds", "++-", "ready 1[2]", "ready 0[12]")
 		clear()
 		y := f()
 		tensor.Gradients(y, []*tt{a, b}, tensor.RetainGraph())
-		d.wrote(t, "Gradients")
+		d.expect(t, "Gradients")
 		y.Backward(tensor.Into(b, b), tensor.RetainGraph())
-		d.wrote(t, "into one", "-+-", "ready 1[1]")
+		d.expect(t, "into one", "-+-", "ready 1[1]")
 		y.Backward(tensor.Into(c, b, a), tensor.RetainGraph())
-		d.wrote(t, "into all", "++-", "ready 1[2]", "ready 0[6]")
+		d.expect(t, "into all", "++-", "ready 1[2]", "ready 0[6]")
 		y.Backward(tensor.Into(c), tensor.RetainGraph())
-		d.wrote(t, "into what is not used")
+		d.expect(t, "into what is not used")
 		clear()
 		y.Backward(tensor.CreateGraph())
-		d.wrote(t, "with a graph", "++-", "ready 1[1]", "ready 0[6]")
+		d.expect(t, "with a graph", "++-", "ready 1[1]", "ready 0[6]")
 		clear()
 		c.Sum().Backward(tensor.Also(b, nil))
-		d.wrote(t, "two results, one a leaf", "-++", "ready 1[1]", "ready 2[1]")
+		d.expect(t, "two results, one a leaf", "-++", "ready 1[1]", "ready 2[1]")
 		clear()
 		s.From([]float32{1}).RequiresGrad().Sum().Backward()
-		d.wrote(t, "other leaves")
+		d.expect(t, "other leaves")
 		s.Do(func(i *tensor.Scope) { a.In(i).Mul(i.Ones(1)).Sum().Backward() })
-		d.wrote(t, "through a handle", "+--", "ready 0[1]")
+		d.expect(t, "through a handle", "+--", "ready 0[1]")
 		clear()
 		b.SetRequiresGrad(false)
 		f().Backward()
-		d.wrote(t, "one is frozen", "+--", "ready 0[6]")
+		d.expect(t, "one is frozen", "+--", "ready 0[6]")
 		b.RequiresGrad()
 		clear()
 
-		// One leaf receives no gradient. Missed says so before the leaves further back are
-		// complete.
-		forgetful{}.apply(a.Exp().Log(), b).Sum().Backward()
-		d.wrote(t, "a VJP without", "++-", "missed 1", "ready 0[1]")
-		forgetful{}.apply(a, b).Add(b).Sum().Backward(tensor.Into(a, b))
-		d.wrote(t, "a VJP without, another with", "++-", "ready 0[2]", "ready 1[1]")
-		forgetful{}.apply(a, b).Sum().Backward(tensor.Into(b))
-		d.wrote(t, "into what gets none", "-+-", "missed 1")
+		// One leaf receives no gradient. Missed reports this leaf before the leaves further back
+		// are complete.
+		noSecondGradient{}.apply(a.Exp().Log(), b).Sum().Backward()
+		d.expect(t, "a VJP without", "++-", "missed 1", "ready 0[1]")
+		noSecondGradient{}.apply(a, b).Add(b).Sum().Backward(tensor.Into(a, b))
+		d.expect(t, "a VJP without, another with", "++-", "ready 0[2]", "ready 1[1]")
+		noSecondGradient{}.apply(a, b).Sum().Backward(tensor.Into(b))
+		d.expect(t, "into what gets none", "-+-", "missed 1")
 		clear()
 
 		gone := s.From([]float32{5}).RequiresGrad()
@@ -142,7 +143,7 @@ func TestWatchBackward(t *testing.T) {
 		y = a.Mul(gone.MulScalar(1)).Sum()
 		gone.Free()
 		y.Backward()
-		dg.wrote(t, "a leaf that was freed", "++", "ready 0[5]", "missed 1")
+		dg.expect(t, "a leaf that was freed", "++", "ready 0[5]", "missed 1")
 		removeGone()
 		d.runs = nil
 		clear()
@@ -153,7 +154,7 @@ func TestWatchBackward(t *testing.T) {
 		off := a.RegisterPostAccumulateGradHook(func(*tt) { seen += fmt.Sprint(len(d.runs[0].words)) })
 		twice := a.RegisterHook(func(g *tt) *tt { return g.MulScalar(2) })
 		f().Backward()
-		d.wrote(t, "with hooks", "++-", "ready 1[1]", "ready 0[12]")
+		d.expect(t, "with hooks", "++-", "ready 1[1]", "ready 0[12]")
 		if seen != "3" {
 			t.Errorf("hooks came after %s words", seen)
 		}
@@ -163,7 +164,7 @@ func TestWatchBackward(t *testing.T) {
 
 		// Ready may set, take or free a gradient. The next run adds to the gradient that it finds.
 		views := s.Zeros(2)
-		d.ready = func(r *diaryRun, i int) {
+		d.ready = func(r *watchRun, i int) {
 			switch x := d.leaves[i]; i {
 			case 0:
 				g := x.TakeGrad()
@@ -184,11 +185,12 @@ func TestWatchBackward(t *testing.T) {
 		d.ready, d.runs = nil, nil
 		clear()
 
-		// These are runs that are computed again, and a run within a run.
+		// These are runs with checkpoints, which compute the forward pass again, and a run within a
+		// run.
 		autograd.Checkpoint(func(x *tt) *tt { return x.Mul(a).Exp().Log() }, b).Sum().Backward()
-		d.wrote(t, "a checkpoint", "++-", "ready 1[1]", "ready 0[2]")
+		d.expect(t, "a checkpoint", "++-", "ready 1[1]", "ready 0[2]")
 		clear()
-		d.ready = func(r *diaryRun, i int) {
+		d.ready = func(r *watchRun, i int) {
 			if d.ready = nil; i == 1 {
 				c.Sum().Backward()
 			}
@@ -201,7 +203,7 @@ func TestWatchBackward(t *testing.T) {
 		clear()
 
 		// If Begin returns nil, there are no further calls. A watcher may be removed.
-		d.begin = func(*tensor.Scope, *diaryRun) tensor.BackwardRun { return nil }
+		d.begin = func(*tensor.Scope, *watchRun) tensor.BackwardRun { return nil }
 		f().Backward()
 		if len(d.runs) != 1 || len(d.runs[0].words) != 1 || d.runs[0].ended != nil {
 			t.Errorf("a run without a watcher: %v", d.runs)
@@ -210,33 +212,33 @@ func TestWatchBackward(t *testing.T) {
 		clear()
 		e, removeE := watch(c, a)
 		f().Backward()
-		d.wrote(t, "the first of two", "++-", "ready 1[1]", "ready 0[6]")
-		e.wrote(t, "the second of two", "-+", "ready 1[6]")
+		d.expect(t, "the first of two", "++-", "ready 1[1]", "ready 0[6]")
+		e.expect(t, "the second of two", "-+", "ready 1[6]")
 		removeE()
 		removeE()
 		f().Backward()
-		d.wrote(t, "the one that is left", "++-", "ready 1[2]", "ready 0[12]")
-		e.wrote(t, "the one that was removed")
+		d.expect(t, "the one that is left", "++-", "ready 1[2]", "ready 0[12]")
+		e.expect(t, "the one that was removed")
 		remove()
 		f().Backward()
-		d.wrote(t, "none is left")
+		d.expect(t, "none is left")
 	})
 }
 
-// The scope in Begin belongs to the run. It has the run's mode of gradients and lasts until the end
-// of the run.
+// The scope in Begin belongs to the run. It has the gradient mode of the run, and exists until the
+// end of the run.
 func TestWatchBackwardScope(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1, 2}).RequiresGrad()
 		d, remove := watch(a)
 		defer remove()
 		var y *tt
-		d.ready = func(r *diaryRun, i int) { y = a.In(r.scope).MulScalar(2) }
+		d.ready = func(r *watchRun, i int) { y = a.In(r.scope).MulScalar(2) }
 		a.Sum().Backward()
 		if err := tensor.Try(func() { y.Item() }); !errors.Is(err, tensor.ErrFreed) {
 			t.Errorf("behind the end a result of the run's scope is %v", err)
 		}
-		d.ready = func(r *diaryRun, i int) {
+		d.ready = func(r *watchRun, i int) {
 			if y = a.In(r.scope).MulScalar(2); y.NeedsGrad() {
 				t.Error("the run's scope records a graph")
 			}
@@ -248,7 +250,7 @@ func TestWatchBackwardScope(t *testing.T) {
 
 // If a run fails, End receives the error, once for every watcher of the run. The panic continues.
 func TestWatchBackwardFails(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a, b := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad()
 		d, remove := watch(a, b)
 		defer remove()
@@ -260,7 +262,7 @@ func TestWatchBackwardFails(t *testing.T) {
 			f()
 			return nil
 		}
-		ends := func(what string, d *diary, words int, is func(error) bool) {
+		ends := func(what string, d *watchLog, words int, is func(error) bool) {
 			t.Helper()
 			if len(d.runs) != 1 || len(d.runs[0].words) != words || len(d.runs[0].ended) != 1 || !is(d.runs[0].ended[0]) {
 				t.Errorf("%s: %d runs", what, len(d.runs))
@@ -286,12 +288,12 @@ func TestWatchBackwardFails(t *testing.T) {
 		ends("a panic with a string", d, 1, func(err error) bool { return err != nil && strings.Contains(err.Error(), "no error") })
 		off()
 		d.runs, e.runs = nil, nil
-		d.ready = func(*diaryRun, int) { panic(boom) }
+		d.ready = func(*watchRun, int) { panic(boom) }
 		run(func() { b.Sum().Backward() })
 		ends("the watcher panics", d, 2, isBoom)
 		ends("the watcher panics, the other one", e, 1, isBoom)
 		d.ready = nil
-		e.begin = func(*tensor.Scope, *diaryRun) tensor.BackwardRun { panic(boom) }
+		e.begin = func(*tensor.Scope, *watchRun) tensor.BackwardRun { panic(boom) }
 		run(func() { b.Sum().Backward() })
 		ends("a beginning panics", d, 1, isBoom)
 		e.begin, e.runs = nil, nil
@@ -315,16 +317,16 @@ func TestWatchBackwardFails(t *testing.T) {
 		off()
 		d.runs, e.runs = nil, nil
 		run(func() { s.Ones(3).Mul(b).Backward() }) // this call fails before a run begins
-		d.wrote(t, "no run at all")
+		d.expect(t, "no run at all")
 	})
 }
 
 func TestWatchBackwardRefuses(t *testing.T) {
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1}).RequiresGrad()
 		freed := s.Ones(1).RequiresGrad()
 		freed.Free()
-		d := &diary{}
+		d := &watchLog{}
 		for what, c := range map[string]struct {
 			kind   error
 			leaves []*tt
@@ -343,16 +345,16 @@ func TestWatchBackwardRefuses(t *testing.T) {
 			}
 		}
 		a.Sum().Backward()
-		d.wrote(t, "after what was refused")
+		d.expect(t, "after what was refused")
 	})
 }
 
-// Concurrent runs are separate for a watcher, also if they reach the same leaves.
+// Concurrent runs are separate for a watcher, even if they reach the same leaves.
 func TestWatchBackwardConcurrently(t *testing.T) {
 	const runs = 8
-	both(t, func(t *testing.T, s *tensor.Scope) {
+	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		shared := s.From([]float32{1, 1}).RequiresGrad()
-		all := &diary{leaves: []*tt{shared}}
+		all := &watchLog{leaves: []*tt{shared}}
 		defer tensor.WatchBackward([]*tt{shared}, countsReady{all})()
 		var wg sync.WaitGroup
 		for k := range runs {
@@ -364,7 +366,7 @@ func TestWatchBackwardConcurrently(t *testing.T) {
 					s.Do(func(c *tensor.Scope) {
 						own.In(c).Mul(shared).Sum().Backward()
 					})
-					d.wrote(t, "a run of its own", "+", "ready 0[1 1]")
+					d.expect(t, "a run of its own", "+", "ready 0[1 1]")
 					own.ZeroGrad()
 				}
 			})
@@ -382,13 +384,13 @@ func TestWatchBackwardConcurrently(t *testing.T) {
 	})
 }
 
-// countsReady does not read the gradient, since another run may be adding to it.
-type countsReady struct{ *diary }
+// countsReady does not read the gradient, because another run may be adding to it.
+type countsReady struct{ *watchLog }
 
-type countedRun struct{ *diaryRun }
+type countedRun struct{ *watchRun }
 
 func (c countsReady) Begin(s *tensor.Scope, reached []bool) tensor.BackwardRun {
-	return countedRun{c.diary.Begin(s, reached).(*diaryRun)}
+	return countedRun{c.watchLog.Begin(s, reached).(*watchRun)}
 }
 
 func (r countedRun) Ready(int) { r.words = append(r.words, "ready") }

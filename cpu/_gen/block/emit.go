@@ -20,8 +20,8 @@ type isa struct {
 	lowers map[string]lowering
 }
 
-// lowering emits the code of a kernel for one vector. The constants are in the registers k, loaded
-// before the loop. f may overwrite the operands v.
+// lowering says how a kernel computes one vector. f emits the code. The registers k hold the
+// constants, which are loaded before the loop. f may overwrite the operands v.
 type lowering struct {
 	consts []constant
 	unroll int // number of vectors in a round of the loop; 0 means 4
@@ -63,7 +63,7 @@ func (c *ctx) wide() bool { return c.isa.bytes == 64 }
 var elemSize = map[string]int{"float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1}
 
 // load loads c.lanes elements of the given size into a register. If mask is not nil, it loads only
-// the elements in the mask.
+// the elements that the mask selects.
 func (c *ctx) load(m operand.Mem, size int, mask reg.Register) reg.VecVirtual {
 	n := c.lanes * size
 	v := c.vec(n)
@@ -225,7 +225,7 @@ func elementwise(c *ctx, k kernel, l lowering) {
 }
 
 // writeISA writes the assembly of one instruction set, its declarations and its table. It leaves
-// out the kernels whose names are in the map.
+// out the kernels whose names are in without.
 func writeISA(dir string, s *isa, without map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")

@@ -14,10 +14,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// functions holds the named functions of package expr that get a kernel of their own. The kernel
-// computes the function's float32 formula with all intermediate values in registers. It gives the
-// same bits as one kernel for each primitive of the formula, and is several times as fast. The list
-// has the functions of one argument whose values have at most 32 bits.
+// functions lists the functions of package expr that get a kernel of their own. The kernel computes
+// the function's float32 formula with all intermediate values in registers. It gives the same bits
+// as one kernel for each primitive of the formula, and is several times as fast. These are the
+// functions of one argument that compute with at most 32 bits.
 var functions = func() (names []string) {
 	for name, f := range expr.Funcs() {
 		if f.Arity != 1 {
@@ -50,7 +50,7 @@ type value struct {
 type translator struct {
 	*ctx
 	code []expr.Instr
-	// for each value, the value whose register it shares; itself, or the operand of a conversion
+	// for each value, the value whose register it shares: itself, or the operand of a conversion
 	// that keeps the bits
 	root []int32
 	last []int // for each value, the last instruction that uses its register
@@ -90,7 +90,7 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 			switch {
 			case in.Op == expr.OpX:
 				t.vals[i].v = v[0]
-			// a constant is loaded at each use; a value with another root shares the root's
+			// a constant is loaded at each use; a value that is not its own root shares the root's
 			// register
 			case in.Op == expr.OpConst || root[i] != int32(i):
 			default:
@@ -124,7 +124,7 @@ func (t *translator) constant(bits uint32) operand.Mem {
 	return m
 }
 
-// own returns a register that holds value v. Instruction i may overwrite this register.
+// own returns a register that holds value v and that instruction i may overwrite.
 func (t *translator) own(v int32, i int) reg.VecVirtual {
 	x := t.vec(v)
 	if t.isConst(v) || t.last[t.root[v]] == i {
@@ -178,7 +178,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 		}
 		return value{v: o}
 	case (in.Op == expr.OpMin || in.Op == expr.OpMax) && in.Type == dtype.F32 && (t.harmless(in.A) || t.harmless(in.B)):
-		x, k := in.A, in.B // the instruction returns its second source if one is NaN
+		x, k := in.A, in.B // the instruction returns its second source for NaN
 		if t.harmless(x) {
 			x, k = k, x
 		}
@@ -225,8 +225,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 	return value{v: l.f(t.ctx, v, k)}
 }
 
-// fma emits a fused multiply-add. It overwrites an operand that is not needed later, if there is
-// one.
+// fma emits a fused multiply-add. If an operand is not needed later, the result overwrites it.
 func (t *translator) fma(i int, in expr.Instr) reg.VecVirtual {
 	free := func(o int32) bool { return t.isConst(o) || t.last[t.root[o]] == i }
 	if a, b, c := t.root[in.A], t.root[in.B], t.root[in.C]; a != b && a != c && b != c {
@@ -350,8 +349,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set, except those whose names are in the
-// map. It returns the Go text of their table.
+// writeFunctions emits the functions of one instruction set, except those whose names are in
+// without. It returns the Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}
@@ -382,8 +381,8 @@ func writeFunctions(c *ctx, without map[string]bool) string {
 	return b.String()
 }
 
-// tooLarge returns the functions in AVX2 assembly text that need more than 16 registers. For these
-// the register allocator uses registers that only AVX-512 has.
+// tooLarge returns the functions in AVX2 assembly text that need more than 16 registers. For them
+// the register allocator has used registers that only AVX-512 has.
 func tooLarge(text []byte) (names []string) {
 	for _, f := range bytes.Split(text, []byte("\nTEXT ·"))[1:] {
 		if highRegister.Match(f) {

@@ -21,8 +21,8 @@ func plain(i inst) lowering {
 	}}
 }
 
-// one returns the lowering of a kernel that consists of one instruction on a. The parameter size is
-// the number of bytes of a lane of the result.
+// one returns the lowering of a kernel that consists of one instruction on a. size is the size in
+// bytes of a lane of the result.
 func one(size int, i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.vec(c.lanes * size)

@@ -9,7 +9,7 @@ import (
 
 var avx512 = &isa{"AVX512", 64, join(common(), lower512())}
 
-// compare512 emits a comparison into a mask register, which then becomes 1 or 0 in each lane.
+// compare512 emits a comparison. Its result is first a mask, and then 1 or 0 in each lane.
 func compare512(predicate uint64, i inst) lowering {
 	return lowering{consts: []constant{c32(1)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		m := c.K()
@@ -79,8 +79,8 @@ func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 func (c *ctx) asY(v reg.VecVirtual) reg.VecVirtual { return v.AsY().(reg.VecVirtual) }
 
 // toUnsigned converts floats to unsigned integers towards zero. For values that are too large, the
-// instruction returns the greatest integer. Negative values and NaN are first replaced by 0, with
-// the instruction for the maximum. That instruction returns its second operand, 0, for NaN.
+// instruction returns the greatest integer. Before, the instruction for the maximum replaces
+// negative values and NaN by 0. For NaN it returns its second operand, which is 0.
 func toUnsigned(size int, maxi, cvt inst) lowering {
 	return lowering{consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		maxi(c.Context, k[0], v[0], v[0])
@@ -124,8 +124,8 @@ func lower512() map[string]lowering {
 			c.VCVTPS2PH(operand.U8(0), v[0], o)
 			return o
 		}},
-		// Add half of the last kept bit less one, plus the value of that bit. This rounds to
-		// nearest even. A NaN becomes a quiet NaN.
+		// Add 0x7fff, plus the lowest bit of the upper half. This rounds to nearest even. A NaN
+		// becomes a quiet NaN.
 		"CvtF32ToBF16": {consts: []constant{c32(0x7fff), c32(1), c32(0x40)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			nan, r, top, o := c.K(), c.ZMM(), c.ZMM(), c.YMM()
 			c.VCMPPS(operand.U8(unord), v[0], v[0], nan)

@@ -29,7 +29,7 @@ func philox(c *ctx) {
 	c.SHRQ(operand.U8(32), high)
 	multiply0, multiply1 := c.broadcast(c64(expr.PhiloxM0)), c.broadcast(c64(expr.PhiloxM1))
 
-	// With this order, the even lanes hold the words of blocks 0 … lanes/2-1.
+	// This order puts the words of blocks 0 … lanes/2-1 into the even lanes.
 	order := c.StaticGlobal("philoxOrder" + c.isa.name)
 	c.DataAttributes(build.RODATA | build.NOPTR)
 	for i := range blocks {

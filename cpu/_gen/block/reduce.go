@@ -146,7 +146,7 @@ func reduce(c *ctx, r reduction) {
 			c.KMOVQ(bits, mask)
 			c.SHRQ(operand.U8(c.lanes), bits)
 			x := c.load(operand.Mem{Base: src[0], Disp: i * 64}, size, mask)
-			if fold { // lanes without an element keep their start value
+			if fold { // lanes without an element keep their initial value
 				y := c.full()
 				c.VMOVAPS(start, y)
 				if single {
@@ -165,8 +165,8 @@ func reduce(c *ctx, r reduction) {
 			step(i, step512)
 		}
 	} else {
-		// The table has 64 words of ones and 64 words of zeros. Each mask is 64 consecutive words
-		// of it.
+		// The table has 64 words of ones, followed by 64 words of zeros. Each mask consists of 64
+		// consecutive words of the table.
 		table := c.StaticGlobal("mask" + r.name)
 		c.DataAttributes(build.RODATA | build.NOPTR)
 		for i := range 64 {

@@ -12,14 +12,14 @@ import (
 )
 
 // Products of bfloat16 use VDPBF16PS. Neither avo nor Go's assembler knows it. VPDPWSSD of VNNI has
-// the same operands, the same opcode and another prefix. So the generator emits VPDPWSSD, and
-// [dotInstructions] replaces each by the bytes of VDPBF16PS when registers are allocated.
+// the same operands, the same opcode and another prefix. So the generator emits VPDPWSSD. After the
+// allocation of registers, [dotInstructions] replaces each VPDPWSSD by the bytes of VDPBF16PS.
 
 var placeholder = regexp.MustCompile(`(?m)^\tVPDPWSSD +Z(\d+), Z(\d+), Z(\d+)$`)
 
-// dotInstructions replaces the placeholders in text by EVEX.512.F3.0F38.W0 52 /r (Intel,
-// "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 2, 2.7 and VDPBF16PS). A
-// prefix holds the upper bits of the registers' numbers inverted.
+// dotInstructions replaces the placeholders in text by EVEX.512.F3.0F38.W0 52 /r (Intel, "Intel 64
+// and IA-32 Architectures Software Developer's Manual", volume 2, 2.7 and VDPBF16PS). The prefix
+// holds the upper bits of the registers' numbers in inverted form.
 func dotInstructions(text []byte) []byte {
 	text = placeholder.ReplaceAllFunc(text, func(line []byte) []byte {
 		var n [3]byte

@@ -116,7 +116,7 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 			}
 		}
 	}
-	// The masks are windows of one vector in a table of a vector of ones and a vector of zeros.
+	// A table has a vector of ones followed by a vector of zeros. A mask is a part of the table.
 	if c.window == nil {
 		g := c.StaticGlobal("window")
 		c.DataAttributes(build.RODATA | build.NOPTR)
@@ -137,7 +137,8 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
 }
 
-// sum adds the lanes of v and stores the result. It adds one half to the other, again and again.
+// sum adds the lanes of v and stores the result. It repeatedly adds the upper half to the lower
+// half.
 func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 	add := func(x, y reg.Register) {
 		if c.t.size() == 4 {

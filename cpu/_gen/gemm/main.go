@@ -34,7 +34,8 @@ var tiles = []tile{
 	{"AVX512BF16", "uint16", 64, 14, 16},
 }
 
-// size returns the size in bytes of a lane. A lane has a sum, or what is multiplied in one step.
+// size returns the size in bytes of a lane. A lane holds a sum, or the elements that are multiplied
+// in one step.
 func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8, "uint16": 4}[t.typ] }
 
 // pairs reports whether a lane holds two neighbours along k.

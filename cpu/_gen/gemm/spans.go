@@ -9,8 +9,7 @@ import (
 )
 
 // spans emits the kernel for a tile of h rows that is a sum over a list of spans. A span is a
-// product of a part of a panel of A with a part of B. The tile stays in registers from span to
-// span.
+// product of a part of a panel of A with a part of B. The tile stays in registers between spans.
 func spans(c *ctx, h int) {
 	t := c.t
 	width := 2 * t.bytes / 4

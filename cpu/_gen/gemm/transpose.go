@@ -30,7 +30,8 @@ func vec(b *build.Context, bytes int) reg.VecVirtual {
 // transposeF32 emits the packing of rows that are contiguous along k. The number of rows is the
 // number of elements in a vector. Insertions, which do not use the shuffle port, gather 128-bit
 // pieces of rows j, 4+j, 8+j and 12+j into one register. Then 4x4 blocks are transposed within the
-// 128-bit lanes. For uint16 it moves pairs of neighbours, but rows may begin at any element.
+// 128-bit lanes. For uint16 it moves pairs of neighbours. Rows may begin at any element, not only
+// at a pair.
 func transposeF32(b *build.Context, name, typ string, bytes int) {
 	n, scale := bytes/4, uint8(4)
 	b.Function(name)

@@ -95,7 +95,7 @@ func window(c *ctx, h, vectors int) {
 	ptr := make([]reg.GPVirtual, h)
 	{
 		a, rows := c.pointer("a"), c.pointer("rows")
-		for r := h - 1; r >= 0; r-- { // the last ones reuse the registers of a and rows
+		for r := h - 1; r >= 0; r-- { // the last pointers reuse the registers of a and rows
 			p := c.GP64()
 			c.MOVQ(operand.Mem{Base: rows, Disp: 8 * r}, p)
 			c.LEAQ(operand.Mem{Base: a, Index: p, Scale: 4}, p)

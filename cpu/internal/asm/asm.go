@@ -5,7 +5,8 @@
 // Contract:
 //
 //   - Sources must be as long as dst; otherwise a primitive panics with its name and the lengths.
-//     Any length is allowed, also 0. dst may be one of the sources; partial overlap is not allowed.
+//     Any length is allowed, including 0. dst may be one of the sources; partial overlap is not
+//     allowed.
 //   - Every variant (generic Go, AVX2, AVX-512) gives the same bits, except for the payload and
 //     sign of a NaN that arithmetic creates. Each float operation rounds to nearest even; only
 //     primitives with FMA in their name fuse a multiplication and an addition.
@@ -14,20 +15,21 @@
 //   - Integers wrap. A shift by the width or more gives 0, or copies of the sign for [ShrI32] and
 //     [ShrI64].
 //   - Conversion of floats to integers rounds towards zero and saturates; NaN becomes 0. (PTX's
-//     cvt.rzi differs in one case: from float64, and to 64-bit integers, NaN becomes the least
-//     integer.)
-//   - Sums have a fixed order. With L lanes (64 for float32, 32 for float64), element i is added
-//     to lane i mod L, in the order of i. Lanes begin with +0, and the last, incomplete round is
-//     filled with +0. Then the upper half of the lanes is added to the lower half, lane by lane,
+//     cvt.rzi differs in one case: for conversions from float64 and to 64-bit integers, NaN becomes
+//     the least integer.)
+//   - Sums have a fixed order. With L lanes (64 for float32, 32 for float64), element i is added to
+//     lane i mod L, in the order of i. Lanes start with +0, and the last, incomplete round is
+//     filled up with +0. Then the upper half of the lanes is added to the lower half, lane by lane,
 //     until one lane is left. For longer sums the caller adds the sums of blocks.
 //
 // There are also kernels for whole functions ([Function]). They compute the formula of package
 // expr, with its intermediate values in registers. Package calls finds the places in a program
 // where such a kernel can be used.
 //
-// The generic Go in generic.go is the reference. The doc comment of an assembly kernel is its Go
-// loop. cpu/_gen/block writes the assembly, its declarations and the exported functions. With the
-// build tag noasm, and on machines other than amd64, the generic variant is the only one.
+// The generic Go in generic.go is the reference. The doc comment of an assembly kernel shows the
+// equivalent loop in Go. cpu/_gen/block writes the assembly, its declarations and the exported
+// functions. With the build tag noasm, and on machines other than amd64, the generic variant is the
+// only one.
 package asm
 
 //go:generate sh ../../_gen/generate.sh
@@ -54,8 +56,8 @@ type function struct {
 	run     func(dst, a []float32)
 }
 
-// variants lists the implementations in this build, slowest first. The dispatch files add those for
-// the machine's architecture.
+// variants lists the implementations in this build, slowest first. The dispatch files add the
+// variants for the machine's architecture.
 var variants = append([]variant{{name: "generic", usable: true, k: &generic, philox: philox}}, machineVariants()...)
 
 // current is the variant in use. active holds its kernels, which the exported functions call.
@@ -89,8 +91,8 @@ func Variants() []string {
 func Active() string { return current.name }
 
 // Use makes the exported functions run the named variant until restore is called. It is for tests
-// and benchmarks, and must not run at the same time as other uses of the package. It panics if the
-// machine cannot run the variant.
+// and benchmarks. Nothing else may use the package at the same time. It panics if the machine
+// cannot run the variant.
 func Use(name string) (restore func()) {
 	for i := range variants {
 		if v := &variants[i]; v.name == name && v.usable {
@@ -105,7 +107,7 @@ func Use(name string) (restore func()) {
 // Function returns the kernel that computes dst[i] = f(a[i]) for the named function of package
 // expr. It returns nil if the variant in use has no such kernel. The kernel gives the same bits as
 // the primitives of the function's float32 formula, but keeps intermediate values in registers. dst
-// and a must have the same length. They must be the same block, or must not overlap.
+// and a must have the same length. They must be the same block or must not overlap.
 func Function(name string) func(dst, a []float32) { return current.functions[name].run }
 
 // Formula returns the key of the lowered formula from which the function's kernel was generated. It

@@ -4,7 +4,7 @@ package asm
 
 import "golang.org/x/sys/cpu"
 
-// machineVariants returns the implementations except generic Go, slowest first.
+// machineVariants returns all variants except generic Go, slowest first.
 func machineVariants() []variant {
 	x := &cpu.X86
 	hasAVX2 := x.HasAVX2 && x.HasFMA && hasF16C()

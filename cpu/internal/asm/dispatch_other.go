@@ -2,5 +2,5 @@
 
 package asm
 
-// machineVariants returns the implementations except generic Go. This build has none.
+// machineVariants returns all variants except generic Go. This build has none.
 func machineVariants() []variant { return nil }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns a block of n elements. A page without access begins where the block ends, so
+// beforeFault returns a block of n elements. Where the block ends, a page without access begins. So
 // reading past the end is a fault.
 func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	page := unix.Getpagesize()

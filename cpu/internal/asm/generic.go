@@ -62,9 +62,9 @@ func fmaF64(dst, a, b, c []float64) {
 }
 
 // fma32 returns a·b + c, rounded once. The product of two float32 is exact in float64. The float64
-// sum is rounded to odd: it is rounded towards zero, and its last bit is set if the sum was not
-// exact. Then the rounding to float32 is correct, because 53 bits are more than 24+2 (Boldo and
-// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+// sum is rounded to odd: towards zero, with the last bit set if the sum was not exact. Then the
+// rounding to float32 is correct, because 53 bits are more than 24+2 (Boldo and Melquiond,
+// "Emulation of a FMA and correctly rounded sums", 2008).
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	z := float64(c)
@@ -107,8 +107,8 @@ func absF64(dst, a []float64) {
 	}
 }
 
-// sqrt computes roots in float64. For float32 they are still correctly rounded, because the float64
-// root has more than twice as many bits.
+// sqrt computes square roots in float64. For float32 the results are still correctly rounded,
+// because the float64 root has more than twice as many bits.
 func sqrt[T float](dst, a []T) {
 	for i := range dst {
 		dst[i] = T(math.Sqrt(float64(a[i])))
@@ -252,8 +252,8 @@ func choose[T unsigned](dst []T, m []uint32, a, b []T) {
 	}
 }
 
-// cvt converts numbers with Go's conversion, where that does what the package comment says: it
-// rounds to nearest even, extends or wraps.
+// cvt converts numbers with Go's conversion, for types where Go rounds to nearest even, extends or
+// wraps, as the package comment says.
 func cvt[D, S interface {
 	number | int8 | int16 | uint8 | uint16
 }](dst []D, a []S) {
@@ -262,9 +262,9 @@ func cvt[D, S interface {
 	}
 }
 
-// saturate converts floats to integers towards zero, within [lo, hi]. hi is the greatest D. limit
-// is the greatest D plus one in float64, such as 2³¹. A value of limit or more becomes hi. NaN
-// becomes 0.
+// saturate converts floats to integers. It rounds towards zero and limits results to [lo, hi]. hi
+// is the greatest D. limit is the greatest D plus one, as a float64, for example 2³¹. Values from
+// limit on become hi. NaN becomes 0.
 func saturate[D signed | unsigned, S float](dst []D, a []S, lo, hi D, limit float64) {
 	for i := range dst {
 		x := float64(a[i])
@@ -376,7 +376,7 @@ func sumF32(a []float32) float32 {
 			acc[j] += x
 		}
 	}
-	for j, x := range a { // other lanes would add +0, which changes only -0, and no lane is -0
+	for j, x := range a { // the other lanes would add +0, which changes only -0, and no lane is -0
 		acc[j] += x
 	}
 	return fold(acc[:])
@@ -406,8 +406,8 @@ func dotF32(a, b []float32) float32 {
 		for j := range a {
 			acc[j] = fma32(a[j], b[j], acc[j])
 		}
-		// These lanes may hold -0, from a product that underflowed. Adding +0 in this round makes
-		// them +0.
+		// These lanes may hold -0 from a product that underflowed. Adding the +0 that are missing
+		// in this round turns them into +0.
 		for j := len(a); j < len(acc); j++ {
 			acc[j] += 0
 		}

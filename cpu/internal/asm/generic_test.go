@@ -12,7 +12,7 @@ import (
 var nan32, inf32, negZero = float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 
 // TestFMA32 compares the fused multiply-add with exact arithmetic of math/big, rounded once. In
-// some sums the terms cancel, some are ties, and some underflow.
+// some sums the terms cancel. Some sums are ties, and some underflow.
 func TestFMA32(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	one := func(spread int) float32 {
@@ -30,7 +30,7 @@ func TestFMA32(t *testing.T) {
 		case 1:
 			c = -a * b // c cancels all of a·b except the bits that are lost in rounding
 		case 2:
-			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // the results are denormal
+			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // the results are subnormal
 		case 3:
 			c = math.Float32frombits(r.Uint32()&0x807fffff | uint32(r.IntN(3))<<23)
 			a, b = a*0x1p-50, b*0x1p-50
@@ -127,8 +127,8 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestSumOrder compares the order of sums with a simple implementation of the order in the package
-// comment.
+// TestSumOrder compares sums with a simple implementation of the order that the package comment
+// describes.
 func TestSumOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{0, 1, 63, 64, 65, 200, 1000} {

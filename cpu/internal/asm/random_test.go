@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestPhilox compares every variant with the definition. Some lengths leave rounds incomplete. Some
-// counters carry into their upper half, or wrap.
+// TestPhilox compares every variant with the definition. Some lengths are not whole rounds of a
+// kernel. Some counters carry into their upper half, and some wrap.
 func TestPhilox(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, name := range Variants() {

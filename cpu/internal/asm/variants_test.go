@@ -12,7 +12,7 @@ import (
 // guard is the number of elements before and after each block. No kernel may write them.
 const guard = 64
 
-// values returns n elements of the given type. Some have random bits, some a moderate size, and
+// values returns n elements of the given type. Some have random bits, some have moderate size, and
 // some are special values.
 func values(r *rand.Rand, t reflect.Type, n int) reflect.Value {
 	s := reflect.MakeSlice(reflect.SliceOf(t), n, n)
@@ -67,7 +67,7 @@ func integer(r *rand.Rand) uint64 {
 }
 
 // same reports whether two elements have equal bits or are both NaN. The name of the kernel says
-// whether 16-bit integers are floats.
+// whether 16-bit integers hold floats.
 func same(field string, x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -84,8 +84,8 @@ func same(field string, x, y reflect.Value) bool {
 	return x.Equal(y)
 }
 
-// callable returns the i-th kernel. Reflection cannot call unexported fields, but it can read a
-// field through its address.
+// callable returns the i-th kernel. Reflection cannot call unexported fields, so it reads the field
+// through its address.
 func callable(k *kernels, i int) reflect.Value {
 	f := reflect.ValueOf(k).Elem().Field(i)
 	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
@@ -204,8 +204,8 @@ func clearNaN(r *rand.Rand, s reflect.Value) {
 	}
 }
 
-// tame makes most blocks finite, so that the order of sums affects the result. Some products
-// underflow.
+// tame replaces most blocks by finite numbers, so that the order of sums affects the result. Some
+// products underflow.
 func tame(r *rand.Rand, s reflect.Value) {
 	switch r.IntN(5) {
 	case 0:

@@ -55,8 +55,8 @@ func (t *team) run(n int, f func(int)) {
 	t.wg.Wait()
 }
 
-// peak returns the rate of all processors together, running the kernel on panels in the first-level
-// cache.
+// peak returns the rate of all processors together when the kernel runs on panels in the
+// first-level cache.
 func peak[E factor, T float](par Parallel, kern *kernel[E, T]) (gflops float64) {
 	const k, repeat = 128, 2000
 	h := kern.height
@@ -78,9 +78,9 @@ func peak[E factor, T float](par Parallel, kern *kernel[E, T]) (gflops float64) 
 	return float64(2*k*h*kern.width*repeat*procs) / float64(time.Since(start).Nanoseconds())
 }
 
-// BenchmarkF32 measures products and the peak alternately, because the clock and other processes
-// affect both. peak% is the median of the ratios. best-peak% is the best product divided by the
-// best peak, which a busy machine disturbs least.
+// BenchmarkF32 measures products and the peak alternately, because the clock rate and other
+// processes affect both. peak% is the median of the ratios. best-peak% is the ratio of the best
+// product to the best peak, which other processes affect least.
 func BenchmarkF32(b *testing.B) {
 	par := newTeam().run
 	for _, c := range []struct {
@@ -131,8 +131,8 @@ func BenchmarkF32(b *testing.B) {
 	}
 }
 
-// BenchmarkBF16 measures products of bfloat16, products of float32, and the peak of bfloat16, in
-// turns. It reports medians of ratios.
+// BenchmarkBF16 alternately measures products of bfloat16, products of float32, and the peak of
+// bfloat16. It reports medians of ratios.
 func BenchmarkBF16(b *testing.B) {
 	if !HasBF16() {
 		b.Skip("the processor has no VDPBF16PS")

@@ -22,8 +22,8 @@ func flush(x float32) float32 {
 }
 
 // dpbf16 is one lane of VDPBF16PS (Intel, "Intel 64 and IA-32 Architectures Software Developer's
-// Manual", volume 2): two fused additions, the second elements' first, with subnormal operands and
-// results as zeros.
+// Manual", volume 2): two fused multiply-adds, of which the second elements' comes first. Subnormal
+// operands and results become zeros.
 func dpbf16(acc float32, a, b [2]uint16) float32 {
 	for i := 1; i >= 0; i-- {
 		x, y := flush(decode(a[i])), flush(decode(b[i]))
@@ -34,7 +34,7 @@ func dpbf16(acc float32, a, b [2]uint16) float32 {
 
 // fma32 returns x*y + z rounded once. The product of bfloat16 is exact in float64. The sum in
 // float64 is rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums:
-// proved algorithms using rounding to odd", 2008), so that rounding to float32 is right.
+// proved algorithms using rounding to odd", 2008), so that rounding to float32 is correct.
 func fma32(x, y, z float32) float32 {
 	p, q := float64(x)*float64(y), float64(z)
 	s := p + q
@@ -56,21 +56,21 @@ func sameFloat(a, b float32) bool {
 	return a == b && math.Signbit(float64(a)) == math.Signbit(float64(b)) || a != a && b != b
 }
 
-// wild are values with infinities, NaN, subnormal and huge numbers among them.
-func wild(r *rand.Rand) uint16 {
+// randomBF16 returns a random bfloat16. Some are infinite, NaN, subnormal or huge.
+func randomBF16(r *rand.Rand) uint16 {
 	switch r.IntN(8) {
 	case 0:
 		return uint16(r.IntN(1 << 16))
 	case 1:
-		return uint16(r.IntN(2)<<15 | r.IntN(0x100)) // subnormal, or near it
+		return uint16(r.IntN(2)<<15 | r.IntN(0x100)) // subnormal, or a small normal number
 	case 2:
 		return uint16(r.IntN(2)<<15 | 0x1F80 + r.IntN(0x100)) // products are near the least normal number
 	}
 	return encode(float32(r.NormFloat64()))
 }
 
-// TestBF16Instructions runs every kernel, so every encoded VDPBF16PS, against a model in Go of the
-// instruction, bit for bit.
+// TestBF16Instructions compares every kernel, and so every encoded VDPBF16PS, with a Go model of
+// the instruction, bit for bit.
 func TestBF16Instructions(t *testing.T) {
 	kern := activeBF16()
 	if kern == nil {
@@ -81,7 +81,7 @@ func TestBF16Instructions(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		draw := func() uint16 { return encode(float32(r.NormFloat64())) }
 		if seed%2 == 1 {
-			draw = func() uint16 { return wild(r) }
+			draw = func() uint16 { return randomBF16(r) }
 		}
 		for h := 1; h <= kern.height; h++ {
 			k := 1 + r.IntN(11)
@@ -129,7 +129,7 @@ func TestBF16Instructions(t *testing.T) {
 	}
 }
 
-// dotModel is a product of two vectors in 16 sums, which are added in halves.
+// dotModel computes the product of two vectors in 16 sums, which are then added in halves.
 func dotModel(a, b []uint16) float32 {
 	var sums [16]float32
 	for p := 0; p < len(a); p += 2 {
@@ -138,7 +138,7 @@ func dotModel(a, b []uint16) float32 {
 		copy(y[:], b[p:min(p+2, len(a))])
 		sums[p/2%16] = dpbf16(sums[p/2%16], x, y)
 	}
-	// lanes beyond k still add zeros, which changes a sum of -0 only
+	// lanes beyond k add zeros, which changes only a sum of -0
 	for n := 8; n > 0; n /= 2 {
 		for i := range n {
 			sums[i] += sums[n+i]
@@ -147,7 +147,7 @@ func dotModel(a, b []uint16) float32 {
 	return sums[0]
 }
 
-// rounded is BF16 with operands in float32, which are copied to bfloat16 with the same distances.
+// rounded is BF16 for float32 operands. It copies them to bfloat16 with the same strides.
 func rounded(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	var low [2][]uint16
 	for i, x := range [][]float32{a, b} {
@@ -181,7 +181,8 @@ func TestBF16(t *testing.T) {
 	}
 }
 
-// TestBF16Rounded compares with the sums of BF16, bit for bit, for one and for many workers.
+// TestBF16Rounded compares rounded results with the sums of BF16, bit for bit, for one worker and
+// for many.
 func TestBF16Rounded(t *testing.T) {
 	if !HasBF16() {
 		t.Log("the processor has no VDPBF16PS: it was NOT tested")
@@ -229,8 +230,8 @@ func TestBF16Rounded(t *testing.T) {
 	}
 }
 
-// TestBF16NotFinite puts NaN and infinities at the end of an odd k, where a pair is half empty, and
-// in rows behind those of the product, which kernels must not read.
+// TestBF16NotFinite puts NaN and infinities at two places: at the end of an odd k, where a pair is
+// half empty, and in rows behind those of the product, which kernels must not read.
 func TestBF16NotFinite(t *testing.T) {
 	if !HasBF16() {
 		t.Log("the processor has no VDPBF16PS: it was NOT tested")

@@ -3,29 +3,30 @@ package gemm
 import "sync"
 
 // byPlace computes a convolution of many small images, or the gradient of its input, place by
-// place. The images are the columns of its products. The source is transposed once, to [chunk of
-// images, place, channel, image of the chunk]. Then a place of the result is a sum of products, one
-// for each tap. Each product is a panel of weights times the channels at one place of the source.
-// Nothing is copied for each tap. Taps that see the padding have no product.
+// place. A place is a position of an element in an image. The columns of the matrix products are
+// images. The source is transposed once, to [chunk of images, place, channel, image of the chunk].
+// Then a place of the result is a sum of products, one for each tap. A tap is an element of the
+// kernel. Each product multiplies a panel of weights with the channels at one place of the source.
+// So no copies for taps are needed. A tap that falls into the padding has no product.
 type byPlace struct {
-	kern     *kernel32
-	win      *spanKernel
-	n        int
-	groups   int
-	channels int // channels of a group; the sum runs over them
-	rows     int // rows of a group's result, one for each channel of the result
-	x, y     []float32
-	seen     int // places of the source
-	places   int // places of the result
-	pairs    pairs
-	used     []int // taps that see the source from at least one place
-	w        []float32
-	rs, cs   int // distances between the weights of neighbouring rows and channels
-	taps     int
+	kern         *kernel32
+	win          *spanKernel
+	n            int
+	groups       int
+	channels     int // channels of a group; the sum runs over them
+	rows         int // rows of a group's result, one for each output channel
+	x, y         []float32
+	sourcePlaces int // places of the source
+	places       int // places of the result
+	pairs        pairs
+	used         []int // taps that read the source for at least one place
+	w            []float32
+	rs, cs       int // distances between the weights of neighbouring rows and channels
+	taps         int
 
 	chunks, panels int
 	block          int // channels in a block of the sum
-	few            int // panels of weights in a task
+	panelsPerTask  int // panels of weights in a task
 	parts          int // parts into which the places are divided
 	perPack        int // channels in a packing task
 	packs          int // packing tasks of a chunk
@@ -33,19 +34,19 @@ type byPlace struct {
 }
 
 const (
-	// Limit of the elements of a chunk of the source. The chunk need not fit the second-level cache
-	// as a whole, because the taps of a place are near each other.
+	// Limit of the elements of a chunk of the source. The chunk may be larger than the second-level
+	// cache, because the taps of a place are near each other.
 	placeSource = 1 << 19
-	placeResult = 1 << 15 // limit of the elements of a task's result, which stays in this cache
+	placeResult = 1 << 15 // limit of the elements of a task's result, which stay in the cache
 )
 
-// pairs lists the spans of a sum for each key. A span is a pair of offsets.
+// pairs lists, for each key, the spans of the key's sum. A span is a pair of offsets.
 type pairs struct{ begin, list []int }
 
-func (p *pairs) of(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
+func (p *pairs) get(key int) []int { return p.list[p.begin[key]:p.begin[key+1]] }
 
-// pair calls f for each place q of the result and each tap t that sees a place p of the input, in
-// the order of taps, then of places.
+// pair calls f for each place q of the result and each tap t that reads a place p of the input. It
+// visits all places for one tap before it goes to the next tap.
 func (c *Conv) pair(f func(q, t, p int)) {
 	for t := range c.taps() {
 		k := [3]int{t / (c.Kernel[1] * c.Kernel[2]), t / c.Kernel[2] % c.Kernel[1], t % c.Kernel[2]}
@@ -73,11 +74,11 @@ func (c *Conv) pair(f func(q, t, p int)) {
 }
 
 // spans lists the pairs of offsets for each key below n. For a place q of the result, a tap t and a
-// place p of the input, of returns the key and the pair.
-func (c *Conv) spans(n int, of func(q, t, p int) (key, a, b int)) (l pairs) {
+// place p of the input, keyOf returns the key and the pair.
+func (c *Conv) spans(n int, keyOf func(q, t, p int) (key, a, b int)) (l pairs) {
 	l.begin = make([]int, n+2)
 	c.pair(func(q, t, p int) {
-		key, _, _ := of(q, t, p)
+		key, _, _ := keyOf(q, t, p)
 		l.begin[key+2] += 2
 	})
 	for i := range n {
@@ -85,7 +86,7 @@ func (c *Conv) spans(n int, of func(q, t, p int) (key, a, b int)) (l pairs) {
 	}
 	l.list = make([]int, l.begin[n+1])
 	c.pair(func(q, t, p int) {
-		key, a, b := of(q, t, p)
+		key, a, b := keyOf(q, t, p)
 		at := l.begin[key+1]
 		l.list[at], l.list[at+1] = a, b
 		l.begin[key+1] += 2
@@ -93,7 +94,7 @@ func (c *Conv) spans(n int, of func(q, t, p int) (key, a, b int)) (l pairs) {
 	return l
 }
 
-// used returns a list of the taps that see the input from at least one place. It also returns the
+// used returns the list of the taps that read the input for at least one place. It also returns the
 // index of each tap in this list.
 func (c *Conv) used() (list, index []int) {
 	index = make([]int, c.taps())
@@ -108,7 +109,7 @@ func (c *Conv) used() (list, index []int) {
 }
 
 // small reports whether there are enough images for the lanes of vectors, and whether a chunk of
-// images is small. Each image has the given numbers of channels and places.
+// images is small. channels and places are the sizes of one image.
 func (c *Conv) small(channels, places int) bool {
 	width := active32().width
 	return channels*places*width <= placeSource && 4*ceil(c.N, width)*width <= 5*c.N
@@ -118,35 +119,37 @@ type placeBuffer struct{ a, src []float32 }
 
 var placeBuffers sync.Pool
 
-// forwardByPlace computes Forward place by place. It reports whether it did the work.
+// forwardByPlace computes Forward place by place. It returns false, without effect, if another
+// method is faster.
 func (c *Conv) forwardByPlace(par Parallel, y, x, w []float32) bool {
 	if !c.small(c.Channels, size(c.In)) || c.Channels/c.Groups < 8 || !finite(par, w) {
 		return false
 	}
 	used, index := c.used()
-	j := &byPlace{x: x, y: y, w: w, channels: c.Channels / c.Groups, rows: c.Outputs / c.Groups, seen: size(c.In), places: size(c.Out), used: used}
+	j := &byPlace{x: x, y: y, w: w, channels: c.Channels / c.Groups, rows: c.Outputs / c.Groups, sourcePlaces: size(c.In), places: size(c.Out), used: used}
 	j.rs, j.cs = j.channels*c.taps(), c.taps()
 	c.byPlace(par, j, func(q, t, p int) (key, tap, from int) { return q, index[t], p })
 	return true
 }
 
-// dataByPlace computes Data place by place. It reports whether it did the work.
+// dataByPlace computes Data place by place. It returns false, without effect, if another method is
+// faster.
 func (c *Conv) dataByPlace(par Parallel, dx, g, w []float32) bool {
 	if !c.small(c.Outputs, size(c.Out)) || c.Outputs/c.Groups < 8 {
 		return false
 	}
 	used, index := c.used()
-	j := &byPlace{x: g, y: dx, w: w, channels: c.Outputs / c.Groups, rows: c.Channels / c.Groups, seen: size(c.Out), places: size(c.In), used: used}
+	j := &byPlace{x: g, y: dx, w: w, channels: c.Outputs / c.Groups, rows: c.Channels / c.Groups, sourcePlaces: size(c.Out), places: size(c.In), used: used}
 	j.rs, j.cs = c.taps(), j.rows*c.taps()
 	c.byPlace(par, j, func(q, t, p int) (key, tap, from int) { return p, index[t], q })
 	return true
 }
 
-func (c *Conv) byPlace(par Parallel, j *byPlace, of func(q, t, p int) (key, tap, from int)) {
+func (c *Conv) byPlace(par Parallel, j *byPlace, keyOf func(q, t, p int) (key, tap, from int)) {
 	j.kern, j.win, j.n, j.groups, j.taps = active32(), activeSpans(), c.N, c.Groups, c.taps()
 	width, height, stride := j.kern.width, j.kern.height, j.kern.stride
 	j.pairs = c.spans(j.places, func(q, t, p int) (key, a, b int) {
-		key, a, b = of(q, t, p)
+		key, a, b = keyOf(q, t, p)
 		return key, a * stride, b * j.groups * j.channels * width
 	})
 	if len(j.pairs.list) == 0 {
@@ -155,13 +158,13 @@ func (c *Conv) byPlace(par Parallel, j *byPlace, of func(q, t, p int) (key, tap,
 	}
 	j.chunks, j.panels = ceil(j.n, width), ceil(j.rows, height)
 	j.block = ceil(j.channels, ceil(j.channels, max(1, j.kern.block/len(j.used))))
-	j.few = min(j.panels, ceil(2*j.win.group, height*j.places))
-	j.parts = ceil(j.places, max(1, placeResult/(j.few*height*width)))
-	if tasks := j.chunks * j.groups * ceil(j.panels, j.few); tasks*j.parts < minTasks {
+	j.panelsPerTask = min(j.panels, ceil(2*j.win.group, height*j.places))
+	j.parts = ceil(j.places, max(1, placeResult/(j.panelsPerTask*height*width)))
+	if tasks := j.chunks * j.groups * ceil(j.panels, j.panelsPerTask); tasks*j.parts < minTasks {
 		j.parts = max(j.parts, min(ceil(minTasks, tasks), j.places/j.win.group))
 	}
 	all := j.groups * j.channels
-	j.perPack = max(1, packWork/(j.seen*width))
+	j.perPack = max(1, packWork/(j.sourcePlaces*width))
 	j.packs = ceil(all, j.perPack)
 
 	buf, _ := placeBuffers.Get().(*placeBuffer)
@@ -170,22 +173,22 @@ func (c *Conv) byPlace(par Parallel, j *byPlace, of func(q, t, p int) (key, tap,
 	}
 	defer placeBuffers.Put(buf)
 	buf.a = aligned(buf.a, j.groups*j.panels*j.channels*len(j.used)*stride)
-	buf.src = aligned(buf.src, j.chunks*j.seen*all*width)
+	buf.src = aligned(buf.src, j.chunks*j.sourcePlaces*all*width)
 	j.a, j.src = buf.a, buf.src
 	if j.n*all*j.rows*len(j.used)*j.places < parallelWork {
 		par = Serial
 	}
 	par(j.groups*j.panels+j.chunks*j.packs, j.pack)
-	par(j.chunks*j.groups*ceil(j.panels, j.few)*j.parts, j.task)
+	par(j.chunks*j.groups*ceil(j.panels, j.panelsPerTask)*j.parts, j.task)
 }
 
-// panel returns the first row of panel p of the weights, and its height.
+// panel returns the first row of panel p of the weights, and its number of rows.
 func (j *byPlace) panel(p int) (row, h int) {
 	row = j.rows * p / j.panels
 	return row, j.rows*(p+1)/j.panels - row
 }
 
-// pack is packing task i. It packs a panel of weights, or transposes some channels of a chunk of
+// pack runs packing task i. It packs a panel of weights, or transposes some channels of a chunk of
 // images.
 func (j *byPlace) pack(i int) {
 	if i < j.groups*j.panels {
@@ -198,19 +201,19 @@ func (j *byPlace) pack(i int) {
 	c1 := min(c0+j.perPack, all)
 	var rows [64]int
 	for r := range width {
-		rows[r] = min(chunk*width+r, j.n-1) * all * j.seen
+		rows[r] = min(chunk*width+r, j.n-1) * all * j.sourcePlaces
 	}
-	if j.seen == 1 {
+	if j.sourcePlaces == 1 {
 		j.win.transposed(j.src[(chunk*all+c0)*width:], width, j.x[c0:], rows[:width], c1-c0)
 		return
 	}
 	for c := c0; c < c1; c++ {
-		j.win.transposed(j.src[(chunk*j.seen*all+c)*width:], all*width, j.x[c*j.seen:], rows[:width], j.seen)
+		j.win.transposed(j.src[(chunk*j.sourcePlaces*all+c)*width:], all*width, j.x[c*j.sourcePlaces:], rows[:width], j.sourcePlaces)
 	}
 }
 
-// packA packs panel i of the weights. For each channel and tap, the panel has the weights of all
-// its rows one after the other.
+// packA packs panel i of the weights. For each channel and tap, the panel holds the weights of all
+// its rows next to each other.
 func (j *byPlace) packA(i int) {
 	stride, taps := j.kern.stride, len(j.used)
 	row, h := j.panel(i % j.panels)
@@ -247,11 +250,11 @@ func (j *byPlace) packA(i int) {
 // task computes some panels of the result, at some places of a chunk of images.
 func (j *byPlace) task(i int) {
 	part, i := i%j.parts, i/j.parts
-	tasks := ceil(j.panels, j.few)
-	pa, i := i%tasks*j.few, i/tasks
+	tasks := ceil(j.panels, j.panelsPerTask)
+	pa, i := i%tasks*j.panelsPerTask, i/tasks
 	g, chunk := i%j.groups, i/j.groups
 	q0, q1 := j.places*part/j.parts, j.places*(part+1)/j.parts
-	pb := min(pa+j.few, j.panels)
+	pb := min(pa+j.panelsPerTask, j.panels)
 	first, _ := j.panel(pa)
 	last, h := j.panel(pb - 1)
 	last += h
@@ -264,11 +267,11 @@ func (j *byPlace) task(i int) {
 		sums := l.panels[(row-first)*(q1-q0)*width:]
 		for c0 := 0; c0 < j.channels; c0 += j.block {
 			a := &j.a[((g*j.panels+p)*j.channels+c0)*taps*stride]
-			b := &j.src[(chunk*j.seen*all+g*j.channels+c0)*width]
+			b := &j.src[(chunk*j.sourcePlaces*all+g*j.channels+c0)*width]
 			how := min(c0, 1)
 			for q := q0; q < q1; q++ {
 				tile := sums[(q-q0)*h*width:][:h*width]
-				list := j.pairs.of(q)
+				list := j.pairs.get(q)
 				if len(list) == 0 {
 					clear(tile)
 					continue
@@ -298,8 +301,8 @@ func (j *byPlace) task(i int) {
 	}
 }
 
-// put transposes as [spanKernel.transposed] does, for any number of rows. It changes no other
-// elements of dst.
+// put transposes like [spanKernel.transposed], for any number of rows. It changes no other elements
+// of dst.
 func (j *byPlace) put(dst []float32, ldd int, src []float32, rows []int, k int) {
 	group := j.win.group
 	if len(rows) < group {

@@ -2,38 +2,39 @@ package gemm
 
 import "sync"
 
-// weightByPlace computes the gradient of a convolution's weight for many small images, as [byPlace]
-// computes the result. The sum runs over images and places. Both factors are transposed so that the
-// sum reads them in order. A tap's gradient is a sum of products, one for each place from which the
-// tap sees the input.
+// weightByPlace computes the gradient of a convolution's weight for many small images. Like
+// [byPlace], it works place by place. It sums over images and places. Both factors are transposed
+// so that they are read in order. A tap's gradient is a sum of products, one for each place for
+// which the tap reads the input.
 type weightByPlace struct {
 	*Conv
-	kern     *kernel32
-	win      *spanKernel
-	dw, x, g []float32
-	channels int   // channels of a group
-	outputs  int   // outputs of a group
-	used     []int // taps that see the input from at least one place
-	pairs    pairs // the keys are indexes of used
-	panels   int   // panels of a group's outputs
-	columns  int   // panels of a group's channels
-	image    int   // the first image of the current chunk
-	images   int   // images in the current chunk
-	few      int   // images in a packing task
-	a, b     []float32
-	sums     []float32 // the tiles of all tasks, if there are several chunks
+	kern          *kernel32
+	win           *spanKernel
+	dw, x, g      []float32
+	channels      int   // channels of a group
+	outputs       int   // outputs of a group
+	used          []int // taps that read the input for at least one place
+	pairs         pairs // the keys are indexes of used
+	panels        int   // panels of a group's outputs
+	columns       int   // panels of a group's channels
+	image         int   // the first image of the current chunk
+	images        int   // images in the current chunk
+	panelsPerTask int   // images in a packing task
+	a, b          []float32
+	sums          []float32 // the tiles of all tasks, if there are several chunks
 }
 
 const (
 	weightImages = 32      // greatest number of images in a chunk
-	weightSource = 1 << 20 // limit of the elements of each factor of a chunk; a task reads a part of them
+	weightSource = 1 << 20 // limit of the elements of each factor of a chunk
 )
 
 type weightPlaceBuffer struct{ a, b, sums []float32 }
 
 var weightPlaceBuffers sync.Pool
 
-// weightByPlace computes Weight place by place. It reports whether it did the work.
+// weightByPlace computes Weight place by place. It returns false, without effect, if another method
+// is faster.
 func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 	kern := active32()
 	channels, outputs, in, out := c.Channels/c.Groups, c.Outputs/c.Groups, size(c.In), size(c.Out)
@@ -71,39 +72,39 @@ func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 				return index[t], q * images * kern.stride, p * images * kern.width
 			})
 		}
-		j.few = max(1, packWork/(kern.width*max(in, out)))
-		par(c.Groups*(j.panels+j.columns)*ceil(j.images, j.few), j.pack)
+		j.panelsPerTask = max(1, packWork/(kern.width*max(in, out)))
+		par(c.Groups*(j.panels+j.columns)*ceil(j.images, j.panelsPerTask), j.pack)
 		par(tasks, j.task)
 	}
 	return true
 }
 
-// panel returns the first output of panel p, and its height.
+// panel returns the first output of panel p, and its number of outputs.
 func (j *weightByPlace) panel(p int) (row, h int) {
 	row = j.outputs * p / j.panels
 	return row, j.outputs*(p+1)/j.panels - row
 }
 
-// pack is packing task i. It packs a panel of the gradient of y, or a panel of x, for some images.
-// At each place, a panel has the channels of one image after the other.
+// pack runs packing task i. It packs a panel of the gradient of y, or a panel of x, for some
+// images. At each place, a panel holds all channels of the first image, then those of the next.
 func (j *weightByPlace) pack(i int) {
-	parts := ceil(j.images, j.few)
-	n0, i := i%parts*j.few, i/parts
-	n1 := min(n0+j.few, j.images)
+	parts := ceil(j.images, j.panelsPerTask)
+	n0, i := i%parts*j.panelsPerTask, i/parts
+	n1 := min(n0+j.panelsPerTask, j.images)
 	if i < j.Groups*j.panels {
 		row, h := j.panel(i % j.panels)
 		out := size(j.Out)
-		j.turn(j.a[i*out*j.images*j.kern.stride:], j.g[(i/j.panels*j.outputs+row)*out:], j.Outputs, out, h, j.kern.stride, n0, n1)
+		j.packChannels(j.a[i*out*j.images*j.kern.stride:], j.g[(i/j.panels*j.outputs+row)*out:], j.Outputs, out, h, j.kern.stride, n0, n1)
 		return
 	}
 	i -= j.Groups * j.panels
 	c, in := i%j.columns*j.kern.width, size(j.In)
-	j.turn(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
+	j.packChannels(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
 }
 
-// turn packs h channels of the images n0 … n1-1 as rows of the given width. all is the number of
-// channels of an image.
-func (j *weightByPlace) turn(dst, src []float32, all, places, h, width, n0, n1 int) {
+// packChannels packs h channels of the images n0 … n1-1 as rows of the given width. all is the
+// total number of channels of an image.
+func (j *weightByPlace) packChannels(dst, src []float32, all, places, h, width, n0, n1 int) {
 	var rows [64]int
 	for r := range width {
 		rows[r] = min(r, h-1) * places
@@ -137,7 +138,7 @@ func (j *weightByPlace) task(i int) {
 	a := &j.a[p*size(j.Out)*j.images*stride]
 	b := &j.b[(g*j.columns+column)*size(j.In)*j.images*width]
 	for u := range taps {
-		list := j.pairs.of(u)
+		list := j.pairs.get(u)
 		j.win.spans[h](&list[0], len(list)/2, j.images, a, stride, b, width, &sums[u*h*width], width, min(j.image, 1))
 	}
 	if j.image+j.images < j.N {
@@ -147,13 +148,13 @@ func (j *weightByPlace) task(i int) {
 	n := min(width, j.channels-c)
 	dw := j.dw[((g*j.outputs+row)*j.channels+c)*j.taps():]
 	for r := range h {
-		j.spread(dw[r*j.channels*j.taps():][:n*j.taps()], sums[r*width:], h*width, n)
+		j.storeGradient(dw[r*j.channels*j.taps():][:n*j.taps()], sums[r*width:], h*width, n)
 	}
 }
 
-// spread stores the gradient of n channels' weights. The sums of one tap are contiguous. The sums
-// of the next tap begin at the given distance.
-func (j *weightByPlace) spread(dw, sums []float32, distance, n int) {
+// storeGradient stores the gradient of the weights of n channels. The sums of one tap are
+// contiguous. The sums of the next tap begin at the given distance.
+func (j *weightByPlace) storeGradient(dw, sums []float32, distance, n int) {
 	taps, group := j.taps(), j.win.group
 	if taps == 1 {
 		copy(dw, sums[:n])
@@ -164,8 +165,8 @@ func (j *weightByPlace) spread(dw, sums []float32, distance, n int) {
 	}
 	whole := 0
 	if len(j.used) == taps {
-		// If there are fewer taps than a group has rows, a write overlaps the weights of the next
-		// channels. So the kernel must not write the last channels: it would write behind dw.
+		// If a group has more rows than there are taps, a write also changes weights of the next
+		// channels. So the kernel must not write the last channels: it would write beyond dw.
 		whole = (n - ceil(max(0, group-taps), taps)) &^ 3
 		for t := 0; t < taps && whole > 0; t += group {
 			t := max(0, min(t, taps-group))

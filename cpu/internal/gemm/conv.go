@@ -5,19 +5,19 @@ import "sync"
 // Conv is a convolution of float32 and its gradients. It never writes the matrix of columns
 // (im2col) to memory as a whole: panels of columns are packed from the input when they are needed.
 // x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all
-// contiguous. With one or two spatial dimensions, the first of the three numbers are 1. With one
-// variant, the order of sums depends only on the geometry.
+// contiguous. With fewer than three spatial dimensions, the first numbers are 1. For a given
+// variant, the order of sums depends only on these fields.
 type Conv struct {
 	N, Groups, Channels, Outputs int
-	// Before is the padding before the input. The padding behind it follows from the other numbers.
+	// Before is the padding before the input. The padding behind it follows from the other fields.
 	In, Kernel, Stride, Dilation, Before, Out [3]int
 }
 
 func (c *Conv) taps() int { return size(c.Kernel) }
 
-// sight describes the elements of x that the windows read.
-func (c *Conv) sight(x []float32) sight {
-	s := sight{src: x, n: c.N, groups: c.Groups, channels: c.Channels / c.Groups, in: c.In, places: c.Out, step: c.Stride}
+// inputGrid describes the elements of x that the windows read.
+func (c *Conv) inputGrid(x []float32) windowGrid {
+	s := windowGrid{src: x, n: c.N, groups: c.Groups, channels: c.Channels / c.Groups, in: c.In, places: c.Out, step: c.Stride}
 	for z := range c.Kernel[0] {
 		for y := range c.Kernel[1] {
 			for x := range c.Kernel[2] {
@@ -29,11 +29,11 @@ func (c *Conv) sight(x []float32) sight {
 	return s
 }
 
-// back describes the elements of y that the gradient of a part of x reads. The part has the
-// elements of x whose coordinates are r modulo the stride. back also returns the kernel elements by
-// which the elements of y are multiplied.
-func (c *Conv) back(g []float32, r [3]int) (s sight, kernel []int) {
-	s = sight{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
+// gradientGrid describes those elements of y that the gradient of a part of x reads. The part
+// consists of the elements of x whose coordinates are r modulo the stride. It also returns the
+// kernel elements with which the elements of y are multiplied.
+func (c *Conv) gradientGrid(g []float32, r [3]int) (s windowGrid, kernel []int) {
+	s = windowGrid{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
 	var at [3][][2]int // for each dimension, kernel elements and their offsets in y
 	for a := range 3 {
 		s.places[a] = ceil(c.In[a]-r[a], c.Stride[a])
@@ -67,7 +67,7 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 	if c.forwardByPlace(par, y, x, w) {
 		return
 	}
-	j := newColumns(c.sight(x), c.Outputs/c.Groups)
+	j := newColumns(c.inputGrid(x), c.Outputs/c.Groups)
 	j.dst, j.dstChannel = y, size(c.Out)
 	j.dstStep = [3]int{c.Out[1] * c.Out[2], c.Out[2], 1}
 	k := j.k
@@ -86,11 +86,11 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 
 // columns is a product of weights with the matrix of columns.
 type columns struct {
-	sight
+	windowGrid
 	kern    *kernel32
 	win     *windowKernel
-	m, k    int // rows of the weights and length of the sum, of one group
-	block   int // length of a block of k, which has whole channels
+	m, k    int // of one group: rows of the weights, and length of the sum
+	block   int // length of a block of k, a number of whole channels
 	packA   func(dst []float32, group, row, h, k0, kc int)
 	panelsA int
 	bufA    []float32
@@ -105,30 +105,30 @@ type columns struct {
 	dstStep    [3]int
 	division   division
 	splitA     int // number of parts into which the panels of A are divided
-	// The panels of columns for a block of k, if tasks share them. Each unit has most elements.
-	shared []float32
-	most   int
+	// panels of columns for a block of k, if tasks share them. Each unit has unitSize elements
+	shared   []float32
+	unitSize int
 }
 
 const (
 	unitPlaces   = 1024 // places in a unit
 	columnPanels = 8    // panels of columns that are packed at once
-	// number of rows of A whose computation takes as long as to pack one row of a panel of columns
+	// number of rows of A that take as long to compute as packing one row of a panel of columns
 	packRow = 16
-	// limit of the elements of A that stay in the second-level cache beside the copied input
+	// limit of the elements of A that stay in the second-level cache together with the copied input
 	fewWeights = 1 << 17
 	// number of places up to which A is read in place
 	fewPlaces = 128
 	// limit of the elements of all columns of a block of k, if tasks for different rows share them
 	sharedColumns = 1 << 19
-	// number of parts in which tasks pack the shared columns of a unit; each copies the input
+	// number of tasks that pack the shared columns of a unit; each copies the input that it needs
 	shareSplit = 4
 	// greatest number of tasks for different rows that read the same shared columns
 	finestSplit = 16
 )
 
-func newColumns(s sight, m int) *columns {
-	j := &columns{sight: s, kern: active32(), win: activeWindows(), m: m, k: s.channels * len(s.taps)}
+func newColumns(s windowGrid, m int) *columns {
+	j := &columns{windowGrid: s, kern: active32(), win: activeWindows(), m: m, k: s.channels * len(s.taps)}
 	j.block = min(s.channels, max(1, j.kern.block/len(s.taps))) * len(s.taps)
 	j.panelsA = ceil(m, j.kern.height)
 	j.division = s.divide(unitPlaces, func(images, units int) int {
@@ -139,13 +139,14 @@ func newColumns(s sight, m int) *columns {
 	return j
 }
 
-// split returns the number of parts into which the rows are divided, so that there are enough
-// tasks.
+// split returns the number of parts into which the rows are divided. It is chosen so that there are
+// enough tasks.
 func (j *columns) split(units int) int {
 	return min(j.panelsA, ceil(minTasks, units*j.groups))
 }
 
-// rows returns the first row of panel p of A, and its height. Heights differ by at most one.
+// rows returns the first row of panel p of A, and its number of rows. These numbers differ by at
+// most one.
 func (j *columns) rows(p int) (row, h int) {
 	h, longer := j.m/j.panelsA, j.m%j.panelsA
 	if p < longer {
@@ -188,14 +189,14 @@ func (j *columns) run(par Parallel) {
 	if small {
 		par = Serial
 	}
-	// Each panel of a unit has some elements behind it, because pieces may end behind the panel.
+	// Some elements follow the panels of a unit, because a copied piece may end behind a panel.
 	panels := ceil(max(1, j.division.images)*size(j.places), kern.width)
-	j.most = panels * (j.block*kern.width + 2*over)
-	if j.splitA == 1 || tasks*j.most > sharedColumns {
+	j.unitSize = panels * (j.block*kern.width + 2*overread)
+	if j.splitA == 1 || tasks*j.unitSize > sharedColumns {
 		par(tasks*j.splitA, func(i int) { j.task(i, 0, j.k) })
 		return
 	}
-	buf.shared = aligned(buf.shared, tasks*j.most)
+	buf.shared = aligned(buf.shared, tasks*j.unitSize)
 	j.shared = buf.shared
 	j.splitA = ceil(j.panelsA, ceil(j.panelsA, finestSplit))
 	for k0 := 0; k0 < j.k; k0 += j.block {
@@ -204,8 +205,8 @@ func (j *columns) run(par Parallel) {
 	}
 }
 
-// share packs some panels of a unit, for one block along k. It copies only the input of their
-// places.
+// share packs some panels of a unit for one block of k. It copies only the input that these panels
+// need.
 func (j *columns) share(i, k0 int) {
 	part, i := i%shareSplit, i/shareSplit
 	g, u := i%j.groups, j.unit(j.division, i/j.groups)
@@ -219,23 +220,23 @@ func (j *columns) share(i, k0 int) {
 	kc, taps := min(j.block, j.k-k0), len(j.taps)
 	l := columnsLocal()
 	defer columnLocals.Put(l)
-	look := j.look(&u, over)
-	j.cut(l, &look, &u, skip, end)
-	l.copied = j.see(&look, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
-	l.offs = j.offsets(&look, kc/taps, j.tapFirst, l.offs)
+	layout := j.layout(&u, overread)
+	j.cut(l, &layout, &u, skip, end)
+	l.copied = j.locate(&layout, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
+	l.offs = j.offsets(&layout, kc/taps, j.tapFirst, l.offs)
 	for p := range last - first {
-		j.packColumns(l, &look, p, kc, j.shared[i*j.most+(first+p)*(kc*j.kern.width+2*over):])
+		j.packColumns(l, &layout, p, kc, j.shared[i*j.unitSize+(first+p)*(kc*j.kern.width+2*overread):])
 	}
 }
 
 // packColumns packs panel p of a unit.
-func (j *columns) packColumns(l *columnLocal, look *look, p, kc int, dst []float32) {
+func (j *columns) packColumns(l *columnLocal, layout *inputLayout, p, kc int, dst []float32) {
 	list := l.pieces[2*l.panel[p].piece : 2*l.panel[p+1].piece]
 	f, n := j.win.pieces[0], len(list)/2
 	if n < len(j.win.pieces) && j.win.pieces[n] != nil {
 		f = j.win.pieces[n]
 	}
-	f(&dst[0], &look.data[look.at], &l.offs[0], kc, &list[0], n)
+	f(&dst[0], &layout.data[layout.at], &l.offs[0], kc, &list[0], n)
 }
 
 func (j *columns) pack(i int) {
@@ -247,11 +248,11 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// run is a range of n places of a panel whose results are contiguous. The first place is the column
-// lane of the panel. Its result has the index at.
+// run is a range of n places of a panel whose results are contiguous. lane is the panel's column
+// for the first place, and at is the index of its result.
 type run struct{ lane, n, at int }
 
-// columnLocal holds a task's own memory.
+// columnLocal is the memory of one task.
 type columnLocal struct {
 	copied, panels []float32
 	offs, lines    []int
@@ -261,7 +262,7 @@ type columnLocal struct {
 	tile           [512]float32
 }
 
-// columnPanel holds the indexes of a panel's first piece and first run, and its number of places.
+// columnPanel describes a panel by its first piece, its first run and its number of places.
 type columnPanel struct{ piece, run, width int }
 
 func columnsLocal() *columnLocal {
@@ -279,30 +280,30 @@ func (j *columns) task(i, k0, k1 int) {
 	first, last := j.panelsA*part/j.splitA, j.panelsA*(part+1)/j.splitA
 	l := columnsLocal()
 	defer columnLocals.Put(l)
-	look := j.look(&u, over)
-	j.cut(l, &look, &u, 0, u.images*size(u.sizes()))
+	layout := j.layout(&u, overread)
+	j.cut(l, &layout, &u, 0, u.images*size(u.sizes()))
 	taps := len(j.taps)
 	tile := columnPanels
 	if (last-first)*j.block*kern.stride <= fewWeights {
-		tile = 1 // all panels of A use one panel of columns before the next is packed
+		tile = 1 // use a packed panel of columns for all panels of A before the next one is packed
 	}
-	l.panels = aligned(l.panels, tile*j.block*kern.width+2*over)
+	l.panels = aligned(l.panels, tile*j.block*kern.width+2*overread)
 	base := g * j.m
 	for ; k0 < k1; k0 += j.block {
 		kc := min(j.block, k1-k0)
 		panels, distance := l.panels, kc*kern.width
 		if j.shared == nil {
-			l.copied = j.see(&look, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
-			l.offs = j.offsets(&look, kc/taps, j.tapFirst, l.offs)
+			l.copied = j.locate(&layout, j.win, &u, g, k0/taps, (k0+kc)/taps, l.copied)
+			l.offs = j.offsets(&layout, kc/taps, j.tapFirst, l.offs)
 		}
 		for p0 := 0; p0 < len(l.panel)-1; p0 += tile {
 			p1 := min(p0+tile, len(l.panel)-1)
 			if j.shared != nil {
-				distance = kc*kern.width + 2*over
-				panels = j.shared[i*j.most+p0*distance:]
+				distance = kc*kern.width + 2*overread
+				panels = j.shared[i*j.unitSize+p0*distance:]
 			} else {
 				for p := p0; p < p1; p++ {
-					j.packColumns(l, &look, p, kc, l.panels[(p-p0)*distance:])
+					j.packColumns(l, &layout, p, kc, l.panels[(p-p0)*distance:])
 				}
 			}
 			for pa := first; pa < last; pa++ {
@@ -316,14 +317,15 @@ func (j *columns) task(i, k0, k1 int) {
 	}
 }
 
-// cut divides the places from … to-1 of a unit into panels. For each panel it lists the pieces from
-// which it is packed, and the runs in which its results are stored.
-func (j *columns) cut(l *columnLocal, look *look, u *unit, from, to int) {
+// cut divides places of a unit, from place from up to but not including place to, into panels. For
+// each panel it lists the pieces from which it is packed, and the runs in which its results are
+// stored.
+func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, from, to int) {
 	width, lanes := j.kern.width, j.win.lanes
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
 	n := u.sizes()
 	left := to - from
-	// row is the position in a row of places
+	// row is the position within a row of places
 	row, y, z, image := from%n[2], from/n[2]%n[1], from/(n[2]*n[1])%n[0], from/size(n)
 	for left > 0 {
 		w := min(width, left)
@@ -337,7 +339,7 @@ func (j *columns) cut(l *columnLocal, look *look, u *unit, from, to int) {
 		}
 		for lane := 0; lane < w; {
 			m := min(w-lane, n[2]-row)
-			at := j.place(look, image, z, y, row)
+			at := j.place(layout, image, z, y, row)
 			if at != next {
 				if next >= 0 {
 					flush(lane)
@@ -368,8 +370,8 @@ func (j *columns) cut(l *columnLocal, look *look, u *unit, from, to int) {
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile, which is h rows times a panel of columns. The first row belongs to the
-// given output channel.
+// multiply computes a tile: h rows, of which the first belongs to the given output channel, times a
+// panel of columns.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]
@@ -425,8 +427,8 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 	}
 }
 
-// direct replaces run for groups with one channel and one output. It computes sums of few products,
-// for a row of places at a time.
+// direct replaces run for groups with one channel and one output. Each of its sums has few
+// products. It computes a row of places at a time.
 func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 	d := division{images: 1, parts: 1, units: j.n}
 	if j.n*j.groups*j.k*size(j.places) < parallelWork {
@@ -438,13 +440,13 @@ func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 		u := j.unit(d, i/tasks)
 		l := columnsLocal()
 		defer columnLocals.Put(l)
-		look := j.look(&u, over)
-		l.offs = j.offsets(&look, 1, false, l.offs)
+		layout := j.layout(&u, overread)
+		l.offs = j.offsets(&layout, 1, false, l.offs)
 		l.panels = aligned(l.panels, j.k)
 		n, step := u.sizes(), j.dstStep
 		for g := i % tasks * some; g < min((i%tasks+1)*some, j.groups); g++ {
 			weights(g, l.panels[:j.k])
-			l.copied = j.see(&look, j.win, &u, g, 0, 1, l.copied)
+			l.copied = j.locate(&layout, j.win, &u, g, 0, 1, l.copied)
 			to := (u.image*j.groups+g)*j.dstChannel + j.dstAt
 			whole := 0
 			if step[2] == 1 {
@@ -452,12 +454,12 @@ func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 			}
 			for z := range n[0] {
 				for y := range n[1] {
-					at, from := to+z*step[0]+y*step[1], look.at+j.place(&look, 0, z, y, 0)
+					at, from := to+z*step[0]+y*step[1], layout.at+j.place(&layout, 0, z, y, 0)
 					if whole > 0 {
-						j.win.taps(&j.dst[at], &look.data[from], &l.offs[0], &l.panels[0], j.k, whole)
+						j.win.taps(&j.dst[at], &layout.data[from], &l.offs[0], &l.panels[0], j.k, whole)
 					}
 					for x := whole; x < n[2]; x += j.win.lanes {
-						j.win.taps(&l.tile[0], &look.data[from+x], &l.offs[0], &l.panels[0], j.k, j.win.lanes)
+						j.win.taps(&l.tile[0], &layout.data[from+x], &l.offs[0], &l.panels[0], j.k, j.win.lanes)
 						m := min(j.win.lanes, n[2]-x)
 						if step[2] == 1 {
 							copy(j.dst[at+x:at+x+m], l.tile[:m])

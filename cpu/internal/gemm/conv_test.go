@@ -10,8 +10,8 @@ import (
 )
 
 // convCases returns geometries that cover every path: padding, strides, dilation, groups, three
-// dimensions, several units for an image and several images in a unit, rows shorter and longer than
-// a panel.
+// dimensions, several units per image, several images per unit, and rows shorter and longer than a
+// panel.
 func convCases() (list []Conv) {
 	add := func(n, groups, channels, outputs int, in, kernel, stride, dilation, before, behind [3]int) {
 		c := Conv{N: n, Groups: groups, Channels: channels, Outputs: outputs, In: in, Kernel: kernel, Stride: stride, Dilation: dilation, Before: before}
@@ -30,7 +30,7 @@ func convCases() (list []Conv) {
 	plane(2, 1, 5, 40, 8, 1, 1, 0)
 	plane(2, 1, 5, 6, 9, 1, 2, 0)
 	plane(2, 2, 6, 4, 11, 3, 1, 1)
-	plane(2, 6, 6, 6, 19, 3, 1, 1) // each channel is a group: depthwise
+	plane(2, 6, 6, 6, 19, 3, 1, 1) // depthwise: each channel is a group
 	plane(2, 6, 6, 6, 18, 5, 2, 2)
 	plane(2, 4, 4, 8, 10, 3, 3, 0)
 	plane(1, 1, 4, 4, 3, 3, 1, 0) // the result has one place
@@ -42,7 +42,7 @@ func convCases() (list []Conv) {
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
 	add(2, 1, 2, 2, [3]int{12, 14, 14}, [3]int{3, 1, 2}, [3]int{1, 1, 1}, [3]int{1, 1, 1}, [3]int{0, 0, 0}, [3]int{0, 0, 0})
-	// many small images: place by place
+	// many small images, which are computed place by place
 	plane(32, 1, 20, 30, 5, 3, 1, 1)
 	plane(29, 1, 16, 17, 4, 3, 2, 1)
 	plane(64, 2, 18, 32, 3, 3, 1, 1)
@@ -59,7 +59,7 @@ func convCases() (list []Conv) {
 	return list
 }
 
-// each calls f with the positions in x, w and y of every product in the definition.
+// each calls f with the indexes in x, w and y of every product in the definition.
 func (c *Conv) each(f func(x, w, y int)) {
 	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
 	for n := range c.N {
@@ -114,9 +114,9 @@ func TestConv(t *testing.T) {
 					wx[i] += float64(g[q]) * float64(w[k])
 					ww[k] += float64(g[q]) * float64(x[i])
 				})
-				c.Forward(together, y, x, w)
-				c.Data(together, dx, g, w)
-				c.Weight(together, dw, x, g)
+				c.Forward(runTogether, y, x, w)
+				c.Data(runTogether, dx, g, w)
+				c.Weight(runTogether, dw, x, g)
 				for what, p := range map[string]struct {
 					got  []float32
 					want []float64
@@ -138,8 +138,8 @@ func TestConv(t *testing.T) {
 	}
 }
 
-// together runs the tasks at the same time and starts the last one first.
-func together(n int, f func(i int)) {
+// runTogether runs the tasks at the same time and starts the last one first.
+func runTogether(n int, f func(i int)) {
 	done := make(chan struct{})
 	for i := n - 1; i >= 0; i-- {
 		go func() {
@@ -152,7 +152,7 @@ func together(n int, f func(i int)) {
 	}
 }
 
-// TestConvSame checks that the distribution of tasks does not affect the bits.
+// TestConvSame checks that the bits do not depend on how tasks are distributed.
 func TestConvSame(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, c := range convCases() {
@@ -166,7 +166,7 @@ func TestConvSame(t *testing.T) {
 		}
 		x, w, g := some(nx), some(nw), some(ny)
 		var results [2]string
-		for i, par := range []Parallel{Serial, together} {
+		for i, par := range []Parallel{Serial, runTogether} {
 			y, dx, dw := make([]float32, ny), make([]float32, nx), make([]float32, nw)
 			c.Forward(par, y, x, w)
 			c.Data(par, dx, g, w)
@@ -179,9 +179,9 @@ func TestConvSame(t *testing.T) {
 	}
 }
 
-// TestConvInfinite checks that in the gradient of the input, an infinite weight affects only the
-// elements that it is multiplied with. In the result, a zero of the padding times this weight is
-// NaN.
+// TestConvInfinite checks the effect of an infinite weight. In the gradient of the input, it
+// affects only the elements that it is multiplied with. In the result, a zero of the padding times
+// this weight is NaN.
 func TestConvInfinite(t *testing.T) {
 	for _, n := range []int{2, 32} {
 		c := Conv{N: n, Groups: 1, Channels: 8, Outputs: 9, In: [3]int{1, 4, 4}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Before: [3]int{0, 1, 1}, Out: [3]int{1, 4, 4}}

@@ -18,7 +18,8 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	if c.dataByPlace(par, dx, g, w) {
 		return
 	}
-	// a zero beyond the edges of y times an infinite weight would give NaN
+	// the kernel would multiply zeros beyond the edges of y with an infinite weight, which gives
+	// NaN
 	if !finite(par, w) {
 		c.plain(par, dx, g, w)
 		return
@@ -30,10 +31,10 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		if r[0] >= c.In[0] || r[1] >= c.In[1] || r[2] >= c.In[2] {
 			continue
 		}
-		s, kernel := c.back(g, r)
+		s, kernel := c.gradientGrid(g, r)
 		if len(kernel) == 0 {
 			if !cleared && i > 0 {
-				c.clear(dx, r) // the elements that other values of r have set stay
+				c.clear(dx, r) // keep the elements that other values of r have set
 			} else if !cleared {
 				clear(dx)
 				cleared = true
@@ -110,8 +111,8 @@ func (c *Conv) clear(dx []float32, r [3]int) {
 	}
 }
 
-// plain computes Data by the definition of the gradient. It has no product with a zero beyond the
-// edges of y.
+// plain computes Data by the definition of the gradient. It multiplies no weight with zeros beyond
+// the edges of y.
 func (c *Conv) plain(par Parallel, dx, g, w []float32) {
 	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
 	par(c.N*c.Channels, func(i int) {

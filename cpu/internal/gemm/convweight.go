@@ -7,22 +7,22 @@ import (
 )
 
 // weights computes the gradient of a convolution's weight, transposed. For each group the gradient
-// is a product whose sum runs over all places. One factor is the inputs that the windows read, one
-// element at a time and in place. The other factor is the gradient of the result.
+// is a product whose sum runs over all places. One factor is the input, which is read in place, one
+// element at a time. The other factor is the gradient of the result.
 type weights struct {
-	sight
-	kern     *kernel32
-	win      *windowKernel
-	g        []float32
-	window   []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	width    int // width of a tile
-	outputs  int // outputs of a group
-	wide     int // outputs, rounded up to a multiple of width
-	division division
-	chunks   int // number of chunks of units; each chunk has sums of its own
-	some     int // channels in a task
-	parts    int // parts into which the channels are divided
-	sums     []float32
+	windowGrid
+	kern            *kernel32
+	win             *windowKernel
+	g               []float32
+	window          []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
+	width           int // width of a tile
+	outputs         int // outputs of a group
+	wide            int // outputs, rounded up to a multiple of width
+	division        division
+	chunks          int // number of chunks of units; each chunk has sums of its own
+	channelsPerTask int // channels in a task
+	parts           int // parts into which the channels are divided
+	sums            []float32
 }
 
 const (
@@ -44,13 +44,13 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 		return
 	}
 	if c.Channels == c.Groups && c.Outputs == c.Groups {
-		c.depth(par, dw, x, g)
+		c.depthwiseWeight(par, dw, x, g)
 		return
 	}
 	if c.weightByPlace(par, dw, x, g) {
 		return
 	}
-	j := &weights{sight: c.sight(x), kern: active32(), win: activeWindows(), g: g, outputs: c.Outputs / c.Groups}
+	j := &weights{windowGrid: c.inputGrid(x), kern: active32(), win: activeWindows(), g: g, outputs: c.Outputs / c.Groups}
 	j.window, j.width = j.win.window, j.kern.width
 	if j.outputs <= j.win.lanes && j.win.half != nil {
 		j.window, j.width = j.win.half, j.win.lanes
@@ -61,11 +61,11 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	all := j.groups * j.channels * taps * j.wide
 	perUnit := max(1, j.n*size(j.places)/j.division.units)
 	j.chunks = max(1, min(j.division.units, 16, weightSums/all, 2*j.n*size(j.places)/max(weightPlaces, perUnit)))
-	j.some = max(1, min(j.channels, weightSeen/perUnit))
-	if j.groups*j.chunks*ceil(j.channels, j.some) < minTasks {
-		j.some = ceil(j.channels, ceil(minTasks, j.groups*j.chunks))
+	j.channelsPerTask = max(1, min(j.channels, weightSeen/perUnit))
+	if j.groups*j.chunks*ceil(j.channels, j.channelsPerTask) < minTasks {
+		j.channelsPerTask = ceil(j.channels, ceil(minTasks, j.groups*j.chunks))
 	}
-	j.parts = ceil(j.channels, j.some)
+	j.parts = ceil(j.channels, j.channelsPerTask)
 
 	buf, _ := weightBuffers.Get().(*[]float32)
 	if buf == nil {
@@ -79,7 +79,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	}
 	par(j.groups*j.chunks*j.parts, j.task)
 
-	// Add the sums of the chunks in their order, and transpose the result.
+	// Add the sums of the chunks in order, and transpose the result.
 	rows := j.groups * j.channels * taps
 	few := max(1, packWork/(j.wide*j.chunks))
 	par(ceil(rows, few), func(i int) {
@@ -114,7 +114,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 func (j *weights) task(i int) {
 	part, i := i%j.parts, i/j.parts
 	chunk, group := i%j.chunks, i/j.chunks
-	c0, c1 := part*j.some, min((part+1)*j.some, j.channels)
+	c0, c1 := part*j.channelsPerTask, min((part+1)*j.channelsPerTask, j.channels)
 	taps, width := len(j.taps), j.width
 	rows := (c1 - c0) * taps
 	at := ((chunk*j.groups+group)*j.channels + c0) * taps
@@ -127,11 +127,11 @@ func (j *weights) task(i int) {
 	units := j.division.units
 	for n := units * chunk / j.chunks; n < units*(chunk+1)/j.chunks; n++ {
 		u := j.unit(j.division, n)
-		look := j.look(&u, 0)
-		l.copied = j.see(&look, j.win, &u, group, c0, c1, l.copied)
-		l.offs = j.offsets(&look, c1-c0, false, l.offs)
+		layout := j.layout(&u, 0)
+		l.copied = j.locate(&layout, j.win, &u, group, c0, c1, l.copied)
+		l.offs = j.offsets(&layout, c1-c0, false, l.offs)
 		var cols int
-		l.lines, cols = j.lines(&look, &u, l.lines)
+		l.lines, cols = j.lines(&layout, &u, l.lines)
 		places := size(u.sizes())
 		panel := u.images * places * width
 		l.panels = aligned(l.panels, weightPanels*panel)
@@ -145,18 +145,18 @@ func (j *weights) task(i int) {
 				var list [12]int
 				copy(list[:], l.offs[r0:r1])
 				for p := range count {
-					j.window[r1-r0](&look.data[look.at], &list, &l.lines[0], len(l.lines), cols, &l.panels[p*panel], &sums[r0*j.wide+o0+p*width], j.wide)
+					j.window[r1-r0](&layout.data[layout.at], &list, &l.lines[0], len(l.lines), cols, &l.panels[p*panel], &sums[r0*j.wide+o0+p*width], j.wide)
 				}
 			}
 		}
 	}
 }
 
-// packG packs the gradient of the result place by place. It begins with output o.
+// packG packs the gradient of the result for outputs from o on, place by place.
 func (j *weights) packG(dst []float32, u *unit, group, o, places int) {
-	all := size(j.sight.places)
+	all := size(j.windowGrid.places)
 	h := min(j.width, j.outputs-o)
-	first := (u.from[0]*j.sight.places[1]+u.from[1])*j.sight.places[2] + u.from[2]
+	first := (u.from[0]*j.windowGrid.places[1]+u.from[1])*j.windowGrid.places[2] + u.from[2]
 	for i := range u.images {
 		src := j.g[((u.image+i)*j.groups*j.outputs+group*j.outputs+o)*all+first:]
 		j.kern.pack(dst[i*places*j.width:], j.width, src, all, 1, h, places)

@@ -6,11 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// depth computes Weight for groups of one channel and one output. Each tap's gradient is a dot
-// product of the gradient of the result with the inputs that the windows read. The gradient of the
-// result is laid out like these inputs, with zeros between its rows.
-func (c *Conv) depth(par Parallel, dw, x, g []float32) {
-	s := c.sight(x)
+// depthwiseWeight computes Weight for groups of one channel and one output. The gradient of a tap
+// is a dot product: the gradient of the result times the inputs that the tap reads. The gradient of
+// the result is copied with zeros between its rows, so that it has the same layout as these inputs.
+func (c *Conv) depthwiseWeight(par Parallel, dw, x, g []float32) {
+	s := c.inputGrid(x)
 	kern, win := active32(), activeWindows()
 	whole, taps := size(s.places), len(s.taps)
 	if c.N*c.Groups*whole*taps < parallelWork {
@@ -22,15 +22,15 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 		sums := make([]float64, taps)
 		for image := range c.N {
 			u := unit{image: image, images: 1, to: s.places}
-			look := s.look(&u, 0)
-			l.copied = s.see(&look, win, &u, group, 0, 1, l.copied)
-			l.offs = s.offsets(&look, 1, false, l.offs)
-			lines, cols := s.lines(&look, &u, l.lines)
+			layout := s.layout(&u, 0)
+			l.copied = s.locate(&layout, win, &u, group, 0, 1, l.copied)
+			l.offs = s.offsets(&layout, 1, false, l.offs)
+			lines, cols := s.lines(&layout, &u, l.lines)
 			l.lines = lines
 			from := g[(image*c.Groups+group)*whole:][:whole]
 			n := lines[len(lines)-1] + cols
-			seen := look.data[look.at:][:n+slices.Max(l.offs)]
-			// a zero between rows times an infinite input would give NaN
+			seen := layout.data[layout.at:][:n+slices.Max(l.offs)]
+			// zeros between rows times an infinite input would give NaN
 			if sum := asm.SumF32(seen); sum-sum != 0 || kern.dots == nil {
 				for t, off := range l.offs {
 					for i, at := range lines {
@@ -49,7 +49,8 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 				at = line + cols
 			}
 			for t := 0; t < taps; {
-				// One call of the kernel handles taps whose offsets have equal distances.
+				// One call of the kernel handles consecutive taps whose offsets are equally far
+				// apart.
 				h, apart := 1, 0
 				for h < dotRows && t+h < taps && (h == 1 || l.offs[t+h]-l.offs[t+h-1] == apart) && l.offs[t+h] >= l.offs[t+h-1] {
 					apart = l.offs[t+h] - l.offs[t+h-1]

@@ -4,13 +4,13 @@ package gemm
 // both factors in place. The number of rows r is fixed for each kernel.
 type directKernel[T float] func(k int, a *T, ars, acs int, b *T, ldb int, c *T, ldc, w, accumulate int)
 
-// direct computes products that are so small or so narrow that packing takes longer than it saves.
-// Its sums have the same order as those of [packed].
+// direct computes products so small or narrow that packing would take longer than it saves. It sums
+// in the same order as [packed].
 type direct[T float] struct {
 	pool   *pool[T, T]
 	kern   *kernel[T, T]
 	vector int // number of elements of a vector
-	// kernels for at most one vector of columns, and for at most two; the index is the number of
+	// kernels for at most one vector of columns and for at most two. The index is the number of
 	// rows
 	one, two []directKernel[T]
 	row      directKernel[T] // for one row and rowVectors vectors of columns
@@ -18,11 +18,11 @@ type direct[T float] struct {
 
 const (
 	directRows = 8       // greatest number of rows of a kernel
-	directWork = 1 << 18 // multiplications up to which a product is one task; about as many in each of several
+	directWork = 1 << 18 // limit of the multiplications of one task
 	rowVectors = 16      // vectors of columns of the kernel row
 )
 
-// multiply computes a batch of products if that is faster than packing. Otherwise it reports false.
+// multiply computes a batch of products if this is faster than packing. Otherwise it returns false.
 func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int, a, b, c operand[T], accumulate bool) bool {
 	if c.cs != 1 {
 		return false
@@ -49,11 +49,12 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	return true
 }
 
-// part is a part of a product. It has the offsets at which its factors and its result begin, and
-// its numbers of rows and columns.
+// part is a part of a product: the offsets at which its factors and its result begin, and its
+// numbers of rows and columns.
 type part struct{ a, b, c, m, n int }
 
-// divided computes a product in several tasks. A task has the given number of rows or of columns.
+// divided computes a product in several tasks. Each task has the given number of rows or of
+// columns.
 func (d *direct[T]) divided(par Parallel, tasks, rows, cols int, at part, k int, a, b, c operand[T], accumulate bool) {
 	par(tasks, func(i int) {
 		to := at

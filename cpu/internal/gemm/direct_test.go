@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestDirect compares batches of small products with the same products of packed factors, bit for
-// bit.
+// TestDirect compares batches of small products, bit for bit, with the same products computed from
+// packed factors.
 func TestDirect(t *testing.T) {
 	testDirect(t, F32Batch, func() func() {
 		old := active32().direct

@@ -9,7 +9,7 @@ type dotKernel[E factor, T float] func(k int, a *E, lda int, b *E, ldb int, next
 const dotRows = 4
 
 // dots computes a product with few rows as dot products of rows of A and columns of B. The rows and
-// the columns are contiguous. B, the larger operand, is read once and not copied.
+// the columns are contiguous. B is the larger operand. It is read once and not copied.
 func dots[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)

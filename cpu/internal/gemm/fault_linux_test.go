@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns n elements that end where a page without access begins, so that reading past
-// their end faults.
+// beforeFault returns n elements. Where they end, a page without access begins. So reading past the
+// end is a fault.
 func beforeFault[E factor](t *testing.T, n int) []E {
 	page := unix.Getpagesize()
 	bytes := n * int(unsafe.Sizeof(*new(E)))

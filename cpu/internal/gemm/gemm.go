@@ -8,15 +8,15 @@
 //     matrices, distance 0 to repeat), but the elements of C must not coincide. C overlaps
 //     neither A nor B.
 //   - The order of the sum over k is fixed. The sum is divided into blocks, one after the other,
-//     whose length depends only on k. For few rows, each lane of a vector sums a part. The bits of
-//     the result depend on the shape, the distances and the variant (package asm's Active). They do
-//     not depend on the number of workers or on the distribution of tasks. With AVX2 and AVX-512
-//     each multiplication is fused with its addition. In generic Go each product is rounded first.
-//     NaN and infinities behave as in the plain sum, and k = 0 gives zeros.
+//     whose length depends only on k. If A has few rows, each lane of a vector sums a part. The
+//     bits of the result depend on the shape, the distances and the variant (package asm's Active).
+//     They do not depend on the number of workers or on the distribution of tasks. With AVX2 and
+//     AVX-512 each multiplication is fused with its addition. In generic Go each product is rounded
+//     first. NaN and infinities behave as in the plain sum, and k = 0 gives zeros.
 //   - Factors of bfloat16 have sums in float32 ([BF16]). The instruction is VDPBF16PS of
-//     AVX512_BF16. It adds the products of two neighbours along k to a sum, the second one first,
-//     each rounded to nearest even. It takes subnormal factors and sums as zeros, and its results
-//     are never subnormal. Without the instruction there is no BF16.
+//     AVX512_BF16. It adds two neighbouring products along k to a sum, the second product first. It
+//     rounds to nearest even after each addition. It treats subnormal factors and sums as zeros,
+//     and its results are never subnormal. Without the instruction there is no BF16.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
 //     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. With
@@ -26,10 +26,11 @@
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
 // written as a whole. Forward packs panels of columns from the image, or from a copy with its
-// padding that stays in the cache. The input's gradient does so too, with flipped weights. The
-// weight's gradient reads the input in place, one element at a time. If there are many small
-// images, the images are the columns instead. Then each place is a sum of products, one for each
-// tap. What the contract says about the bits of a product also holds for convolutions.
+// padding that stays in the cache. The gradient of the input is computed in the same way, with
+// flipped weights. The gradient of the weight reads the input in place, one element at a time. If
+// there are many small images, the images are the columns instead. Then each place is a sum of
+// products, one for each tap. The contract's rules for the bits of a product also hold for
+// convolutions.
 //
 // cpu/_gen/gemm writes the kernels in assembly.
 package gemm
@@ -103,7 +104,7 @@ type operand[E factor] struct {
 
 func (o operand[E]) transposed() operand[E] { return operand[E]{o.data, o.cs, o.rs} }
 
-// last returns the last matrix of a batch of matrices of a distance.
+// last returns the last matrix of a batch. apart is the distance between its matrices.
 func (o operand[E]) last(batch, apart int) operand[E] {
 	o.data = o.data[min((batch-1)*apart, len(o.data)):]
 	return o
@@ -121,7 +122,7 @@ func (o operand[E]) check(name string, rows, cols int) {
 	}
 }
 
-// multiply computes a product. If tiny is not nil, it computes products of few multiplications.
+// multiply computes a product. If tiny is not nil, tiny computes products of few multiplications.
 func multiply[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], tiny func(m, n, k int, a, b operand[E], c result[T]),
 	m, n, k int, a, b operand[E], c result[T]) {
 	multiplyBatch(par, pool, kern, tiny, 1, [3]int{}, m, n, k, a, b, c)
@@ -142,7 +143,7 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 		c.c.last(batch, apart[2]).check("C", m, n)
 	}
 	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
-	// instead. A product with a vector is transposed too, and then has m = 1. So is a product so
+	// instead. A product with a vector is transposed too, so that m = 1. So is a product that is so
 	// narrow that most of a tile would be empty.
 	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {
@@ -180,8 +181,9 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 }
 
 const (
-	plainWork = 64 // multiplications up to which packing takes longer than it saves
-	// multiplications from which several goroutines are faster: some microseconds on one core
+	plainWork = 64 // up to this number of multiplications, packing takes longer than it saves
+	// from this number of multiplications on, several goroutines are faster: some microseconds on
+	// one core
 	parallelWork = 250000
 	// number of rows of A up to which B is read in place, if A and B are contiguous along k
 	fewRows = 16

@@ -143,7 +143,7 @@ func testAll[T float](t *testing.T, variants []string, f gemmFunc[T], eps float6
 
 func TestF32(t *testing.T) { testAll(t, asm.Variants(), F32, 0x1p-24) }
 
-// the reference is float64 too, so the bound is doubled
+// The reference is computed in float64 too, so the bound is twice as large.
 func TestF64(t *testing.T) { testAll(t, asm.Variants(), F64, 0x1p-52) }
 
 // TestRepeatedOperand multiplies with distances of 0, which repeat a row or a column.

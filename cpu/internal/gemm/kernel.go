@@ -6,16 +6,16 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// kernel is a variant's part of the blocked algorithm.
+// kernel is the part of the blocked algorithm that depends on the variant.
 type kernel[E factor, T float] struct {
 	height, width int // size of a tile of C
 	// distance in elements between neighbours along k in a packed panel of A, at least height
 	stride int
 	block  int // greatest length of a block of k
 	masked bool
-	// If pairs is true, packed panels hold pairs of neighbours along k in the place of single
-	// elements. It is for uint16. Distances and k then count pairs, for all functions but dots. If
-	// k is odd, the second half of the last pair is zero.
+	// If pairs is true, packed panels hold pairs of neighbours along k instead of single elements.
+	// It is true for uint16. Distances and k then count pairs, except in dots. If k is odd, the
+	// second half of the last pair is zero.
 	pairs bool
 	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
 	// j < w. If masked is false, w must be width.
@@ -54,7 +54,8 @@ func (kern *kernel[E, T]) even(k int) int {
 	return k
 }
 
-// steps returns how many neighbours along k, or pairs of them, k elements are.
+// steps returns how many neighbours along k there are in a panel for k elements. It counts pairs if
+// panels hold pairs.
 func (kern *kernel[E, T]) steps(k int) int {
 	if kern.pairs {
 		return (k + 1) / 2

@@ -26,8 +26,8 @@ func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	}
 }
 
-// packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst, it
-// still copies whole rows, up to the end of the source.
+// packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst,
+// whole rows are copied, as long as the source has enough elements.
 func (kern *kernel[E, T]) packRows(dst []E, ldd int, src []E, ks, h, k int) {
 	p := 0
 	size := int(unsafe.Sizeof(src[0]))
@@ -76,8 +76,8 @@ func rowOffsets(rs, h int) (rows [16]int) {
 	return rows
 }
 
-// packPairs packs a panel of pairs. Their second elements must not be arbitrary where k ends,
-// because 0 times NaN is NaN.
+// packPairs packs a panel of pairs. If k is odd, the second elements of the last pairs must be
+// zeros, because kernels multiply them, and 0 times NaN is NaN.
 func (kern *kernel[E, T]) packPairs(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	done := 0
 	switch {

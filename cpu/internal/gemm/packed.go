@@ -5,8 +5,9 @@ import (
 	"unsafe"
 )
 
-// groupLimit bounds m, n and k, or the pairs of k, of a group that is packed at once. For float32
-// and bfloat16 a group has at most 16 MiB of B and about as much of A.
+// groupLimit limits m, n and k of a group of the product, which is packed as a whole. For pairs it
+// limits the number of pairs of k. For float32 and bfloat16, B has at most 16 MiB in a group, and A
+// about as much.
 const groupLimit = 2048
 
 // job is one product in the blocked algorithm, with its packing buffers. Its methods pack and tile
@@ -17,7 +18,7 @@ type job[E factor, T float] struct {
 	a, b    operand[E]
 	result[T]
 
-	// add says that sums are added to the target, also those of the group's first block
+	// if true, the group's first block is also added to the target, instead of stored
 	add          bool
 	block        int // length of a block of k
 	m0, n0, k0   int // first indexes of the current group
@@ -31,8 +32,8 @@ type job[E factor, T float] struct {
 	tileA, tileB int // panels in a tile task
 	tilesB       int
 	inPlace      bool // B is read in place, except its last, narrower panel
-	// If fused is true, tile tasks pack the blocks of B that they use. This is for few rows. Then
-	// only one task uses each block, so nothing is packed twice.
+	// If fused is true, tile tasks pack the blocks of B that they use. This is so if there are few
+	// rows: then only one task uses each block, so nothing is packed twice.
 	fused      bool
 	bufA, bufB []E
 	to         target[T] // memory of the sums, except for tasks that have their own: see tile
@@ -86,7 +87,8 @@ func aligned[E factor](buf []E, n int) []E {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// blockOf returns the length of blocks of k. They have about equal lengths that depend only on k.
+// blockOf returns the length of blocks of k. All blocks have about the same length, which depends
+// only on k.
 func (kern *kernel[E, T]) blockOf(k int) int {
 	return min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
 }
@@ -168,8 +170,8 @@ func (j *job[E, T]) run(par Parallel) {
 	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
 }
 
-// rowsOf returns the first row, within the group, of panel i of A, and its height. Heights differ
-// by at most one.
+// rowsOf returns the first row of panel i of A within the group, and its number of rows. These
+// numbers differ by at most one.
 func (j *job[E, T]) rowsOf(i int) (row, h int) {
 	h, longer := j.mg/j.panelsA, j.mg%j.panelsA
 	if i < longer {
@@ -179,8 +181,8 @@ func (j *job[E, T]) rowsOf(i int) (row, h int) {
 }
 
 // blockA and blockB return the packed block from k0 to k0+kc of panel p. The blocks of all panels
-// for the same k are adjacent. If a whole panel were contiguous, the distance between these blocks
-// would often be a power of two. Then the blocks would fall into the same sets of the cache.
+// for the same k are adjacent. If each whole panel were contiguous, the distance between these
+// blocks would often be a power of two. Then they would use the same sets of the cache.
 func (j *job[E, T]) blockA(p, k0, kc int) []E {
 	return j.bufA[(j.panelsA*k0+p*j.kern.even(kc))*j.kern.stride:]
 }
@@ -192,7 +194,7 @@ func (j *job[E, T]) blockB(p, k0, kc int) []E {
 	return j.bufB[(j.panelsB*k0+p*j.kern.even(kc))*j.kern.width:]
 }
 
-// pack is packing task i. The first tasks pack panels of B, and the later tasks pack panels of A.
+// pack runs packing task i. The first tasks pack panels of B, and the later tasks pack panels of A.
 func (j *job[E, T]) pack(i int) {
 	kern := j.kern
 	if i < j.packTasksB {
@@ -227,15 +229,15 @@ func (j *job[E, T]) packB(dst []E, p, k0, kc int) {
 	j.kern.pack(dst, width, src, j.b.cs, j.b.rs, min(width, j.ng-col), kc)
 }
 
-// local is a tile task's own memory.
+// local is the memory of one tile task.
 type local[E factor, T float] struct {
 	tile  [512]T // a tile of C, if the kernel cannot store to C directly
 	panel []E    // one block of one panel of B
 	sums  []T    // the task's tiles of C, if they are rounded after the only group of k
 }
 
-// tile is multiplication task i: some panels of A times some panels of B, over all blocks of k in
-// order.
+// tile runs multiplication task i: it multiplies some panels of A with some panels of B, over all
+// blocks of k in order.
 func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	kern := j.kern
 	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
@@ -283,8 +285,8 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	}
 }
 
-// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B. The
-// block of panel pb is at b.
+// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B. b is
+// the address of the packed block of panel pb.
 func (j *job[E, T]) multiply(l *local[E, T], to *target[T], pa, pb, k0, kc int, b *E, ldb int) {
 	kern := j.kern
 	row, h := j.rowsOf(pa)

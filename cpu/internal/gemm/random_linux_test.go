@@ -14,7 +14,7 @@ import (
 func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 
 // randomConv returns a convolution of 1 to 3 dimensions with groups, strides and dilation. Its
-// padding may be larger than its kernel. With many images, pictures are small.
+// padding may be larger than its kernel. If there are many images, they are small.
 func randomConv(r *rand.Rand, many bool) Conv {
 	for {
 		c := Conv{N: pick(r, 1, 2, 5), Groups: pick(r, 1, 1, 1, 2, 3)}
@@ -46,7 +46,7 @@ func randomConv(r *rand.Rand, many bool) Conv {
 }
 
 // TestRandomConvolutions compares convolutions and their gradients with sums in float64. Operands
-// end at pages without access. Concurrent tasks give the bits of serial ones.
+// end at pages without access. Concurrent tasks give the same bits as serial tasks.
 func TestRandomConvolutions(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for _, variant := range asm.Variants() {
@@ -76,10 +76,10 @@ func TestRandomConvolutions(t *testing.T) {
 					c.Weight(par, dw, x, g)
 				}
 				y, dx, dw := some(ny), some(nx), some(nw)
-				run(together, y, dx, dw)
-				near(t, c, "forward", y, wantY)
-				near(t, c, "data", dx, wantX)
-				near(t, c, "weight", dw, wantW)
+				run(runTogether, y, dx, dw)
+				checkClose(t, c, "forward", y, wantY)
+				checkClose(t, c, "data", dx, wantX)
+				checkClose(t, c, "weight", dw, wantW)
 				y2, dx2, dw2 := make([]float32, ny), make([]float32, nx), make([]float32, nw)
 				run(Serial, y2, dx2, dw2)
 				if !slices.Equal(y, y2) || !slices.Equal(dx, dx2) || !slices.Equal(dw, dw2) {
@@ -90,8 +90,8 @@ func TestRandomConvolutions(t *testing.T) {
 	}
 }
 
-// near compares float32 sums with those in float64.
-func near(t *testing.T, c Conv, what string, got []float32, want []float64) {
+// checkClose compares float32 results with float64 results.
+func checkClose(t *testing.T, c Conv, what string, got []float32, want []float64) {
 	t.Helper()
 	worst, most := 0.0, 0.0
 	for i, v := range got {
@@ -105,9 +105,9 @@ func near(t *testing.T, c Conv, what string, got []float32, want []float64) {
 	}
 }
 
-// TestRandomProducts compares batches of products with sums in float64: sizes of 0 to 70 and long
-// ones, any strides, factors that a batch shares, and sums that are added to. Operands end at pages
-// without access.
+// TestRandomProducts compares batches of products with sums in float64. Sizes are 0 to 70, and some
+// are long. Strides are arbitrary. Some factors are shared by a batch, and some products are added
+// to the result. Operands end at pages without access.
 func TestRandomProducts(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for _, variant := range asm.Variants() {
@@ -175,7 +175,7 @@ func randomProducts[T float](t *testing.T, multiply func(batch int, apart [3]int
 		a, b, c := some(an), some(bn), some(cn)
 		add, want := r.IntN(2) == 0, make([]float64, cn)
 		for i, v := range c {
-			want[i] = float64(v) // gaps between the results stay as they are
+			want[i] = float64(v) // gaps between the results do not change
 		}
 		for x := range batch {
 			for i := range m {

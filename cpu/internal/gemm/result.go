@@ -8,7 +8,7 @@ import (
 )
 
 // result says where the sums of a product go. They are stored in c or added to c. If rounds is
-// true, they are stored in low instead, rounded to bfloat16 after the bias was added.
+// true, they are instead rounded to bfloat16, after the bias was added, and stored in low.
 type result[T float] struct {
 	c          operand[T]
 	accumulate bool // sums are added to c, or begin with the bias
@@ -45,8 +45,8 @@ func (r *result[T]) put(i, j int, s T) {
 	}
 }
 
-// target is the memory in which a group's sums are computed. Element (i, j) of the group is element
-// (i-row, j-col) of the memory.
+// target is the memory in which a group's sums are computed. Element (i, j) of the group is stored
+// at element (i-row, j-col) of the memory.
 type target[T float] struct {
 	operand[T]
 	row, col int
@@ -54,7 +54,7 @@ type target[T float] struct {
 
 func (t *target[T]) at(i, j int) int { return (i-t.row)*t.rs + (j-t.col)*t.cs }
 
-// begin puts the bias into rows r0 to r1 and columns c0 to c1 of a group that begins at (m0, n0).
+// begin stores the bias in rows r0 to r1 and columns c0 to c1 of a group that begins at (m0, n0).
 func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	for i := r0; i < r1; i++ {
 		row := t.data[t.at(i, c0):][:c1-c0]
@@ -63,7 +63,7 @@ func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 			copy(row, from)
 			continue
 		}
-		for j := range row { // the product is transposed, so the bias is the same for the row
+		for j := range row { // the product is transposed, so all of the row gets the same bias
 			row[j] = from[0]
 		}
 	}
@@ -74,7 +74,7 @@ func (r *result[T]) end(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	for i := r0; i < r1; i++ {
 		row := t.data[t.at(i, c0):][:c1-c0]
 		to := r.low.data[(m0+i)*r.low.rs+(n0+c0)*r.low.cs:]
-		if r.low.cs == 1 { // T is float32, as in all results that are rounded
+		if r.low.cs == 1 { // T is float32, because only float32 results are rounded
 			asm.CvtF32ToBF16(to[:len(row)], unsafe.Slice((*float32)(unsafe.Pointer(&row[0])), len(row)))
 			continue
 		}

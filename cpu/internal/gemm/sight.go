@@ -1,9 +1,9 @@
 package gemm
 
-// sight describes which elements of a source [n, groups·channels, in…] the windows read. At each
-// place a window reads some taps. Outside the source it reads zeros. Places form a grid.
-// Coordinates are those of the source.
-type sight struct {
+// windowGrid describes which elements of a source [n, groups·channels, in…] the windows read. The
+// windows are at places that form a grid. At each place a window reads some elements, its taps.
+// Outside the source it reads zeros. Coordinates are those of the source.
+type windowGrid struct {
 	src      []float32
 	n        int
 	groups   int
@@ -15,7 +15,7 @@ type sight struct {
 	lo, hi   [3]int   // minimum and maximum of taps in each dimension
 }
 
-func (s *sight) bound() {
+func (s *windowGrid) bound() {
 	for i, t := range s.taps {
 		for a, v := range t {
 			if i == 0 || v < s.lo[a] {
@@ -30,8 +30,8 @@ func (s *sight) bound() {
 
 func size(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// unit is a part of the places. It has either all places of some images, or a range of one image's
-// places. The range is along the first dimension that has several places.
+// unit is a part of the places. It consists either of all places of some images, or of a range of
+// the places of one image. The range is along the first dimension that has several places.
 type unit struct {
 	image, images int
 	from, to      [3]int
@@ -41,8 +41,8 @@ func (u *unit) sizes() [3]int {
 	return [3]int{u.to[0] - u.from[0], u.to[1] - u.from[1], u.to[2] - u.from[2]}
 }
 
-// restrict narrows u to the images and rows with its places from … to-1. It returns the numbers of
-// these places in the narrowed unit.
+// restrict narrows u to the images and rows that contain its places from … to-1. It returns the
+// numbers of these places in the narrowed unit.
 func (u *unit) restrict(from, to int) (newFrom, newTo int) {
 	n := u.sizes()
 	whole := size(n)
@@ -69,9 +69,9 @@ type division struct {
 	units  int
 }
 
-// divide divides the places into units of at most about want places. If a unit has whole images,
+// divide divides the places into units of about want places or fewer. If a unit has whole images,
 // divide tries numbers of images up to the limit and chooses the cheapest.
-func (s *sight) divide(want int, cost func(images, units int) int) (d division) {
+func (s *windowGrid) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
 	for d.axis < 2 && s.places[d.axis] == 1 {
@@ -92,7 +92,7 @@ func (s *sight) divide(want int, cost func(images, units int) int) (d division) 
 	return d
 }
 
-func (s *sight) unit(d division, i int) (u unit) {
+func (s *windowGrid) unit(d division, i int) (u unit) {
 	u.to = s.places
 	if d.parts > 1 {
 		n, part := s.places[d.axis], i%d.parts
@@ -105,27 +105,28 @@ func (s *sight) unit(d division, i int) (u unit) {
 	return u
 }
 
-// look says where a unit's input is in memory: in the source itself, or in a copy with zeros around
-// it. In the copy, columns are ordered so that neighbouring places read neighbouring columns.
-type look struct {
+// inputLayout says where a unit's input is in memory: in the source itself, or in a copy with zeros
+// around it. The columns of a copy are ordered so that neighbouring places read neighbouring
+// columns.
+type inputLayout struct {
 	data []float32
 	// offset of the first element: channel 0 of the block, image 0, place 0, the smallest tap
 	at             int
 	channel, image int
 	row            [2]int // strides of the first two dimensions
-	// The copy's columns are sorted by their number modulo step. phase is the distance from the
-	// columns with one remainder to the columns with the next remainder.
+	// The copy's columns are sorted by their number modulo step. phase is the distance between the
+	// first columns of two successive remainders.
 	phase, step int
 	copied      bool
 	extent      [3]int // size of the copied range
 }
 
-// over is the greatest number of elements that a kernel reads past the end of a row.
-const over = 16
+// overread is the greatest number of elements that a kernel reads past the end of a row.
+const overread = 16
 
-// look decides how unit u is read. If the windows stay inside of the source, it is read from there,
-// otherwise from a copy. reach is the number of elements that a kernel reads past the last one.
-func (s *sight) look(u *unit, reach int) (l look) {
+// layout decides how unit u is read. If all windows stay inside the source, kernels read the
+// source, otherwise a copy. reach is the number of elements that a kernel reads past the last one.
+func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	l.step = s.step[2]
 	inside := l.step == 1
 	for a := range 3 {
@@ -151,9 +152,9 @@ func (s *sight) look(u *unit, reach int) (l look) {
 	return l
 }
 
-// see points l at the channels c0 … c1-1 of group g. If l is a copy, see writes the copy to buf,
-// which it grows if necessary, and returns buf.
-func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
+// locate sets the address in l to channels c0 … c1-1 of group g. If l describes a copy, locate
+// writes the copy to buf, which it grows if necessary. It returns buf.
+func (s *windowGrid) locate(l *inputLayout, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
 	if !l.copied {
 		l.data = s.src
 		l.at = u.image*l.image + (g*s.channels+c0)*l.channel
@@ -167,7 +168,7 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 		return buf
 	}
 	n := (c1 - c0) * l.channel
-	buf = aligned(buf, n+4*over)
+	buf = aligned(buf, n+4*overread)
 	l.data, l.at = buf, 0
 	plane := size(s.in)
 	first := [3]int{}
@@ -206,16 +207,16 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 	return buf
 }
 
-// rows copies consecutive rows of the source into a copy. They fill the columns left … right-1, and
-// the other columns become zero.
-func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first, left, right int) {
+// rows copies consecutive rows of the source to columns left … right-1 of a copy. The other columns
+// become zero.
+func (s *windowGrid) rows(l *inputLayout, win *windowKernel, dst, src []float32, rows, first, left, right int) {
 	width := l.row[1]
 	// The kernel reads past the end of a row, so it does not copy the last rows of the source.
 	some := max(0, min(rows, (len(src)-win.lanes)/s.in[2]))
 	switch {
 	case l.step > 1:
 		for r := range rows {
-			l.spread(win, dst[r*width:(r+1)*width], src[r*s.in[2]:(r+1)*s.in[2]], first)
+			l.sortColumns(win, dst[r*width:(r+1)*width], src[r*s.in[2]:(r+1)*s.in[2]], first)
 		}
 		return
 	case left == right:
@@ -234,9 +235,9 @@ func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first
 	}
 }
 
-// spread copies a row of the source to a row of the copy. In the copy, columns are sorted by their
+// sortColumns copies a row of the source to a row of the copy, whose columns are sorted by their
 // number modulo step.
-func (l *look) spread(win *windowKernel, row, in []float32, first int) {
+func (l *inputLayout) sortColumns(win *windowKernel, row, in []float32, first int) {
 	lo, hi := 0, 0 // the kernel fills the columns lo … hi-1 of each remainder
 	if l.step == 2 && win.halves != nil {
 		lo = min(l.phase, max(0, -first+1)/2)
@@ -251,9 +252,9 @@ func (l *look) spread(win *windowKernel, row, in []float32, first int) {
 	}
 }
 
-// pick copies every step-th element of the row in, beginning with the element at. Elements outside
-// the row are zeros.
-func (l *look) pick(to, in []float32, at int) {
+// pick copies every step-th element of the row in, beginning with element at. Elements outside the
+// row are zeros.
+func (l *inputLayout) pick(to, in []float32, at int) {
 	for j := range to {
 		to[j] = 0
 		if uint(at) < uint(len(in)) {
@@ -263,21 +264,21 @@ func (l *look) pick(to, in []float32, at int) {
 	}
 }
 
-// tap returns the offset of a tap from its place.
-func (s *sight) tap(l *look, t [3]int) int {
+// tap returns the distance of a tap from its place in memory.
+func (s *windowGrid) tap(l *inputLayout, t [3]int) int {
 	x := t[2] - s.lo[2]
 	return (t[0]-s.lo[0])*l.row[0] + (t[1]-s.lo[1])*l.row[1] + x%l.step*l.phase + x/l.step
 }
 
 // place returns the offset of a place of the unit.
-func (s *sight) place(l *look, image, z, y, x int) int {
+func (s *windowGrid) place(l *inputLayout, image, z, y, x int) int {
 	return image*l.image + z*s.step[0]*l.row[0] + y*s.step[1]*l.row[1] + x
 }
 
-// offsets lists the offsets of the taps of n channels from a place, in the order of k in a block of
-// columns. If tapFirst is true, it lists all channels of the first tap first, otherwise all taps of
-// the first channel.
-func (s *sight) offsets(l *look, n int, tapFirst bool, list []int) []int {
+// offsets lists the offsets of the taps of n channels from a place. They have the order of k in a
+// block of columns. If tapFirst is true, it lists all channels of the first tap first, otherwise
+// all taps of the first channel.
+func (s *windowGrid) offsets(l *inputLayout, n int, tapFirst bool, list []int) []int {
 	list = list[:0]
 	if tapFirst {
 		for _, t := range s.taps {
@@ -298,9 +299,9 @@ func (s *sight) offsets(l *look, n int, tapFirst bool, list []int) []int {
 	return list
 }
 
-// lines lists the offsets of the rows of places of a unit, and returns their length. If all places
-// of an image are contiguous, they are one row.
-func (s *sight) lines(l *look, u *unit, list []int) ([]int, int) {
+// lines lists the offsets of the rows of places of a unit, and returns the length of a row. If all
+// places of an image are contiguous, they form one row.
+func (s *windowGrid) lines(l *inputLayout, u *unit, list []int) ([]int, int) {
 	n := u.sizes()
 	cols := n[2]
 	if n[1] == 1 || s.step[1]*l.row[1] == cols {

@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// spanKernel holds a variant's kernels for convolutions that are computed place by place (see
-// [byPlace]).
+// spanKernel holds a variant's kernels for convolutions that are computed place by place: see
+// [byPlace].
 type spanKernel struct {
-	// spans[h] computes, for r < h and j < the width of panels, the sum over i < n and p < k of
+	// spans[h] computes, for r < h and j < width (of panels), the sum over i < n and p < k of
 	// a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j]. It stores the sum in c[r*ldc+j], or adds it to
 	// this element if accumulate is not 0.
 	spans []spansFunc
-	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k. It writes in the order of
-	// p. k is a multiple of 4.
+	// turn sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k. It writes in ascending
+	// order of p. k is a multiple of 4.
 	turn  func(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 	group int
 }
@@ -76,7 +76,7 @@ func (w *spanKernel) transposed(dst []float32, ldd int, src []float32, rows []in
 		var list [16]int
 		copy(list[:], rows[r:r+w.group])
 		w.turn(&dst[r], ldd, &src[0], &list, whole)
-		if k > whole { // the last four columns; some of them are written twice
+		if k > whole { // the last four columns, some of which are written twice
 			w.turn(&dst[(k-4)*ldd+r], ldd, &src[k-4], &list, 4)
 		}
 	}

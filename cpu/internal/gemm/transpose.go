@@ -1,9 +1,9 @@
 package gemm
 
 // Transpose32 sets dst[p*ldd+r] = src[r*rs+p] for r < rows and p < k. Elements have 32 bits of any
-// type. It handles only numbers of rows and of elements that are multiples of its vectors' sizes,
-// beginning with the first, and returns these numbers. They are 0 if there is no kernel. Other
-// elements of dst do not change.
+// type. It handles only as many of the first rows, and of the first elements of a row, as fill
+// whole vectors. It returns these two numbers, which are 0 if there is no kernel. Other elements of
+// dst do not change.
 func Transpose32(dst []float32, ldd int, src []float32, rs, rows, k int) (doneRows, doneK int) {
 	kern := active32()
 	if kern.transpose == nil || rows < kern.group || k < kern.step || rs < 0 {

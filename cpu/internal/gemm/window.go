@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// windowKernel holds a variant's kernels for convolutions, in addition to its kernel for matrix
-// products. The panels of both have the same width.
+// windowKernel holds a variant's kernels for convolutions, besides its kernel for matrix products.
+// Both use panels of the same width.
 type windowKernel struct {
 	lanes int // number of elements of a vector
 	// window[h] adds to c[r*ldc+j], for r < h and j < width, the sum over i < n and q < cols of
@@ -15,7 +15,7 @@ type windowKernel struct {
 	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
 	// half[h] is like window[h], but the width is lanes. The list may be nil.
 	half []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	// pieces[n] copies, for p < k and i < n in their order, lanes elements from
+	// pieces[n] copies, in the order of p < k and then of i < n, lanes elements from
 	// src[offs[p]+list[2i]] to dst[p*width+list[2i+1]]. pieces[0] does so for any n.
 	pieces []func(dst, src *float32, offs *int, k int, list *int, n int)
 	// taps sets dst[i] to Σ w[p]·src[offs[p]+i] over p < k, for i < n, a multiple of lanes.

@@ -5,21 +5,21 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// AVX2 has only 16 registers and no masks. A truth value is a vector, and in each lane either all
-// bits are set or none. The elements after the last whole vector are computed one at a time: a load
-// fills all lanes with the element, and a store writes the first lane.
+// AVX2 has only 16 registers and no masks. A truth value is a vector, in which each lane has all
+// bits set or no bits set. The elements after the last whole vector are computed one at a time: a
+// load fills all lanes with one element, and a store writes the first lane.
 
 // These spill slots have a special purpose.
 const (
 	countSlot = 0 // number of elements of a row
-	foldSlot  = 1 // values after the last whole vector, which are combined as one vector
+	foldSlot  = 1 // values after the last whole vector, to be combined as one vector
 )
 
 // scratch is a register for addresses and counts. Go restores its value after a call of assembly.
 const scratch = r14
 
-// singly writes the loop over the elements after the last whole vector.
-func (c *compiler) singly() {
+// tailLoop writes the loop over the elements after the last whole vector.
+func (c *compiler) tailLoop() {
 	n := c.spillMemory(countSlot).disp
 	c.compareMemory(at, arena, n)
 	done := c.jump(aboveEqual)
@@ -32,12 +32,12 @@ func (c *compiler) singly() {
 		t := c.temp()
 		c.vector(moveVector[0], len256, t, 0, c.spillMemory(foldSlot), options{})
 		c.combine(c.accumulators[0], c.accumulators[0], t)
-		c.settle()
+		c.endInstruction()
 	}
 	done()
 }
 
-// emitAVX2 writes instructions that have another form for AVX2. It returns false for all other
+// emitAVX2 writes the instructions whose code differs for AVX2. It returns false for all other
 // instructions.
 func (c *compiler) emitAVX2(i int32, in expr.Instr) bool {
 	switch {
@@ -133,8 +133,8 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(equalInt, len256, r, x, c.bits(0, 4), options{})
 		c.invert(i, r)
 	case from == dtype.F32 && to == dtype.I32:
-		// If the instruction cannot convert, it returns the least integer, whose complement is the
-		// greatest integer.
+		// If the instruction cannot convert a number, it returns the least integer. The complement
+		// of the least integer is the greatest integer.
 		x, over, number := c.vec(in.A), c.temp(), c.temp()
 		c.vector(compareFloat[0], len256, over, x, c.bits(floatBits(1<<31, 4), 4), imm(floatGreaterEqual))
 		c.vector(compareFloat[0], len256, number, x, register(x), imm(floatOrdered))
@@ -144,7 +144,7 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(and[0], len256, r, r, register(number), options{})
 	case from == dtype.U32 && to == dtype.F32:
 		// Both 16-bit halves are converted exactly, and subtracting the bias from the upper half is
-		// exact. So only the final sum rounds.
+		// exact. So only the final addition rounds.
 		x, low := c.vec(in.A), c.temp()
 		c.vector(and[0], len256, low, x, c.bits(0xffff, 4), options{})
 		c.vector(or[0], len256, low, low, c.bits(floatBits(1<<23, 4), 4), options{})
@@ -239,14 +239,14 @@ func (c *compiler) storeAVX2(i int) {
 	}
 }
 
-// pack sets r to the lower 16 bits of the lanes of x, whose values must fit into 16 bits.
+// pack sets r to the lower 16 bits of the lanes of x, which must fit into 16 bits.
 func (c *compiler) pack(r, x uint8) {
 	t := c.temp()
 	c.vector(upperQuarter, len256, x, 0, register(t), imm(1))
 	c.vector(packWords, len128, r, x, register(t), options{})
 }
 
-// toBF16AVX2 does what toBF16 does, for AVX2.
+// toBF16AVX2 is toBF16 for AVX2.
 func (c *compiler) toBF16AVX2(r, x uint8) {
 	top, nan := c.temp(), c.temp()
 	c.vector(compareFloat[0], len256, nan, x, register(x), imm(floatUnordered))

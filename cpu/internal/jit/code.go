@@ -22,20 +22,21 @@ func (c *Code) Spill() int { return c.spill }
 func (c *Code) Bytes() []byte { return append([]byte(nil), c.bytes...) }
 
 // Run computes the given number of rows, each of n elements. reg holds addresses, to which the loop
-// refers by number. After each row, the addresses of loads and stores grow by strides. strides has
-// the order in which the loop lists loads and stores; it may be nil for one row. The caller's
-// goroutine cannot be preempted during Run. An access to memory that does not exist is a bug, and
-// Run panics with the name of the program.
+// refers by number. strides says by how many bytes the addresses of loads and stores grow after
+// each row. It has the order in which the loop lists loads and stores, and may be nil for one row.
+// The caller's goroutine cannot be preempted during Run. An access to memory that does not exist is
+// a bug, and Run panics with the name of the program.
 func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
-	defer c.named(debug.SetPanicOnFault(true))
+	defer c.restoreFaults(debug.SetPanicOnFault(true))
 	call(c.entry, unsafe.Pointer(unsafe.SliceData(reg)), n, rows, unsafe.Pointer(unsafe.SliceData(strides)))
 	runtime.KeepAlive(c)
 }
 
 // RunColumns runs a loop that combines columns. It computes rows of n results each. A result
-// combines depth ≥ 1 elements of its column. strides has an entry for each load and for the result,
-// by which the addresses grow from one row of results to the next. Then it has an entry for each
-// again, by which the addresses grow from one element of a column to the next.
+// combines depth ≥ 1 elements of its column. strides has two entries for each load and for the
+// result. The first entries of all come first: they say how the addresses grow from one row of
+// results to the next. The second entries say how the addresses grow from one element of a column
+// to the next.
 func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth int) {
 	k := len(strides) / 2
 	for _, step := range strides[k:] {
@@ -44,9 +45,9 @@ func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth in
 	c.Run(reg, append(strides, depth), n, rows)
 }
 
-// named runs deferred. It restores how the goroutine handles faults, and adds the name of the
-// program to a fault.
-func (c *Code) named(panics bool) {
+// restoreFaults runs deferred. It restores how the goroutine handles faults. If there was a fault,
+// it adds the name of the program to the panic.
+func (c *Code) restoreFaults(panics bool) {
 	debug.SetPanicOnFault(panics)
 	if e := recover(); e != nil {
 		if err, ok := e.(runtime.Error); ok {

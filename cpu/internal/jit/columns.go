@@ -3,8 +3,8 @@ package jit
 // columns reports whether the loop combines columns.
 func (c *compiler) columns() bool { return c.Fold != nil && c.Fold.Columns }
 
-// holdSteps loads the strides that lead from one element of a column to the next. They have the
-// registers that no address needs, as far as those go.
+// holdSteps loads the strides from one element of a column to the next. It keeps them in registers
+// that hold no address, as long as there are such registers.
 func (c *compiler) holdSteps() {
 	n := c.addresses()
 	for i := range c.Loads[:min(len(c.Loads), len(pointers)-n)] {
@@ -12,8 +12,9 @@ func (c *compiler) holdSteps() {
 	}
 }
 
-// column writes the loop over the rows of one vector of columns. It stores their combination. The
-// strides, and the number of rows, come after the strides that lead to the next row of results.
+// column writes the loop over the rows of one vector of columns, and the store of the combined
+// values. Its strides and the number of rows come after the strides from one row of results to the
+// next.
 func (c *compiler) column(tail bool) {
 	c.tail = tail
 	c.beginFold()
@@ -34,10 +35,10 @@ func (c *compiler) column(tail bool) {
 		c.addMemory(pointers[i], strides, int32(8*(2*n+i)))
 	}
 	size := c.foldType().Size()
-	o, length, opt := storeVector.of(size), c.length(size), c.masked(false)
+	o, length, opt := storeVector.forSize(size), c.length(size), c.masked(false)
 	if tail && !c.wide {
 		o, length = storeLow[0], len128
 	}
 	c.vector(o, length, c.accumulators[0], 0, c.address(n-1, size, false), opt)
-	c.settle()
+	c.endInstruction()
 }

@@ -59,8 +59,7 @@ func testColumns(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, n, d
 		arena := make([]byte, 64+c.Spill())
 		reg := []unsafe.Pointer{unsafe.Pointer(&q.in[0][guard]), unsafe.Pointer(&q.in[1][guard]), nil, unsafe.Pointer(&arena[0]), unsafe.Pointer(&to[guard])}
 		size := typ.Size()
-		// the elements of a column of results are in neighbouring rows of x, and y has one element
-		// for each row of x
+		// a column's elements are in neighbouring rows of x; y has one element for each row of x
 		strides := []int{depth * n * size, depth * size, n * sum.Size(), n * size, size, 0}
 		c.RunColumns(reg, strides, n, rows, depth)
 		for i := range rows * n {

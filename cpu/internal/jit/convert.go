@@ -17,7 +17,7 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		r := c.result(i, true)
 		if to.IsFloat() {
 			one := c.constant(floatBits(1, size), size)
-			c.vector(spread.of(size), c.length(size), r, 0, one, options{mask: m, zero: true})
+			c.vector(spread.forSize(size), c.length(size), r, 0, one, options{mask: m, zero: true})
 			return
 		}
 		c.fromTruth(r, m, size)
@@ -26,16 +26,16 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		x := c.vec(in.A)
 		if from.IsFloat() {
 			z := c.temp()
-			c.vector(xor.of(size), c.length(size), z, z, register(z), options{})
-			c.vector(compareFloat.of(size), c.length(size), c.resultMask(i), x, register(z), imm(floatNotEqual))
+			c.vector(xor.forSize(size), c.length(size), z, z, register(z), options{})
+			c.vector(compareFloat.forSize(size), c.length(size), c.resultMask(i), x, register(z), imm(floatNotEqual))
 			return
 		}
-		c.vector(test.of(size), c.length(size), c.resultMask(i), x, register(x), options{})
+		c.vector(test.forSize(size), c.length(size), c.resultMask(i), x, register(x), options{})
 	case from.IsFloat() && !to.IsFloat():
 		c.truncate(i, in, from, to)
 	case from.IsInteger() && to.IsInteger() && from.Size() > size:
 		x := c.vec(in.A)
-		// here reg is the source, and its 64-bit lanes determine the length
+		// here the field reg is the source, whose 64-bit lanes determine the length
 		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
 	default:
 		x := register(c.vec(in.A))
@@ -43,20 +43,20 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 	}
 }
 
-// fromTruth sets the lanes of r to 1 where mask m is set, else to 0.
+// fromTruth sets the lanes of r to 1 where the bit of mask m is set, else to 0.
 func (c *compiler) fromTruth(r, m uint8, size int) {
 	if !c.wide {
 		c.vector(shiftBy[0], len256, byRight, r, register(m), imm(31))
 		return
 	}
-	c.vector(fromMask.of(size), c.length(size), r, 0, register(m), options{})
-	c.vector(absInt.of(size), c.length(size), r, 0, register(r), options{})
+	c.vector(fromMask.forSize(size), c.length(size), r, 0, register(m), options{})
+	c.vector(absInt.forSize(size), c.length(size), r, 0, register(r), options{})
 }
 
 // truncate converts floats to integers towards zero. For values that are too large, and for NaN,
 // the instructions return the least signed or the greatest unsigned integer. So signed results are
-// corrected by masks. Unsigned conversions first take the maximum of the value and 0, an
-// instruction that returns its second source, 0, for NaN.
+// corrected by masks. Before an unsigned conversion, the value is replaced by its maximum with 0.
+// The maximum of NaN and 0 is 0, the second source.
 func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	a, b := from.Size(), to.Size()
 	length := c.length(max(a, b))
@@ -64,8 +64,8 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	x := c.vec(in.A)
 	if to == dtype.U32 || to == dtype.U64 {
 		z := c.temp()
-		c.vector(xor.of(a), c.length(a), z, z, register(z), options{})
-		c.vector(maxFloat.of(a), c.length(a), z, x, register(z), options{})
+		c.vector(xor.forSize(a), c.length(a), z, z, register(z), options{})
+		c.vector(maxFloat.forSize(a), c.length(a), z, x, register(z), options{})
 		c.vector(o, length, c.result(i, true), 0, register(z), options{})
 		return
 	}
@@ -73,23 +73,23 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	r := c.result(i, false)
 	c.vector(o, length, r, 0, register(x), options{})
 	k := c.tempMask()
-	c.vector(compareFloat.of(a), c.length(a), k, x, limit, imm(floatGreaterEqual))
+	c.vector(compareFloat.forSize(a), c.length(a), k, x, limit, imm(floatGreaterEqual))
 	top := c.constant(1<<(8*b-1)-1, b)
-	c.vector(spread.of(b), c.length(b), r, 0, top, options{mask: k})
-	c.vector(compareFloat.of(a), c.length(a), k, x, register(x), imm(floatOrdered))
-	c.vector(moveVector.of(b), c.length(b), r, 0, register(r), options{mask: k, zero: true})
+	c.vector(spread.forSize(b), c.length(b), r, 0, top, options{mask: k})
+	c.vector(compareFloat.forSize(a), c.length(a), k, x, register(x), imm(floatOrdered))
+	c.vector(moveVector.forSize(b), c.length(b), r, 0, register(r), options{mask: k, zero: true})
 }
 
 // masked returns the options of an access to elements.
 func (c *compiler) masked(zero bool) options {
 	if c.tail && c.wide {
-		return options{mask: rest, zero: zero}
+		return options{mask: tailMask, zero: zero}
 	}
 	return options{}
 }
 
-// loadVector loads the i-th load into register r, in computing form. A truth value becomes a lane
-// that is not 0.
+// loadVector loads the i-th load into register r, in computing form. A truth value that is true
+// becomes a lane that is not 0.
 func (c *compiler) loadVector(i int, r uint8) {
 	l := c.Loads[i]
 	once := l.Once || c.tail && !c.wide // one element is loaded to all lanes
@@ -103,9 +103,9 @@ func (c *compiler) loadVector(i int, r uint8) {
 	size := l.Type.Size()
 	m := c.address(i, size, l.Once)
 	if size >= 4 {
-		o := moveVector.of(size)
+		o := moveVector.forSize(size)
 		if once {
-			o = spread.of(size)
+			o = spread.forSize(size)
 			c.vector(o, c.length(size), r, 0, m, options{})
 			return
 		}
@@ -113,7 +113,7 @@ func (c *compiler) loadVector(i int, r uint8) {
 		return
 	}
 	opt := c.masked(true)
-	if once { // all lanes of a vector of the narrow type, which the instruction below then widens
+	if once { // all lanes of a vector of the narrow type, which is widened below
 		o := spreadWord
 		if size == 1 {
 			o = spreadByte
@@ -170,13 +170,12 @@ func (c *compiler) store(i int) {
 		opt.hasImm = true // the immediate 0 rounds to nearest even
 		c.vector(floatToHalf, length, x, 0, to, opt)
 	default:
-		c.vector(storeVector.of(size), c.length(size), x, 0, to, opt)
+		c.vector(storeVector.forSize(size), c.length(size), x, 0, to, opt)
 	}
 }
 
-// toBF16 returns a register whose lanes have the upper halves of rounded float32 values. It adds
-// half of the last kept bit less one, plus the value of that bit. This rounds to nearest even. A
-// NaN becomes a quiet NaN.
+// toBF16 returns a register whose lanes have the upper halves of rounded float32 values. To round
+// to nearest even, it adds 0x7fff plus the lowest bit of the upper half. A NaN becomes a quiet NaN.
 func (c *compiler) toBF16(x uint8) uint8 {
 	length := c.length(4)
 	top, r, nan := c.temp(), c.temp(), c.tempMask()

@@ -9,7 +9,7 @@ import "encoding/binary"
 type assembler struct {
 	wide   bool // the code is for AVX-512; otherwise for AVX2
 	code   []byte
-	pool   []uint64       // constants; each is repeated to fill an entry: see the method entry
+	pool   []uint64       // constants; each is repeated to fill an entry: see entry
 	index  map[uint64]int // index of each constant in pool
 	fixups []fixup
 }
@@ -86,8 +86,8 @@ func (a *assembler) bytes(b ...byte) { a.code = append(a.code, b...) }
 func (a *assembler) word(v uint32) { a.code = binary.LittleEndian.AppendUint32(a.code, v) }
 
 // vector writes an instruction on vectors, in EVEX form for AVX-512 and in VEX form for AVX2. reg
-// and vvvv are the fields of the encoding with these names. They hold vector registers, mask
-// registers or opcode extensions.
+// and vvvv are the fields of the encoding with these names. They are numbers of vector registers,
+// of mask registers, or opcode extensions.
 func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, opt options) {
 	if !a.wide {
 		if opt.mask != 0 || length == len512 || src.spread {
@@ -123,7 +123,7 @@ func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, o
 	}
 }
 
-// masks writes an instruction on mask registers. The parameter long is the L bit of the encoding.
+// masks writes an instruction on mask registers. long is the L bit of the encoding.
 func (a *assembler) masks(o opcode, long byte, reg, vvvv uint8, src operand) {
 	a.vex(o, long, reg, vvvv, src, options{})
 }
@@ -150,8 +150,8 @@ func (a *assembler) vex(o opcode, long byte, reg, vvvv uint8, src operand, opt o
 	}
 }
 
-// modrm writes the bytes that address src. The parameter after is the number of bytes of the
-// instruction that follow these bytes.
+// modrm writes the bytes that address src. after is the number of bytes of the instruction after
+// these.
 func (a *assembler) modrm(reg byte, src operand, after int) {
 	switch {
 	case !src.memory:
@@ -198,7 +198,7 @@ func (a *assembler) load(r, base gpr, disp int32) { a.integer(0x8b, r, memory(ba
 // address64 sets r to the address of src.
 func (a *assembler) address64(r gpr, src operand) { a.integer(0x8d, r, src) }
 
-// addMemory adds the word at base + disp to r.
+// addMemory adds the 64-bit word at base + disp to r.
 func (a *assembler) addMemory(r, base gpr, disp int32) { a.integer(0x03, r, memory(base, disp)) }
 
 // addImmediate adds v to r.
@@ -239,8 +239,8 @@ const (
 	notEqual   = 0x85
 )
 
-// jump writes a jump to a later place. The caller must call the returned function at that place, to
-// complete the jump.
+// jump writes a jump to a later place. To complete the jump, the caller must call the returned
+// function when it reaches that place.
 func (a *assembler) jump(condition byte) (here func()) {
 	a.bytes(0x0f, condition)
 	at := len(a.code)

@@ -23,7 +23,7 @@ func (c *compiler) countAccumulators() int {
 	switch {
 	case c.Fold.Short || c.Fold.Columns:
 		return 1
-	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order does not matter
+	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()): // the order of additions does not matter
 		return 2
 	case t.Size() == 8:
 		return 32 / c.lanes
@@ -31,7 +31,7 @@ func (c *compiler) countAccumulators() int {
 	return 64 / c.lanes
 }
 
-// beginFold sets the accumulators at the start of a row.
+// beginFold initialises the accumulators at the start of a row.
 func (c *compiler) beginFold() {
 	if c.Fold == nil {
 		return
@@ -44,14 +44,14 @@ func (c *compiler) beginFold() {
 	c.pinned = 0
 	first := c.constant(neutral(c.Fold.Kind, t), size)
 	for _, r := range c.accumulators {
-		c.vector(spread.of(size), c.length(size), r, 0, first, options{})
+		c.vector(spread.forSize(size), c.length(size), r, 0, first, options{})
 	}
 	if !c.wide && !c.Fold.Columns {
 		c.vector(storeVector[0], len256, c.accumulators[0], 0, c.spillMemory(foldSlot), options{})
 	}
 }
 
-// neutral returns the bits of the neutral element of a kind: combining it with a value gives the
+// neutral returns the bits of the neutral element of a kind. Combining it with a value gives the
 // value.
 func neutral(k FoldKind, t dtype.Type) uint64 {
 	size := t.Size()
@@ -79,7 +79,7 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 
 // fold combines the value of the current vector with the first accumulator. Then it rotates the
 // accumulators, so that the second accumulator becomes the first. It does not matter which
-// accumulator is the first at the end, because accumulators at the same distance are combined.
+// accumulator is the first at the end, because endFold combines accumulators by their distance.
 func (c *compiler) fold() {
 	f, t := c.Fold, c.foldType()
 	size := t.Size()
@@ -94,7 +94,7 @@ func (c *compiler) fold() {
 		c.combine(c.accumulators[0], c.accumulators[0], x)
 		return
 	}
-	// the values after the last whole vector are stored one by one: see singly
+	// the values after the last whole vector are stored one by one: see tailLoop
 	if c.tail && !c.wide {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)
@@ -110,7 +110,7 @@ func (c *compiler) fold() {
 	}
 	c.combine(r, first, x)
 	if c.tail {
-		c.vector(moveVector.of(size), c.length(size), first, 0, register(r), options{mask: rest})
+		c.vector(moveVector.forSize(size), c.length(size), first, 0, register(r), options{mask: tailMask})
 		return
 	}
 	if last := len(c.accumulators) - 1; last > 0 {
@@ -145,7 +145,7 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	case k == Min:
 		p = either(signed, minSigned, minUnsigned)
 	}
-	c.vector(p.of(size), length, r, x, register(y), options{})
+	c.vector(p.forSize(size), length, r, x, register(y), options{})
 }
 
 // endFold combines the accumulators at the end of a row and stores the result.
@@ -157,7 +157,7 @@ func (c *compiler) endFold() {
 	for n := len(c.accumulators); n > 1; n /= 2 {
 		for i := range n / 2 {
 			c.combine(c.accumulators[i], c.accumulators[i], c.accumulators[i+n/2])
-			c.settle()
+			c.endInstruction()
 		}
 	}
 	r, t := c.accumulators[0], c.temp()
@@ -177,6 +177,6 @@ func (c *compiler) endFold() {
 		c.combineLanes(r, r, t, length)
 	}
 	m := c.address(c.addresses()-1, size, true)
-	c.vector(storeLow.of(size), len128, r, 0, m, options{})
-	c.settle()
+	c.vector(storeLow.forSize(size), len128, r, 0, m, options{})
+	c.endInstruction()
 }

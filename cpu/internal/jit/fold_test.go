@@ -35,7 +35,7 @@ func folded(k FoldKind, t dtype.Type, x []uint64, lanes int) uint64 {
 	return acc[0]
 }
 
-// TestFolds: folds of rows combine values in the promised order, with stores and without.
+// TestFolds: folds of rows combine values in the promised order, in loops with and without stores.
 func TestFolds(t *testing.T) {
 	if !can(t) {
 		return

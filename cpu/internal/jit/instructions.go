@@ -5,7 +5,7 @@ import "github.com/flambeau-go/flambeau/dtype"
 // pair holds the two forms of a vector instruction, for lanes of 32 bits and of 64 bits.
 type pair [2]opcode
 
-func (p pair) of(size int) opcode {
+func (p pair) forSize(size int) opcode {
 	if size == 8 {
 		return p[1]
 	}
@@ -44,7 +44,7 @@ var (
 	test                    = lanes(2, 1, 0x27)
 	blend                   = pair{{2, 1, 0, 0x65}, {2, 1, 1, 0x65}}
 	spread                  = pair{{2, 1, 0, 0x18}, {2, 1, 1, 0x19}} // broadcasts an element in memory
-	// sets all bits of a lane or none, as the lane's mask bit says
+	// sets all bits of a lane, or none, according to the mask bit of the lane
 	fromMask = lanes(2, 2, 0x38)
 )
 
@@ -74,8 +74,8 @@ var (
 	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
 	shuffle                 = opcode{1, 1, 0, 0x70} // shuffles 32-bit lanes by an immediate
 	storeLow                = lanes(1, 1, 0x7e)     // stores the first lane
-	// take lanes of one vector, and of two, by a list of lanes; the first operand of permuteTwo is
-	// also the first vector
+	// take lanes of one vector, or of two, by a list of lanes; the first operand of permuteTwo is
+	// also its first vector
 	permute, permuteTwo = opcode{2, 1, 0, 0x36}, opcode{2, 1, 0, 0x7e}
 	gatherWords         = opcode{2, 1, 0, 0x90}
 

@@ -5,12 +5,12 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Loop describes the loop that [Compile] compiles. Values have the numbers of their instructions in
+// Loop describes the loop that [Compile] compiles. A value has the number of its instruction in
 // Code.
 type Loop struct {
 	Name string
 	AVX2 bool // the code is for processors without AVX-512; all types have at most 32 bits
-	// Params that are operands of a minimum or maximum of floats are neither NaN nor 0.
+	// Params that are operands of a minimum or maximum of floats are neither NaN nor 0
 	Limited bool
 	Code    []expr.Instr
 	Steps   []int32 // the instructions that the loop runs, in order
@@ -19,7 +19,7 @@ type Loop struct {
 	// Stores are the values that the loop writes at the end of an iteration.
 	Stores []Store
 	Fold   *Fold
-	Arena  int // number of the address of the arena, which contains the values of Same
+	Arena  int // number of the address of the arena, which holds the values of Same
 	Spill  int // offset in the arena at which spill memory begins
 }
 
@@ -27,14 +27,14 @@ type Loop struct {
 type Load struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
-	Wide  bool       // a truth value has 32 bits in memory, as between kernels of package asm
-	Once  bool       // all elements of a row have the value at the address
-	Step  int        // distance of neighbours in elements: 2, -1, or 1, for which it may also be 0
+	Wide  bool       // a truth value has 32 bits in memory, as in kernels of package asm
+	Once  bool       // all elements of a row are equal to the element at the address
+	Step  int        // distance of neighbours in elements: 2, -1, or 1; 0 also means 1
 	Reg   int        // number of the address
 }
 
-// Same is a value that is the same for all elements. It is at an offset in the arena, in computing
-// form. For AVX2 there are [Copies] copies of it.
+// Same is a value that is the same for all elements. It is stored at an offset in the arena, in
+// computing form. For AVX2 there are [Copies] copies of it.
 type Same struct {
 	Value  int32
 	Offset int
@@ -56,10 +56,10 @@ type Store struct {
 //
 // Element i is combined with accumulator i mod 64 (32 for types of 64 bits), or i mod 8 if Short is
 // set. At the end of a row, the upper half of the accumulators is combined with the lower half,
-// until one accumulator is left. The sums of package asm have the same order.
+// until one accumulator is left. Package asm sums in the same order.
 //
-// If Columns is set, the loop combines columns instead. A result is the combination of the elements
-// at one place of several rows, from the first row to the last. See [Code.RunColumns].
+// If Columns is set, the loop combines columns instead. A result combines the elements at the same
+// place of several rows, from the first row to the last. See [Code.RunColumns].
 type Fold struct {
 	Value   int32
 	Kind    FoldKind
@@ -80,8 +80,8 @@ const (
 )
 
 // These are the registers of a loop. The addresses are in the registers of the list pointers. If
-// there are more addresses than such registers, the register regs keeps its meaning. Then the
-// addresses from the seventh on are loaded into the register spare at each access.
+// there are more addresses than these registers, no address is stored in regs. Then each access
+// loads the addresses from the seventh on into spare.
 const (
 	regs    = rdi
 	arena   = rsi
@@ -94,16 +94,16 @@ const (
 var pointers = [...]gpr{rax, rbx, r10, r11, r12, r13, r15, regs}
 
 const (
-	kept  = 6 // addresses that keep a register if there are more addresses than pointers
-	spare = r15
+	directPointers = 6 // number of addresses with a register of their own, if there are too many
+	spare          = r15
 )
 
 // MostPointers is the largest number of loads, stores and folds of a loop that runs over several
 // rows.
 const MostPointers = len(pointers)
 
-// rest is the mask register for the elements after the last whole vector.
-const rest = 7
+// tailMask is the mask register for the elements after the last whole vector.
+const tailMask = 7
 
 // compiler holds the state of one compilation.
 type compiler struct {
@@ -122,7 +122,7 @@ type compiler struct {
 	spilled      int    // number of spill slots
 	accumulators []uint8
 	chains       map[int32]chain
-	within       []bool   // the instruction is an inner one of a chain
+	inner        []bool   // for each instruction, whether it is an inner one of a chain
 	orders       [2]uint8 // registers with lists of lanes: see fillOrders
 	ordered      [2]bool
 	// registers that only the current instruction uses
@@ -163,12 +163,12 @@ func translate(l *Loop) ([]byte, int) {
 	c.jumpBack(below, again)
 	none()
 	if c.wide {
-		c.masks(maskTest, 0, rest, 0, register(rest))
+		c.masks(maskTest, 0, tailMask, 0, register(tailMask))
 		done := c.jump(equal)
 		c.iterate(true)
 		done()
 	} else {
-		c.singly()
+		c.tailLoop()
 	}
 	if !c.columns() {
 		c.endFold()
@@ -197,13 +197,13 @@ func (c *compiler) prologue() {
 		c.move(rax, whole)
 		c.andImmediate(rax, int8(c.lanes-1))
 		c.bytes(0xc4, 0xc2, 0xf8, 0xf5, 0xc1) // the instruction BZHI RAX, R9, RAX
-		c.masks(maskFromInt, 0, rest, 0, register(uint8(rax)))
+		c.masks(maskFromInt, 0, tailMask, 0, register(uint8(rax)))
 	} else {
 		c.store64(whole, arena, c.spillMemory(countSlot).disp)
 	}
 	c.andImmediate(whole, int8(-c.lanes))
 	for i := range c.addresses() {
-		if i < kept || c.held() {
+		if i < directPointers || c.held() {
 			c.load(pointers[i], regs, int32(8*c.number(i)))
 		}
 	}
@@ -246,11 +246,11 @@ func (c *compiler) number(i int) int {
 	return c.Fold.Reg
 }
 
-// address returns the memory at the i-th address, whose elements have the given size. If the flag
-// once is set, the address is the same for all elements.
+// address returns the memory operand at the i-th address, whose elements have the given size. If
+// once is true, the address is the same for all elements.
 func (c *compiler) address(i, size int, once bool) operand {
 	m := memory(spare, 0)
-	if i < kept || c.held() {
+	if i < directPointers || c.held() {
 		m.base = pointers[i]
 	} else {
 		c.load(spare, regs, int32(8*c.number(i)))
@@ -264,7 +264,7 @@ func (c *compiler) address(i, size int, once bool) operand {
 	return m
 }
 
-// iterate writes the work on one vector.
+// iterate writes the code for one vector.
 func (c *compiler) iterate(tail bool) {
 	if c.columns() {
 		c.column(tail)
@@ -293,22 +293,22 @@ func (c *compiler) body(tail bool) {
 	for k, i := range c.Steps {
 		c.step = k
 		c.emit(i, c.Code[i])
-		c.settle()
+		c.endInstruction()
 	}
 	c.step = len(c.Steps)
 	for i := range c.Stores {
 		c.store(i)
-		c.settle()
+		c.endInstruction()
 		c.step++
 	}
 	if c.Fold != nil {
 		c.fold()
-		c.settle()
+		c.endInstruction()
 	}
 }
 
-// analyse finds where each value comes from and where it is used. It chooses the values that stay
-// in registers.
+// analyse finds where each value comes from and where it is used. It also chooses the values that
+// stay in registers.
 func (c *compiler) analyse() {
 	for i := range c.values {
 		v := &c.values[i]
@@ -345,10 +345,10 @@ func (c *compiler) analyse() {
 		if in.Type.Size() == 8 {
 			c.lanes = 8
 		}
-		if c.values[i].root != i || c.within[i] {
+		if c.values[i].root != i || c.inner[i] {
 			continue
 		}
-		c.values[i].made = k
+		c.values[i].definedAt = k
 		if s, ok := c.chains[i]; ok {
 			use(s.r, k)
 			use(s.y, k)
@@ -409,9 +409,9 @@ func (c *compiler) hoist() {
 			}
 			continue
 		}
-		first := int(v.uses[0]) // a value of no instruction is loaded at its first use
+		first := int(v.uses[0]) // a value without instruction is loaded at its first use
 		if v.from == computed {
-			first = v.made
+			first = v.definedAt
 		}
 		for k := first; k <= int(v.uses[len(v.uses)-1]); k++ {
 			live[k]++

@@ -40,7 +40,7 @@ type program struct {
 
 const guard = 64 // number of bytes before each operand and result, which a loop must not write
 
-// beforeFault returns n bytes. Before them is the guard, and after them is a page without access.
+// beforeFault returns n bytes. The guard is before them, and a page without access follows them.
 func beforeFault(t testing.TB, n int) []byte {
 	page := unix.Getpagesize()
 	size := (guard + n + page - 1) / page * page
@@ -55,8 +55,8 @@ func beforeFault(t testing.TB, n int) []byte {
 	return m[size-n-guard : size]
 }
 
-// prepare makes the loop of a program over rows of n elements. The parameter once is a set of bits.
-// Each set bit selects an operand with one element for each row.
+// prepare makes the loop of a program over rows of n elements. If bit i of once is set, operand i
+// has one element for each row.
 func prepare(tb testing.TB, p *expr.Program, r *rand.Rand, rows, n int, once uint64) *program {
 	l := &Loop{Name: p.Name(), Code: p.Code}
 	q := &program{Program: p, loop: l, rows: rows, n: n}
@@ -137,8 +137,8 @@ func get(m []byte, t dtype.Type, k int) (b uint64) {
 	return b
 }
 
-// run compares the loop with the interpreter, for AVX-512 and, if the loop can be compiled for it,
-// for AVX2.
+// run compares the loop with the interpreter for AVX-512. It also does so for AVX2 if the loop can
+// be compiled for it.
 func (q *program) run(t testing.TB) {
 	q.compare(t)
 	if q.narrow() {
@@ -187,7 +187,7 @@ func (q *program) compare(t testing.TB) {
 	var strides []int
 	for _, l := range q.loop.Loads {
 		strides = append(strides, q.n*l.Type.Size()*max(1, l.Step))
-		if l.Step < 0 { // the first element of a row is its last one in memory
+		if l.Step < 0 { // the first element of a row is the last one in memory
 			reg[l.Reg] = unsafe.Add(reg[l.Reg], (q.n-1)*l.Type.Size())
 		}
 	}
@@ -235,7 +235,7 @@ func bothNaN(t dtype.Type, a, b uint64) bool {
 	return x != x && y != y
 }
 
-// TestEveryInstruction: every instruction, in every type, gives the same result as the interpreter.
+// TestEveryInstruction: every instruction gives the same result as the interpreter, in every type.
 func TestEveryInstruction(t *testing.T) {
 	if !can(t) {
 		return
@@ -322,7 +322,7 @@ func TestFewRegisters(t *testing.T) {
 		sums = append(sums, expr.X(i%12).Cvt(dtype.F32).Mul(expr.C(float64(i)+0.5)).Add(expr.Param(i, dtype.F32)))
 	}
 	total, all := expr.C(0), expr.C(0)
-	for i := range 40 { // all elements of sums and masks are needed until the end
+	for i := range 40 { // all sums and masks are needed until the end
 		total = total.Add(sums[39-i].Mul(sums[i]))
 	}
 	for i := range 12 {
@@ -339,7 +339,7 @@ func TestFewRegisters(t *testing.T) {
 	}
 }
 
-// TestFault: a fault panics with the name of the program, and the goroutine goes on.
+// TestFault: a fault panics with the name of the program, and the goroutine continues.
 func TestFault(t *testing.T) {
 	if !can(t) {
 		return

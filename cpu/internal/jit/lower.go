@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Can reports whether a loop can run an instruction of code. If avx2 is set, the loop is for AVX2,
-// else for AVX-512.
+// Can reports whether a loop can run instruction in of code. If avx2 is true, the loop is for AVX2,
+// otherwise for AVX-512.
 func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
 	if avx2 && (in.Type.Size() > 4 || in.Op.Arity() > 0 && code[in.A].Type.Size() > 4 ||
 		in.Op == expr.OpCvt && in.Type == dtype.U32 && code[in.A].Type == dtype.F32) {
@@ -35,7 +35,7 @@ const (
 
 // emit writes the machine code of instruction i.
 func (c *compiler) emit(i int32, in expr.Instr) {
-	if c.values[i].root != i || c.within[i] || !c.wide && c.emitAVX2(i, in) {
+	if c.values[i].root != i || c.inner[i] || !c.wide && c.emitAVX2(i, in) {
 		return
 	}
 	if s, ok := c.chains[i]; ok {
@@ -91,31 +91,31 @@ func (c *compiler) emit(i int32, in expr.Instr) {
 	case expr.OpNeg:
 		x := c.vec(in.A)
 		if float {
-			c.vector(xor.of(size), c.length(size), c.result(i, true), x, c.bits(1<<(8*size-1), size), options{})
+			c.vector(xor.forSize(size), c.length(size), c.result(i, true), x, c.bits(1<<(8*size-1), size), options{})
 			return
 		}
 		z := c.temp()
-		c.vector(xor.of(size), c.length(size), z, z, register(z), options{})
-		c.vector(subInt.of(size), c.length(size), c.result(i, true), z, register(x), options{})
+		c.vector(xor.forSize(size), c.length(size), z, z, register(z), options{})
+		c.vector(subInt.forSize(size), c.length(size), c.result(i, true), z, register(x), options{})
 	case expr.OpAbs:
 		if float {
 			x := c.vec(in.A)
-			c.vector(and.of(size), c.length(size), c.result(i, true), x, c.bits(1<<(8*size-1)-1, size), options{})
+			c.vector(and.forSize(size), c.length(size), c.result(i, true), x, c.bits(1<<(8*size-1)-1, size), options{})
 			return
 		}
-		c.unary(i, in, absInt.of(size), options{})
+		c.unary(i, in, absInt.forSize(size), options{})
 	case expr.OpSqrt:
-		c.unary(i, in, sqrtFloat.of(size), options{})
+		c.unary(i, in, sqrtFloat.forSize(size), options{})
 	case expr.OpRoundEven:
-		c.unary(i, in, roundFloat.of(size), imm(8))
+		c.unary(i, in, roundFloat.forSize(size), imm(8))
 	case expr.OpFloor:
-		c.unary(i, in, roundFloat.of(size), imm(8|1))
+		c.unary(i, in, roundFloat.forSize(size), imm(8|1))
 	case expr.OpTrunc:
-		c.unary(i, in, roundFloat.of(size), imm(8|3))
+		c.unary(i, in, roundFloat.forSize(size), imm(8|3))
 	case expr.OpNot:
 		x := c.vec(in.A)
 		const notLast = 0x55 // truth table for the complement of the last operand
-		c.vector(logic.of(size), c.length(size), c.result(i, true), x, register(x), imm(notLast))
+		c.vector(logic.forSize(size), c.length(size), c.result(i, true), x, register(x), imm(notLast))
 	case expr.OpShl, expr.OpShr:
 		c.shift(i, in, signed)
 	case expr.OpMulHi:
@@ -132,12 +132,12 @@ func either(first bool, a, b pair) pair {
 
 // unary writes a machine instruction with one operand.
 func (c *compiler) unary(i int32, in expr.Instr, o opcode, opt options) {
-	x, size := c.from(in.A), in.Type.Size()
+	x, size := c.operandOf(in.A), in.Type.Size()
 	c.vector(o, c.length(size), c.result(i, true), 0, x, opt)
 }
 
-// binary writes a machine instruction with two operands. If the operands commute and one of them is
-// in memory, it becomes the second operand.
+// binary writes a machine instruction with two operands. If one of them is in memory and they
+// commute, that one becomes the second operand.
 func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	a, b := in.A, in.B
 	if commutes && c.plain(a) {
@@ -145,12 +145,12 @@ func (c *compiler) binary(i int32, in expr.Instr, p pair, commutes bool) {
 	}
 	size := in.Type.Size()
 	x := c.vec(a)
-	y := c.from(b)
-	c.vector(p.of(size), c.length(size), c.result(i, true), x, y, options{})
+	y := c.operandOf(b)
+	c.vector(p.forSize(size), c.length(size), c.result(i, true), x, y, options{})
 }
 
-// plain reports whether value i is a constant other than NaN. If both operands are NaN, an
-// instruction returns the first one, so the order of operands matters.
+// plain reports whether value i is a constant other than NaN. The order of operands matters unless
+// one is such a constant: if both are NaN, an instruction returns the first one.
 func (c *compiler) plain(i int32) bool {
 	v, known := c.known(i)
 	return known && v == v
@@ -169,13 +169,13 @@ func (c *compiler) known(i int32) (v float64, is bool) {
 func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == expr.OpParam }
 
 // extreme writes the minimum or maximum of floats. The processor's instruction returns its second
-// source for NaN and for two zeros. If one operand is a number k that is neither NaN nor zero,
-// one instruction suffices, with the other operand as second source. It also suffices for a zero k,
-// if the result for two zeros must have the sign of the other operand. For the maximum with +0 the
-// result must be +0, so +0 is added.
+// source for NaN and for two zeros. If one operand is a number k other than NaN and 0, one
+// instruction suffices, with the other operand as second source. The same holds for k = 0 if the
+// result for two zeros must have the sign of the other operand. The maximum with +0 must be +0, so
+// +0 is added to it.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
-	length, o := c.length(size), p.of(size)
+	length, o := c.length(size), p.forSize(size)
 	a, b := in.A, in.B
 	if c.plain(a) || c.limit(a) {
 		a, b = b, a
@@ -185,7 +185,7 @@ func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 		r := c.result(i, true)
 		c.vector(o, length, r, limit, x, options{})
 		if known && k == 0 && !math.Signbit(k) && p == maxFloat {
-			c.vector(addFloat.of(size), length, r, r, c.bits(0, size), options{})
+			c.vector(addFloat.forSize(size), length, r, r, c.bits(0, size), options{})
 		}
 		return
 	}
@@ -193,16 +193,16 @@ func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	c.extremeOf(p, c.result(i, false), x, y, size, length)
 }
 
-// extremeOf sets r, which may be x, to the minimum or maximum of x and y. It computes both orders.
-// It combines two minima with a bitwise or, which keeps the sign of -0, and keeps NaN because all
-// exponent bits of NaN are set. It combines two maxima with a bitwise and, and sets lanes with a
-// NaN to the sum of x and y.
+// extremeOf sets r, which may be x, to the minimum or maximum of x and y. It runs the instruction
+// twice, with both orders of x and y. It combines the two minima with a bitwise or. This keeps the
+// sign of -0, and keeps NaN, whose exponent bits are all set. It combines the two maxima with a
+// bitwise and. Lanes with a NaN become the sum of x and y.
 func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
-	o, t := p.of(size), c.temp()
+	o, t := p.forSize(size), c.temp()
 	if p == minFloat {
 		c.vector(o, length, t, y, register(x), options{})
 		c.vector(o, length, r, x, register(y), options{})
-		c.vector(or.of(size), length, r, r, register(t), options{})
+		c.vector(or.forSize(size), length, r, r, register(t), options{})
 		return
 	}
 	if !c.wide { // a lane with all bits set is a NaN
@@ -215,13 +215,13 @@ func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 		return
 	}
 	k := c.tempMask()
-	c.vector(compareFloat.of(size), length, k, x, register(y), imm(floatUnordered))
+	c.vector(compareFloat.forSize(size), length, k, x, register(y), imm(floatUnordered))
 	sum := c.temp()
-	c.vector(addFloat.of(size), length, sum, x, register(y), options{})
+	c.vector(addFloat.forSize(size), length, sum, x, register(y), options{})
 	c.vector(o, length, t, y, register(x), options{})
 	c.vector(o, length, r, x, register(y), options{})
-	c.vector(and.of(size), length, r, r, register(t), options{})
-	c.vector(moveVector.of(size), length, r, 0, register(sum), options{mask: k})
+	c.vector(and.forSize(size), length, r, r, register(t), options{})
+	c.vector(moveVector.forSize(size), length, r, 0, register(sum), options{mask: k})
 }
 
 // tempMask returns a mask register that only the current instruction uses.
@@ -235,14 +235,14 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	size := in.Type.Size()
 	length := c.length(size)
 	x, z := c.vec(in.A), c.vec(in.C)
-	y := c.from(in.B)
+	y := c.operandOf(in.B)
 	r := c.result(i, false)
 	c.vector(moveVector[0], c.full(), r, 0, register(z), options{})
-	c.vector(fma231.of(size), length, r, x, y, options{})
+	c.vector(fma231.forSize(size), length, r, x, y, options{})
 }
 
-// shift writes a shift. If the count is the width or more, the result is 0, or the sign in all
-// bits.
+// shift writes a shift. If the count is at least the width, the result is 0, or all bits are the
+// sign.
 func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	size := in.Type.Size()
 	length := c.length(size)
@@ -258,11 +258,11 @@ func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 		r := c.result(i, true)
 		switch {
 		case arithmetic:
-			c.vector(shiftSignedBy.of(size), length, 4, r, x, imm(byte(min(n, uint64(8*size-1)))))
+			c.vector(shiftSignedBy.forSize(size), length, 4, r, x, imm(byte(min(n, uint64(8*size-1)))))
 		case in.Op == expr.OpShl:
-			c.vector(shiftBy.of(size), length, byLeft, r, x, imm(byte(n)))
+			c.vector(shiftBy.forSize(size), length, byLeft, r, x, imm(byte(n)))
 		default:
-			c.vector(shiftBy.of(size), length, byRight, r, x, imm(byte(n)))
+			c.vector(shiftBy.forSize(size), length, byRight, r, x, imm(byte(n)))
 		}
 		return
 	}
@@ -276,8 +276,8 @@ func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	}
 }
 
-// mulHigh multiplies the even lanes and the odd lanes to products of 64 bits. Then it interleaves
-// the upper halves of the products.
+// mulHigh multiplies the even lanes and the odd lanes, which gives products of 64 bits. Then it
+// interleaves the upper halves of the products.
 func (c *compiler) mulHigh(i int32, in expr.Instr) {
 	length := c.length(4)
 	x, y := c.vec(in.A), c.vec(in.B)
@@ -303,8 +303,8 @@ func (c *compiler) choose(i int32, in expr.Instr) {
 	}
 	size := in.Type.Size()
 	y := c.vec(in.C)
-	x := c.from(in.B)
-	c.vector(blend.of(size), c.length(size), c.result(i, true), y, x, options{mask: m})
+	x := c.operandOf(in.B)
+	c.vector(blend.forSize(size), c.length(size), c.result(i, true), y, x, options{mask: m})
 }
 
 func (c *compiler) comparison(i int32, in expr.Instr) {
@@ -327,14 +327,14 @@ func (c *compiler) comparison(i int32, in expr.Instr) {
 		float, integer = floatLessEqual, wholeLessEqual
 	}
 	x := c.vec(a)
-	y := c.from(b)
+	y := c.operandOf(b)
 	switch t {
 	case dtype.F32, dtype.F64:
-		c.vector(compareFloat.of(size), c.length(size), c.resultMask(i), x, y, imm(float))
+		c.vector(compareFloat.forSize(size), c.length(size), c.resultMask(i), x, y, imm(float))
 	case dtype.I32, dtype.I64:
-		c.vector(compareInt.of(size), c.length(size), c.resultMask(i), x, y, imm(integer))
+		c.vector(compareInt.forSize(size), c.length(size), c.resultMask(i), x, y, imm(integer))
 	default:
-		c.vector(compareWord.of(size), c.length(size), c.resultMask(i), x, y, imm(integer))
+		c.vector(compareWord.forSize(size), c.length(size), c.resultMask(i), x, y, imm(integer))
 	}
 }
 

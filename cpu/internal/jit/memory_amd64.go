@@ -16,9 +16,9 @@ import (
 //go:noescape
 func call(entry uintptr, reg unsafe.Pointer, n, rows int, strides unsafe.Pointer)
 
-// Why returns the reason why loops cannot be compiled here, or nil if they can. FLAMBEAU_JIT may be
-// off, or the system may refuse executable memory. The caller must check that the processor has
-// AVX-512 F, BW, DQ and VL, and BMI2.
+// Why returns the reason why loops cannot be compiled here, or nil if they can. The reasons are
+// that FLAMBEAU_JIT is off, or that the system refuses executable memory. The caller must check
+// that the processor has AVX-512 F, BW, DQ and VL, and BMI2.
 var Why = sync.OnceValue(func() error {
 	if os.Getenv("FLAMBEAU_JIT") == "off" {
 		return errors.New("FLAMBEAU_JIT=off")

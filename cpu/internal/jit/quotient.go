@@ -3,22 +3,22 @@ package jit
 import "github.com/flambeau-go/flambeau/expr"
 
 // An exact remainder of floats takes several steps: each replaces r by r - trunc(r/y)·y. A program
-// has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, the other
-// steps change nothing. So the loop leaves the chain when this holds in all lanes. For quotients
-// below 2⁵³ that is after the first step.
+// has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, further
+// steps change nothing. So the loop leaves the chain of steps when this holds in all lanes. For
+// quotients below 2⁵³ that is after the first step.
 
-// chain is a sequence of such steps that starts with value r. The last step computes the chain's
-// value.
+// chain is a sequence of such steps that starts with the value r.
 type chain struct {
 	r, y      int32
 	ends      []int32 // the last instruction of each step, in reverse order
 	quotients []int32 // the other instructions
 }
 
-// findChains finds the chains of at least two steps. It leaves their inner instructions to the last
-// one. No other instruction may use an inner value. Loops for AVX2 have no chains.
+// findChains finds the chains of at least two steps. The code of their inner instructions is
+// written at the last instruction. No other instruction may use an inner value. Loops for AVX2 have
+// no chains.
 func (c *compiler) findChains() {
-	c.chains, c.within = map[int32]chain{}, make([]bool, len(c.Code))
+	c.chains, c.inner = map[int32]chain{}, make([]bool, len(c.Code))
 	if !c.wide {
 		return
 	}
@@ -72,7 +72,7 @@ func (c *compiler) findChains() {
 		}
 		c.chains[i] = s
 		for _, k := range append(s.quotients, s.ends[1:]...) {
-			c.within[k] = true
+			c.inner[k] = true
 		}
 	}
 }
@@ -86,15 +86,15 @@ func (c *compiler) divide(i int32, s chain) {
 	c.vector(moveVector[0], c.full(), r, 0, register(x), options{})
 	var ends []func()
 	for n := range len(s.ends) {
-		c.vector(divFloat.of(size), length, q, r, register(y), options{})
-		c.vector(roundFloat.of(size), length, q, 0, register(q), imm(8|3))
-		c.vector(xor.of(size), length, q, q, c.bits(1<<(8*size-1), size), options{})
-		c.vector(fma231.of(size), length, r, q, register(y), options{})
+		c.vector(divFloat.forSize(size), length, q, r, register(y), options{})
+		c.vector(roundFloat.forSize(size), length, q, 0, register(q), imm(8|3))
+		c.vector(xor.forSize(size), length, q, q, c.bits(1<<(8*size-1), size), options{})
+		c.vector(fma231.forSize(size), length, r, q, register(y), options{})
 		if n == len(s.ends)-1 {
 			break
 		}
-		c.vector(and.of(size), length, q, r, c.bits(1<<(8*size-1)-1, size), options{})
-		c.vector(compareFloat.of(size), length, k, q, register(y), imm(floatGreaterEqual))
+		c.vector(and.forSize(size), length, q, r, c.bits(1<<(8*size-1)-1, size), options{})
+		c.vector(compareFloat.forSize(size), length, k, q, register(y), imm(floatGreaterEqual))
 		c.masks(maskTest, 0, k, 0, register(k))
 		ends = append(ends, c.jump(equal))
 	}

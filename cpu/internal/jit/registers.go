@@ -2,7 +2,7 @@ package jit
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// source says where the compiler gets a value from.
+// source says from where the compiler gets a value.
 type source uint8
 
 const (
@@ -12,19 +12,19 @@ const (
 	loaded
 )
 
-// value is the state of a value of the program. If several values have the same bits, they share
-// the state of their root.
+// value is the state of a value of the program. Values with the same bits share the state of one of
+// them, the root.
 type value struct {
-	root    int32
-	from    source
-	load    int   // number of the load that reads the value
-	offset  int32 // offset in the arena of a value of Same
-	made    int   // position of the instruction that computes the value
-	uses    []int32
-	next    int  // number of uses before the current instruction
-	hoisted bool // the value stays in the register reg
-	reg     int8 // register that holds the value; -1: none
-	slot    int32
+	root      int32
+	from      source
+	load      int   // number of the load that reads the value
+	offset    int32 // offset in the arena of a value of Same
+	definedAt int   // position of the instruction that computes the value
+	uses      []int32
+	next      int  // number of uses before the current instruction
+	hoisted   bool // the value stays in the register reg
+	reg       int8 // register that holds the value; -1: none
+	slot      int32
 }
 
 // These numbers say what a register holds if it holds no value.
@@ -34,8 +34,8 @@ const (
 	accumulator = -3
 )
 
-// temporaries is the number of registers that the longest lowering needs besides its operands and
-// its result.
+// temporaries is the largest number of registers that the code of an instruction needs besides its
+// operands and its result.
 const temporaries = 4
 
 // size returns the size in bytes of an element of value i.
@@ -57,8 +57,8 @@ func (c *compiler) length(size int) int {
 	return len128
 }
 
-// take returns a vector register for value v. If v is the constant taken, the register is for a
-// temporary. take pins the register until the instruction ends.
+// take returns a vector register for value v, or for a temporary if v is the constant taken. It
+// pins the register until the instruction ends.
 func (c *compiler) take(v int32) int8 {
 	far, victim := int32(-1), -1
 	for r, o := range c.vectors[:c.registers] {
@@ -83,11 +83,11 @@ func (c *compiler) take(v int32) int8 {
 	return int8(victim)
 }
 
-// takeMask does what take does, for mask registers. K0 cannot select lanes, and the last mask
-// register is rest.
+// takeMask is take for mask registers. K0 cannot select lanes, and the last mask register is
+// tailMask.
 func (c *compiler) takeMask(v int32) int8 {
 	far, victim := int32(-1), -1
-	for r := 1; r < rest; r++ {
+	for r := 1; r < tailMask; r++ {
 		o := c.mask[r]
 		switch {
 		case o == free:
@@ -110,8 +110,7 @@ func (c *compiler) takeMask(v int32) int8 {
 	return int8(victim)
 }
 
-// nextUse returns the position of the next use of value i. It searches from the current instruction
-// on.
+// nextUse returns the position of the next use of value i, from the current instruction on.
 func (c *compiler) nextUse(i int32) int32 {
 	v := &c.values[i]
 	for v.next < len(v.uses) && v.uses[v.next] < int32(c.step) {
@@ -183,7 +182,7 @@ func (c *compiler) fill(v *value, r uint8) {
 	case v.from == loaded:
 		c.loadVector(v.load, r)
 	case c.wide:
-		c.vector(spread.of(size), c.length(size), r, 0, c.scalar(v), options{})
+		c.vector(spread.forSize(size), c.length(size), r, 0, c.scalar(v), options{})
 	default:
 		c.vector(moveVector[0], len256, r, 0, c.scalar(v), options{})
 	}
@@ -205,10 +204,10 @@ func (c *compiler) scalar(v *value) operand {
 	return memory(arena, v.offset)
 }
 
-// from returns value i as the last operand of an arithmetic instruction. It is the value's
-// register. If the value has no register and is the same for all elements, it is one element in
-// memory.
-func (c *compiler) from(i int32) operand {
+// operandOf returns value i as the last operand of an arithmetic instruction. The operand is the
+// value's register. If the value has no register and is the same for all elements, the operand is
+// one element in memory.
+func (c *compiler) operandOf(i int32) operand {
 	v := &c.values[c.values[i].root]
 	if v.reg < 0 && v.slot < 0 && (v.from == constant || v.from == same) {
 		m := c.scalar(v)
@@ -225,8 +224,8 @@ func (c *compiler) bits(v uint64, size int) operand {
 	return m
 }
 
-// truth returns a mask register that holds truth value i. For AVX2 it returns a vector register. In
-// each of its lanes either all bits are set or none.
+// truth returns a mask register that holds truth value i. For AVX2 it returns a vector register, in
+// which each lane has all bits set or no bits set.
 func (c *compiler) truth(i int32) uint8 {
 	if !c.wide {
 		return c.truthVector(i)
@@ -264,28 +263,28 @@ func (c *compiler) temp() uint8 {
 	return r
 }
 
-// result returns a register for the value that the current instruction computes. If the flag last
-// is set, the lowering's last step reads the operands and writes the result. Only in this case may
-// the register be that of an operand.
+// result returns a register for the value that the current instruction computes. If last is true,
+// no step after the one that writes the result reads an operand. Only then may the register be that
+// of an operand.
 func (c *compiler) result(i int32, last bool) uint8 {
 	if last {
-		c.forget(c.step)
+		c.freeAfter(c.step)
 	}
 	v := &c.values[i]
 	v.reg = c.take(i)
 	return uint8(v.reg)
 }
 
-// resultMask does what result does, for a truth value.
+// resultMask is result for a truth value.
 func (c *compiler) resultMask(i int32) uint8 {
-	c.forget(c.step)
+	c.freeAfter(c.step)
 	v := &c.values[i]
 	v.reg = c.takeMask(i)
 	return uint8(v.reg)
 }
 
-// forget frees the registers of values that are not used after the given position.
-func (c *compiler) forget(step int) {
+// freeAfter frees the registers of values that are not used after the given position.
+func (c *compiler) freeAfter(step int) {
 	dead := func(o int32) bool {
 		u := c.values[o].uses
 		return !c.values[o].hoisted && (len(u) == 0 || u[len(u)-1] <= int32(step))
@@ -302,8 +301,8 @@ func (c *compiler) forget(step int) {
 	}
 }
 
-// settle ends an instruction. It frees the registers that only this instruction used.
-func (c *compiler) settle() {
+// endInstruction frees the registers that only the current instruction used.
+func (c *compiler) endInstruction() {
 	for _, r := range c.temps {
 		c.vectors[r] = free
 	}
@@ -311,5 +310,5 @@ func (c *compiler) settle() {
 		c.mask[k] = free
 	}
 	c.temps, c.tempMasks, c.pinned, c.pins = c.temps[:0], c.tempMasks[:0], 0, 0
-	c.forget(c.step)
+	c.freeAfter(c.step)
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Reads says how loads go through a row. Each field is a set of bits, and bit i is for load i. A
-// load without a bit reads neighbours. Only loads that satisfy [Loop.CanStep] may have a bit of
-// Second or Back.
+// Reads says how loads read the elements of a row. In each field, bit i is for load i. A load
+// without a bit reads neighbours. Bits of Second and Back may only be set for loads that satisfy
+// [Loop.CanStep].
 type Reads struct {
 	Once   uint64 // the load reads one element for each row
 	Second uint64 // the load reads every second element
 	Back   uint64 // the load reads neighbours in reverse order
 }
 
-// Add notes that neighbours of load i are the given number of elements apart. It reports false if
-// the load cannot go through such rows.
+// Add records that neighbours of load i are step elements apart. It returns false if the load
+// cannot read such rows.
 func (r *Reads) Add(l *Loop, i, step int) bool {
 	switch {
 	case step == 1:
@@ -34,7 +34,7 @@ func (r *Reads) Add(l *Loop, i, step int) bool {
 	return true
 }
 
-// With returns a copy of the loop whose loads go through a row as given.
+// With returns a copy of the loop whose loads read rows as r says.
 func (l *Loop) With(r Reads) *Loop {
 	c := *l
 	c.Loads = slices.Clone(l.Loads)
@@ -51,8 +51,8 @@ func (l *Loop) With(r Reads) *Loop {
 	return &c
 }
 
-// CanStep reports whether load i may read every second element, or elements in reverse order. That
-// needs AVX-512, words of 32 bits, and the register spare.
+// CanStep reports whether load i may read every second element, or elements in reverse order. This
+// needs AVX-512, 32-bit words, and the register spare.
 func (l *Loop) CanStep(i int) bool {
 	switch l.Loads[i].Type {
 	case dtype.F32, dtype.I32, dtype.U32:
@@ -60,12 +60,12 @@ func (l *Loop) CanStep(i int) bool {
 		if l.Fold != nil || len(l.Stores) == 0 { // the result of a fold has an address too
 			n++
 		}
-		return !l.AVX2 && n <= kept
+		return !l.AVX2 && n <= directPointers
 	}
 	return false
 }
 
-// order returns the number of the list of lanes for a step.
+// order returns which list of lanes a step uses: 0 or 1.
 func order(step int) int {
 	if step < 0 {
 		return 1
@@ -87,9 +87,9 @@ func (c *compiler) countOrders() (n int) {
 
 func (l *Load) stepped() bool { return !l.Once && (l.Step == 2 || l.Step == -1) }
 
-// fillOrders loads the lists of lanes for the steps in use. Among every second element, the first
-// half of the lanes comes from a vector that begins at the first element. The other half comes from
-// a vector that ends at the last element, so that no load reads beyond it.
+// fillOrders loads the lists of lanes for the steps in use. If every second element is read, the
+// first half of the lanes comes from a vector that begins at the first element. The other half
+// comes from a vector that ends at the last element. So no load reads beyond the last element.
 func (c *compiler) fillOrders() {
 	for _, l := range c.Loads {
 		if k := order(l.Step); l.stepped() && !c.ordered[k] {
@@ -111,7 +111,8 @@ func (c *compiler) fillOrders() {
 	}
 }
 
-// loadSteps loads elements of load i, which are not neighbours in order, into register r.
+// loadSteps loads elements of load i into register r. These elements are every second one, or are
+// in reverse order.
 func (c *compiler) loadSteps(i int, r uint8) {
 	l, base := c.Loads[i], pointers[i]
 	k, length := c.orders[order(l.Step)], c.length(4)
@@ -141,7 +142,7 @@ func (c *compiler) gatherSteps(step int, base gpr, r uint8) {
 	}
 	from, left, length := c.temp(), c.tempMask(), c.length(4)
 	c.vector(widenInt8, length, from, 0, c.bytes16(places), options{})
-	c.masks(maskMove, 0, left, 0, register(rest))
+	c.masks(maskMove, 0, left, 0, register(tailMask))
 	c.vector(xor[0], length, r, r, register(r), options{})
 	m := operand{memory: true, base: base, index: at, scale: 3, constant: -1}
 	if step < 0 {
@@ -150,7 +151,7 @@ func (c *compiler) gatherSteps(step int, base gpr, r uint8) {
 		m.index, m.scale = spare, 2
 	}
 	c.address64(spare, m)
-	// the index is a vector register, whose highest bit has the place of that of vvvv
+	// the index is a vector register; its highest bit is encoded with that of vvvv
 	m = operand{memory: true, base: spare, index: gpr(from & 15), scale: 2, constant: -1}
 	c.vector(gatherWords, length, r, from&16, m, options{mask: left})
 }

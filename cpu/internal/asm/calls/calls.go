@@ -1,5 +1,6 @@
 // Package calls finds the named functions that a lowered program contains as primitives. The CPU
-// driver can then run each function with one kernel ([asm.Function]) instead of dozens.
+// driver can then run each function with one kernel ([asm.Function]) instead of dozens of
+// primitives.
 //
 // A match is exact: the instructions between argument and result are those of the function's
 // formula. So the kernel gives the same bits. Lowering may have simplified some of these
@@ -25,12 +26,11 @@ type Call struct {
 }
 
 // Find returns the calls in p that are not inside another call, sorted by Root. It finds only
-// functions for whose names the function has returns true. It skips a function if its kernel was
-// generated from another formula than the function has now. Values between Arg and Root may have
-// other uses: see [Live].
+// functions for which has returns true, and whose kernel was generated from the function's current
+// formula. Values between Arg and Root may have other uses: see [Live].
 func Find(p *expr.Program, has func(name string) bool) []Call {
 	var found []Call
-	inside := make([]bool, len(p.Code)) // whether each value belongs to a call found before
+	inside := make([]bool, len(p.Code)) // for each value, whether it belongs to a call found before
 	for v := len(p.Code) - 1; v >= 0; v-- {
 		if p.Code[v].Type != dtype.F32 || inside[v] {
 			continue
@@ -58,8 +58,7 @@ func Find(p *expr.Program, has func(name string) bool) []Call {
 	return found
 }
 
-// Live returns which values of p are still needed if one kernel computes each call from its
-// argument.
+// Live returns, for each value of p, whether it is still needed if kernels compute the calls.
 func Live(p *expr.Program, found []Call) []bool {
 	arg := map[int32]int32{}
 	for _, c := range found {

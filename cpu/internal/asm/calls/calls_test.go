@@ -54,7 +54,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
 		}
 	}
-	// Find skips functions that the caller does not have, and functions in double precision.
+	// Find skips functions for which has returns false, and functions in double precision.
 	p := lower(t, call("exp", x), dtype.F32)
 	if found := Find(p, func(string) bool { return false }); len(found) != 0 {
 		t.Errorf("found %v for a caller without kernels", found)
@@ -86,7 +86,7 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestLive computes programs with calls and with the primitives that Live marks. It compares the
+// TestLive computes programs from calls and from the primitives that Live marks. It compares the
 // bits with those of a run of all primitives.
 func TestLive(t *testing.T) {
 	x := expr.X(0)
@@ -123,8 +123,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// evalCalls evaluates p. It computes each call with a program that has only the called function. It
-// gives NaN to values whose entry in the slice live is false.
+// evalCalls evaluates p. It computes each call with a program that has only the called function. A
+// value whose entry in live is false becomes NaN.
 func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint64) uint64 {
 	vals := make([]uint64, len(p.Code))
 	for v, c := range p.Code {
