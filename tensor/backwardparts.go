@@ -34,8 +34,9 @@ func (p part) layoutIn(l shape.Layout) shape.Layout {
 // unless a second gradient needs the recorded op.
 func (x *Tensor) viewPart(op string, p part) *Tensor { return x.regionOf(op, p.layoutIn, &p) }
 
-// A partial is a gradient that arrives in parts along one axis. It holds the first pieces without a
-// copy. If all pieces lie in one memory, at their places in the whole, that memory is the gradient.
+// A partial is a gradient that arrives in parts along one axis. As long as possible it holds the
+// pieces without a copy. If all pieces lie in one memory, at their places in the whole, that memory
+// is the gradient.
 type partial struct {
 	part    // the first part that arrived
 	operand operandInfo

@@ -30,7 +30,7 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 		dev := open(seed)
 		m := tensor.Root().On(dev)
 		w, seen := m.Zeros(64), m.Zeros(64)
-		// the graph computes w += by, with intermediate results in other memory
+		// the graph computes w += amount, with intermediate results in other memory
 		add := func(amount float64) *tensor.Graph {
 			return capture(t, dev, func(s *tensor.Scope) {
 				v := w.In(s).MulScalar(0.5)
@@ -72,8 +72,8 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestGraphsShareAndGo: after a graph is dropped or closed, the graphs that shared its memory no
-// longer know it.
+// TestGraphsShareAndGo: a graph that is dropped or closed no longer counts as a user of the memory
+// that it shared.
 func TestGraphsShareAndGo(t *testing.T) { recorders(t, testGraphsShareAndGo) }
 
 func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {

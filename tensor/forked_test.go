@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A forked is a random program. Its steps run on several streams. They use tensors that live longer
-// than a step, results of each other, and memory that was just freed. They order nothing
-// explicitly, except where events are tested.
+// A forkedProgram is a random program whose steps run on several streams. The steps use tensors
+// that live longer than a step, results of other steps, and memory that was just freed. They order
+// nothing explicitly, except where events are tested.
 type forkedProgram struct {
 	seed    uint64
 	dev     *cuda.Device
